@@ -7,23 +7,33 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from itertools import repeat
+from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from rabbit_chx.errors import DamagedChunkError
+from rabbit_chx.errors import DamagedChunkError, InputError
 
 #: The most bytes of a sub-entry when unpacked: what RabbitMQ 4.3.5 and newer take from a publisher by default.
 MAX_SUB_ENTRY_BYTES = 64 * 1024 * 1024
+#: A chunk without sub-entries is cut into pieces of about this many bytes.
+_PIECE_BYTES = 16 << 20
+
+Places: TypeAlias = NDArray[np.int64]
 
 _HEADER = struct.Struct(">BBHIqQQIIIB3x")
 _MAGIC_AND_VERSION = 0x50
 _KINDS: tuple[Literal["user", "delta", "snapshot"], ...] = ("user", "delta", "snapshot")
 _LENGTH = struct.Struct(">I")
+_length_at = _LENGTH.unpack_from
+_FEW_RECORDS = 32  # for which a loop is faster than NumPy
 _SUB_ENTRY = struct.Struct(">BHII")
 _IS_SUB_ENTRY = 1 << 31
-_CODECS: tuple[Literal["none", "gzip", "snappy", "lz4", "zstd"], ...] = (
+_LAST_TRACKING_TYPE = 2  # 0 is a publisher's id, 1 a consumer's offset, 2 a consumer's time
+Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+_CODECS: tuple[Codec, ...] = (
     "none",
     "gzip",
     "snappy",
@@ -85,10 +95,42 @@ class Chunk(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Records one behind the other, each with its length before it."""
+    """Records of a chunk, one behind the other, each with its length before it; or a sub-entry, not unpacked yet.
 
-    data: memoryview | bytes
+    Attributes:
+        offset: the offset of the first record.
+        records: how many records it has.
+        timestamp_ms: when the leader wrote the chunk, in milliseconds since 1970.
+        data: the records, or what stands for them in a sub-entry.
+        size: how many bytes the records have, unpacked.
+        codec: how a sub-entry is compressed; None for records that are in no sub-entry.
+        ends: where each record ends in `data`; None where nobody has looked yet.
+    """
+
+    offset: int
     records: int
+    timestamp_ms: int
+    data: memoryview
+    size: int
+    codec: Codec | None = None
+    ends: Places | None = None
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last record."""
+        return self.offset + self.records
+
+    def unpacked(self) -> tuple[memoryview | bytes, Places]:
+        """Return the records, and where each ends.
+
+        Raises:
+            DamagedChunkError: the sub-entry cannot be unpacked, or its lengths do not fit.
+        """
+        data = self.data if self.codec is None else _unpacked(self.offset, self.codec, self.data, self.size)
+        ends = ends_of(data, self.records) if self.ends is None else self.ends
+        if ends is None:
+            raise damaged_lengths(self.offset)
+        return data, ends
 
 
 def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
@@ -125,58 +167,169 @@ def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
     if check_crc and zlib.crc32(body) != crc:
         raise _damaged(offset, f"the CRC of its entries is {zlib.crc32(body):#010x} instead of {crc:#010x}")
     trailer = data[end : end + trailer_size]
-    return Chunk(offset, records, timestamp_ms, epoch, crc, _KINDS[kind], body, trailer, entries)
+    chunk = Chunk(offset, records, timestamp_ms, epoch, crc, _KINDS[kind], body, trailer, entries)
+    if chunk.kind != "user" and not _is_tracking(chunk):  # no CRC covers the header
+        raise _damaged(
+            offset,
+            f"its header says that the broker keeps its notes there (type {kind}), and its {entries} entries are none",
+        )
+    return chunk
 
 
-def pieces(chunk: Chunk) -> Iterator[Piece]:
-    """Yield the records of a chunk in their order, with sub-entries unpacked.
+def _is_tracking(chunk: Chunk) -> bool:
+    """Return whether a chunk is what the broker notes: the last ids of publishers, and the offsets of consumers.
+
+    It is one entry of notes: type, name, and 8 bytes, or 16 for a publisher in a snapshot (osiris v1.8.8 and v1.13.1,
+    osiris_tracking.erl, ``flush/1``, ``snapshot/3``).
+    """
+    if (chunk.entries, chunk.records) != (1, 1):
+        return False
+    data, at = chunk.data, _LENGTH.size
+    if len(data) < at or _length_at(data)[0] != len(data) - at:
+        return False
+    while at + 2 <= len(data):
+        type_, size = data[at], data[at + 1]
+        if type_ > _LAST_TRACKING_TYPE:
+            return False
+        at += 2 + size + (16 if type_ == 0 and chunk.kind == "snapshot" else 8)
+    return at == len(data)
+
+
+def pieces(chunk: Chunk, *, max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES) -> list[Piece]:
+    """Return the records of a chunk in their order. Sub-entries are not unpacked yet.
 
     Args:
         chunk: a chunk of rows.
+        max_sub_entry_bytes: the most bytes that a sub-entry may have when it is unpacked.
 
     Raises:
-        DamagedChunkError: the lengths or the numbers of records do not fit, or a sub-entry cannot be unpacked.
+        DamagedChunkError: the lengths or the numbers of records do not fit.
+        InputError: a sub-entry announces more bytes than it may have.
     """
-    data, at, begin, single, records = chunk.data, 0, 0, 0, 0
+    if chunk.entries == chunk.records and (plain := _plain(chunk)) is not None:
+        return plain
+    data, at, begin, single, offset = chunk.data, 0, 0, 0, chunk.offset
+    found: list[Piece] = []
+
+    def add_single() -> None:
+        if single:
+            part = data[begin:at]
+            found.append(Piece(offset - single, single, chunk.timestamp_ms, part, len(part)))
+
     for _ in range(chunk.entries):
         if at + _LENGTH.size > len(data):
-            break
-        (length,) = _LENGTH.unpack_from(data, at)
+            raise damaged_lengths(chunk.offset)
+        (length,) = _length_at(data, at)
         if length < _IS_SUB_ENTRY:
-            at += _LENGTH.size + length
-            single += 1
+            at, offset, single = at + _LENGTH.size + length, offset + 1, single + 1
             continue
-        if single:
-            yield Piece(data[begin:at], single)
-        if at + _SUB_ENTRY.size > len(data):
-            break
-        head, inside, unpacked, packed = _SUB_ENTRY.unpack_from(data, at)
-        begin = at = at + _SUB_ENTRY.size + packed
-        records, single = records + single + inside, 0
-        if at > len(data):
-            break
-        yield Piece(_unpacked(chunk.offset, head >> 4 & 7, data[at - packed : at], unpacked), inside)
-    if at != len(data) or records + single != chunk.records:
+        add_single()
+        sub_entry = _sub_entry(chunk, at, offset, max_sub_entry_bytes)
+        found.append(sub_entry)
+        at = begin = at + _SUB_ENTRY.size + len(sub_entry.data)
+        offset, single = sub_entry.end, 0
+    if at != len(data) or offset != chunk.end:
         raise damaged_lengths(chunk.offset)
-    if single:
-        yield Piece(data[begin:], single)
+    add_single()
+    return found
+
+
+def _sub_entry(chunk: Chunk, at: int, offset: int, most_bytes: int) -> Piece:
+    """Return the sub-entry at a place of a chunk."""
+    begin = at + _SUB_ENTRY.size
+    if begin > len(chunk.data):
+        raise damaged_lengths(chunk.offset)
+    head, records, size, packed = _SUB_ENTRY.unpack_from(chunk.data, at)
+    data = chunk.data[begin : begin + packed]
+    if len(data) < packed or (size and not records):
+        raise damaged_lengths(chunk.offset)
+    number = head >> 4 & 7
+    if number >= len(_CODECS):
+        raise _damaged(chunk.offset, f"a sub-entry is compressed by method {number}, which is not known")
+    if size > most_bytes:
+        raise InputError(
+            f"a sub-entry ({_CODECS[number]}) of the chunk at offset {chunk.offset} has {size:,} bytes when unpacked, and "
+            f"max_sub_entry_bytes is {most_bytes:,}: raise it, or start behind the chunk, at offset {chunk.end}"
+        )
+    return Piece(offset, records, chunk.timestamp_ms, data, size, _CODECS[number])
+
+
+def _plain(chunk: Chunk) -> list[Piece] | None:
+    """Return a chunk that has no sub-entries as pieces; None where it has some, or is damaged."""
+    if chunk.records > _FEW_RECORDS or len(chunk.data) > _PIECE_BYTES:
+        ends = ends_of(chunk.data, chunk.records)
+        return None if ends is None else _cut(chunk, ends)
+    if not _adds_up(chunk.data, chunk.records):
+        return None
+    piece = Piece(chunk.offset, chunk.records, chunk.timestamp_ms, chunk.data, len(chunk.data))
+    return [piece] if chunk.records else []
+
+
+def _cut(chunk: Chunk, ends: Places) -> list[Piece]:
+    """Return a chunk without sub-entries as pieces of some megabytes."""
+    data, offset, time = chunk.data, chunk.offset, chunk.timestamp_ms
+    if len(data) <= _PIECE_BYTES:
+        return [Piece(offset, chunk.records, time, data, len(data), None, ends)] if len(ends) else []
+    found, first, begin = [], 0, 0
+    while first < len(ends):
+        last = max(int(np.searchsorted(ends, begin + _PIECE_BYTES, "right")), first + 1)
+        end = int(ends[last - 1])
+        found.append(
+            Piece(
+                offset + first,
+                last - first,
+                time,
+                data[begin:end],
+                end - begin,
+                None,
+                ends[first:last] - begin,
+            )
+        )
+        first, begin = last, end
+    return found
+
+
+def _adds_up(data: memoryview, records: int) -> bool:
+    """Return whether the lengths of a few records add up to that of the data, as `ends_of` finds it."""
+    at, size = 0, len(data)
+    for _ in range(records):
+        if at + 4 > size:
+            return False
+        at += 4 + _length_at(data, at)[0]
+    return at == size
+
+
+def ends_of(data: memoryview | bytes, records: int) -> Places | None:
+    """Return where each record ends; None if their lengths do not add up to those of the data.
+
+    Args:
+        data: records, one behind the other, each with its length before it.
+        records: how many there are.
+    """
+    if 4 * records > len(data) or (len(data) and not records):
+        return None
+    if records > _FEW_RECORDS:  # often all have the same length
+        each = 4 + _length_at(data)[0]
+        if (
+            each * records == len(data)
+            and (np.ndarray((records,), ">u4", data, 0, (each,)) == each - 4).all()
+        ):
+            return np.arange(each, each * (records + 1), each)
+    at = 0
+    try:
+        ends = [at := at + 4 + _length_at(data, at)[0] for _ in repeat(None, records)]
+    except struct.error:
+        return None
+    return np.array(ends, np.int64) if at == len(data) else None
 
 
 def damaged_lengths(offset: int) -> DamagedChunkError:
-    """Return the error for a chunk whose lengths or numbers of records do not fit."""
+    """Return the error for records whose lengths or numbers do not fit."""
     return _damaged(offset, "the lengths of its records do not add up to its own")
 
 
-def _unpacked(offset: int, codec: int, data: memoryview, size: int) -> memoryview | bytes:
+def _unpacked(offset: int, name: Codec, data: memoryview, size: int) -> memoryview | bytes:
     """Return what is in a sub-entry, of the announced size."""
-    if codec >= len(_CODECS):
-        raise _damaged(offset, f"a sub-entry is compressed by method {codec}, which is not known")
-    name = _CODECS[codec]
-    if size > MAX_SUB_ENTRY_BYTES:
-        raise _damaged(
-            offset,
-            f"a sub-entry ({name}) announces {size} bytes, and the broker's own limit is {MAX_SUB_ENTRY_BYTES}",
-        )
     try:
         if name == "none":
             found: memoryview | bytes = data

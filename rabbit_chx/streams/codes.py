@@ -57,7 +57,7 @@ class _Meaning(NamedTuple):
 
 _LOOK = _Meaning(BrokerRefusedError, "look at the broker's log")
 _MEANINGS: dict[int, _Meaning] = {
-    Code.STREAM_DOES_NOT_EXIST: _Meaning(NotFoundError, "check the name and the vhost, or create it"),
+    Code.STREAM_DOES_NOT_EXIST: _Meaning(NotFoundError, "check the name and the vhost, or create it; a queue of another type may have that name"),
     Code.SUBSCRIPTION_EXISTS: _Meaning(BrokerRefusedError, "take another subscription id"),
     Code.SUBSCRIPTION_DOES_NOT_EXIST: _Meaning(BrokerRefusedError, "subscribe first"),
     Code.STREAM_EXISTS: _Meaning(MismatchError, "use what is there, or delete it first"),

@@ -34,6 +34,7 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     InputError,
     RabbitChxError,
+    UriError,
 )
 from rabbit_chx.streams import frames
 from rabbit_chx.streams.codes import Code, code_in_words, refusal
@@ -47,7 +48,8 @@ _log = logging.getLogger(__name__)
 _DRAIN_EVERY_S = 1.0
 #: Nothing hangs on the answer: what matters is confirmed, or given up.
 _GOODBYE_S = 1.0
-_REPLY_S = 60.0
+#: How long a request may wait for its answer, unless the caller says otherwise.
+REPLY_S = 60.0
 #: How long the broker may take no byte. It takes none during a disk alarm, or with 50,000 rows unconfirmed. A memory alarm does
 #: not stop it (rabbitmq-server v4.3.5, rabbit_stream_reader.erl, ``resource_alarm/3``).
 _STALL_S = 60.0
@@ -74,7 +76,13 @@ def stream_settings(url: str | ConnectionSettings) -> ConnectionSettings:
     if isinstance(url, ConnectionSettings):
         stream_port = 5551 if url.tls else 5552
         return url if url.protocol == "stream" else replace(url, protocol="stream", port=stream_port)
-    return parse_stream_uri(url)
+    try:
+        return parse_stream_uri(url)
+    except UriError as cause:  # without its traceback, whose frames have the password
+        error = cause.with_traceback(None)
+    finally:
+        del url
+    raise error
 
 
 class StreamConnection:
@@ -82,8 +90,12 @@ class StreamConnection:
 
     Args:
         settings: the address, and how to log in; see `stream_settings`.
+        request_timeout_s: see the attribute.
+        max_frame_bytes: the largest frame that is received. A Deliver frame is a whole chunk, and ``frame_max`` does not bound it.
 
     Attributes:
+        request_timeout_s: seconds that a request waits for its answer at most. It may be changed.
+        deadline: when all requests end at the latest, by ``time.monotonic()``. It may be changed.
         where: the address without its password.
         server_version: what the broker says, such as "4.3.6".
         node: the address that the node advertises for streams; None where it tells none.
@@ -94,9 +106,18 @@ class StreamConnection:
     Raises:
         UnreachableError: nobody answers, or not within ``settings.connection_timeout_s``.
         BrokerRefusedError: the broker answers, and refuses user, vhost or mechanism.
+        InputError: the port speaks another protocol.
     """
 
-    def __init__(self, settings: ConnectionSettings) -> None:
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        *,
+        request_timeout_s: float = REPLY_S,
+        max_frame_bytes: int = frames.LARGEST_FRAME,
+    ) -> None:
+        self.request_timeout_s = request_timeout_s
+        self.deadline = math.inf
         self.where = settings.masked_url
         self.server_version = ""
         self.node: Node | None = None
@@ -104,6 +125,7 @@ class StreamConnection:
         self.heartbeat_s = 0
         self.commands: Mapping[int, tuple[int, int]] = {}
         self._settings = settings
+        self._max_frame_bytes = max_frame_bytes
         self._cutter = frames.FrameCutter()
         self._out: deque[memoryview] = deque()
         self._events: list[Event] = []
@@ -132,7 +154,7 @@ class StreamConnection:
 
     def _shake_hands(self, deadline: float) -> None:
         settings = self._settings
-        login = f"\0{settings.username}\0{settings.password.reveal()}".encode()
+        login_bytes = 2 + len(settings.username.encode()) + len(settings.password.reveal().encode())
         try:
             properties = self._ask(frames.peer_properties(self._our_properties()), "log in", until=deadline)
             self.server_version = properties.get("version", "")
@@ -140,9 +162,15 @@ class StreamConnection:
             mechanism = next((name for name in settings.auth_mechanisms if name in offered), None)
             if mechanism is None:
                 raise failures.no_mechanism(settings, offered)
-            plain = mechanism == "PLAIN"
-            authenticate = frames.sasl_authenticate(mechanism, login if plain else b"")
-            code = self._reply_to(authenticate, deadline).code
+            code = self._reply_to(  # no variable of a frame has the password
+                frames.sasl_authenticate(
+                    mechanism,
+                    f"\0{settings.username}\0{settings.password.reveal()}".encode()
+                    if mechanism == "PLAIN"
+                    else b"",
+                ),
+                deadline,
+            ).code
             if code != Code.OK:
                 raise failures.refused_login(settings, code_in_words(code))
             while self._tune is None:
@@ -152,18 +180,16 @@ class StreamConnection:
             reply = self._reply_to(opening, deadline)
             if reply.code != Code.OK:
                 raise failures.refused_vhost(settings, code_in_words(reply.code))
-            advertised = self._read(opening, reply)
-            if "advertised_host" in advertised:
-                self.node = Node(advertised["advertised_host"], int(advertised["advertised_port"]))
-            self._cutter.largest = frames.LARGEST_FRAME
+            self.node = self._read(opening, reply)
+            self._cutter.largest = self._max_frame_bytes
             if self._is_at_least(3, 11):
                 known = self._ask(frames.exchange_command_versions(), "log in", until=deadline)
                 self.commands = known
         except BrokerTimeoutError:
             raise failures.late_handshake(settings) from None
         except ConnectionLostError as cause:
-            if len(login) > _LARGEST_LOGIN:
-                raise failures.refused_login(settings, _TOO_LARGE.format(len(login))) from None
+            if login_bytes > _LARGEST_LOGIN:
+                raise failures.refused_login(settings, _TOO_LARGE.format(login_bytes)) from None
             raise failures.broken_handshake(settings, cause) from None
 
     def _our_properties(self) -> dict[str, str]:
@@ -197,6 +223,11 @@ class StreamConnection:
             UnreachableError: it is not available now.
         """
         places = self._ask(frames.metadata(streams), "tell where streams are")
+        if not places.keys() >= set(streams):
+            missing = next(stream for stream in streams if stream not in places)
+            raise failures.nonsense(
+                self.where, ValueError(f"the answer to metadata does not have {missing!r}")
+            )
         for stream in streams:
             if not missing_ok and places[stream].code != Code.OK:
                 raise refusal(self.where, f"tell where stream {stream!r} is", places[stream].code, stream)
@@ -298,11 +329,11 @@ class StreamConnection:
         """
         with self._lock:
             self._put(frames)
-            left = self._out_size()
+            left = sum(map(len, self._out))
             deadline = time.monotonic() + stall_s
             while left:
                 self._turn(max(0.0, deadline - time.monotonic()), until_sent=True)
-                if (now_left := self._out_size()) < left:
+                if (now_left := sum(map(len, self._out))) < left:
                     left, deadline = now_left, time.monotonic() + stall_s
                 elif time.monotonic() >= deadline:
                     self._failure = BrokerTimeoutError(
@@ -453,7 +484,9 @@ class StreamConnection:
         self, request: Request[Answer], doing: str, stream: str | None = None, *, until: float | None = None
     ) -> Answer:
         with self._lock:
-            reply = self._reply_to(request, until or time.monotonic() + _REPLY_S)
+            reply = self._reply_to(
+                request, until or min(time.monotonic() + self.request_timeout_s, self.deadline)
+            )
             if reply.code != Code.OK:
                 raise refusal(self.where, doing, reply.code, stream)
             return self._read(request, reply)
@@ -464,6 +497,7 @@ class StreamConnection:
         started = time.monotonic()
         self._correlation_id = correlation_id = (self._correlation_id + 1) % (1 << 32)
         self._put(request.frame(correlation_id))
+        del request  # it may have the password
         while correlation_id not in self._replies:
             self._turn(
                 _left(deadline, lambda: failures.missing_reply(self.where, name, time.monotonic() - started))
@@ -492,12 +526,10 @@ class StreamConnection:
     # -- the loop
 
     def _put(self, data: memoryview | bytes) -> None:
+        self._out.append(memoryview(data))
+        del data  # it may have the password
         if self._failure is not None:
             raise self._failure
-        self._out.append(memoryview(data))
-
-    def _out_size(self) -> int:
-        return sum(map(len, self._out))
 
     def _turn(self, wait_s: float, *, until_sent: bool = False) -> None:
         """Send, wait for the socket (for less, if need be), receive, and see whether the broker is alive."""
@@ -528,6 +560,8 @@ class StreamConnection:
         data = self._transport.receive(0.0 if self._out or until_sent else wait_s)
         if data:
             self._last_received = time.monotonic()
+            if self._tune is None and data.startswith((b"AMQP", b"HTTP")):
+                raise _other_protocol(self._settings, data[:4].decode())
             for frame in self._cutter.cut(data):
                 self._take(frames.parse_frame(frame))
             self._flush()
@@ -591,6 +625,14 @@ def _keep_alive(connection: weakref.ref[StreamConnection], closed: threading.Eve
             _log.debug("%s: no more heartbeats: %s", kept.where, cause)
             return
         del kept
+
+
+def _other_protocol(settings: ConnectionSettings, protocol: str) -> InputError:
+    usual = "5551 with TLS" if settings.tls else "5552"
+    return InputError(
+        f"{settings.masked_url}: this port speaks {protocol}, not the stream protocol: streams are on port {usual} (rabbitmq-plugins "
+        "enable rabbitmq_stream)"
+    )
 
 
 def _left(deadline: float, late: Callable[[], RabbitChxError]) -> float:

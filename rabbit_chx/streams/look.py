@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from itertools import cycle
 
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError
-from rabbit_chx.streams.chunks import Chunk, read_chunk
+from rabbit_chx.streams.chunks import Chunk, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MOST_IDS, Delivery, Key, OffsetSpec, StreamChanged, milliseconds
 
 _PAUSE_S = 0.2
 _UNSURE_S = 3.0
+_ANY_SIZE = 1 << 32
 
 
 class Look:
@@ -48,6 +49,11 @@ class Look:
         until = time.monotonic() + (wait_s if has_figures else min(wait_s, _UNSURE_S))
         while True:
             figures = connection.stats(stream) if has_figures else {}
+            if has_figures and not {"committed_chunk_id", "first_chunk_id"} <= figures.keys():
+                raise ConnectionLostError(
+                    f"{connection.where}: the figures of stream {stream!r} do not have its chunks, but {', '.join(figures)}",
+                    queue=stream,
+                )
             first = self.chunk_at(stream, "first")
             if first or (has_figures and figures["committed_chunk_id"] >= figures["first_chunk_id"]):
                 return first
@@ -82,7 +88,10 @@ class Look:
             for event in connection.events(left_s):
                 if isinstance(event, Delivery) and event.subscription_id == subscription:
                     connection.unsubscribe(subscription)
-                    return read_chunk(event.chunk, check_crc=self._check_crc)
+                    chunk = read_chunk(event.chunk, check_crc=self._check_crc)
+                    if chunk.kind == "user":  # the header's numbers have no CRC
+                        pieces(chunk, max_sub_entry_bytes=_ANY_SIZE)
+                    return chunk
                 if isinstance(event, StreamChanged) and event.stream == stream:
                     raise ConnectionLostError(
                         f"{connection.where}: stream {stream!r} is deleted or has another leader",

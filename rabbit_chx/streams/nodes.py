@@ -6,14 +6,14 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import InputError, UnreachableError
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.streams.frames import Node, StreamPlaces
+from rabbit_chx.streams.connection import REPLY_S, StreamConnection, stream_settings
+from rabbit_chx.streams.frames import LARGEST_FRAME, Node, StreamPlaces
 
 _NEXT_LOOK_S = 0.2
 #: An attempt that has less time would only hide the error of the one before.
@@ -33,19 +33,25 @@ def settings_of(
         InputError: there is no URL, or it is neither text nor settings.
         UriError: a URL cannot be followed.
     """
-    urls = [url] if isinstance(url, str | ConnectionSettings) else url
-    if not (isinstance(urls, Sequence) and all(isinstance(one, str | ConnectionSettings) for one in urls)):
-        raise InputError(f"the url is a {type(url).__name__}: give a text, or a list of texts")
-    if not urls:
-        raise InputError("there is no URL: give at least one")
-    return deque(map(stream_settings, urls))
+    try:
+        urls = [url] if isinstance(url, str | ConnectionSettings) else url
+        if not (
+            isinstance(urls, Sequence) and all(isinstance(one, str | ConnectionSettings) for one in urls)
+        ):
+            raise InputError(f"the url is a {type(url).__name__}: give a text, or a list of texts")
+        if not urls:
+            raise InputError("there is no URL: give at least one")
+        return deque(map(stream_settings, urls))
+    finally:  # no variable of a frame of an error has a password
+        del url, urls
 
 
-def open_any(settings: deque[ConnectionSettings]) -> StreamConnection:
+def open_any(settings: deque[ConnectionSettings], *, request_timeout_s: float = REPLY_S) -> StreamConnection:
     """Connect to the first node that answers.
 
     Args:
         settings: the nodes to try in turn, and how to log in. One that does not answer becomes the last.
+        request_timeout_s: that of the connection.
 
     Raises:
         UnreachableError: none answers; the last error is told.
@@ -53,7 +59,7 @@ def open_any(settings: deque[ConnectionSettings]) -> StreamConnection:
     """
 
     def connect(one: ConnectionSettings, until: float) -> StreamConnection:
-        return StreamConnection(_in_time(one, until))
+        return StreamConnection(_in_time(one, until), request_timeout_s=request_timeout_s)
 
     for _ in range(len(settings) - 1):
         with suppress(UnreachableError):
@@ -68,6 +74,9 @@ def open_at(
     leader: bool,
     addresses: Mapping[str, str] | None = None,
     timeout_s: float,
+    request_timeout_s: float | None = None,
+    max_frame_bytes: int = LARGEST_FRAME,
+    avoid: Collection[Node | None] = (),
 ) -> StreamConnection:
     """Connect to a node that has a stream.
 
@@ -77,6 +86,9 @@ def open_at(
         leader: whether it must be the leader's node, which takes rows. Else a replica is preferred.
         addresses: where advertised addresses are for us, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
         timeout_s: seconds to wait at most for a leader, and for its node.
+        request_timeout_s: that of the connection; None for `timeout_s`, and 60 s at most.
+        max_frame_bytes: that of the connection.
+        avoid: nodes that are tried after all others, where any member of the stream will do.
 
     Raises:
         NotFoundError: there is no such stream.
@@ -84,13 +96,20 @@ def open_at(
         BrokerRefusedError: the broker refuses user or vhost, or the user may not use the stream.
     """
     deadline = time.monotonic() + timeout_s
+    if request_timeout_s is None:
+        request_timeout_s = max(0.001, min(timeout_s, REPLY_S))
+
+    def connect(one: ConnectionSettings, until: float) -> StreamConnection:
+        def at(where: ConnectionSettings) -> StreamConnection:
+            return StreamConnection(
+                _in_time(where, until), request_timeout_s=request_timeout_s, max_frame_bytes=max_frame_bytes
+            )
+
+        return _connected(at, one, stream, until, addresses=addresses or {}, avoid=avoid, leader=leader)
+
     while True:
         try:
-            return _in_turn(
-                settings,
-                deadline,
-                lambda one, until: _connected(one, stream, until, addresses or {}, leader=leader),
-            )
+            return _in_turn(settings, deadline, connect)
         except UnreachableError:
             if time.monotonic() + AGAIN_S >= deadline:
                 raise
@@ -112,16 +131,22 @@ def _in_turn(
 
 
 def _connected(
+    connect: Callable[[ConnectionSettings], StreamConnection],
     settings: ConnectionSettings,
     stream: str,
     deadline: float,
-    addresses: Mapping[str, str],
     *,
+    addresses: Mapping[str, str],
+    avoid: Collection[Node | None],
     leader: bool,
 ) -> StreamConnection:
-    first = StreamConnection(_in_time(settings, deadline))
+    first = connect(settings)
     try:
-        nodes = list(_nodes(first.metadata([stream])[stream], first.node, leader=leader))
+        # One that logs in and is silent then costs little more.
+        first.deadline = max(deadline, time.monotonic() + AGAIN_S)
+        places = first.metadata([stream])[stream]
+        first.deadline = math.inf
+        nodes = list(_nodes(places, first.node, avoid, leader=leader))
     except BaseException:
         first.close()
         raise
@@ -133,18 +158,22 @@ def _connected(
     )
     for node in nodes:
         try:
-            return StreamConnection(_in_time(at_node(settings, node, addresses), deadline))
+            return connect(at_node(settings, node, addresses))
         except UnreachableError as cause:
             problem = cause
     raise problem
 
 
-def _nodes(places: StreamPlaces, here: Node | None, *, leader: bool) -> Iterator[Node]:
+def _nodes(
+    places: StreamPlaces, here: Node | None, avoid: Collection[Node | None], *, leader: bool
+) -> Iterator[Node]:
     """Yield the nodes to try, the best first: of the replicas the one where we are, else any."""
+    found: list[Node] = []
     if not leader:
-        yield from sorted(places.replicas, key=lambda node: (node != here, random.random()))  # noqa: S311
+        found += sorted(places.replicas, key=lambda node: (node != here, random.random()))  # noqa: S311
     if places.leader is not None:
-        yield places.leader
+        found.append(places.leader)
+    yield from sorted(found, key=lambda node: node in avoid)
 
 
 def at_node(settings: ConnectionSettings, node: Node, addresses: Mapping[str, str]) -> ConnectionSettings:
@@ -156,6 +185,10 @@ def at_node(settings: ConnectionSettings, node: Node, addresses: Mapping[str, st
         addresses: as for `open_at`.
     """
     host, _, port = addresses.get(str(node), str(node)).rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise InputError(
+            f"addresses has {addresses[str(node)]!r} for {str(node)!r}: give host and port, as '127.0.0.1:15552'"
+        )
     return replace(settings, host=host.removeprefix("[").removesuffix("]"), port=int(port))
 
 

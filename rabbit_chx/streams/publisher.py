@@ -17,8 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.management_url import ManagementUrl
 from rabbit_chx.amqp.names import bytes_of, check_name
+from rabbit_chx.amqp.secret import read_secretly
 from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
+from rabbit_chx.connection.owner import Owned, Owner, one_thread
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.streams.nodes import open_any, settings_of
@@ -38,7 +41,7 @@ _PIECE_BYTES = 64 << 20
 _WAIT_S = 0.05
 
 
-class StreamPublisher:
+class StreamPublisher(Owned):
     """Publishes rows into one stream, into those of a ring or slot table, or into the partitions of a super stream.
 
     Any client can read the rows: the routing key is the message annotation ``x-routing-key``, where the broker writes it for AMQP
@@ -47,13 +50,15 @@ class StreamPublisher:
     With `name` and ids each row of a stream is stored once, through lost connections, killed brokers, other leaders, and runs of
     the same rows with the same ids. That is no transaction: readers see rows as they come. It holds only if an id always means the
     same row, and the same stream. **An id that the stream has already is confirmed and not stored**, so other rows under used ids
-    are lost; where the last stored row is one of the given rows and differs, that is an error. Without both, delivery is at least once.
+    are lost. Only the stored row with the highest id is compared with the given rows: if it differs, that is an error. Copies that
+    other clients have made of stored rows, with their message ids, change nothing. Without both, delivery is at least once.
 
     A stream remembers 255 names, and each AMQP channel that publishes to it takes one too; beyond, the oldest are forgotten when
     the broker starts a new segment, and their ids would be stored again. With a `management_url` they are counted before the first
     row: there is a warning from 200 on, and an error above 250.
 
-    The constructor checks that the streams are there. Two threads must not use one publisher at the same time.
+    The constructor checks that the streams are there. A publisher is for one thread at a time: a second thread gets an InputError while
+    a call runs. So does a forked process. A publisher cannot be pickled.
 
     Args:
         url: ``rabbitmq-stream://user:password@host:5552/vhost`` (``rabbitmq-stream+tls://``, port 5551), the AMQP URI of the host, or
@@ -66,7 +71,8 @@ class StreamPublisher:
         exchange: what the rows say that they were published to (``x-exchange``): the name of the ring's exchange, which a ring needs.
             By default the super stream, or nothing.
         window: rows that are sent to a stream and not yet confirmed.
-        confirm_timeout_s: the longest time without a confirm, in seconds, after which the connection is replaced.
+        confirm_timeout_s: the longest time without a confirm, in seconds, after which the connection is replaced; also the longest
+            time for the answer to a request.
         reconnect_timeout_s: how long to try to connect again, in seconds after the loss; each confirm starts it again.
         addresses: where advertised addresses are for us, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
         management_url: ``http[s]://user:password@host:15672`` of a broker from 3.13 on, to count the names. The login is by default
@@ -104,6 +110,14 @@ class StreamPublisher:
         management_url: str | None = None,
         proof: bool = True,
     ) -> None:
+        self.streams: tuple[str, ...] = ()
+        self._name = name
+        self._owner = Owner(f"the StreamPublisher of {stream or super_stream or exchange!r}")
+        try:
+            settings = read_secretly(settings_of, url)
+            management = None if management_url is None else read_secretly(ManagementUrl.of, management_url)
+        finally:
+            del url, management_url
         check_whole("window", window, 1)
         check_seconds("confirm_timeout_s", confirm_timeout_s, zero=False)
         check_seconds("reconnect_timeout_s", reconnect_timeout_s)
@@ -119,12 +133,11 @@ class StreamPublisher:
             raise InputError(f"name is {name!r:.60}: give a text of 1 to {_LONGEST_NAME} bytes")
         if ring is not None and exchange is None:
             raise InputError("a ring does not know its exchange: give its name with exchange=")
-        settings = settings_of(url)
-        self._name = name
         self._exchange = (super_stream or "") if exchange is None else exchange
         self._overhead = _overhead(name, self._exchange)
         self._placing: HashRing | SlotTable | SuperStream | None = None if ring is None else _checked(ring)
         with closing(open_any(settings)) as connection:
+            connection.request_timeout_s = confirm_timeout_s
             self._frame_max = connection.frame_max or FRAME_MAX
             if super_stream is not None:
                 self._placing = SuperStream(connection.partitions(super_stream))
@@ -135,10 +148,10 @@ class StreamPublisher:
                 raise (
                     InputError(f"{cause}. Each destination of the ring must be a stream") if ring else cause
                 ) from None
-        if name is not None and management_url is not None:
+        if name is not None and management is not None:
             for each in self.streams:
-                check_references(management_url, settings[0], each, name)
-        reading = {"url": url, "addresses": addresses, "timeout_s": confirm_timeout_s}
+                check_references(management, settings[0], each, name)
+        reading = {"url": settings.copy(), "addresses": addresses, "timeout_s": confirm_timeout_s}
         self._writers = [
             StreamWriter(
                 each,
@@ -154,7 +167,7 @@ class StreamPublisher:
         ]
         self._last_id = 0
         self._closed = False
-        self._owed: int | None = None  # the id from which on rows of a failed call may be unconfirmed
+        self._owed = np.empty(0, np.int64)  # ids of failed calls whose rows may be unconfirmed
 
     def __enter__(self) -> Self:
         return self
@@ -168,7 +181,8 @@ class StreamPublisher:
         self.close()
 
     def __del__(self) -> None:
-        if any(writer.connected for writer in getattr(self, "_writers", ())):
+        writers = getattr(self, "_writers", ())
+        if any(writer.connected for writer in writers) and self._owner.is_this_process:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
             self.close()
 
@@ -176,11 +190,20 @@ class StreamPublisher:
         return f"<StreamPublisher {self._name or 'without a name'}, {len(self.streams)} streams>"
 
     def close(self) -> None:
-        """Close the connections; may be called again. A publisher that is dropped without it warns, and closes them."""
+        """Close the connections; may be called again. A publisher that is dropped without it warns, and closes them.
+
+        In a forked process it does nothing.
+        """
+        if self._owner.is_this_process:
+            self._close()
+
+    @one_thread
+    def _close(self) -> None:
         self._closed = True
         for writer in self._writers:
             writer.close()
 
+    @one_thread
     def publish_many(self, keys: Column, bodies: Column, *, ids: Iterable[int] | None = None) -> StreamReport:
         """Publish rows and wait until the broker has confirmed all of them.
 
@@ -205,9 +228,12 @@ class StreamPublisher:
         began = time.monotonic()
         for writer in self._writers:
             writer.counts = Counts()
+        # A call may give again a part of what a failed one gave, or nothing at all: the rest is still owed.
+        rest = self._owed[np.searchsorted(self._owed, rows.ids[-1:].max(initial=0), side="right") :]
         try:
             for piece in _pieces(rows):
-                self._owed = int(piece.ids[0]) if self._name else None
+                if self._name:
+                    self._owed = np.append(rows.ids[np.searchsorted(rows.ids, piece.ids[0]) :], rest)
                 self._publish(piece)
         except BaseException as cause:
             for writer in self._writers:
@@ -216,14 +242,13 @@ class StreamPublisher:
                 raise
             report = self._report(rows, began)
             # After a mismatch the same rows would not do better.
-            may_do = self._owed and not isinstance(cause, MismatchError)
-            again = f"; publish again from id {self._owed} on" if may_do else ""
+            may_do = len(self._owed) and not isinstance(cause, MismatchError)
+            again = f"; publish again from id {self._owed[0]} on" if may_do else ""
             raise PublishError(
                 f"{cause}; {report}{again}", report, queue=cause.queue, reply_code=cause.reply_code
             ) from cause
-        self._owed = None
         if len(rows.ids):
-            self._last_id = int(rows.ids[-1])
+            self._owed, self._last_id = rest, int(rows.ids[-1])
         return self._report(rows, began)
 
     def _report(self, rows: Rows, began: float) -> StreamReport:
@@ -253,12 +278,12 @@ class StreamPublisher:
         self._check_sizes(key_column, body_column)
         numbers = np.empty(0, np.int64) if ids is None else _rising(ids, len(key_column))
         if len(numbers):
-            if self._owed is not None and numbers[0] > self._owed:
+            if len(self._owed) and numbers[0] > self._owed[0]:
                 raise InputError(
-                    f"the rows begin at id {numbers[0]}, and the call before has failed: rows from id {self._owed} on may be "
+                    f"the rows begin at id {numbers[0]}, and a call before has failed: rows from id {self._owed[0]} on may be "
                     "unconfirmed, and would be lost, so give them again first"
                 )
-            if self._owed is None and numbers[0] <= self._last_id:
+            if not len(self._owed) and numbers[0] <= self._last_id:
                 raise InputError(
                     f"the rows begin at id {numbers[0]}, and id {self._last_id} is published: the broker would drop them, so ids rise "
                     "from call to call"
@@ -293,8 +318,6 @@ class StreamPublisher:
             moved = [writer.turn(wait_s) for writer in busy]
             wait_s = 0.0 if any(moved) else _WAIT_S / len(busy)
             busy = [writer for writer in busy if not writer.done]
-        for writer in taking:
-            writer.counts.known += writer.known
 
 
 def _pieces(rows: Rows) -> Iterator[Rows]:

@@ -20,7 +20,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
@@ -32,22 +32,26 @@ from rabbit_chx.connection.failures import interruption
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
+    DamagedChunkError,
     InputError,
     MissingRowsError,
     RabbitChxError,
+    UnreachableError,
 )
-from rabbit_chx.streams.chunks import Chunk, Fingerprint, read_chunk
+from rabbit_chx.streams.chunks import MAX_SUB_ENTRY_BYTES, Chunk, Fingerprint, Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
+    LARGEST_FRAME,
     CreditRefused,
     Delivery,
+    Node,
     OffsetSpec,
     StreamChanged,
     offset_spec,
 )
 from rabbit_chx.streams.look import Look
 from rabbit_chx.streams.nodes import AGAIN_S, open_at, settings_of
-from rabbit_chx.streams.rows import columns_of, schema_of
+from rabbit_chx.streams.rows import columns_in, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,10 +63,12 @@ _log = logging.getLogger(__name__)
 _BATCH_BYTES = 16 << 20
 #: What the broker may send ahead: so many bytes, by the largest of the latest chunks, within bounds of chunks.
 _BYTES_AHEAD = 8 << 20
-_FEWEST_CHUNKS_AHEAD = 2
+_FEWEST_CHUNKS_AHEAD = 1
 _MOST_CHUNKS_AHEAD = 128
 _SUBSCRIPTION = 0
 _PAUSE_S = 0.2
+#: How often a damaged chunk is read before it is an error.
+_MOST_DAMAGES = 3
 
 
 class StreamReader:
@@ -84,7 +90,8 @@ class StreamReader:
         end: the offset before which the reading ends, or an aware datetime: the first chunk of that time or later is not read. None
             for what is there when the reading begins.
         include: further columns: ``"exchange"``, ``"message_id"``, ``"properties"``, ``"headers"``; see `rabbit_chx.streams.rows`.
-        batch_rows: rows of a batch, about: a batch ends with a chunk, and at 16 MiB.
+        batch_rows: about how many rows a batch has at most. It also ends at about 16 MiB of unpacked rows. A sub-entry is never split,
+            and nor is a chunk of less than 16 MiB that has none.
         addresses: where to connect to instead of an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
         on_missing: ``"raise"`` a MissingRowsError where the stream does not have the offsets between start and end, or ``"count"``
             them in `missing`.
@@ -92,6 +99,8 @@ class StreamReader:
             MissingRowsError. If retention has removed that chunk, nothing can be compared.
         timeout_s: the longest time without a chunk, in seconds, with all attempts to connect again.
         check_crc: whether the CRC of each chunk is checked.
+        max_frame_bytes: the largest chunk that is received, in bytes. Brokers send chunks of hundreds of MiB where messages are large.
+        max_sub_entry_bytes: the largest sub-entry that is unpacked, in bytes of its rows. A larger one is an error before it is unpacked.
 
     Attributes:
         stream: the stream's name.
@@ -105,7 +114,7 @@ class StreamReader:
     Raises:
         InputError: an argument cannot be used.
         MissingRowsError: the stream does not have what is asked for.
-        NotFoundError: there is no such stream.
+        NotFoundError: there is no such stream, whatever `on_missing` is.
         BrokerRefusedError: the broker refuses user, vhost or stream.
         UnreachableError: nobody answers, or not in time.
 
@@ -130,27 +139,40 @@ class StreamReader:
         expect: Fingerprint | None = None,
         timeout_s: float = 60.0,
         check_crc: bool = True,
+        max_frame_bytes: int = LARGEST_FRAME,
+        max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES,
     ) -> None:
+        try:
+            self._settings = settings_of(url)
+        finally:
+            del url  # no variable of a frame of an error has a password
         _check_range(start, end, expect)
         check_whole("batch_rows", batch_rows, 1)
         check_seconds("timeout_s", timeout_s, zero=False)
         if on_missing not in ("raise", "count"):
             raise InputError(f"on_missing is {shown(on_missing)}: give 'raise' or 'count'")
+        check_whole("max_frame_bytes", max_frame_bytes, 1 << 20)
+        check_whole("max_sub_entry_bytes", max_sub_entry_bytes, 1)
+        schema_of(include if isinstance(include, str) else tuple(include))  # raises for what is no column
         self._include = tuple(include)
-        schema_of(self._include)  # raises for what is no column
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: give its name")
         self.stream = stream
-        self._settings = settings_of(url)
         self._batch_rows = batch_rows
         self._addresses = addresses
         self._timeout_s = timeout_s
         self._check_crc = check_crc
+        self._max_frame_bytes = max_frame_bytes
+        self._max_sub_entry_bytes = max_sub_entry_bytes
         self._connection: StreamConnection | None = None
+        self._damaged = 0  # the offset of the damaged chunk,
+        self._damaged_at = list[Node | None]()  # and the nodes that gave it
         self._credit = 0  # chunks that the broker may still send
         self._ahead = 1  # the most that it might, so far
         self._largest = 0  # bytes of the largest of the latest chunks
-        self._arrived: deque[Chunk] = deque()
+        self._arrived: deque[tuple[Chunk, list[Piece]]] = deque()
+        self._pieces: deque[Piece] = deque()  # what is left of the chunk that was taken last
+        self._taken: Chunk | None = None  # that chunk, until a row of it is given
         self._failure: Exception | None = None
         self._progress = _Progress(stream, count_missing=on_missing == "count")
         until = time.monotonic() + timeout_s
@@ -216,9 +238,9 @@ class StreamReader:
         """Set the range of the progress, and return the fingerprint of the last chunk of rows."""
         connection = self._connection = self._open(until, leader=True)
         look = Look(connection, check_crc=self._check_crc)
-        first = look.first_chunk(self.stream, self._timeout_s)
+        first = look.first_chunk(self.stream, _left_s(until))
         # One that is not with a majority yet comes as soon as it is.
-        last = look.chunk_at(self.stream, "last", self._timeout_s) if first else None
+        last = look.chunk_at(self.stream, "last", _left_s(until)) if first else None
         # Without rows the log begins with what the broker keeps there; rows that there were are before that.
         lowest = first or look.chunk_at(self.stream, "first", chunk_selector="all")
         log_end = last.end if last else lowest.offset if lowest else 0
@@ -238,6 +260,7 @@ class StreamReader:
             first if first and begin <= first.offset else look.chunk_at(self.stream, min(begin, log_end))
         )
         self._disconnect()
+        self._damaged_at.clear()
         self._progress.begin(begin, stop, log_end)
         self._progress.landmarks = [chunk.fingerprint for chunk in (at_begin, last) if chunk]
         if expect is not None:
@@ -247,23 +270,43 @@ class StreamReader:
     # -- the reading
 
     def _next_batch(self) -> pa.RecordBatch | None:
-        progress, held, rows, size = self._progress, list[Chunk](), 0, 0
+        progress, held, rows, size = self._progress, list[Piece](), 0, 0
         until = time.monotonic() + self._timeout_s
-        while not progress.done and rows < self._batch_rows and size < _BATCH_BYTES:
-            if not self._arrived:
-                self._wait_for_chunks(until)
-            chunk, before = self._arrived.popleft(), progress.next
-            is_wanted = progress.take(chunk)
-            if progress.next > before:  # one that is known already is no progress
-                until = time.monotonic() + self._timeout_s
-            if is_wanted:
-                held.append(chunk)
-                rows += chunk.records
-                size += len(chunk.data)
-        batch = columns_of(held, self.start_offset, self.end_offset, self._include) if held else None
-        self.chunks += len(held)
-        self.next_offset, self.fingerprint = min(progress.next, progress.end), progress.last
+        while rows < self._batch_rows and size < _BATCH_BYTES:
+            if not self._pieces:
+                if progress.done:
+                    break
+                until = self._take_chunk(until)
+                continue
+            piece = self._pieces[0]
+            if held and size + piece.size > _BATCH_BYTES:
+                break
+            held.append(self._pieces.popleft())
+            rows += piece.records
+            size += piece.size
+            if self._taken is not None:
+                self.fingerprint, self._taken = self._taken.fingerprint, None
+                self.chunks += 1
+        batch = columns_in(held, self.start_offset, self.end_offset, self._include) if held else None
+        self.next_offset = min(self._pieces[0].offset if self._pieces else progress.next, progress.end)
         return batch
+
+    def _take_chunk(self, until: float) -> float:
+        """Take the next chunk, wait for it until then if need be, and return until when to wait for the one behind it."""
+        progress = self._progress
+        if not self._arrived:
+            self._wait_for_chunks(until)
+        (chunk, found), before = self._arrived.popleft(), progress.next
+        if progress.take(chunk):
+            self._taken = chunk
+            self._pieces.extend(
+                piece for piece in found if piece.end > before and piece.offset < progress.end
+            )
+        if progress.next <= before:  # one that is known already is no progress
+            return until
+        if progress.next > self._damaged:
+            self._damaged_at.clear()
+        return time.monotonic() + self._timeout_s
 
     def _wait_for_chunks(self, until: float) -> None:
         """Receive at least a chunk."""
@@ -274,12 +317,27 @@ class StreamReader:
         while True:
             try:
                 return attempt()
+            except DamagedChunkError as cause:  # another replica may have it, or the way here was to blame
+                problem: RabbitChxError = self._damage(cause)
+                is_last = len(self._damaged_at) >= _MOST_DAMAGES
+            except InputError as cause:
+                problem, is_last = InputError(f"stream {self.stream!r}: {cause}"), True
             except RabbitChxError as cause:
-                self._disconnect()
-                if time.monotonic() + AGAIN_S >= until or not may_pass(cause):
-                    raise
-                _log.warning("%s; trying again", cause)
-                time.sleep(_PAUSE_S)
+                problem, is_last = cause, not may_pass(cause)
+            self._disconnect()
+            if is_last or time.monotonic() + AGAIN_S >= until:
+                raise problem
+            _log.warning("%s; trying again", problem)
+            time.sleep(_PAUSE_S)
+
+    def _damage(self, cause: DamagedChunkError) -> DamagedChunkError:
+        """Note which node gave a damaged chunk, and return the error that says so."""
+        self._damaged = self._arrived[-1][0].end if self._arrived else self._progress.next
+        self._damaged_at.append(self._connection.node if self._connection else None)
+        nodes = ", ".join(str(node or "a node without an address") for node in self._damaged_at)
+        return DamagedChunkError(
+            f"stream {self.stream!r}: {cause} (read {len(self._damaged_at)} times, from {nodes})"
+        )
 
     def _subscribed(self, until: float) -> StreamConnection:
         """Connect to a replica and subscribe where the reading goes on."""
@@ -297,7 +355,8 @@ class StreamReader:
         while not self._arrived:
             left_s = silent_at - time.monotonic()
             if left_s <= 0:
-                self._check_log(until)
+                with suppress(UnreachableError):
+                    self._check_log(max(until, time.monotonic() + AGAIN_S))
                 raise BrokerTimeoutError(
                     f"{connection.where}: stream {self.stream!r} gives nothing from offset {self._progress.next} on, and the reading "
                     f"ends at {self._progress.end}: look at its replicas (rabbitmq-streams stream_status), and whether it was made "
@@ -323,7 +382,8 @@ class StreamReader:
         for event in connection.events(wait_s):
             match event:
                 case Delivery():
-                    self._arrived.append(read_chunk(event.chunk, check_crc=self._check_crc))
+                    chunk = read_chunk(event.chunk, check_crc=self._check_crc)
+                    self._arrived.append((chunk, self._pieces_of(chunk)))
                     self._credit -= 1
                     largest = max(largest, len(event.chunk))
                 case StreamChanged() | CreditRefused():
@@ -342,14 +402,23 @@ class StreamReader:
             connection.give_credit(_SUBSCRIPTION, ahead - self._credit)
             self._credit = self._ahead = ahead
 
+    def _pieces_of(self, chunk: Chunk) -> list[Piece]:
+        if chunk.kind != "user" or chunk.end <= self._progress.next:
+            return []
+        return pieces(chunk, max_sub_entry_bytes=self._max_sub_entry_bytes)
+
     def _open(self, until: float, *, leader: bool) -> StreamConnection:
-        return open_at(
+        connection = open_at(
             self._settings,
             self.stream,
             leader=leader,
             addresses=self._addresses,
-            timeout_s=until - time.monotonic(),
+            timeout_s=_left_s(until),
+            max_frame_bytes=self._max_frame_bytes,
+            avoid=self._damaged_at,
         )
+        connection.deadline = until
+        return connection
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -471,6 +540,10 @@ class _Progress:
                 offsets=range(begin, end),
             )
         self.missing += end - begin
+
+
+def _left_s(until: float) -> float:
+    return max(0.001, until - time.monotonic())
 
 
 def _check_range(start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None) -> None:

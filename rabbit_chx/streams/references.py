@@ -41,7 +41,12 @@ def check_references(
         UnreachableError: nothing answers at the URL.
         BrokerRefusedError: the broker does not tell.
     """
-    writers = writers_of(management_url, settings, stream)
+    try:
+        writers = writers_of(management_url, settings, stream)
+    except BrokerRefusedError as cause:
+        raise type(cause)(
+            f"{cause}; or leave management_url out", queue=stream, reply_code=cause.reply_code
+        ) from None
     count = len(writers.keys() | {name})
     told = f"stream {stream!r} remembers {count} publishers with {name!r}, of at most {MOST_REFERENCES}"
     if count > _TOO_MANY:
@@ -70,8 +75,6 @@ def writers_of(
     """
     url = management_url if isinstance(management_url, ManagementUrl) else ManagementUrl.of(management_url)
     url = url.with_login_of(settings)
-    password = url.password.reveal() if url.password else "guest"
-    login = base64.b64encode(f"{url.username or 'guest'}:{password}".encode()).decode()
     if url.tls is None:
         connection = http.client.HTTPConnection(url.host, url.port, timeout=_TIMEOUT_S)
     else:
@@ -79,7 +82,7 @@ def writers_of(
         connection = http.client.HTTPSConnection(url.host, url.port, timeout=_TIMEOUT_S, context=context)
     path = f"{url.prefix}/api/stream/{quote(settings.vhost, safe='')}/{quote(stream, safe='')}/tracking?type=writer"
     try:
-        connection.request("GET", path, headers={"Authorization": f"Basic {login}"})
+        connection.request("GET", path, headers={"Authorization": f"Basic {_login(url)}"})
         with connection.getresponse() as answer:
             status, content = answer.status, answer.read(_LARGEST)
         if status == http.client.OK:
@@ -91,10 +94,21 @@ def writers_of(
         ) from None
     finally:
         connection.close()
+    if status == http.client.NOT_FOUND:
+        raise BrokerRefusedError(
+            f"{url.masked}: the management API does not tell who writes to stream {stream!r}: it needs RabbitMQ 3.13 or newer, and on each "
+            "node rabbitmq-plugins enable rabbitmq_stream_management",
+            queue=stream,
+            reply_code=status,
+        )
     kind = AccessRefusedError if status in (401, 403) else BrokerRefusedError
     raise kind(
-        f"{url.masked}: {path} was answered {status}: it needs RabbitMQ 3.13 or newer with the plugin rabbitmq_stream_management, and "
-        "a user with the tag management and read permission; or leave management_url out",
+        f"{url.masked}: {path} was answered {status}: the user needs the tag management and read permission",
         queue=stream,
         reply_code=status,
     )
+
+
+def _login(url: ManagementUrl) -> str:
+    password = url.password.reveal() if url.password else "guest"
+    return base64.b64encode(f"{url.username or 'guest'}:{password}".encode()).decode()

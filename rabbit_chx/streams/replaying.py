@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
@@ -38,6 +39,7 @@ def replay(
     include: Collection[str] = (),
     addresses: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
+    counts: Counter[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Return the rows of some keys, from a time on, as record batches; only the streams that have these keys are read.
 
@@ -60,6 +62,8 @@ def replay(
         include: further columns, as of `StreamReader`.
         addresses: as of `StreamReader`.
         timeout_s: as of `StreamReader`.
+        counts: counts the rows while they are read: all under ``read``, and under ``other_exchange`` those that have a key and were
+            published to another exchange.
 
     Raises:
         InputError: an argument cannot be used, or the keys go to what is no stream.
@@ -73,27 +77,32 @@ def replay(
         for batch in replay(url, ["user-42"], super_stream="orders", since=datetime.now(UTC) - timedelta(hours=2)):
             print(batch["offset"], batch["value"])
     """
+    try:
+        settings = settings_of(url)
+    finally:
+        del url  # no variable of a frame of an error has a password
     given = [keys] if isinstance(keys, str | bytes) else list(keys)
     wanted: Column = pa.array(list(dict.fromkeys(bytes_of(key, "a key") for key in given)), pa.binary())
     if not len(wanted):
         raise InputError("there is no key: give at least one")
     if (ring is None) == (super_stream is None):
         raise InputError("give one of ring and super_stream: it says which streams have the keys")
-    schema_of([*include])
+    schema_of(include if isinstance(include, str) else [*include])
     needed = columns_with(key_column)
     for moment in filter(None, (since, until)):
         offset_spec(moment)  # raises for one without a zone
     placing: Placing | None = ring
     if super_stream is not None:
         check_name(super_stream, "super stream")
-        with closing(open_any(settings_of(url))) as connection:
+        with closing(open_any(settings)) as connection:
             placing = SuperStream(connection.partitions(super_stream))
     keys_of = keys_by_stream(placing, wanted)
+    seen = Counter[str]() if counts is None else counts
 
     def batches() -> Iterator[pa.RecordBatch]:
         for stream, of_stream in keys_of.items():
             with StreamReader(
-                url,
+                settings,
                 stream,
                 start=since or "first",
                 end=until,
@@ -102,10 +111,13 @@ def replay(
                 timeout_s=timeout_s,
             ) as reader:
                 for batch in reader:
+                    seen["read"] += batch.num_rows
                     found: Column = pc.is_in(keys_in(batch, key_column), value_set=of_stream)
-                    if exchange is not None:
-                        found = pc.and_(found, is_of(batch, exchange, key_column))
                     rows = batch.filter(found)
+                    if exchange is not None:
+                        with_key = rows.num_rows
+                        rows = rows.filter(is_of(rows, exchange, key_column))
+                        seen["other_exchange"] += with_key - rows.num_rows
                     if rows.num_rows:
                         yield _shown(stream, rows, include, key_column)
 

@@ -29,17 +29,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import repeat
-from typing import Any, TypeAlias
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from rabbit_chx.amqp.names import bytes_of, short_string
 from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.streams.chunks import Chunk, Piece, damaged_lengths, pieces
+from rabbit_chx.streams.chunks import Chunk, Piece, Places, damaged_lengths, ends_of, pieces
 from rabbit_chx.streams.messages import (
     ANNOTATIONS,
     APPLICATION,
@@ -59,6 +58,9 @@ from rabbit_chx.streams.messages import (
     texts_in,
 )
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _TEXTS = pa.map_(pa.string(), pa.string())
 #: The columns, with their types; those behind the first four are there for who asks for them.
@@ -74,7 +76,6 @@ COLUMN_TYPES: dict[str, Any] = {
 }
 _ALWAYS = 4
 _MOST_BYTES = 2**31 - 1  # offsets of Arrow's binary columns have 32 bits
-_LENGTH = struct.Struct(">I").unpack_from
 _FRAME_HEAD = struct.Struct(">IHHBI")
 _PUBLISH, _PUBLISH_VERSION = 2, 1
 
@@ -98,7 +99,6 @@ _MOST_LAYOUTS = 64
 _SLICE_ROWS = 16_384  # so that their bytes stay in a second-level cache, or nearly
 _MOST_PAIRS = 32
 
-Places: TypeAlias = NDArray[np.int64]
 # A column, an array of numbers or truth values, or one number for all: the stubs of pyarrow and NumPy say too little.
 Column: TypeAlias = "Any"
 Values: TypeAlias = "Any"
@@ -114,10 +114,12 @@ def schema_of(include: Sequence[str] = ()) -> pa.Schema:
         InputError: there is no such column, or it is there twice.
     """
     further = list(COLUMN_TYPES)[_ALWAYS:]
+    if isinstance(include, str):
+        raise InputError(f"include is the text {include!r:.60}: give a list of columns, as [{include!r:.60}]")
     for name in include:
         if name not in further:
             raise InputError(f"there is no further column {name!r}: include takes {', '.join(further)}")
-    if isinstance(include, str) or len(set(include)) < len(include):
+    if len(set(include)) < len(include):
         raise InputError(f"include is {include!r:.60}: give each column once, as ({further[0]!r},)")
     return pa.schema([(name, COLUMN_TYPES[name]) for name in [*list(COLUMN_TYPES)[:_ALWAYS], *include]])
 
@@ -135,15 +137,21 @@ def columns_of(chunks: Sequence[Chunk], start: int, end: int, include: Sequence[
         DamagedChunkError: the lengths of a chunk do not fit, or a sub-entry cannot be unpacked.
         InputError: there is no such column, or the chunks have 2 GiB or more together.
     """
+    found = [piece for chunk in chunks if chunk.kind == "user" for piece in pieces(chunk)]
+    return columns_in(found, start, end, include)
+
+
+def columns_in(pieces: Sequence[Piece], start: int, end: int, include: Sequence[str] = ()) -> pa.RecordBatch:
+    """Return the rows of pieces of chunks as columns. The arguments and errors are those of `columns_of`."""
     schema = schema_of(include)
-    chunks = [chunk for chunk in chunks if chunk.kind == "user" and chunk.records]
-    if not chunks:
+    pieces = [piece for piece in pieces if piece.records]
+    if not pieces:
         return pa.RecordBatch.from_pylist([], schema=schema)
-    data, ends = _records(chunks)
-    counts = np.array([chunk.records for chunk in chunks])
-    firsts = np.array([chunk.offset for chunk in chunks], np.uint64).astype(np.int64)
+    data, ends = _records(pieces)
+    counts = np.array([piece.records for piece in pieces])
+    firsts = np.array([piece.offset for piece in pieces], np.uint64).astype(np.int64)
     offsets = np.repeat(firsts - np.cumsum(counts) + counts, counts) + np.arange(len(ends))
-    times = np.repeat(np.array([chunk.timestamp_ms for chunk in chunks]) * 1000, counts)
+    times = np.repeat(np.array([piece.timestamp_ms for piece in pieces]) * 1000, counts)
     starts = np.concatenate(([0], ends[:-1])) + 4
     wanted = (offsets >= start) & (offsets < end)
     if not wanted.all():
@@ -153,57 +161,29 @@ def columns_of(chunks: Sequence[Chunk], start: int, end: int, include: Sequence[
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def _records(chunks: Sequence[Chunk]) -> tuple[bytes, Places]:
+def _records(pieces: Sequence[Piece]) -> tuple[bytes, Places]:
     """Return the bytes of all records, with padding behind them, and where each record ends."""
-    if all(chunk.entries == chunk.records for chunk in chunks):
-        found = _ends([Piece(chunk.data, chunk.records) for chunk in chunks])
-        if found is not None:
-            return found
-    # There are sub-entries, or a chunk is damaged.
-    parts: list[Piece] = []
-    for chunk in chunks:
-        inside = list(pieces(chunk))
-        if _ends(inside) is None:
-            raise damaged_lengths(chunk.offset)
-        parts += inside
-    found = _ends(parts)
-    if found is None:
-        raise damaged_lengths(chunks[0].offset)
-    return found
+    size = sum(piece.size for piece in pieces)
+    if size > _MOST_BYTES:
+        raise InputError(f"the chunks have {size} bytes together: read fewer than 2 GiB at a time")
+    parts, ends, before = [], [], 0
+    for is_joined, group in groupby(pieces, lambda piece: piece.codec is None and piece.ends is None):
+        for part, inside in [_joined([*group])] if is_joined else map(Piece.unpacked, group):
+            parts.append(part)
+            ends.append(inside + before)
+            before += len(part)
+    return b"".join([*parts, bytes(_PADDING)]), np.concatenate(ends)
 
 
-def _ends(parts: Sequence[Piece]) -> tuple[bytes, Places] | None:
-    """Return the bytes of all records, and where each ends; None if the lengths do not add up."""
-    if any(4 * part.records > len(part.data) or (part.data and not part.records) for part in parts):
-        return None
-    parts = [part for part in parts if part.records]
-    sizes = np.cumsum([len(part.data) for part in parts])
-    if parts and sizes[-1] > _MOST_BYTES:
-        raise InputError(f"the chunks have {sizes[-1]} bytes together: read fewer than 2 GiB at a time")
-    data = b"".join([*(part.data for part in parts), bytes(_PADDING)])
-    counts = np.cumsum([part.records for part in parts])
-    ends = _walked(data, int(counts[-1]) if parts else 0)
-    if ends is None or (ends[counts - 1] != sizes).any():
-        return None
+def _joined(pieces: Sequence[Piece]) -> tuple[memoryview | bytes, Places]:
+    """Return the records of pieces that need no unpacking, and where each ends: many small ones in one go."""
+    data = b"".join([piece.data for piece in pieces])
+    ends = ends_of(data, sum(piece.records for piece in pieces))
+    if ends is None:
+        for piece in pieces:
+            piece.unpacked()  # raises for the one that is damaged
+        raise damaged_lengths(pieces[0].offset)
     return data, ends
-
-
-def _walked(data: bytes, count: int) -> Places | None:
-    """Return where each record ends; None if one is behind the last byte."""
-    if not count:
-        return np.empty(0, np.int64)
-    each = 4 + _LENGTH(data)[0]
-    if (
-        each * count == len(data) - _PADDING
-        and (np.ndarray((count,), ">u4", data, 0, (each,)) == each - 4).all()
-    ):
-        return np.arange(each, each * (count + 1), each)
-    at = 0
-    try:
-        ends = [at := at + 4 + _LENGTH(data, at)[0] for _ in repeat(None, count)]
-    except struct.error:
-        return None
-    return np.array(ends)
 
 
 class _Messages:
@@ -224,20 +204,21 @@ class _Messages:
         # Where each field or section of each row begins and ends; 0 where there is none.
         self._found: dict[str | int, tuple[Places, Places]] = {}
         self._id_types = np.zeros(len(starts), np.uint8)
-        # Rows that wait at a section, and where it begins in each of them.
-        self._waiting: list[tuple[Places, Places]] = []
+        # Rows that wait at a section, where it begins in each of them, and the code of the section before it.
+        self._waiting: list[tuple[Places, Places, int]] = []
+        self._previous = 0  # the code of the section before the one that is read
         self._odd: list[Places] = [np.empty(0, np.int64)]
 
     def columns(self) -> dict[str, Any]:
         """Return the columns by their names."""
         for first in range(0, len(self._starts), _SLICE_ROWS):
             starts = self._starts[first : first + _SLICE_ROWS]
-            self._waiting = [(np.arange(first, first + len(starts)), starts)]
+            self._waiting = [(np.arange(first, first + len(starts)), starts, 0)]
             for _ in range(_MOST_LAYOUTS):
                 if not self._waiting:
                     break
                 self._follow(*self._waiting.pop())
-            self._odd += [rows for rows, _ in self._waiting]
+            self._odd += [rows for rows, _, _ in self._waiting]
         odd = np.sort(np.concatenate(self._odd))
         columns = {name: self._column(name) for name in self._names}
         if not len(odd):
@@ -255,17 +236,17 @@ class _Messages:
             for name, column in columns.items()
         }
 
-    def _follow(self, rows: Places, at: Places) -> None:
+    def _follow(self, rows: Places, at: Places, previous: int) -> None:
         """Go through the sections of rows that go on alike."""
-        previous = 0
+        self._previous = previous
         while len(rows):
             rows, at = self._alike(self._words[at], rows, at)
             head = int(self._words[at[0]])
             code, width = head >> 8 & 0xFF, _SIZE_BYTES.get(head)
-            if width is None or code <= previous:
+            if width is None or code <= self._previous:
                 self._odd.append(rows)
                 return
-            previous, begin = code, at + 4 + width
+            begin = at + 4 + width
             end = begin + self._size(width, begin)
             rows, at, begin, end = self._sound(end <= self._ends[rows], rows, at, begin, end)
             if code in (DATA, VALUE):
@@ -278,7 +259,7 @@ class _Messages:
                 rows, at, end = self._message_id(rows, at, begin, end, width)
             if COLUMN_OF.get(code) in self._names:
                 self._note(code, rows, at, end)
-            at = end
+            at, self._previous = end, code
 
     def _annotations(
         self, rows: Places, at: Places, begin: Places, end: Places, width: int
@@ -349,7 +330,7 @@ class _Messages:
         same = sign == sign[0]
         if same.all():
             return rows, at, *others
-        self._waiting.append((rows[~same], at[~same]))
+        self._waiting.append((rows[~same], at[~same], self._previous))
         return tuple(array[same] for array in (rows, at, *others))
 
     def _sound(self, sound: Values, rows: Places, *others: Values) -> tuple[Any, ...]:

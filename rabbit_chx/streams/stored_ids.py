@@ -1,15 +1,16 @@
-"""The ids of named rows, as a stream has them: in the property message-id, as ``name:id``."""
+"""Named rows, as a stream has them: their ids are in the property message-id, as ``name:id``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rabbit_chx.streams.frames import OffsetSpec
 from rabbit_chx.streams.reader import StreamReader
 
 if TYPE_CHECKING:
@@ -17,22 +18,60 @@ if TYPE_CHECKING:
 
     from rabbit_chx.amqp import ConnectionSettings
 
-#: Rows of the stream's end that are read first; then four times as many, and so on.
+#: Rows that are read before the last chunk; then four times as many, and so on.
 _FIRST_PIECE = 50_000
+#: Rows of each kind of difference that are named.
+_SHOWN = 5
+#: What is noted of a row: a copy is as given; a copy has another key, or another body.
+_EQUAL, _OTHER_KEY, _OTHER_BODY = 1, 2, 4
+_MOST_COPIES = 255
 
 
 class Stored(NamedTuple):
-    """How often a stream has the ids of a range.
+    """How a stream has rows that were published.
 
     Attributes:
-        once: the ids that it has once.
+        once: the rows that it has once, as they were given.
         lost: those that it does not have.
-        doubled: those that it has more than once.
+        doubled: those that it has more than once, as given or not.
+        changed: those that it has with another key or body only.
+        unverified: those that nothing can be said of: retention has removed the part of the stream where they were.
+        differences: the first rows of each kind, in words.
     """
 
     once: int
     lost: int
     doubled: int
+    changed: int
+    unverified: int
+    differences: tuple[str, ...]
+
+
+class StoredPiece(NamedTuple):
+    """Rows of a stream between two offsets.
+
+    Attributes:
+        last: the first row of ours with the highest id among them.
+        end: the offset behind them.
+        is_cut: whether the begin of the piece is not in the stream any more.
+    """
+
+    last: StoredRow | None
+    end: int
+    is_cut: bool
+
+
+class StoredRow(NamedTuple):
+    """A row of ours, as the stream has it."""
+
+    id: int
+    key: bytes | None
+    body: bytes
+    offset: int
+
+    def differs(self, other: StoredRow) -> str | None:
+        """Return what is different: "key", "body", or None."""
+        return "key" if self.key != other.key else "body" if self.body != other.body else None
 
 
 def rows_of(batch: pa.RecordBatch, name: str) -> tuple[pa.RecordBatch, NDArray[np.uint64]]:
@@ -43,49 +82,221 @@ def rows_of(batch: pa.RecordBatch, name: str) -> tuple[pa.RecordBatch, NDArray[n
     return ours, texts.cast(pa.uint64()).to_numpy(zero_copy_only=False)
 
 
+def read_back(
+    stream: str,
+    reading: Mapping[str, Any],
+    *,
+    end: int | None = None,
+    bound: int = 0,
+) -> Iterator[StreamReader]:
+    """Yield readers of pieces of a stream, the last piece first, each larger than the one behind it.
+
+    The caller reads each to its end. It ends with the piece that begins at the bound, or before which retention has removed rows.
+
+    Args:
+        stream: the stream.
+        reading: the arguments of each reader: url, addresses, timeout_s.
+        end: the offset behind the last piece; None for the end of the stream, where the last piece is the last chunk.
+        bound: the offset where the first piece begins.
+    """
+    piece = _FIRST_PIECE
+    start: OffsetSpec = "last" if end is None else max(bound, end - piece)
+    while True:
+        with StreamReader(
+            stream=stream, start=start, end=end, include=("message_id",), on_missing="count", **reading
+        ) as reader:
+            yield reader
+            begin, is_cut = reader.start_offset, reader.missing > 0
+        if is_cut or begin <= bound:
+            return
+        start, end, piece = max(bound, begin - piece), begin, piece * 4
+
+
+def read_pieces_back(
+    stream: str,
+    name: str,
+    reading: Mapping[str, Any],
+    *,
+    end: int | None = None,
+    bound: int = 0,
+    row_id: int | None = None,
+) -> Iterator[StoredPiece]:
+    """Yield what pieces of a stream have of a name, the last piece first.
+
+    Args:
+        stream: the stream.
+        name: the name.
+        reading: as for `read_back`.
+        end: as for `read_back`.
+        bound: as for `read_back`.
+        row_id: look for this id alone.
+    """
+    for reader in read_back(stream, reading, end=end, bound=bound):
+        rows = [_last_of(batch, name, row_id) for batch in reader]
+        # The first of equal ids, so that it is the original if that is in the piece.
+        last = max(filter(None, rows), key=lambda row: row.id, default=None)
+        yield StoredPiece(last, reader.end_offset, reader.missing > 0)
+
+
+def _last_of(batch: pa.RecordBatch, name: str, row_id: int | None = None) -> StoredRow | None:
+    """Return the first row with the highest id of a name, or with a given id."""
+    ours, ids = rows_of(batch, name)
+    places = np.arange(len(ids)) if row_id is None else np.flatnonzero(ids == row_id)
+    if not len(places):
+        return None
+    place = int(places[ids[places].argmax()])
+    row = ours.slice(place, 1).to_pylist()[0]
+    return StoredRow(int(ids[place]), row["key"], row["value"], row["offset"])
+
+
+def row_hashes(keys: Any, bodies: Any) -> NDArray[np.int64]:  # noqa: ANN401  # Arrow has no types
+    """Return a hash of 64 bits of each key and of each body, as an array with two columns.
+
+    The hashes are those of Python (SipHash), so they are comparable in one process only.
+
+    Args:
+        keys: a column of binary or string.
+        bodies: as many bodies.
+    """
+    found: NDArray[np.int64] = np.empty((len(keys), 2), np.int64)
+    for place, column in enumerate((keys, bodies)):
+        values = column.cast(pa.large_binary()).to_numpy(zero_copy_only=False)
+        found[:, place] = np.fromiter(map(hash, values), np.int64, len(values))
+    return found
+
+
 def count_stored(
     url: Sequence[ConnectionSettings],
     stream: str,
     name: str,
     first: int,
-    last: int,
+    hashes: NDArray[np.int64],
     *,
     addresses: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
 ) -> Stored:
-    """Read a stream backwards and count the ids of a range, all of which are confirmed.
+    """Read a stream backwards and compare it with rows that are all confirmed.
 
-    It reads back to a row of the name with a lower id. Where there is none, it reads the whole stream: an id may be there twice if
-    the broker has forgotten the name.
+    It reads back until it has found all rows and one of the name with a lower id. Otherwise it reads the whole stream: a row may be
+    there twice if the broker has forgotten the name. The memory is 2 bytes for each row, besides the hashes and a piece of the stream.
 
     Args:
         url: nodes to try in turn.
         stream: the stream.
         name: the name that the rows were published under.
-        first: the lowest id.
-        last: the highest id; all between were published, too.
+        first: the id of the first row; each further row has the next id.
+        hashes: `row_hashes` of all rows.
         addresses: where advertised addresses are for us.
         timeout_s: the longest time without a chunk, in seconds.
 
     Raises:
         RabbitChxError: it cannot be read.
     """
-    counts = np.zeros(last - first + 1, np.int64)
-    start: Any = "last"
-    end: int | None = None
-    piece = _FIRST_PIECE
-    while True:
-        with StreamReader(
-            url, stream, start=start, end=end, include=("message_id",), on_missing="count",
-            addresses=addresses, timeout_s=timeout_s,
-        ) as reader:  # fmt: skip
-            behind = False
-            for batch in reader:
-                _, ids = rows_of(batch, name)
-                behind |= bool((ids < first).any())
-                wanted = ids[(ids >= first) & (ids <= last)].astype(np.int64)
-                np.add.at(counts, wanted - first, 1)
-            begin, is_cut = reader.start_offset, reader.missing > 0
-        if behind or is_cut or begin == 0:
-            return Stored(int((counts == 1).sum()), int((counts == 0).sum()), int((counts > 1).sum()))
-        start, end, piece = max(0, begin - piece), begin, piece * 4
+    found = _Found(hashes)
+    is_cut = False
+    reading = {"url": url, "addresses": addresses, "timeout_s": timeout_s}
+    for reader in read_back(stream, reading):
+        first_id = None
+        for batch in reader:
+            ours, ids = rows_of(batch, name)
+            if len(ids):
+                first_id = int(ids[0]) if first_id is None else first_id
+                found.add(ours, ids, first)
+        if first_id is not None:
+            found.first_id = first_id
+        is_cut = reader.missing > 0
+        if found.is_complete:
+            break
+    return found.result(first, is_cut=is_cut)
+
+
+class _Found:
+    """What was found of rows so far.
+
+    Attributes:
+        first_id: the id of the first row of the name in the part that was read; None where there is none.
+    """
+
+    def __init__(self, hashes: NDArray[np.int64]) -> None:
+        self.first_id: int | None = None
+        self._hashes = hashes
+        self._copies: NDArray[np.uint8] = np.zeros(len(hashes), np.uint8)
+        self._signs: NDArray[np.uint8] = np.zeros(len(hashes), np.uint8)
+        self._other_rows = 0  # the sum over all copies that are not as given
+        self._behind = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all rows were found, and one with a lower id."""
+        return self._behind and bool(self._copies.all())
+
+    def add(self, ours: pa.RecordBatch, ids: NDArray[np.uint64], first: int) -> None:
+        """Note rows of the name."""
+        self._behind |= bool((ids < first).any())
+        wanted = (ids >= first) & (ids < first + len(self._hashes))
+        if not wanted.any():
+            return
+        places = ids[wanted].astype(np.int64) - first
+        ours = ours.filter(pa.array(wanted))
+        stored = row_hashes(ours["key"], ours["value"])
+        once, copies = np.unique(places, return_counts=True)
+        self._copies[once] = np.minimum(self._copies[once] + copies, _MOST_COPIES)
+        differ = stored != self._hashes[places]
+        is_other = differ.any(axis=1)
+        self._signs[places[~is_other]] |= _EQUAL
+        self._signs[places[differ[:, 0]]] |= _OTHER_KEY
+        self._signs[places[differ[:, 1]]] |= _OTHER_BODY
+        self._other_rows += _sum_of(stored[is_other])
+
+    def result(self, first: int, *, is_cut: bool) -> Stored:
+        """Return the counts and the first differences.
+
+        Args:
+            first: the id of the first row.
+            is_cut: whether the begin of the stream is not there any more.
+        """
+        is_lost, is_equal = self._copies == 0, (self._signs & _EQUAL) > 0
+        removed = 0
+        if is_cut:
+            removed = len(is_lost) if self.first_id is None else max(0, self.first_id - first)
+        unverified = int(is_lost[:removed].sum())
+        is_lost[:removed] = False
+        is_changed = (self._copies > 0) & ~is_equal
+        is_doubled = self._copies > 1
+        is_moved = is_changed.any() and self._other_rows % 2**64 == _sum_of(self._hashes[is_changed]) % 2**64
+        words = {
+            _OTHER_KEY: "another key",
+            _OTHER_BODY: "another body",
+            _OTHER_KEY | _OTHER_BODY: "another key and body",
+        }
+
+        def part(row: int) -> str:
+            what = words[int(self._signs[row]) & ~_EQUAL]
+            return f"has {what}{', since the same rows are stored in another order' if is_moved else ''}"
+
+        kinds: tuple[tuple[NDArray[np.bool_], Callable[[int], str]], ...] = (
+            (is_changed, part),
+            (is_lost, lambda _row: "is not there"),
+            (is_doubled, lambda row: f"is there {self._copies[row]} times"),
+        )
+        differences = tuple(
+            f"row {row:,} (id {first + row}) {says(row)}"
+            for flags, says in kinds
+            for row in np.flatnonzero(flags)[:_SHOWN].tolist()
+        )
+        return Stored(
+            int((is_equal & ~is_doubled).sum()),
+            int(is_lost.sum()),
+            int(is_doubled.sum()),
+            int(is_changed.sum()),
+            unverified,
+            differences,
+        )
+
+
+def _sum_of(hashes: NDArray[np.int64]) -> int:
+    """Return a sum of 64 bits that rows have in any order."""
+    keys, bodies = hashes.view(np.uint64).T
+    mixed = keys * np.uint64(0x9E3779B97F4A7C15) + bodies
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    return int((mixed ^ (mixed >> np.uint64(32))).sum(dtype=np.uint64))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """Counts of the rows of one call.
+    """Counts of the rows of one call. No row is both known and repaired.
 
     Attributes:
         rows: the rows that were given.
@@ -18,7 +18,7 @@ class StreamReport:
             again.
         resent: rows sent once more, because they were unconfirmed when their connection was lost. Without a name each may be a
             duplicate.
-        repaired: rows that the broker had confirmed and not stored, stored by the second reference.
+        repaired: rows that the broker had confirmed and not stored, stored by a further reference.
         reconnects: connections opened in place of a lost one.
         seconds: from the first row to the last confirm.
     """

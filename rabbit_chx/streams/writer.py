@@ -9,10 +9,17 @@ and does not store it. So a row that is sent again is stored once, under three r
 2. What the broker claims to have is proved. When it starts a new segment, it writes the ids of a batch of rows into the log before
    the rows. If it dies in between, it confirms and drops those rows when they are sent again (osiris v1.13.1, osiris_writer.erl,
    ``handle_batch/2``; osiris_log.erl, ``evaluate_tracking_snapshot/2``). So rows with ids that it claims on a new connection are sent
-   alone. A confirm of such a row says that all the claimed is committed. Then the last row of ours is looked up in the stream. Rows
-   behind it that the broker claims are not there: they are published under the reference ``name~1``, by the same rules. (The ids
+   alone. A confirm of such a row says that all the claimed is committed. Then the highest id of ours is looked up in the stream. Rows
+   above it that the broker claims are not there: they are published under the reference ``name~1``, by the same rules. (The ids
    that the broker notes behind each chunk are no proof: the first chunk of a segment has none.)
 3. The proof needs the id in the row: the property message-id is ``name:id``.
+
+How the highest id is found. The stream is read backward from its end. Other clients may have copied rows of ours with their message
+ids, so a low id near the end may be a copy. Two facts hold nevertheless: a row, or a copy of it, proves that it was stored; and ids
+are stored in rising order, so the first row with an id is the original, and all rows with lower ids were stored before it. So the
+reading stops at the first id that is as high as those in question. That is the end of the stream, nearly always. An id that is absent
+is known to be absent only when everything has been read behind which its row can be: back to an offset that this writer has noted
+(`_note_end`), else the whole stream. If retention has removed a part of that, nothing is decided, and publishing is refused.
 
 Without a name a row may be stored more than once.
 """
@@ -20,6 +27,7 @@ Without a name a row may be stored more than once.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Iterator
@@ -41,11 +49,10 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.streams.codes import Code, refusal
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Confirms, PublishErrors, StreamChanged
-from rabbit_chx.streams.nodes import open_at
-from rabbit_chx.streams.reader import StreamReader
+from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
+from rabbit_chx.streams.nodes import AGAIN_S, open_at
 from rabbit_chx.streams.rows import EncodedRows, encode_rows
-from rabbit_chx.streams.stored_ids import rows_of
+from rabbit_chx.streams.stored_ids import StoredRow, read_pieces_back
 
 if TYPE_CHECKING:
     from collections import deque
@@ -60,8 +67,7 @@ _BATCH_ROWS = 4_096
 FRAME_MAX = 1 << 20  # bytes, where the broker has no limit
 _WAIT_S = 0.05
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
-#: Rows of the stream's end that are looked at first for a row of ours; then four times as many, and so on.
-_LOOKED_BACK = 50_000
+_NOTE_EVERY_S = 60.0
 _MOST_REPAIRS = 9
 
 
@@ -137,24 +143,24 @@ class Window:
         unanswered = int(np.count_nonzero(self._open[self.lowest : self.next]))
         return min(self._size - unanswered, self.stop - self.next)
 
-    def confirm(self, ids: NDArray[Any]) -> int:
-        """Note ids that the broker has confirmed, and return how many are new. Ids of rows that were not sent are passed over."""
+    def confirm(self, ids: NDArray[Any]) -> NDArray[np.intp]:
+        """Note ids that the broker has confirmed, and return the places of new ones. Ids of rows that were not sent are passed over."""
         wanted = ids.astype(np.int64)
         places = np.searchsorted(self._ids[: self.next], wanted)
         known = places < self.next
         places = places[known][self._ids[places[known]] == wanted[known]]
         return self._confirm(np.unique(places[self._open[places]]))
 
-    def confirm_before(self, stop: int) -> int:
-        """Note all rows before one as confirmed, and return how many of them are new."""
+    def confirm_before(self, stop: int) -> NDArray[np.intp]:
+        """Note all rows before one as confirmed, and return the places of those that are new."""
         return self._confirm(self.lowest + np.flatnonzero(self._open[self.lowest : stop]))
 
-    def _confirm(self, places: NDArray[np.intp]) -> int:
+    def _confirm(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
         self._open[places] = False
         still_open = self._open[self.lowest :]
         self.lowest = self.lowest + int(still_open.argmax()) if still_open.any() else self.stop
         self.next = max(self.next, self.lowest)
-        return len(places)
+        return places
 
     def rewind(self) -> int:
         """Send all from the lowest unconfirmed row again, and return how many rows that are."""
@@ -164,7 +170,7 @@ class Window:
 
 @dataclass
 class Counts:
-    """What became of the rows of a stream in one call; see `StreamReport`."""
+    """What became of the rows of a stream in one call; see `StreamReport`. A confirmed row is known, repaired, or neither."""
 
     confirmed: int = 0
     known: int = 0
@@ -217,12 +223,17 @@ class StreamWriter:
         self._claimed = 0  # the last id that the broker claims to have, until it is proved
         self._known = 0  # the last id that it claimed to have before we sent anything
         self._confirmed_id = 0  # the highest id before which all rows of ours are confirmed
-        # The last row of ours, when it was looked up; it may be one of a later call.
+        self._noted = _Note(0, 0)
+        self._note_again_at = 0.0
+        # The row of ours with the highest id, when it was looked up; it may be one of a later call.
         self._found: StoredRow | None = None
         self._numbered = 0  # of rows without ids: how many were numbered
         self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64), None)
         self._encoded: EncodedRows | None = None
         self._window = Window(self._rows.ids, window)
+        self._is_repaired = np.empty(
+            0, bool
+        )  # of each row: whether it was sent under a further reference, since it was lost
         self._moved_at = 0.0
         self._outage_began: float | None = None
         self._attempts = 0
@@ -238,17 +249,8 @@ class StreamWriter:
         """Whether all rows are confirmed."""
         return self._window.done
 
-    @property
-    def known(self) -> int:
-        """How many of the rows that were taken last the broker had before anything was sent."""
-        return self._place_behind(self._known)
-
     def take(self, rows: Rows, exchange: str) -> None:
-        """Take the next rows; those before them are all confirmed.
-
-        Raises:
-            MismatchError: the last row of ours in the stream was one of them, with another key or body.
-        """
+        """Take the next rows; those before them are all confirmed."""
         message_ids = None
         if self._name is None:
             numbers = np.arange(self._numbered + 1, self._numbered + len(rows.keys) + 1)
@@ -260,9 +262,9 @@ class StreamWriter:
         self._encoded = encode_rows(rows.keys, rows.bodies, exchange=exchange, message_ids=message_ids)
         self._rows = rows
         self._window = Window(rows.ids, self._window_rows)
-        self._moved_at = time.monotonic()
-        if self._found is not None:
-            self._compare(self._found)
+        self._is_repaired = np.zeros(len(rows.ids), bool)
+        # All rows so far are confirmed, so a loss that was noticed with the last of them is no outage of these rows.
+        self._outage_began, self._attempts, self._next_attempt = None, 0, 0.0
 
     def turn(self, wait_s: float) -> bool:
         """Send what the window allows, take what has come, and connect where there is no connection.
@@ -282,7 +284,9 @@ class StreamWriter:
                     time.sleep(wait_s)
                     return False
                 self._connect()
+            self._compare_found()
             self._prove_claims()
+            self._note_end()
             sent = self._send(0, self._window)
             confirmed = self._collect(0, self._window, 0.0 if sent else wait_s)
         except RabbitChxError as cause:
@@ -301,19 +305,22 @@ class StreamWriter:
         if not self.done:
             self.close()
             self._window = Window(np.empty(0, np.int64), self._window_rows)
-        self._outage_began, self._attempts, self._next_attempt = None, 0, 0.0
 
     # -- the connection
 
     def _connect(self) -> None:
+        left_s = math.inf
+        if self._outage_began is not None:
+            left_s = max(AGAIN_S, self._outage_began + self._reconnect_timeout_s - time.monotonic())
         connection = open_at(
             self._settings,
             self.stream,
             leader=True,
             addresses=self._reading["addresses"],
-            timeout_s=self._settings[0].connection_timeout_s,
+            timeout_s=min(self._settings[0].connection_timeout_s, left_s),
         )
         self._connection = connection
+        connection.request_timeout_s = min(self._confirm_timeout_s, left_s)
         connection.declare_publisher(0, self.stream, self._name)
         if self._name is not None:
             self._claimed = connection.publisher_sequence(self._name, self.stream)
@@ -330,7 +337,8 @@ class StreamWriter:
         self.counts.reconnects += self._opened > 0
         self.counts.resent += self._window.rewind()
         self._opened += 1
-        self._moved_at = time.monotonic()
+        self._note_again_at = 0.0
+        connection.request_timeout_s = self._confirm_timeout_s
 
     def _lose(self, cause: RabbitChxError) -> None:
         """Give the connection up, and say when to try again.
@@ -364,6 +372,8 @@ class StreamWriter:
             return 0
         assert self._connection is not None and self._encoded is not None  # noqa: S101, PT018  # `turn` connects
         ids = self._rows.ids.view(np.uint64)
+        if window.next == window.lowest:
+            self._moved_at = time.monotonic()
         start, window.next = window.next, window.next + rows
         for frames in self._encoded.frames(
             publisher_id, ids, start, window.next, self._connection.frame_max or FRAME_MAX
@@ -383,7 +393,9 @@ class StreamWriter:
         for event in self._connection.events(wait_s):
             if isinstance(event, Confirms) and event.publisher_id == publisher_id:
                 new = window.confirm(event.ids)
-                confirmed += new
+                confirmed += len(new)
+                if len(new):
+                    self._outage_began, self._attempts, self._moved_at = None, 0, time.monotonic()
                 if window is self._window:
                     self._count(new)
             elif isinstance(event, PublishErrors):
@@ -393,21 +405,21 @@ class StreamWriter:
                     f"{self._connection.where}: stream {self.stream!r} is deleted or has another leader",
                     queue=self.stream,
                 )
-        now = time.monotonic()
-        if confirmed:
-            self._outage_began, self._attempts = None, 0
-        if confirmed or not (window.next - window.lowest):
-            self._moved_at = now
-        elif now - self._moved_at > self._confirm_timeout_s:
+        silent_s = time.monotonic() - self._moved_at
+        if window.next > window.lowest and silent_s > self._confirm_timeout_s:
             raise BrokerTimeoutError(
-                f"{self._connection.where}: stream {self.stream!r} has confirmed nothing for {now - self._moved_at:.0f} s, and "
+                f"{self._connection.where}: stream {self.stream!r} has confirmed nothing for {silent_s:.0f} s, and "
                 f"{window.next - window.lowest} rows are unconfirmed: look at the broker's alarms and log",
                 queue=self.stream,
             )
         return confirmed
 
-    def _count(self, confirmed: int) -> None:
-        self.counts.confirmed += confirmed
+    def _count(self, places: NDArray[np.intp]) -> None:
+        """Count rows that are confirmed now: each once, so none is both known and repaired."""
+        is_repaired = self._is_repaired[places]
+        self.counts.confirmed += len(places)
+        self.counts.repaired += int(np.count_nonzero(is_repaired))
+        self.counts.known += int(np.count_nonzero(~is_repaired & (places < self._place_behind(self._known))))
         if self._window.lowest:
             self._confirmed_id = int(self._rows.ids[self._window.lowest - 1])
 
@@ -440,12 +452,13 @@ class StreamWriter:
         is_true = True
         if start < claimed:
             self._send_and_wait(nth, start, claimed)
-            last_id = self._last_stored(claimed_id)
+            last_id = self._last_stored(claimed_id, *map(int, self._rows.ids[[start, claimed - 1]]))
             is_true = last_id >= claimed_id
             lost = max(start, self._place_behind(last_id))
             if lost < claimed:
                 self._repair(nth + 1, lost, claimed)
         if claimed < stop:
+            self._is_repaired[claimed:stop] |= nth > 0
             self._send_and_wait(nth, claimed, stop)
         return is_true
 
@@ -466,7 +479,6 @@ class StreamWriter:
         claimed_id = self._connection.publisher_sequence(reference, self.stream)
         self._stored_all(nth, start, stop, claimed_id)
         self._connection.delete_publisher(nth)
-        self.counts.repaired += stop - start if nth == 1 else 0
 
     def _send_and_wait(self, publisher_id: int, start: int, stop: int) -> None:
         """Send rows, and wait until they are confirmed. They count as confirmed only when that is proved."""
@@ -479,80 +491,119 @@ class StreamWriter:
         """Return the place behind the last row that has an id up to this one."""
         return int(np.searchsorted(self._rows.ids, row_id, side="right"))
 
-    def _last_stored(self, claimed_id: int) -> int:
-        """Return the id of the last row of ours in the stream.
+    def _last_stored(self, claimed_id: int, first_id: int, last_id: int) -> int:
+        """Return the highest id of ours in the stream, or one that is at least `last_id`.
 
         Where there is none because retention has removed the begin of the stream, this is the id that the broker claims.
 
+        Args:
+            claimed_id: the last id that the broker claims to have.
+            first_id: the first id in question.
+            last_id: the last id in question.
+
         Raises:
-            MismatchError: the row is one of those to publish, with another key or body.
+            MismatchError: that row is one of those to publish, with another key or body; or retention has removed the rows that would
+                show whether those in question were stored.
         """
-        start: Any = "last"
-        end: int | None = None
-        back = _LOOKED_BACK
-        while True:
-            last, first, is_cut = self._last_between(start, end)
-            if last is not None:
-                self._found = last
-                self._compare(last)
-                return last.id
-            if is_cut:
+        bound = self._noted.offset if first_id > self._noted.id else 0
+        found: StoredRow | None = None
+        log_end: int | None = None
+        for piece in read_pieces_back(self.stream, self._name or "", self._reading, bound=bound):
+            log_end = piece.end if log_end is None else log_end
+            found = max(filter(None, (piece.last, found)), key=lambda row: row.id, default=None)
+            if found is not None and found.id >= last_id:
+                break
+            if piece.is_cut:
+                if found is not None:
+                    raise self._undecided(found, max(found.id + 1, first_id), last_id)
+                believed = min(self._known, claimed_id)
                 _log.warning(
                     "stream %s: it has no row of %r any more, so that it has stored all up to id %d cannot be proved",
-                    self.stream, self._name, min(self._known, claimed_id),
+                    self.stream, self._name, believed,
                 )  # fmt: skip
-                return min(self._known, claimed_id)
-            if start == 0:
-                return 0
-            start, end, back = max(0, first - back), first, back * 4
+                return believed
+        highest = found.id if found is not None else self._noted.id if bound else 0
+        if highest < last_id or highest >= claimed_id:
+            self._noted = _Note(log_end or 0, highest)
+            self._note_again_at = time.monotonic() + _NOTE_EVERY_S
+        if found is not None:
+            self._found = found
+            self._compare_found()
+        return highest
 
-    def _last_between(self, start: Any, end: int | None) -> tuple[StoredRow | None, int, bool]:  # noqa: ANN401
-        """Return the last row of ours of some rows, where they begin, and whether the log begins only behind that."""
-        last = None
-        with StreamReader(
-            stream=self.stream,
-            start=start,
-            end=end,
-            include=("message_id",),
-            on_missing="count",
-            **self._reading,
-        ) as reader:
-            for batch in reader:
-                last = _last_of(batch, self._name or "") or last
-            return last, reader.start_offset, reader.missing > 0
+    def _undecided(self, found: StoredRow, first_id: int, last_id: int) -> MismatchError:
+        return MismatchError(
+            f"stream {self.stream!r} has confirmed the ids {first_id} to {last_id} of {self._name!r}, and has no row with one of them. "
+            f"Its highest id of this name is {found.id}, which may be a copy that another client made, and retention has removed the "
+            "begin of the stream. So these rows were stored and removed, or they were never stored. If they were stored, publish with "
+            "proof=False (in Spark verify=off), which believes the broker; else publish them under another name",
+            queue=self.stream,
+        )
 
-    def _compare(self, stored: StoredRow) -> None:
-        place = self._place_behind(stored.id) - 1
-        if place < 0 or self._rows.ids[place] != stored.id:
-            return
-        for what, column, value in (
-            ("key", self._rows.keys, stored.key),
-            ("body", self._rows.bodies, stored.value),
+    def _note_end(self) -> None:
+        """Note now and then, while no row is under way, where the stream ends: later rows are behind that. From 3.11 on."""
+        connection, window, ids = self._connection, self._window, self._rows.ids
+        if (
+            connection is None
+            or self._name is None
+            or not self._proof
+            or window.done
+            or window.next > window.lowest
+            or ids[0] <= self._claimed
+            or time.monotonic() < self._note_again_at
         ):
-            if column[place].as_py() != value:
-                raise MismatchError(
-                    f"stream {self.stream!r} has id {stored.id} of {self._name!r} with the {what} {value!r:.60}, and the {what} given now "
-                    f"is {column[place].as_py()!r:.60}: the rows are not those of the earlier run, and the broker would drop "
-                    "them; give the same rows, or a new name",
-                    queue=self.stream,
-                )
+            return
+        self._note_again_at = time.monotonic() + _NOTE_EVERY_S
+        if Key.STREAM_STATS not in connection.commands:
+            return
+        offset = connection.stats(self.stream)["committed_chunk_id"]
+        if offset >= 0:  # else it is empty, or its leader has just begun
+            self._noted = _Note(offset, max(self._noted.id, self._claimed, self._confirmed_id))
+
+    def _compare_found(self) -> None:
+        """Compare the row of ours with the highest id with the one to publish, if it is one of those.
+
+        Raises:
+            MismatchError: its key or body is another one. A copy is not compared where its original is there.
+        """
+        stored, place = self._found, 0 if self._found is None else self._place_behind(self._found.id) - 1
+        if stored is None or place < 0 or self._rows.ids[place] != stored.id:
+            return
+        given = StoredRow(stored.id, self._rows.keys[place].as_py(), self._rows.bodies[place].as_py(), 0)
+        is_first = True
+        if stored.differs(given):
+            stored, is_first = self._original(stored)
+        self._found = None  # it is compared once
+        if (what := stored.differs(given)) is not None:
+            perhaps = (
+                ""
+                if is_first
+                else "; retention has removed earlier rows, so that this may be a copy by another client, which proof=False does not compare"
+            )
+            raise MismatchError(
+                f"stream {self.stream!r} has id {stored.id} of {self._name!r} with the {what} {getattr(stored, what)!r:.60}, and the "
+                f"{what} given now is {getattr(given, what)!r:.60}: the rows are not those of the earlier run, and the broker would drop "
+                f"them; give the same rows, or a new name{perhaps}",
+                queue=self.stream,
+            )
+
+    def _original(self, row: StoredRow) -> tuple[StoredRow, bool]:
+        """Return the first row with the id of a row, which may be a copy, and whether no earlier one was removed by retention."""
+        _log.info("stream %s: reading back to the first row with id %d", self.stream, row.id)
+        is_cut = False
+        if row.offset:
+            for piece in read_pieces_back(
+                self.stream, self._name or "", self._reading, end=row.offset, row_id=row.id
+            ):
+                row, is_cut = piece.last or row, piece.is_cut
+        return row, not is_cut
 
 
-class StoredRow(NamedTuple):
-    """A row of ours, as the stream has it."""
+class _Note(NamedTuple):
+    """All rows of ours with an id above `id` are at `offset` or behind it."""
 
+    offset: int
     id: int
-    key: bytes | None
-    value: bytes
-
-
-def _last_of(batch: pa.RecordBatch, name: str) -> StoredRow | None:
-    """Return the row with the highest id of a name."""
-    ours, ids = rows_of(batch, name)
-    if not len(ours):
-        return None
-    place = int(ids.argmax())
-    return StoredRow(int(ids[place]), ours["key"][place].as_py(), ours["value"][place].as_py())
 
 
 def _one_array(column: Any) -> pa.Array[Any]:  # noqa: ANN401

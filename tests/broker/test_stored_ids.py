@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pika
+import pyarrow as pa
 import pytest
 from streamed import Streamed
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.streams import StreamPublisher
 from rabbit_chx.streams.nodes import settings_of
-from rabbit_chx.streams.stored_ids import Stored, count_stored
+from rabbit_chx.streams.stored_ids import Stored, count_stored, row_hashes
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
@@ -37,7 +38,9 @@ def publish_by_amqp(vhost: RunningBroker, *message_ids: str) -> None:
 
 
 def counted(vhost: RunningBroker, first: int, last: int, name: str = "load.1") -> tuple[int, int, int]:
-    found = count_stored(list(settings_of(vhost.stream_url)), "s", name, first, last)
+    rows = last - first + 1
+    hashes = row_hashes(pa.array([b"k"] * rows), pa.array([b"v"] * rows))
+    found = count_stored(list(settings_of(vhost.stream_url)), "s", name, first, hashes)
     assert isinstance(found, Stored)
     return found.once, found.lost, found.doubled
 

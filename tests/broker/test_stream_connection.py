@@ -216,7 +216,7 @@ def test_a_port_of_amqp(vhost_url: str) -> None:
     settings = replace(
         stream_settings(vhost_url), port=urlsplit(vhost_url).port or 5672, connection_timeout_s=30
     )
-    with pytest.raises(UnreachableError, match="is the stream protocol spoken there"):
+    with pytest.raises(InputError, match=r"this port speaks AMQP, .* streams are on port 5552"):
         StreamConnection(settings)
 
 

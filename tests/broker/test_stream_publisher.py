@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pika
 import pytest
+from copied_rows import copy_rows
 from exchange_types import CHX
 from tcp_proxy import Proxy
 
@@ -401,3 +402,87 @@ def test_rows_that_retention_has_removed_are_not_stored_again(
                 others.publish_many(["k"] * 100, ["b" * 100] * 100)
         assert "load:100" not in stored(vhost, "t")["message_id"]
     assert (report.known, report.repaired) == (100, 0)
+
+
+# -- rows that an AMQP client has copied into the stream, with their message ids
+
+
+def first_copies(found: dict[str, list[Any]]) -> list[tuple[str, bytes, bytes]]:
+    """The id, key and body of each row that is the first with its id."""
+    rows = zip(found["message_id"], found["key"], found["value"], strict=True)
+    seen: dict[str, tuple[str, bytes, bytes]] = {}
+    for row in rows:
+        seen.setdefault(row[0], row)
+    return list(seen.values())
+
+
+def originals(rows: int) -> list[tuple[str, bytes, bytes]]:
+    keys, bodies, ids = texts(rows=rows)
+    return [
+        (f"load:{n}", key.encode(), body.encode()) for n, key, body in zip(ids, keys, bodies, strict=True)
+    ]
+
+
+@pytest.mark.usefixtures("connection")
+@pytest.mark.parametrize("copied", [1, 50, 300])
+@pytest.mark.parametrize("other", [{}, {"key": "another"}, {"body": b"another"}], ids=["same", "key", "body"])
+def test_rows_that_were_copied_are_stored_once(
+    vhost: RunningBroker, copied: int, other: dict[str, Any]
+) -> None:
+    known = copies = 0
+    for rows in (300, 600, 600):
+        with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
+            for first in range(1, rows + 1, 300):  # copies are then between two calls, too
+                keys, bodies, ids = texts(first, 300)
+                report = publisher.publish_many(keys, bodies, ids=ids)
+                assert (report.known, report.repaired) == (300 if first <= known else 0, 0)
+                if first == 1:
+                    copy_rows(vhost.url, "s", copied, **other)
+                    copies += copied
+        known = rows
+    found = stored(vhost)
+    assert first_copies(found) == originals(600)
+    assert len(found["message_id"]) == 600 + copies
+
+
+def test_copies_in_a_stream_whose_begin_is_removed(
+    vhost: RunningBroker, connection: StreamConnection
+) -> None:
+    limits = {"max-length-bytes": "100000", "stream-max-segment-size-bytes": "20000"}
+    connection.create_stream("t", limits)
+    for is_known in (False, True):
+        with StreamPublisher(vhost.stream_url, stream="t", name="load") as publisher:
+            keys, bodies, ids = texts(rows=5_000)
+            for first in range(0, 5_000, 250):
+                some = slice(first, first + 250)
+                report = publisher.publish_many(keys[some], bodies[some], ids=ids[some])
+                assert (report.known, report.repaired) == (250 if is_known else 0, 0)
+        if not is_known:
+            before = stored(vhost, "t")["message_id"]
+            assert 0 < len(before) < 4_000
+            copy_rows(vhost.url, "t", 10, offset=5_000 - len(before) + 100)
+    after = stored(vhost, "t")["message_id"]
+    assert after[-10:] == [f"load:{n}" for n in range(int(after[-10][5:]), int(after[-10][5:]) + 10)]
+    assert after[-11] == "load:5000"
+
+
+def test_rows_that_the_broker_claims_falsely_are_stored_also_where_others_were_copied(
+    vhost: RunningBroker, connection: StreamConnection
+) -> None:
+    with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
+        keys, bodies, ids = texts(rows=1_000)
+        publisher.publish_many(keys, bodies, ids=ids)
+    claim(connection, 1_500)
+    copy_rows(vhost.url, "s", 100)
+    for known, repaired in ((1_000, 500), (1_500, 0)):
+        with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
+            keys, bodies, ids = texts(rows=2_000)
+            report = publisher.publish_many(keys, bodies, ids=ids)
+        assert (report.known, report.repaired) == (known if repaired else 2_000, repaired)
+    found = stored(vhost)
+    named = {
+        column: [one for one, id_ in zip(values, found["message_id"], strict=True) if id_]
+        for column, values in found.items()
+    }
+    assert first_copies(named) == originals(2_000)
+    assert len(named["message_id"]) == 2_100

@@ -82,7 +82,7 @@ def heard(pieces: list[bytes]) -> tuple[list[str], str]:
             )
     except ValueError as fault:
         return messages, str(fault)
-    assert sum(map(len, cutter._pieces)) <= sum(map(len, pieces))
+    assert cutter._filled + len(cutter._rest) <= sum(map(len, pieces))
     return messages, ""
 
 

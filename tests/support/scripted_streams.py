@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -15,12 +15,16 @@ import pyarrow as pa
 
 from rabbit_chx.errors import ConnectionLostError, NotFoundError
 from rabbit_chx.streams.chunks import Chunk
-from rabbit_chx.streams.frames import Confirms
+from rabbit_chx.streams.frames import Confirms, Key
 from rabbit_chx.streams.publisher import StreamPublisher
-from rabbit_chx.streams.rows import columns_of
+from rabbit_chx.streams.rows import columns_of, encode_rows
 
 URL = "rabbitmq-stream://user:secret@broker"
 ROWS = 200
+#: Stands for the reference of another client.
+COPIES = "another client"
+#: Rows of a batch that a scripted reader gives.
+BATCH_ROWS = 7
 
 
 class ScriptedStream:
@@ -58,10 +62,32 @@ class ScriptedStream:
         texts = self.batch(0, len(self.log))["message_id"].to_pylist()
         return [int(str(text).rpartition(":")[2]) for text in texts]
 
+    def copy(self, ids: Iterable[int], name: str = "load", **other: str) -> None:
+        """Store copies of rows with their message ids, as another client does that publishes what it has read.
+
+        Args:
+            ids: the ids of the rows; each is copied as `publish` makes it.
+            name: their name.
+            other: the key or the body of all copies, where it is another one.
+        """
+        for row_id in ids:
+            key, body = other.get("key", f"k{row_id}"), other.get("body", f"body {row_id}")
+            encoded = encode_rows([key], [body], message_ids=[f"{name}:{row_id}"])
+            (frame,) = encoded.frames(0, np.zeros(1, np.uint64), 0, 1, 1 << 20)
+            self.log.append((COPIES, row_id, bytes(frame)[25:]))
+        self.committed = len(self.log)
+
+    @property
+    def originals(self) -> list[int]:
+        """The ids of the rows that are no copies."""
+        return [
+            row_id for (reference, *_), row_id in zip(self.log, self.ids, strict=True) if reference != COPIES
+        ]
+
     def batch(self, start: int, end: int) -> pa.RecordBatch:
-        data = b"".join(struct.pack(">I", len(message)) + message for _, _, message in self.log)
-        count = len(self.log)
-        chunk = Chunk(0, count, 0, 1, 0, "user", memoryview(data), memoryview(b""), count)
+        rows = self.log[start:end]
+        data = b"".join(struct.pack(">I", len(message)) + message for _, _, message in rows)
+        chunk = Chunk(start, len(rows), 0, 1, 0, "user", memoryview(data), memoryview(b""), len(rows))
         return columns_of([chunk], start, end, ("message_id", "exchange"))
 
 
@@ -86,9 +112,9 @@ class ScriptedReader:
 
     def __init__(self, stream: ScriptedStream, start: Any, end: int | None) -> None:
         self._stream = stream
-        self._end = stream.committed if end is None else end
-        self.start_offset = max(self._end - 1, stream.begins_at) if start == "last" else start
-        self.missing = max(0, min(self._end, stream.begins_at) - self.start_offset)
+        self.end_offset = stream.committed if end is None else end
+        self.start_offset = max(self.end_offset - 1, stream.begins_at) if start == "last" else start
+        self.missing = max(0, min(self.end_offset, stream.begins_at) - self.start_offset)
 
     def __enter__(self) -> Self:
         return self
@@ -97,14 +123,17 @@ class ScriptedReader:
         pass
 
     def __iter__(self) -> Any:
-        if (start := max(self.start_offset, self._stream.begins_at)) < self._end:
-            yield self._stream.batch(start, self._end)
+        begin = max(self.start_offset, self._stream.begins_at)
+        for start in range(begin, self.end_offset, BATCH_ROWS):
+            yield self._stream.batch(start, min(start + BATCH_ROWS, self.end_offset))
 
 
 class ScriptedConnection:
     """Stands for StreamConnection: it takes Publish frames and confirms what is committed."""
 
     frame_max = 4_096
+    request_timeout_s = 60.0
+    commands = {Key.STREAM_STATS: (1, 1)}  # noqa: RUF012
     where = "a scripted broker"
 
     def __init__(self, broker: ScriptedBroker, stream: str = "") -> None:
@@ -135,6 +164,9 @@ class ScriptedConnection:
 
     def publisher_sequence(self, reference: str, _stream: str) -> int:
         return self.stream.claims.get(reference, 0)
+
+    def stats(self, _stream: str) -> dict[str, int]:
+        return {"committed_chunk_id": self.stream.committed - 1}
 
     def send(self, frames: memoryview, *, stall_s: float) -> None:
         assert stall_s

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from scripted_streams import ScriptedBroker, ScriptedConnection, ScriptedStream, publisher
-from stream_bytes import chunk_bytes, entry
+from stream_bytes import chunk_bytes, entry, notes
 
 from rabbit_chx.errors import ConnectionLostError, UnreachableError
-from rabbit_chx.streams import StreamReader, look, reader, writer
+from rabbit_chx.streams import StreamReader, look, reader, stored_ids, writer
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.frames import Confirms, Delivery, Key, OffsetSpec, PublishErrors, StreamChanged
 
@@ -36,22 +36,23 @@ def scripted_broker() -> Iterator[ScriptedBroker]:
         patch.setattr(publisher_module, "_WAIT_S", 0.0)
         for name, value in {
             "open_at": broker.open_at,
-            "StreamReader": broker.reader,
             "_FIRST_BACKOFF_S": 0.0,
             "_BATCH_ROWS": 8,
             "_WAIT_S": 0.0,
-            "_LOOKED_BACK": 16,
         }.items():
             patch.setattr(writer, name, value)
+        patch.setattr(stored_ids, "StreamReader", broker.reader)
+        patch.setattr(stored_ids, "_FIRST_PIECE", 16)
         yield broker
 
 
 class _Trouble:
-    """What happens when a publisher looks for events: confirms late, mixed, twice or never, refusals, lost lines, crashes."""
+    """What happens when a publisher looks for events: confirms late, mixed, twice or never, refusals, lost lines, crashes, copies."""
 
-    def __init__(self, chance: random.Random, faults: int) -> None:
+    def __init__(self, chance: random.Random, faults: int, copies: int) -> None:
         self._chance = chance
         self._faults = faults
+        self._copies = copies
         self._late: dict[int, list[Any]] = {}  # confirms that are still under way, by connection
         self._looks = 0
 
@@ -68,9 +69,20 @@ class _Trouble:
         arrived = [late.pop() for _ in range(chance.randint(0, len(late)))]
         arrived += [Confirms(9, np.array([1], np.uint64)), StreamChanged("another", _UNAVAILABLE)]
         connection.news = [event for event in arrived for _ in range(chance.choice([1, 1, 2]))]
+        if self._copies and chance.random() < 0.1:
+            self._copies -= 1
+            self._copy(stream)
         if self._faults and chance.random() < 0.15:
             self._faults -= 1
             self._fault(connection)
+
+    def _copy(self, stream: ScriptedStream) -> None:
+        """Let another client publish committed rows again, as they are or with another body."""
+        stored = [row_id for row_id in stream.ids[: stream.committed] if row_id]
+        first = self._chance.randint(0, len(stored))
+        other = self._chance.random() < 0.3
+        for row_id in stored[first : first + self._chance.choice([1, 10, 40])]:
+            stream.copy([row_id], key=str(row_id), body="another" if other else str(row_id))
 
     def _fault(self, connection: ScriptedConnection) -> None:
         chance, stream = self._chance, connection.stream
@@ -101,15 +113,16 @@ def publish(seed: int) -> None:
     with scripted_broker() as broker, pytest.MonkeyPatch.context() as patch:
         patch.setattr(publisher_module, "_PIECE_ROWS", chance.choice([10, 40, 1_000]))
         for _ in range(chance.randint(1, 3) if named else 1):
-            broker.fault = _Trouble(chance, chance.randint(0, 12))
+            broker.fault = _Trouble(chance, chance.randint(0, 12), chance.randint(0, 2) if named else 0)
             window = chance.choice([1, 7, 20, 500])
             with publisher(name="load" if named else None, window=window) as made:
                 report = made.publish_many(texts, texts, ids=ids if named else None)
             assert report.confirmed == len(ids)
+            assert report.known + report.repaired <= len(ids)
             resent += report.resent
         stream = broker.streams["s"]
         if named:
-            assert stream.ids == ids
+            assert stream.originals == ids
         else:
             stored = stream.batch(0, len(stream.log))["value"].to_pylist()
             assert set(map(str.encode, texts)) == set(stored)
@@ -151,6 +164,8 @@ class _Log:
         records = self._chance.randint(1, 20) if kind == _USER else 1
         bodies = [b"%d" % offset for offset in range(self.next, self.next + records)]
         rows = [entry(b"\0Su\xa0" + bytes([len(body)]) + body) for body in bodies]
+        if kind == _DELTA:
+            rows = [entry(notes("consumer", kind=1))]
         data = memoryview(chunk_bytes(rows, offset=self.next, kind=kind))
         self.chunks.append(_Chunk(self.next, records, kind, data))
         self.next += records

@@ -51,6 +51,11 @@ def chunk_bytes(
     return head + data + trailer
 
 
+def notes(name: str, kind: int = 0, size: int = 8) -> bytes:
+    """What the broker notes in a chunk of its own: the last id of a publisher (0), the offset (1) or the time of a consumer (2)."""
+    return bytes([kind, len(name)]) + name.encode() + bytes(size)
+
+
 def chunk_of(rows: Iterable[bytes], *, offset: int = 0) -> Chunk:
     return read_chunk(memoryview(chunk_bytes(map(entry, rows), offset=offset)))
 

@@ -9,14 +9,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from stream_bytes import TIMESTAMP_MS, chunk_bytes, entry, sub_entry
+from stream_bytes import TIMESTAMP_MS, chunk_bytes, entry, notes, sub_entry
 
-from rabbit_chx.errors import DamagedChunkError
+from rabbit_chx.errors import DamagedChunkError, InputError
 from rabbit_chx.streams import chunks
 from rabbit_chx.streams.chunks import pieces, read_chunk
 
 ROWS = [b"first", b"", b"third" * 50]
 INSIDE = b"".join(map(entry, ROWS))
+
+
+def unpack(chunk: chunks.Chunk) -> None:
+    for piece in pieces(chunk):
+        piece.unpacked()
 
 
 def arrow(name: Any) -> Callable[[bytes], bytes]:
@@ -63,7 +68,8 @@ def test_a_trailer_that_was_not_asked_for_is_not_sent() -> None:
 
 @pytest.mark.parametrize(("number", "kind"), list(enumerate(["user", "delta", "snapshot"])))
 def test_what_the_broker_notes_is_told_apart(number: int, kind: str) -> None:
-    assert read_chunk(memoryview(chunk_bytes([], kind=number))).kind == kind
+    entries = [entry(notes("ours", size=16 if kind == "snapshot" else 8))]
+    assert read_chunk(memoryview(chunk_bytes(entries, kind=number))).kind == kind
 
 
 def test_a_wrong_crc_is_found_unless_it_is_not_looked_for() -> None:
@@ -94,12 +100,17 @@ def test_what_is_no_whole_chunk_is_refused(data: bytes, says: str) -> None:
 @pytest.mark.parametrize(("codec", "pack"), PACKED.values(), ids=PACKED)
 def test_a_sub_entry_is_unpacked(codec: int, pack: Callable[[bytes], bytes]) -> None:
     data = chunk_bytes(
-        [entry(b"before"), sub_entry(ROWS, codec, pack(INSIDE)), entry(b"a"), entry(b"b")], records=6
+        [entry(b"before"), sub_entry(ROWS, codec, pack(INSIDE)), entry(b"a"), entry(b"b")],
+        offset=7,
+        records=6,
     )
 
-    found = [(bytes(data), records) for data, records in pieces(read_chunk(memoryview(data)))]
+    found = [
+        (piece.offset, piece.records, bytes(piece.unpacked()[0]))
+        for piece in pieces(read_chunk(memoryview(data)))
+    ]
 
-    assert found == [(entry(b"before"), 1), (INSIDE, 3), (entry(b"a") + entry(b"b"), 2)]
+    assert found == [(7, 1, entry(b"before")), (8, 3, INSIDE), (11, 2, entry(b"a") + entry(b"b"))]
 
 
 @pytest.mark.parametrize(("codec", "pack"), PACKED.values(), ids=PACKED)
@@ -111,25 +122,74 @@ def test_a_sub_entry_of_another_size_than_announced_is_refused(
     head = struct.pack(">BHII", 0x80 | codec << 4, 3, len(INSIDE) + wrong, len(packed))
     chunk = read_chunk(memoryview(chunk_bytes([head + packed], offset=41, records=3)))
     with pytest.raises(DamagedChunkError, match="offset 41"):
-        list(pieces(chunk))
+        unpack(chunk)
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ([b"\x80\x80\x80\x80\x04"], "1073741824 bytes instead of 100"),
+        ([arrow("snappy")(bytes(60))] * 2, "60 bytes instead of 40"),
+    ],
+)
+def test_framed_snappy_is_bounded_before_each_part_is_unpacked(parts: list[bytes], says: str) -> None:
+    packed = b"\xff\x06\0\0sNaPpY" + b"".join(
+        b"\0" + (len(part) + 4).to_bytes(3, "little") + b"crc!" + part for part in parts
+    )
+    head = struct.pack(">BHII", 0x80 | 2 << 4, 3, 100, len(packed))
+    with pytest.raises(DamagedChunkError, match=says):
+        unpack(read_chunk(memoryview(chunk_bytes([head + packed], records=3))))
 
 
 @pytest.mark.parametrize("codec", range(1, 8))
 def test_a_sub_entry_that_cannot_be_unpacked_is_refused(codec: int) -> None:
     chunk = read_chunk(memoryview(chunk_bytes([sub_entry(ROWS, codec, b"\x99not packed")], records=3)))
     with pytest.raises(DamagedChunkError, match="sub-entry"):
-        list(pieces(chunk))
+        unpack(chunk)
 
 
-def test_a_sub_entry_beyond_the_limit_is_refused_before_it_is_unpacked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(chunks, "MAX_SUB_ENTRY_BYTES", 1_000)
+def test_a_sub_entry_beyond_the_limit_is_refused_before_it_is_unpacked() -> None:
     packed = gzip.compress(bytes(1_001))
     head = struct.pack(">BHII", 0x90, 3, 1_001, len(packed))
-    chunk = read_chunk(memoryview(chunk_bytes([head + packed], records=3)))
-    with pytest.raises(DamagedChunkError, match=r"announces 1001 bytes, and .* 1000"):
-        list(pieces(chunk))
+    chunk = read_chunk(memoryview(chunk_bytes([head + packed], offset=41, records=3)))
+    words = r"offset 41 has 1,001 bytes when unpacked, and max_sub_entry_bytes is 1,000: raise it, .* at offset 44"
+    with pytest.raises(InputError, match=words):
+        pieces(chunk, max_sub_entry_bytes=1_000)
+    assert pieces(chunk, max_sub_entry_bytes=1_001)[0].size == 1_001
+
+
+def test_a_chunk_of_large_rows_is_cut_between_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [bytes([n]) * size for n, size in enumerate((90, 40, 60, 250, 1, 2))]
+    monkeypatch.setattr(chunks, "_PIECE_BYTES", 104)
+    found = pieces(read_chunk(memoryview(chunk_bytes(map(entry, rows), offset=41))))
+    assert [(piece.offset, piece.records, piece.size) for piece in found] == [
+        (41, 1, 94), (42, 1, 44), (43, 1, 64), (44, 1, 254), (45, 2, 11)
+    ]  # fmt: skip
+    assert b"".join(bytes(piece.unpacked()[0]) for piece in found) == b"".join(map(entry, rows))
+    assert [piece.unpacked()[1].tolist() for piece in found] == [[94], [44], [64], [254], [5, 11]]
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize(
+    "rows", [ROWS, [b"\0Su\xa0\x04body"], [notes("ours")[:-1]], [notes("ours", 3)], [b"\0"], []]
+)
+def test_rows_are_not_taken_for_what_the_broker_notes(kind: int, rows: list[bytes]) -> None:
+    """No CRC covers the header."""
+    data = chunk_bytes(map(entry, rows), offset=41, kind=kind)
+    with pytest.raises(DamagedChunkError, match=rf"offset 41 .* notes there \(type {kind}\)"):
+        read_chunk(memoryview(data))
+
+
+@pytest.mark.parametrize(
+    ("kind", "noted"),
+    [
+        (1, [notes("a"), notes("b" * 255, 1), notes("", 2)]),
+        (2, [notes("a", 0, 16), notes("b" * 255, 1), notes("", 2)]),
+    ],
+)
+def test_several_notes_are_one_entry(kind: int, noted: list[bytes]) -> None:
+    data = chunk_bytes([entry(b"".join(noted))], kind=kind)
+    assert read_chunk(memoryview(data)).end == 1
 
 
 @pytest.mark.parametrize(

@@ -4,91 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from scripted_node import EMPTY, OK, ScriptedNode, reply
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, NotFoundError, UnreachableError
 from rabbit_chx.streams import connection, nodes
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.streams.frames import FrameCutter, Key, Node, StreamPlaces, Tune, frame, tune
-
-OK = b"\0\1"
-EMPTY = b"\0\0\0\0"
-
-
-def reply(key: int, correlation_id: bytes, content: bytes) -> bytes:
-    return frame(0x8000 | key, correlation_id + content)
-
-
-class Scripted:
-    """A broker for one connection. It says that it is 3.10, and answers the login.
-
-    Attributes:
-        settings: where it listens.
-        answer: what it answers to any other request, by its key and correlation id.
-        seen: the keys of what came.
-    """
-
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.settings = stream_settings(
-            f"rabbitmq-stream://127.0.0.1:{self._listener.getsockname()[1]}?heartbeat=0"
-        )
-        self.answer: Callable[[int, bytes], bytes] = lambda key, correlation_id: reply(
-            key, correlation_id, OK
-        )
-        self.seen: list[int] = []
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        cutter = FrameCutter()
-        with contextlib.suppress(OSError):
-            client, _ = self._listener.accept()
-            with client:
-                while data := client.recv(65_536):
-                    for request in cutter.cut(data):
-                        key, correlation_id = int.from_bytes(request[:2]), bytes(request[4:8])
-                        self.seen.append(key)
-                        client.sendall(self._answer(key, correlation_id))
-
-    def _answer(self, key: int, correlation_id: bytes) -> bytes:
-        match key:
-            case Key.PEER_PROPERTIES:
-                version = b"\0\0\0\1\0\x07version\0\x063.10.8"
-                return reply(key, correlation_id, OK + version)
-            case Key.SASL_HANDSHAKE:
-                return reply(key, correlation_id, OK + b"\0\0\0\1\0\5PLAIN")
-            case Key.SASL_AUTHENTICATE:
-                return reply(key, correlation_id, OK) + tune(Tune(1 << 20, 60))
-            case Key.OPEN:
-                return reply(key, correlation_id, OK + EMPTY)
-            case Key.TUNE:
-                return b""
-            case _:
-                return self.answer(key, correlation_id)
-
-    def close(self) -> None:
-        self._listener.close()
-        self._thread.join()
+from rabbit_chx.streams.frames import Key, Node, StreamPlaces, frame
 
 
 @pytest.fixture
-def scripted() -> Iterator[Scripted]:
-    broker = Scripted()
+def scripted() -> Iterator[ScriptedNode]:
+    broker = ScriptedNode()
     yield broker
     broker.close()
 
 
 @pytest.fixture
-def opened(scripted: Scripted) -> Iterator[StreamConnection]:
+def opened(scripted: ScriptedNode) -> Iterator[StreamConnection]:
     with closing(StreamConnection(scripted.settings)) as opened:
         yield opened
 
@@ -102,7 +42,9 @@ def opened(scripted: Scripted) -> Iterator[StreamConnection]:
         (frame(0x801C, b"\0\0\0\6" + OK), "in the middle of a field of 4 bytes"),  # the reply itself
     ],
 )
-def test_damaged_frames(scripted: Scripted, opened: StreamConnection, nonsense: bytes, words: str) -> None:
+def test_damaged_frames(
+    scripted: ScriptedNode, opened: StreamConnection, nonsense: bytes, words: str
+) -> None:
     scripted.answer = lambda _, correlation_id: nonsense.replace(b"\0\0\0\6" + OK, correlation_id + OK)
     opened.commands = {Key.STREAM_STATS: (1, 1)}
     for _ in range(2):  # it is said again, as often as it is asked for
@@ -110,9 +52,7 @@ def test_damaged_frames(scripted: Scripted, opened: StreamConnection, nonsense: 
             opened.stats("s")
 
 
-def test_a_reply_that_does_not_come(
-    scripted: Scripted, opened: StreamConnection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reply_that_does_not_come(scripted: ScriptedNode, opened: StreamConnection) -> None:
     late: list[bytes] = []
 
     def delayed(key: int, correlation_id: bytes) -> bytes:
@@ -120,10 +60,10 @@ def test_a_reply_that_does_not_come(
         return b"" if len(late) == 1 else b"".join(late[:2])
 
     scripted.answer = delayed
-    monkeypatch.setattr(connection, "_REPLY_S", 0.2)
+    opened.request_timeout_s = 0.2
     with pytest.raises(BrokerTimeoutError, match=r"no answer to delete within 0.2\d* s"):
         opened.delete_stream("s")
-    monkeypatch.setattr(connection, "_REPLY_S", 20)
+    opened.request_timeout_s = 20
     with pytest.raises(NotFoundError, match=r"stream 't' .*does not exist"):
         opened.delete_stream("t")  # the late reply is not taken for its own
 
@@ -140,7 +80,7 @@ def test_a_handshake_that_does_not_end() -> None:
 
 
 def test_events_that_came_before_the_end_are_still_given(
-    scripted: Scripted, opened: StreamConnection
+    scripted: ScriptedNode, opened: StreamConnection
 ) -> None:
     confirm = frame(Key.PUBLISH_CONFIRM, b"\0" + (1).to_bytes(4) + (5).to_bytes(8))
     closing_ = frame(Key.CLOSE, b"\0\0\0\1" + OK + b"\0\5sorry")
@@ -174,13 +114,14 @@ def test_which_node_is_tried_first() -> None:
     """By one broker no other is advertised; the tests on a cluster do it for real."""
     a, b, c = (Node(name, 5552) for name in "abc")
     places = StreamPlaces(a, (b, c))
-    assert list(nodes._nodes(places, c, leader=True)) == [a]
-    assert list(nodes._nodes(places, c, leader=False)) == [c, b, a]
-    assert {tuple(nodes._nodes(places, a, leader=False)) for _ in range(100)} == {(b, c, a), (c, b, a)}
-    assert list(nodes._nodes(StreamPlaces(None, ()), a, leader=True)) == []
+    assert list(nodes._nodes(places, c, (), leader=True)) == [a]
+    assert list(nodes._nodes(places, c, (), leader=False)) == [c, b, a]
+    assert list(nodes._nodes(places, c, (c,), leader=False)) == [b, a, c]
+    assert {tuple(nodes._nodes(places, a, (), leader=False)) for _ in range(100)} == {(b, c, a), (c, b, a)}
+    assert list(nodes._nodes(StreamPlaces(None, ()), a, (), leader=True)) == []
 
 
-def test_a_stream_without_a_leader_is_waited_for_and_given_up(scripted: Scripted) -> None:
+def test_a_stream_without_a_leader_is_waited_for_and_given_up(scripted: ScriptedNode) -> None:
     nowhere = EMPTY + b"\0\0\0\1\0\1s" + OK + b"\xff\xff" + EMPTY
     scripted.answer = lambda key, correlation_id: reply(
         key, correlation_id, nowhere if key == Key.METADATA else OK
@@ -204,3 +145,43 @@ def test_settings_are_taken_as_a_url_is() -> None:
     assert stream_settings(of_amqp) == stream_settings("amqp://rabbit:5673/orders")
     of_streams = replace(of_amqp, port=5662, protocol="stream")
     assert stream_settings(of_streams) is of_streams
+
+
+class SlowLine:
+    """Stands for a transport that takes a byte after each so many seconds; time passes while it is waited for."""
+
+    def __init__(self, seconds_per_byte: float) -> None:
+        self.now = 0.0
+        self.taken = 0
+        self._seconds_per_byte = seconds_per_byte
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, timeout_s: float) -> None:
+        self.now += timeout_s
+
+    def send(self, _data: memoryview) -> int:
+        due = self.now >= (self.taken + 1) * self._seconds_per_byte
+        self.taken += due
+        return int(due)
+
+    def receive(self, _wait_s: float) -> bytes:
+        return b""
+
+
+@pytest.mark.parametrize(("seconds_per_byte", "ends_at"), [(4.0, 80.0), (1_000.0, 5.0)])
+def test_only_a_line_that_takes_no_byte_for_the_whole_time_is_given_up(
+    opened: StreamConnection, monkeypatch: pytest.MonkeyPatch, seconds_per_byte: float, ends_at: float
+) -> None:
+    line = SlowLine(seconds_per_byte)
+    with monkeypatch.context() as patched:
+        patched.setattr(connection, "time", line)
+        patched.setattr(opened, "_transport", line)
+        if seconds_per_byte < 5:
+            opened.send(b"\0" * 20, stall_s=5)
+            assert line.taken == 20
+        else:
+            with pytest.raises(BrokerTimeoutError, match="has taken no byte for 5 s"):
+                opened.send(b"\0" * 20, stall_s=5)
+        assert line.now == ends_at

@@ -173,7 +173,7 @@ def replied(request: Request, content: str) -> Any:
         (frames.peer_properties({}), f"00 00 00 01 {texts('version', '4.3.6')}", {"version": "4.3.6"}),
         (frames.sasl_handshake(), f"00 00 00 02 {texts('PLAIN', 'EXTERNAL')}", ["PLAIN", "EXTERNAL"]),
         (frames.sasl_authenticate("PLAIN", b""), "", None),
-        (frames.open_vhost("/"), "00 00 00 00", {}),
+        (frames.open_vhost("/"), "00 00 00 00", None),
         (frames.exchange_command_versions(), "00 00 00 01 00 02 00 01 00 02", {2: (1, 2)}),
         (frames.partitions("x"), f"00 00 00 02 {texts('x-1', 'x-0')}", ("x-1", "x-0")),
         (frames.route("k", "x"), f"00 00 00 01 {texts('x-1')}", ("x-1",)),

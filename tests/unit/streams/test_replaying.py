@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from rabbit_chx import replay
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, SuperStream
+from rabbit_chx.streams import replaying
 from rabbit_chx.streams.replaying import keys_by_stream
 
 RING = HashRing.from_bindings([("s0", 1), ("s1", 1)])
@@ -63,3 +66,23 @@ def test_each_key_is_looked_for_where_it_belongs(placing: HashRing | SuperStream
     found = keys_by_stream(placing, pa.array(KEYS, pa.binary()))
     assert {stream: keys.to_pylist() for stream, keys in found.items()} == expected
     assert len(found) == 2
+
+
+def test_what_was_read_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns: dict[str, Any] = {
+        "offset": pa.array([0, 1, 2, 3], pa.int64()),
+        "timestamp": pa.array([0] * 4, pa.timestamp("us", "UTC")),
+        "key": pa.array([b"a", b"a", b"b", None], pa.binary()),
+        "value": pa.array([b"0", b"1", b"2", b"3"], pa.binary()),
+        "exchange": pa.array(["orders", "other", "orders", "orders"]),
+    }
+    batch = pa.record_batch(columns)
+
+    def reader(*_: object, **__: object) -> Any:
+        return nullcontext([batch, batch])
+
+    monkeypatch.setattr(replaying, "StreamReader", reader)
+    counts = Counter[str]()
+    given = replay(NOBODY, "a", ring=HashRing.from_bindings([("s0", 1)]), exchange="orders", counts=counts)
+    assert [each["value"].to_pylist() for each in given] == [[b"0"], [b"0"]]
+    assert counts == {"read": 8, "other_exchange": 2}

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from stream_bytes import chunk_bytes, chunk_of, entry, published, sub_entry
+from stream_bytes import chunk_bytes, chunk_of, entry, notes, published, sub_entry
 
 from rabbit_chx.errors import DamagedChunkError, InputError, RowError
 from rabbit_chx.streams import rows
@@ -214,7 +214,7 @@ def test_more_layouts_than_are_followed_in_arrays(monkeypatch: pytest.MonkeyPatc
 def test_offsets_and_times() -> None:
     chunks = [
         chunk_of([BODY] * 3, offset=10),
-        read_chunk(memoryview(chunk_bytes([entry(b"tracking")], offset=13, kind=1))),
+        read_chunk(memoryview(chunk_bytes([entry(notes("tracking"))], offset=13, kind=1))),
         chunk_of([BODY] * 2, offset=14),
     ]
     found = columns_of(chunks, 11, 15)
@@ -280,6 +280,19 @@ COLUMNS = {
     "pandas": (pd.Series(["a", "bö"]), pd.Series([b"x", b""])),
     "no keys": (None, ["x", ""]),
 }
+
+
+@pytest.mark.parametrize("exchange", ["", "orders"])
+def test_a_section_of_each_size_around_a_byte(exchange: str) -> None:
+    """The sections of a key of 218 bytes with `orders`, and of an id or body of about 250, are the first with sizes of four bytes."""
+    for size in range(200, 257):
+        text = "x" * size
+        encoded = encode_rows([text], [text], exchange=exchange, message_ids=[text])
+        ((_, message),) = published(encoded.frames(0, np.ones(1, np.uint64), 0, 1, FRAME_MAX))
+        (found,) = read([chunk_of([message])])
+        assert (found["key"], found["value"], found["message_id"]) == (text.encode(), text.encode(), text)
+        assert found["exchange"] == exchange
+        assert read_message(message).key == text.encode()
 
 
 @pytest.mark.parametrize(("keys", "bodies"), COLUMNS.values(), ids=COLUMNS)
@@ -361,3 +374,35 @@ def test_no_rows_to_write() -> None:
 def test_what_cannot_be_written_is_named(keys: Any, bodies: Any, ids: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         encode_rows(keys, bodies, message_ids=ids)
+
+
+def _annotated(*pairs: tuple[bytes, bytes]) -> bytes:
+    content = b"".join(
+        b"\xa3" + bytes([len(name)]) + name + b"\xa1" + bytes([len(value)]) + value for name, value in pairs
+    )
+    return b"\0Sr\xc1" + bytes([len(content) + 1, 2 * len(pairs)]) + content
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        _annotated((b"x-routing-key", b"k2")) + _annotated((b"x-foo", b"zz")) + BODY,
+        _annotated((b"x-foo", b"zz")) + _annotated((b"x-routing-key", b"k2")) + BODY,
+        b"\0Ss\xc0\x04\1\xa1\1i" + _annotated((b"x-routing-key", b"k2")) + BODY,  # in another order
+    ],
+)
+def test_a_row_means_the_same_beside_any_other(row: bytes) -> None:
+    plain = _annotated((b"x-routing-key", b"k1")) + BODY
+    alone = read([chunk_of([row])])[0]
+    message = read_message(row)
+    assert (alone["key"], alone["message_id"]) == (message.key, message.message_id)
+    for together in ([plain, row], [row, plain], [plain, row, plain, plain], [BODY, row]):
+        assert read([chunk_of(together)])[together.index(row)] == alone
+
+
+@pytest.mark.parametrize("name", ["headers", "h"])
+def test_one_text_is_no_list_of_columns(name: str) -> None:
+    with pytest.raises(
+        InputError, match=rf"include is the text '{name}': give a list of columns, as \['{name}'\]"
+    ):
+        schema_of(name)

@@ -1,0 +1,201 @@
+"""StreamPublisher beside a scripted broker: rows of ours that another client has copied into the stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scripted_streams import ROWS, ScriptedBroker, ScriptedConnection, publish, publisher
+from stream_faults import flaw, once
+
+from rabbit_chx.errors import (
+    MismatchError,
+    PublishError,
+)
+from rabbit_chx.streams import stored_ids, writer
+
+COPIED = {"one": range(30, 31), "some": range(10, 51), "all": range(1, 101)}
+
+
+OTHER = {"identical": {}, "another key": {"key": "x"}, "another body": {"body": "x"}}
+
+
+@pytest.mark.parametrize("copied", COPIED.values(), ids=COPIED)
+@pytest.mark.parametrize("other", OTHER.values(), ids=OTHER)
+def test_copies_at_the_end_are_no_reason_to_store_rows_again(
+    broker: ScriptedBroker, copied: range, other: dict[str, str]
+) -> None:
+    stream = broker.streams["s"]
+    with publisher(name="load") as made:
+        publish(made, rows=100)
+    stream.copy(copied, **other)
+    for known, rows in ((100, 100), (100, ROWS)):
+        with publisher(name="load") as made:
+            report = publish(made, rows=rows)
+        assert (report.known, report.repaired, report.confirmed) == (known, 0, rows)
+    assert stream.originals == list(range(1, ROWS + 1))
+
+
+@pytest.mark.parametrize("copied", COPIED.values(), ids=COPIED)
+@pytest.mark.parametrize("other", OTHER.values(), ids=OTHER)
+def test_copies_between_two_calls_and_a_lost_connection(
+    broker: ScriptedBroker, copied: range, other: dict[str, str]
+) -> None:
+    stream = broker.streams["s"]
+    with publisher(name="load") as made:
+        publish(made, rows=100)
+        stream.copy(copied, **other)
+        broker.fault = once(ScriptedConnection.lose, 160)
+        publish(made, first=101, rows=100)
+        stream.copy(copied, **other)
+        broker.connections[-1].lose()
+        publish(made, first=201, rows=100)
+    stream.copy(copied, **other)
+    with publisher(name="load") as made:
+        report = publish(made, rows=300)
+    assert (report.known, report.repaired) == (300, 0)
+    assert stream.originals == list(range(1, 301))
+
+
+@pytest.mark.parametrize("copied", COPIED.values(), ids=COPIED)
+@pytest.mark.parametrize("begins_at", [20, 90, 99])
+@pytest.mark.parametrize("other", OTHER.values(), ids=OTHER)
+def test_copies_in_a_stream_whose_begin_is_removed(
+    broker: ScriptedBroker, copied: range, begins_at: int, other: dict[str, str]
+) -> None:
+    stream = broker.streams["s"]
+    with publisher(name="load") as made:
+        publish(made, rows=100)
+    stream.copy(copied, **other)
+    stream.begins_at = begins_at
+    with publisher(name="load") as made:
+        report = publish(made, rows=ROWS)
+    assert (report.known, report.repaired) == (100, 0)
+    assert stream.originals == list(range(1, ROWS + 1))
+
+
+@pytest.mark.parametrize("copied", [range(30, 31), range(1, 81)])
+@pytest.mark.parametrize("other", OTHER.values(), ids=OTHER)
+def test_rows_that_the_broker_has_lost_are_stored_also_where_others_are_copied(
+    broker: ScriptedBroker, copied: range, other: dict[str, str]
+) -> None:
+    stream = broker.streams["s"]
+    with publisher(name="load") as made:
+        publish(made, rows=100)
+    stream.log, stream.committed = stream.log[:80], 80
+    stream.copy(copied, **other)
+    for known, repaired in ((80, 20), (100, 0)):
+        with publisher(name="load") as made:
+            report = publish(made, rows=100)
+        assert (report.known, report.repaired) == (known, repaired)
+        stream.copy(range(95, 97))
+    assert stream.originals == list(range(1, 101))
+
+
+def test_an_original_that_differs_is_an_error_whatever_its_copies_are(broker: ScriptedBroker) -> None:
+    stream = broker.streams["s"]
+    with publisher(name="load") as made:
+        publish(made, rows=49)
+        made.publish_many(["k50"], ["what an earlier run gave"], ids=[50])
+    stream.copy(range(1, 51))
+    stream.copy([50], body="x")
+    with publisher(name="load") as made:
+        with pytest.raises(PublishError, match="the body b'what an earlier run gave'") as raised:
+            publish(made, rows=60)
+        assert isinstance(raised.value.__cause__, MismatchError)
+        with pytest.raises(PublishError, match="the body b'what an earlier run gave'"):
+            publish(made, rows=60)
+    assert stream.originals == list(range(1, 51))
+
+
+def test_a_copy_that_differs_and_whose_original_is_removed_is_an_error_that_says_so(
+    broker: ScriptedBroker,
+) -> None:
+    stream = broker.streams["s"]
+    with publisher(name="load") as made:
+        publish(made, rows=50)
+    stream.copy([50], body="x")
+    stream.begins_at = 50
+    with (
+        publisher(name="load") as made,
+        pytest.raises(PublishError, match="may be a copy by another client, which proof=False"),
+    ):
+        publish(made, rows=50)
+    with publisher(name="load", proof=False) as made:
+        assert publish(made, rows=50).known == 50
+    assert stream.originals == list(range(1, 51))
+
+
+def test_what_retention_has_made_undecidable_is_refused(broker: ScriptedBroker) -> None:
+    stream = broker.streams["s"]
+    with publisher(name="load") as made:
+        publish(made, rows=50)
+    stream.copy(range(10, 21))
+    stream.begins_at = 50
+    with publisher(name="load") as made:
+        with pytest.raises(
+            PublishError, match=r"ids 21 to 50 of 'load'.* highest id of this name is 20, which may be a copy"
+        ) as raised:
+            publish(made, rows=60)
+        assert "proof=False" in str(raised.value)
+        assert (raised.value.report.confirmed, raised.value.report.repaired) == (0, 0)
+    with publisher(name="load") as made:
+        assert publish(made, rows=20).known == 20  # the copies prove that these were stored
+    with publisher(name="load", proof=False) as made:
+        assert publish(made, rows=60).known == 50
+    assert stream.originals == list(range(1, 61))
+
+
+def looks_at(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return the ranges of offsets that are read from now on."""
+    looks = []
+
+    def look(**how: Any) -> Any:
+        reader = broker.reader(**how)
+        looks.append((reader.start_offset, reader.end_offset))
+        return reader
+
+    monkeypatch.setattr(stored_ids, "StreamReader", look)
+    return looks
+
+
+def test_without_copies_the_last_chunk_alone_is_read(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with publisher(name="load") as made:
+        publish(made)
+    looks = looks_at(broker, monkeypatch)
+    with publisher(name="load") as made:
+        publish(made)
+    assert looks == [(ROWS - 1, ROWS)]
+
+
+def test_a_publisher_that_finds_a_loss_reads_back_to_where_it_began(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with publisher(name="other") as made:
+        publish(made, rows=1_000)
+    broker.streams["s"].begins_at = 500  # what is removed need not be read
+    looks = looks_at(broker, monkeypatch)
+    broker.fault = once(flaw, 60)
+    with publisher(name="load") as made:
+        report = publish(made)
+    assert report.repaired > 0
+    assert min(begin for begin, _ in looks) == 999  # the last chunk that was there before
+    assert broker.streams["s"].originals[1_000:] == list(range(1, ROWS + 1))
+
+
+def test_the_end_is_noted_now_and_then(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a publisher that writes for days need not read all of it, which retention may have removed."""
+    monkeypatch.setattr(writer, "_NOTE_EVERY_S", 0.0)
+    stream = broker.streams["s"]
+    with publisher(name="load") as made:
+        for first in (1, 101, 201):
+            publish(made, first=first, rows=100)
+        stream.begins_at = 150
+        looks = looks_at(broker, monkeypatch)
+        broker.fault = once(flaw, 360)
+        report = publish(made, first=301, rows=100)
+    assert report.repaired > 0
+    assert min(begin for begin, _ in looks) >= 299
+    assert stream.originals == list(range(1, 401))

@@ -1,0 +1,396 @@
+"""A reader and a node that is scripted: bounded batches, silent nodes, damaged chunks, other protocols. No broker."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from scripted_node import HOST, ScriptedLog, chunks_of
+from stream_bytes import chunk_bytes, entry
+
+from rabbit_chx.errors import (
+    BrokerTimeoutError,
+    ConnectionLostError,
+    DamagedChunkError,
+    InputError,
+    RabbitChxError,
+    UnreachableError,
+)
+from rabbit_chx.streams import StreamReader, nodes, reader
+from rabbit_chx.streams.frames import Key, frame
+
+PASSWORD = "Kestrel-7vQ2mXw9Tz4"  # noqa: S105
+
+
+@pytest.fixture
+def log() -> Iterator[ScriptedLog]:
+    with ScriptedLog(chunks_of(8)) as made:
+        yield made
+
+
+def opened(*logs: ScriptedLog, **arguments: Any) -> StreamReader:
+    return StreamReader([log.settings for log in logs], "s", **{"timeout_s": 20.0, **arguments})
+
+
+def numbers(batches: Any) -> list[int]:
+    return [int.from_bytes(value[:8]) for batch in batches for value in batch["value"].to_pylist()]
+
+
+def zipped(rows: int, size: int = 0, first: int = 0) -> bytes:
+    """A sub-entry of rows that say their offsets."""
+    body = b"".join(
+        entry(b"\0Su\xb0" + struct.pack(">I", 8 + size) + (first + row).to_bytes(8) + bytes(size))
+        for row in range(rows)
+    )
+    packed = pa.Codec("zstd").compress(body, asbytes=True)
+    return struct.pack(">BHII", 0x80 | 4 << 4, rows, len(body), len(packed)) + packed
+
+
+def bomb(entries: int, rows: int, size: int, offset: int = 0) -> bytes:
+    each = [zipped(rows, size, offset + place * rows) for place in range(entries)]
+    return chunk_bytes(each, offset=offset, records=entries * rows)
+
+
+def test_each_row_is_read_once(log: ScriptedLog) -> None:
+    with opened(log) as reading:
+        assert numbers(reading) == list(range(80))
+        assert (reading.chunks, reading.next_offset) == (8, 80)
+
+
+# -- how much is read at a time
+
+
+@pytest.mark.parametrize(("entries", "rows"), [(6, 100), (600, 1)])
+def test_a_batch_is_bounded_by_what_is_unpacked(
+    log: ScriptedLog, monkeypatch: pytest.MonkeyPatch, entries: int, rows: int
+) -> None:
+    log.chunks = [bomb(entries, rows, 1_000), *chunks_of(62)[60:]]
+    monkeypatch.setattr(reader, "_BATCH_BYTES", 250_000)
+    with opened(log) as reading:
+        batches = list(reading)
+    assert numbers(batches) == list(range(620))
+    assert max(batch["value"].nbytes for batch in batches) < 260_000
+    assert len(batches) == 3
+    assert reading.chunks == 3
+
+
+def test_a_batch_ends_between_sub_entries_at_its_rows(log: ScriptedLog) -> None:
+    log.chunks = [bomb(6, 100, 10)]
+    with opened(log, batch_rows=150) as reading:
+        assert [batch.num_rows for batch in reading] == [200, 200, 200]
+
+
+def test_a_sub_entry_above_the_bound_is_a_batch_of_its_own(
+    log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.chunks = [chunks_of(1)[0], bomb(2, 100, 1_000, offset=10)]
+    monkeypatch.setattr(reader, "_BATCH_BYTES", 50_000)
+    with opened(log) as reading:
+        assert [batch.num_rows for batch in reading] == [10, 100, 100]
+
+
+@pytest.mark.parametrize("given", [1, 2, 3, 5])
+def test_a_reading_goes_on_in_the_middle_of_a_chunk(log: ScriptedLog, given: int) -> None:
+    log.chunks = [*chunks_of(2), bomb(3, 10, 10, offset=20), *chunks_of(6)[5:]]
+    with opened(log, batch_rows=1) as first:
+        read = numbers(next(first) for _ in range(given))
+        place, before, chunks = first.next_offset, first.fingerprint, first.chunks
+    assert (place, chunks) == (10 * given, min(given, 3))
+    assert before is not None
+    assert before.offset == (min(given, 3) - 1) * 10
+    with opened(log, start=place, expect=before) as second:
+        read += numbers(second)
+    assert read == list(range(60))
+
+
+def test_the_fingerprint_is_of_a_chunk_whose_rows_were_given(
+    log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second chunk is taken before it turns out that it is for the next batch."""
+    log.chunks = [bomb(1, 10, 1_000), bomb(1, 10, 1_000, offset=10)]
+    monkeypatch.setattr(reader, "_BATCH_BYTES", 15_000)
+    with opened(log) as reading:
+        next(reading)
+        assert (reading.next_offset, reading.chunks) == (10, 1)
+        assert reading.fingerprint is not None
+        assert reading.fingerprint.offset == 0
+
+
+def test_only_the_sub_entries_of_the_range_are_unpacked(log: ScriptedLog) -> None:
+    broken = struct.pack(">BHII", 0x80 | 4 << 4, 10, 300, 3) + b"bad"
+    log.chunks = [chunk_bytes([broken, zipped(10, 5, 10), broken], records=30)]
+    with opened(log, start=13, end=20) as reading:
+        assert numbers(reading) == list(range(13, 20))
+    with pytest.raises(DamagedChunkError, match="cannot be unpacked"), opened(log, end=20) as reading:
+        list(reading)
+
+
+def test_a_lost_line_in_the_middle_of_a_chunk_loses_and_doubles_nothing(log: ScriptedLog) -> None:
+    log.chunks = [bomb(3, 10, 10), *chunks_of(9)[3:]]
+    with opened(log, batch_rows=1) as reading:
+        read = numbers([next(reading)])
+        for client in log._clients:
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+        read += numbers(reading)
+    assert read == list(range(90))
+
+
+def test_a_sub_entry_that_is_too_large_names_what_to_do(log: ScriptedLog) -> None:
+    log.chunks = [bomb(1, 100, 1_000)]
+    words = (
+        r"stream 's': .* chunk at offset 0 has 101,900 bytes when unpacked, and max_sub_entry_bytes is 100,000: raise it, .* "
+        "at offset 100"
+    )
+    words = words.replace("101,900", "[0-9,]+")
+    with opened(log, max_sub_entry_bytes=100_000) as reading, pytest.raises(InputError, match=words):
+        list(reading)
+
+
+def test_a_frame_above_the_limit_is_refused_before_it_is_received(log: ScriptedLog) -> None:
+    announced = (900 << 20).to_bytes(4) + frame(Key.DELIVER, b"\0")[4:]
+    log.answer = lambda _key, _id: announced
+    for limit, said in ((None, 512 << 20), (1 << 20, 1 << 20)):
+        more = {} if limit is None else {"max_frame_bytes": limit}
+        started = time.monotonic()
+        log.silent = set()
+        log.said = _announcing(log.said, announced)  # type: ignore[method-assign]
+        words = rf"stream 's': the broker sends a chunk in a frame of 943,718,400 bytes, and max_frame_bytes is {said:,}"
+        with pytest.raises(InputError, match=words):
+            opened(log, **more)
+        assert time.monotonic() - started < 10
+
+
+def _announcing(said: Callable[..., bytes], announced: bytes) -> Callable[..., bytes]:
+    return lambda client, key, content: announced if key == Key.SUBSCRIBE else said(client, key, content)
+
+
+def test_the_credit_is_what_may_be_under_way(log: ScriptedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_MOST_CHUNKS_AHEAD", 8)
+    log.chunks = chunks_of(400)
+    log.at_once = 4
+    with opened(log, batch_rows=1) as reading:
+        assert len(numbers(reading)) == 4_000
+    assert log.most_ahead == 8
+
+
+def test_large_chunks_come_one_at_a_time(log: ScriptedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_BYTES_AHEAD", 5_000)
+    log.chunks = chunks_of(20, 10, bytes(1_000))
+    with opened(log, batch_rows=1) as reading:
+        assert len(numbers(reading)) == 200
+    assert log.most_ahead == 1
+
+
+# -- nodes that are silent, late or behind
+
+
+def test_a_node_that_logs_in_and_is_silent_costs_little_among_several(
+    log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "_ONE_OF_SEVERAL_S", 0.3)
+    with ScriptedLog(chunks_of(8)) as silent:
+        silent.silent = {Key.METADATA}
+        started = time.monotonic()
+        with opened(silent, log) as reading:
+            assert numbers(reading) == list(range(80))
+        assert time.monotonic() - started < 10
+        assert Key.METADATA in silent.seen
+
+
+@pytest.mark.parametrize("command", [Key.METADATA, Key.SUBSCRIBE])
+def test_a_request_has_no_longer_than_the_reader(log: ScriptedLog, command: Key) -> None:
+    log.silent = {command}
+    started = time.monotonic()
+    with pytest.raises(BrokerTimeoutError, match="no answer to"):
+        opened(log, timeout_s=1.5)
+    assert time.monotonic() - started < 10
+
+
+def test_a_last_chunk_that_is_not_with_a_majority_yet_is_waited_for(log: ScriptedLog) -> None:
+    """After an election the leader gives the first chunk, and the last one only when a majority has it."""
+    log.late_s = 0.4
+    with opened(log) as reading:
+        assert reading.end_offset == 80
+        assert numbers(reading) == list(range(80))
+
+
+def test_a_replica_that_repeats_known_chunks_ends_at_the_timeout(log: ScriptedLog) -> None:
+    with ScriptedLog() as behind:
+        log.replicas = [behind]
+        behind.chunks = chunks_of(1) * 60_000  # for two minutes
+        slow = threading.Event()
+
+        def repeated(chunk: bytes) -> bytes:
+            slow.wait(0.002)
+            return chunk
+
+        behind.delivered = repeated
+        started = time.monotonic()
+        with opened(log, timeout_s=1.0) as reading:
+            words = "gives nothing from offset 10 on, and the reading ends at 80"
+            with pytest.raises((BrokerTimeoutError, UnreachableError), match=words):
+                list(reading)
+        assert time.monotonic() - started < 15
+
+
+# -- damage
+
+
+def flipped(chunk: bytes) -> bytes:
+    return chunk[:-1] + bytes([chunk[-1] ^ 1])
+
+
+def test_a_damaged_chunk_is_read_again_from_another_replica(log: ScriptedLog) -> None:
+    with ScriptedLog(log.chunks) as replica:
+        log.replicas = [replica]
+        replica.delivered = lambda chunk: flipped(chunk) if chunk == replica.chunks[5] else chunk
+        with opened(log) as reading:
+            assert numbers(reading) == list(range(80))
+        assert len(log.starts) == 3, "the reading does not go on at the leader"
+
+
+def test_a_damaged_chunk_is_read_again_from_the_same_node(log: ScriptedLog) -> None:
+    damaged = [log.chunks[5]]
+    with opened(log) as reading:
+        log.delivered = lambda chunk: flipped(damaged.pop()) if chunk in damaged else chunk
+        assert numbers(reading) == list(range(80))
+    assert not damaged
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flipped,
+        lambda chunk: chunk[:1] + b"\1" + chunk[2:],  # the broker's own notes
+        lambda chunk: chunk[:7] + b"\x0b" + chunk[8:],  # another number of records
+        lambda chunk: chunk[:3] + b"\x09" + chunk[4:],  # another number of entries
+    ],
+)
+def test_a_chunk_that_stays_damaged_is_an_error_that_says_where_it_was_read(
+    log: ScriptedLog, damage: Callable[[bytes], bytes]
+) -> None:
+    with ScriptedLog(log.chunks) as replica:
+        log.replicas = [replica]
+        with opened(log) as reading:
+            for node in (log, replica):
+                node.delivered = lambda chunk: damage(chunk) if chunk == log.chunks[5] else chunk
+            words = rf"stream 's': the chunk at offset 50 is damaged: .*read 3 times, from .*:{replica.port}, .*:{log.port}"
+            with pytest.raises(DamagedChunkError, match=words):
+                list(reading)
+
+
+@pytest.mark.parametrize("damage", [flipped, lambda chunk: chunk[:7] + b"\x0b" + chunk[8:]])
+def test_a_damaged_chunk_where_the_range_is_looked_for_is_an_error(
+    log: ScriptedLog, damage: Callable[[bytes], bytes]
+) -> None:
+    log.delivered = lambda chunk: damage(chunk) if chunk == log.chunks[7] else chunk
+    with pytest.raises(DamagedChunkError, match=r"stream 's': .* offset 70 .*read 3 times"):
+        opened(log)
+
+
+# -- what is no stream port
+
+
+@pytest.mark.parametrize(
+    ("answer", "protocol"),
+    [(b"AMQP\0\0\x09\1", "AMQP"), (b"AMQP\3\1\0\0", "AMQP"), (b"HTTP/1.1 400 Bad Request\r\n", "HTTP")],
+)
+def test_another_protocol_is_reported_at_once(answer: bytes, protocol: str) -> None:
+    with socket.create_server((HOST, 0)) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.recv(65_536)
+                client.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        started = time.monotonic()
+        with pytest.raises(InputError, match=f"this port speaks {protocol}, .* streams are on port 5552"):
+            StreamReader(f"rabbitmq-stream://{HOST}:{listener.getsockname()[1]}", "s", timeout_s=30)
+        assert time.monotonic() - started < 10
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"advertised_host": HOST},
+        {"advertised_host": HOST, "advertised_port": "abc"},
+        {"advertised_host": HOST, "advertised_port": "65536"},
+        {"advertised_host": "", "advertised_port": "5552"},
+    ],
+)
+def test_an_odd_address_is_an_error_that_may_pass(log: ScriptedLog, told: dict[str, str]) -> None:
+    log.opening = told
+    with pytest.raises(UnreachableError, match="a node advertises the host"):
+        opened(log, timeout_s=1.0)
+
+
+def test_an_answer_without_the_stream_is_an_error_that_may_pass(log: ScriptedLog) -> None:
+    with pytest.raises(ConnectionLostError, match="the answer to metadata does not have 't'"):
+        StreamReader(log.settings, "t", timeout_s=1.0)
+
+
+def test_addresses_need_a_host_and_a_port(log: ScriptedLog) -> None:
+    with ScriptedLog() as leader:
+        log.leader = leader
+        with pytest.raises(
+            InputError, match=rf"addresses has 'here' for '{HOST}:{leader.port}': give host and port"
+        ):
+            opened(log, addresses={f"{HOST}:{leader.port}": "here"})
+
+
+# -- secrets
+
+
+def _failing(log: ScriptedLog) -> Iterator[tuple[str, Callable[[str], object]]]:
+    yield "no such argument", lambda url: StreamReader(url, "s", batch_rows=0)
+    yield "not a URL", lambda url: StreamReader(url.replace("rabbitmq-stream", "http"), "s")
+    yield "no list of URLs", lambda url: StreamReader([url, None], "s")  # type: ignore[list-item]
+    yield "nobody there", lambda url: StreamReader(url.replace(str(log.port), "1"), "s", timeout_s=0.5)
+    yield "silent", lambda url: StreamReader(url, "s", timeout_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("silent", "code"),
+    [
+        (set(), None),
+        ({Key.SASL_AUTHENTICATE}, None),
+        ({Key.METADATA}, None),
+        (set(), Key.SASL_AUTHENTICATE),
+        (set(), Key.OPEN),
+    ],
+)
+def test_no_variable_of_our_frames_has_the_password(
+    log: ScriptedLog, silent: set[int], code: Key | None
+) -> None:
+    """Error trackers print the variables of each frame of a traceback."""
+    log.silent = silent | {Key.SUBSCRIBE}
+    said = log.said
+
+    def refusing(client: socket.socket, key: int, content: bytes) -> bytes:
+        return frame(0x8000 | key, content[:4] + b"\0\x08") if key == code else said(client, key, content)
+
+    log.said = refusing  # type: ignore[method-assign]
+    url = f"rabbitmq-stream://guest:{PASSWORD}@{HOST}:{log.port}/?connection_timeout=500"
+    for name, fail in _failing(log):
+        with pytest.raises(RabbitChxError) as error:
+            fail(url)
+        found: BaseException | None = error.value
+        while found is not None:
+            for each, _ in traceback.walk_tb(found.__traceback__):
+                if "/rabbit_chx/" in each.f_code.co_filename:
+                    shown = {variable: repr(value) for variable, value in each.f_locals.items()}
+                    assert PASSWORD not in str(shown), (name, each.f_code.co_name, shown)
+            found = found.__cause__ or found.__context__

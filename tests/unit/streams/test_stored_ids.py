@@ -1,0 +1,160 @@
+"""Rows that are read back are compared with those that were given: what is lost, doubled, changed or cannot be verified."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from scripted_streams import URL, ScriptedBroker, ScriptedConnection, ScriptedStream, publisher
+
+from rabbit_chx.streams import stored_ids
+from rabbit_chx.streams.nodes import settings_of
+from rabbit_chx.streams.stored_ids import Stored, count_stored, row_hashes
+
+FIRST, ROWS = 101, 40
+KEYS = [f"k{row // 3:03}" for row in range(ROWS)]
+BODIES = [f"body {row}" for row in range(ROWS)]
+IDS = range(FIRST, FIRST + ROWS)
+
+
+@pytest.fixture
+def stream(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> ScriptedStream:
+    """A stream that is read back in small pieces."""
+    monkeypatch.setattr(stored_ids, "StreamReader", broker.reader)
+    monkeypatch.setattr(stored_ids, "_FIRST_PIECE", 8)
+    return broker.streams["s"]
+
+
+def store(keys: Sequence[str] = KEYS, bodies: Sequence[str] = BODIES, ids: Sequence[int] = IDS) -> None:
+    with publisher(name="load") as made:
+        made.publish_many(keys, bodies, ids=ids)
+
+
+def read_back() -> Stored:
+    hashes = row_hashes(pa.array(KEYS), pa.array(BODIES))
+    return count_stored(list(settings_of(URL)), "s", "load", FIRST, hashes)
+
+
+def changed(values: Sequence[str], row: int) -> list[str]:
+    return [f"{value}!" if at == row else value for at, value in enumerate(values)]
+
+
+def copy(stream: ScriptedStream, start: int, stop: int) -> None:
+    """Store rows again, with their message ids, as a replay by AMQP does."""
+    stream.log += [(None, row_id, message) for _, row_id, message in stream.log[start:stop]]
+    stream.committed = len(stream.log)
+
+
+def test_rows_as_they_were_given(stream: ScriptedStream) -> None:
+    store(["k"] * 30, ["v"] * 30, range(1, 31))
+    store()
+    assert stream.committed == 30 + ROWS
+    assert read_back() == Stored(ROWS, 0, 0, 0, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("keys", "bodies", "what"),
+    [
+        (KEYS, changed(BODIES, 7), "another body"),
+        (changed(KEYS, 7), BODIES, "another key"),
+        (changed(KEYS, 7), changed(BODIES, 7), "another key and body"),
+    ],
+)
+@pytest.mark.usefixtures("stream")
+def test_a_changed_row(keys: list[str], bodies: list[str], what: str) -> None:
+    store(keys, bodies)
+    assert read_back() == Stored(ROWS - 1, 0, 0, 1, 0, (f"row 7 (id {FIRST + 7}) has {what}",))
+
+
+@pytest.mark.usefixtures("stream")
+def test_a_changed_order() -> None:
+    bodies = [*BODIES[:3], BODIES[5], BODIES[3], BODIES[4], *BODIES[6:]]
+    store(KEYS, bodies)
+    found = read_back()
+    assert (found.once, found.changed) == (ROWS - 3, 3)
+    words = "has another body, since the same rows are stored in another order"
+    assert found.differences == tuple(f"row {row} (id {FIRST + row}) {words}" for row in (3, 4, 5))
+
+
+@pytest.mark.usefixtures("stream")
+def test_the_first_of_many_changed_rows_are_named() -> None:
+    store(KEYS, [f"{body}!" for body in BODIES])
+    found = read_back()
+    assert (found.once, found.changed) == (0, ROWS)
+    assert found.differences == tuple(f"row {row} (id {FIRST + row}) has another body" for row in range(5))
+
+
+def test_a_missing_row(stream: ScriptedStream) -> None:
+    store()
+    del stream.log[9]
+    stream.committed -= 1
+    assert read_back() == Stored(ROWS - 1, 1, 0, 0, 0, (f"row 9 (id {FIRST + 9}) is not there",))
+
+
+def test_rows_that_others_copied(stream: ScriptedStream) -> None:
+    store()
+    copy(stream, 2, 4)
+    copy(stream, 2, 3)
+    places = f"row 2 (id {FIRST + 2}) is there 3 times", f"row 3 (id {FIRST + 3}) is there 2 times"
+    assert read_back() == Stored(ROWS - 2, 0, 2, 0, 0, places)
+
+
+def test_more_copies_than_a_byte_counts(stream: ScriptedStream) -> None:
+    store()
+    for _ in range(256):
+        copy(stream, 0, 1)
+    assert (read_back().lost, read_back().doubled) == (0, 1)
+
+
+def test_a_copy_of_an_earlier_row_does_not_hide_what_is_before_it(stream: ScriptedStream) -> None:
+    store(["k"], ["v"], [1])
+    store()
+    copy(stream, 0, 1)
+    assert read_back() == Stored(ROWS, 0, 0, 0, 0, ())
+
+
+def test_a_copy_that_differs_is_doubled_and_not_changed(stream: ScriptedStream) -> None:
+    store(KEYS, changed(BODIES, 0))
+    other = stream.log[0]
+    stream.log.clear()
+    stream.claims.clear()
+    stream.committed = 0
+    store()
+    stream.log.append(other)
+    stream.committed += 1
+    found = read_back()
+    assert (found.once, found.doubled, found.changed) == (ROWS - 1, 1, 0)
+
+
+def test_repaired_rows_are_stored(broker: ScriptedBroker, stream: ScriptedStream) -> None:
+    """They have the reference load~1, and their ids."""
+
+    def crash(connection: ScriptedConnection) -> None:
+        if len(broker.connections) < 3 and len(stream.log) > 10:
+            stream.crash(5, flaw=True)
+            connection.lose()
+
+    broker.fault = crash
+    store()
+    assert {reference for reference, *_ in stream.log} == {"load", "load~1"}
+    assert read_back() == Stored(ROWS, 0, 0, 0, 0, ())
+
+
+def test_what_retention_has_removed_cannot_be_verified(stream: ScriptedStream) -> None:
+    store()
+    del stream.log[20]
+    stream.committed -= 1
+    stream.begins_at = 12
+    assert read_back() == Stored(ROWS - 13, 1, 0, 0, 12, (f"row 20 (id {FIRST + 20}) is not there",))
+    copy(stream, 13, 14)
+    found = read_back()
+    assert (found.lost, found.unverified, found.doubled) == (1, 12, 1)
+    stream.begins_at = stream.committed
+    assert read_back() == Stored(0, 0, 0, 0, ROWS, ())
+
+
+@pytest.mark.usefixtures("stream")
+def test_nothing_is_there() -> None:
+    found = read_back()
+    assert (found.once, found.lost, found.unverified) == (0, ROWS, 0)
