@@ -366,8 +366,8 @@ class WriteOptions:
     verify: str = option(
         "verify",
         one_of("tail", "full", "off"),
-        "with `exactly-once`: `tail`: what the broker claims to have is proved at the end of the stream; `full`: each row is read "
-        "back and counted; `off`: neither",
+        "with `exactly-once`: `tail`: what the broker claims to have is proved at the end of the stream; `full`: each row is also "
+        "read back and compared; `off`: neither",
         default="tail",
     )
     skip_stale: bool = option(

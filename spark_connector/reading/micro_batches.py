@@ -46,7 +46,8 @@ class MicroBatches:
 
         Raises:
             InputError: ``startingOffsets`` does not fit the streams.
-            MissingRowsError: a stream does not exist, or ends before it should begin, and ``failOnDataLoss`` is true.
+            NotFoundError: a stream does not exist.
+            MissingRowsError: a stream ends before it should begin, and ``failOnDataLoss`` is true.
             UnreachableError: nobody answers in time.
         """
         self._look()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 
-from rabbit_chx.errors import InputError, MissingRowsError, UnreachableError
+from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError, UnreachableError
 from spark_connector.options.read_options import Bound, ReadOptions
 from spark_connector.reading.log_ends import LogEnd, LogEnds
 from spark_connector.reading.task_rows import in_sparks_words
@@ -65,11 +65,15 @@ class Sources:
 
         Raises:
             InputError: the option does not name the streams that are read.
-            MissingRowsError: a stream does not exist, or ends before it should begin.
+            NotFoundError: a stream does not exist.
+            MissingRowsError: a stream ends before it should begin, and ``failOnDataLoss`` is true.
         """
         for stream in self._now:
             if stream not in ends:
-                self.lose(stream, f"stream {stream!r} does not exist: check the name and the vhost")
+                raise NotFoundError(  # whatever failOnDataLoss is: nothing was read of it yet
+                    f"there is no stream {stream!r} (a queue of another type may have that name): check the name and the vhost",
+                    queue=stream,
+                )
         for stream in bound if isinstance(bound, Mapping) else ():
             if stream not in self._now:
                 raise InputError(

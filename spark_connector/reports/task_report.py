@@ -52,9 +52,12 @@ class StreamCounts:
         rows: the rows that each stream has confirmed.
         known: of these, those whose ids the broker had from an earlier run or attempt: they were not stored again.
         repaired: rows that the broker had confirmed and not stored, stored under a second name.
-        verified: rows that were read back, and are there once (``verify=full``).
+        verified: rows that were read back, and are there once, with their key and body (``verify=full``).
         lost: rows that were read for, and are not there.
         doubled: rows that are there more than once.
+        changed: rows that are there with another key or body only.
+        unverified: rows that retention removed before they could be read back.
+        differences: the first rows that are lost, doubled or changed, in words.
     """
 
     rows: Mapping[str, int] = field(default_factory=dict)
@@ -63,6 +66,9 @@ class StreamCounts:
     verified: int = 0
     lost: int = 0
     doubled: int = 0
+    changed: int = 0
+    unverified: int = 0
+    differences: tuple[str, ...] = ()
 
     def __add__(self, other: StreamCounts) -> StreamCounts:
         """Return the sums of all counts."""
@@ -73,6 +79,9 @@ class StreamCounts:
             self.verified + other.verified,
             self.lost + other.lost,
             self.doubled + other.doubled,
+            self.changed + other.changed,
+            self.unverified + other.unverified,
+            (self.differences + other.differences)[:MAX_SAMPLES],
         )
 
 

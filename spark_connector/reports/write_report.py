@@ -51,6 +51,8 @@ _STREAM_TOTALS = (
     "verified",
     "lost",
     "doubled",
+    "changed",
+    "unverified",
 )
 
 #: How `WriteReport.to_json` begins.

@@ -6,6 +6,7 @@ to give the same rows in the same order. That is checked before rows are sent, b
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams import StreamPublisher, StreamReport
-from rabbit_chx.streams.stored_ids import count_stored
+from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.prediction import indices_or_hole
 from spark_connector.reports.task_report import StreamCounts, TaskReport
 from spark_connector.writing.stream_layout import ROW_BITS, check_end, check_version, last_id, patiently
@@ -127,6 +128,8 @@ class StreamTaskWriter(TaskWriter):
         check_version(stream, version, before)
         first = (version << ROW_BITS) + 1
         rows = 0
+        hashes = array("q")  # grows without a copy
+        is_full = self._options.verify == "full"
         pieces = self._sorted(batches) if self._sorts else _pieces(self._messages(batches))
         piece = next(pieces, None)
         if piece is not None:
@@ -141,15 +144,31 @@ class StreamTaskWriter(TaskWriter):
                     ids = np.arange(first + rows, first + rows + len(keys))
                     self._add(publisher.publish_many(keys, bodies, ids=ids))
                     rows += len(keys)
+                    if is_full:
+                        hashes.frombytes(row_hashes(keys, bodies).tobytes())
         check_end(stream, name, version, rows, self._last_id(stream, name))
-        if self._options.verify == "full" and rows:
+        if is_full and rows:
+            given = np.frombuffer(hashes, np.int64).reshape(-1, 2)
             stored = self._patiently(
                 lambda: count_stored(
-                    self._addresses(), stream, name, first, first + rows - 1,
+                    self._addresses(), stream, name, first, given,
                     addresses=self._options.node_addresses, timeout_s=self._options.confirm_timeout_s,
                 )
             )  # fmt: skip
-            self._counts = StreamCounts(verified=stored.once, lost=stored.lost, doubled=stored.doubled)
+            self._counts = StreamCounts(
+                verified=stored.once,
+                lost=stored.lost,
+                doubled=stored.doubled,
+                changed=stored.changed,
+                unverified=stored.unverified,
+                differences=tuple(f"stream {stream!r}: {words}" for words in stored.differences),
+            )
+            if stored.unverified:
+                note = (
+                    f"stream {stream!r}: {stored.unverified:,} of {rows:,} rows could not be verified, since retention has removed the "
+                    "begin of the stream: give it a longer max-age or a larger max-length-bytes"
+                )
+                self._notes += (note,)
 
     def _name(self) -> str:
         app_id = self._options.app_id or self._task.write_id

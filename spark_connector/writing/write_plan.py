@@ -43,6 +43,18 @@ _log = logging.getLogger(__name__)
 #: In this module Spark makes the writer of a stream once more, to commit a batch. The messages are out by then.
 _COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"
 
+_AFTER_CHANGED = (
+    "Changed rows: the streams keep the rows of an earlier run or attempt, and the rows of this one were dropped. Make the input "
+    "deterministic, and write it with a higher version."
+)
+_AFTER_LOST = (
+    "Lost rows: look for another job with this appId and version, and write the rows with a higher version."
+)
+_AFTER_DOUBLED = (
+    "Doubled rows: another program published copies with their message ids (a shovel, a replay), or a stream remembers more than 255 "
+    "names and has forgotten this one."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
@@ -144,7 +156,7 @@ class WritePlan:
                 that of ``ringVia``.
 
         Raises:
-            PublishError: rows were routed by the ring, and it has changed; or rows that were read back are lost or doubled.
+            PublishError: rows were routed by the ring, and it has changed; or rows that were read back are lost, doubled or changed.
             MismatchError: a stream has rows of this version, and this write has none for it.
         """
         reports = tuple(tasks)
@@ -171,7 +183,7 @@ class WritePlan:
         return report
 
     def _check_stored(self, reports: tuple[TaskReport, ...]) -> None:
-        """Check that each row that was read back is there once, and that no stream has rows beside those of the tasks.
+        """Check that each row that was read back is there once and as it was given, and that no stream has rows beside those of the tasks.
 
         Raises:
             PublishError: one is not.
@@ -180,13 +192,22 @@ class WritePlan:
         if self.layout is not None and self.options.version is not None:
             check_absent(self.layout, self.options, {task.partition for task in reports})
         counts = sum((task.streams for task in reports if task.streams is not None), StreamCounts())
-        if not (counts.lost or counts.doubled):
+        if not (counts.lost or counts.doubled or counts.changed):
             return
         report = sum((task.publish_report for task in reports), PublishReport())
+        changed = f", {counts.changed:,} have another key or body" if counts.changed else ""
+        remedies = [
+            remedy
+            for count, remedy in (
+                (counts.changed, _AFTER_CHANGED),
+                (counts.lost, _AFTER_LOST),
+                (counts.doubled, _AFTER_DOUBLED),
+            )
+            if count
+        ]
         raise PublishError(
             f"of the rows that were read back from the streams, {counts.verified:,} are stored once, {counts.lost:,} are lost and "
-            f"{counts.doubled:,} are there more than once: did other rows have this version, or does a stream remember more than 255 "
-            f"names? {report}",
+            f"{counts.doubled:,} are there more than once{changed}. {'; '.join(counts.differences)}. {' '.join(remedies)} {report}",
             report,
             exchange=self.options.target,
         )

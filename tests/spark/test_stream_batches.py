@@ -189,7 +189,8 @@ def test_rows_that_retention_has_removed(
 def test_what_is_not_there(vhost: RunningBroker, read: Read) -> None:
     filled(vhost, "s", 10)
     for options, says in (
-        ({"stream": "s,t"}, "stream 't' does not exist"),
+        ({"stream": "s,t"}, "there is no stream 't'"),
+        ({"stream": "s,t", "failOnDataLoss": "false"}, "there is no stream 't'"),
         ({"superStream": "t"}, "super stream 't'"),
         ({"stream": "s", "startingOffsets": '{"s": 11}'}, "which ends at offset 10"),
         (

@@ -11,6 +11,7 @@ from typing import Any
 
 import pika
 import pytest
+from copied_rows import copy_rows
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from stream_sink_jobs import PLACING, STREAMS, expected, found, frame, load_into, orders_in
@@ -64,6 +65,21 @@ def test_each_row_is_stored_once(spark: SparkSession, url: str, options: dict[st
     assert found(url) == expected(ROWS)
 
 
+@pytest.mark.parametrize("copies", [1, 500])
+def test_rows_that_an_amqp_client_has_copied_are_not_stored_again(
+    spark: SparkSession, vhost: RunningBroker, url: str, options: dict[str, object], copies: int
+) -> None:
+    options["verify"] = "tail"
+    publish(placed(spark, 3_000), options)
+    copy_rows(vhost.url, STREAMS[0], copies, offset=20)
+    again = publish(placed(spark, 3_000), options)
+    assert again.streams is not None
+    assert (again.streams.known, again.streams.repaired, again.notes) == (3_000, 0, ())
+    stored = found(url)
+    assert len(stored) == 3_000 + copies
+    assert sorted(set(stored)) == expected(3_000)
+
+
 def test_the_format(spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path) -> None:
     spark_connector.register(spark)
     path = tmp_path / "report.json"
@@ -73,7 +89,7 @@ def test_the_format(spark: SparkSession, url: str, options: dict[str, object], t
     assert found(url) == expected(ROWS)
     assert json.loads(path.read_text())["streams"] == {
         "rows": Counter(stream for stream, *_ in expected(ROWS)),
-        "known": ROWS, "repaired": 0, "verified": ROWS, "lost": 0, "doubled": 0,
+        "known": ROWS, "repaired": 0, "verified": ROWS, "lost": 0, "doubled": 0, "changed": 0, "unverified": 0, "differences": [],
     }  # fmt: skip
 
 
@@ -126,6 +142,25 @@ def test_a_repeat_with_other_rows_is_refused(
         publish(placed(spark).where("value > '1'"), {**options, "verify": "off"})
     with pytest.raises(Exception, match=r"and this run gives 0: the rows are not those"):
         publish(placed(spark).where("value = ''"), options)
+    assert found(url) == expected(ROWS)
+
+
+def test_a_repeat_with_another_body_is_found(
+    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
+) -> None:
+    publish(placed(spark), options)
+    body = F.when(F.col("value").startswith("500."), F.concat("value", F.lit("!"))).otherwise(F.col("value"))
+    path = tmp_path / "report.json"
+    with pytest.raises(
+        PublishError, match=r"1 have another key or body\. stream 'orders-\d': row \d.* has another body"
+    ):
+        publish(placed(spark).withColumn("value", body), {**options, "reportPath": str(path)})
+    report = json.loads(path.read_text())
+    assert (report["failed"], report["streams"]["changed"], report["streams"]["verified"]) == (
+        True,
+        1,
+        ROWS - 1,
+    )
     assert found(url) == expected(ROWS)
 
 

@@ -1,0 +1,227 @@
+"""Micro-batches beside scripted streams: where a query begins, where each batch ends, and logs that are not the same any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import pytest
+from stream_bytes import chunk_of
+
+from rabbit_chx.errors import InputError, MissingRowsError
+from rabbit_chx.streams.chunks import Chunk, Fingerprint
+from spark_connector.options.read_options import ReadOptions
+from spark_connector.reading import sources
+from spark_connector.reading.log_ends import LogEnd
+from spark_connector.reading.micro_batches import MicroBatches
+from spark_connector.reading.sources import Sources
+from spark_connector.reading.spark_readers import MicroBatchReader
+from spark_connector.reading.stream_offsets import Place, offset_of, places_in
+
+ROWS_OF_A_CHUNK = 10
+
+
+class Logs:
+    """Stands for LogEnds: streams of chunks of 10 rows.
+
+    Attributes:
+        chunks: the chunks of each stream.
+    """
+
+    def __init__(self, *_about: object) -> None:
+        self.chunks: dict[str, list[Chunk]] = {}
+        self.closed = False
+
+    def grow(self, stream: str, *bodies: bytes) -> None:
+        """Write a chunk for each body."""
+        chunks = self.chunks.setdefault(stream, [])
+        for body in bodies:
+            chunks.append(chunk_of([body] * ROWS_OF_A_CHUNK, offset=chunks[-1].end if chunks else 0))
+
+    def place(self, stream: str, chunk: int = -1) -> Place:
+        """Return the place behind a chunk."""
+        last = self.chunks[stream][chunk]
+        return Place(last.end, last.fingerprint)
+
+    def partitions(self, _super_stream: str) -> tuple[str, ...]:
+        return tuple(self.chunks)
+
+    def ends(self, streams: tuple[str, ...]) -> dict[str, LogEnd]:
+        found = {}
+        for stream in streams:
+            if stream in self.chunks:
+                chunks = self.chunks[stream]
+                found[stream] = LogEnd(chunks[-1].end, chunks[-1].fingerprint) if chunks else LogEnd(0, None)
+        return found
+
+    def first(self, stream: str) -> int:
+        return self.chunks[stream][0].offset if self.chunks[stream] else 0
+
+    def chunk_at(self, stream: str, offset: int) -> Chunk | None:
+        return next((chunk for chunk in self.chunks[stream] if chunk.end > offset), None)
+
+    def offset_at(self, stream: str, _moment: datetime, end: int) -> int:
+        return min(end, self.chunks[stream][1].offset)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
+    scripted = Logs()
+    monkeypatch.setattr(sources, "LogEnds", lambda *_: scripted)
+    return scripted
+
+
+def options_of(**options: str) -> ReadOptions:
+    texts = {"url": "rabbitmq-stream://h", "superStream": "s", **options}
+    return ReadOptions.parse(texts, streaming=True)
+
+
+def batches_of(**options: str) -> MicroBatches:
+    return MicroBatches(options_of(**options))
+
+
+def nexts(places: Mapping[str, Place]) -> dict[str, int]:
+    return {stream: place.next for stream, place in places.items()}
+
+
+def test_where_a_query_begins(logs: Logs) -> None:
+    logs.grow("a", b"1", b"2")
+    logs.grow("b")
+    assert batches_of().begin() == {"a": logs.place("a"), "b": Place(0)}
+    assert batches_of(startingOffsets="earliest").begin() == {"a": Place(0), "b": Place(0)}
+    within = Place(15, logs.place("a").before)  # the last chunk that is read in part
+    assert batches_of(startingOffsets='{"a": 15, "b": -1}').begin() == {"a": within, "b": Place(0)}
+    assert batches_of(startingOffsets='{"a": 10, "b": -2}').begin()["a"] == logs.place("a", 0)
+
+
+def test_starting_offsets_that_do_not_fit(logs: Logs) -> None:
+    logs.grow("a", b"1")
+    with pytest.raises(InputError, match="names stream 'c', which is not one of"):
+        batches_of(startingOffsets='{"a": 0, "c": 0}').begin()
+    logs.grow("b", b"1")
+    with pytest.raises(InputError, match="does not name stream 'b'"):
+        batches_of(startingOffsets='{"a": 0}').begin()
+    with pytest.raises(MissingRowsError, match="is 11 for stream 'a', which ends at offset 10"):
+        batches_of(startingOffsets='{"a": 11, "b": 0}').begin()
+
+
+def test_a_batch_ends_where_the_streams_end(logs: Logs) -> None:
+    logs.grow("a", b"1")
+    logs.grow("b", b"1")
+    batches = batches_of()
+    begin = batches.begin()
+    assert batches.after(begin, None, None) == begin
+    logs.grow("a", b"2")
+    assert batches.after(begin, None, None) == {"a": logs.place("a"), "b": logs.place("b")}
+
+
+def test_bounds_of_a_batch(logs: Logs) -> None:
+    logs.grow("a", b"1", b"2", b"3")
+    logs.grow("b", b"1")
+    begin = {"a": Place(0), "b": Place(0)}
+    batches = batches_of()
+    assert nexts(batches.after(begin, 20, None)) == {"a": 15, "b": 5}
+    assert batches.after({"a": Place(0), "b": logs.place("b")}, 20, None)["a"] == logs.place("a", 1)
+    size = len(logs.chunks["a"][0].data)
+    assert nexts(batches.after(begin, None, 2 * size)) == {"a": 15, "b": 5}
+    assert nexts(batches.after(begin, 4, 2 * size)) == {"a": 3, "b": 1}
+    assert sum(nexts(batches.after(begin, None, 1)).values()) == 1
+
+
+def test_the_end_is_held(logs: Logs) -> None:
+    logs.grow("a", b"1")
+    batches = batches_of()
+    batches.hold()
+    logs.grow("a", b"2")
+    assert nexts(batches.after({"a": Place(0)}, None, None)) == {"a": 10}
+
+
+def test_a_stream_that_is_new_begins_with_the_next_batch(logs: Logs) -> None:
+    logs.grow("a", b"1")
+    logs.grow("b", b"1", b"2")
+    del logs.chunks["b"][0]
+    assert nexts(batches_of().after({"a": Place(0)}, None, None)) == {"a": 10, "b": 10}
+
+
+def rewritten(logs: Logs) -> None:
+    logs.chunks["a"].clear()
+    logs.grow("a", b"9", b"9")
+
+
+def shorter(logs: Logs) -> None:
+    logs.chunks["a"].pop()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (rewritten, r"was read up to offset 20, and its log was rewritten"),
+        (shorter, r"was read up to offset 20, and it ends at offset 10"),
+    ],
+)
+def test_a_log_that_is_not_the_same(logs: Logs, change: Any, words: str) -> None:
+    logs.grow("a", b"1", b"2")
+    batches = batches_of()
+    begin = batches.begin()
+    change(logs)
+    with pytest.raises(MissingRowsError, match=rf"stream 'a' {words}.*failOnDataLoss=false"):
+        batches.after(begin, None, None)
+    assert batches_of(failOnDataLoss="false").after(begin, None, None) == {"a": logs.place("a")}
+
+
+def test_what_spark_asks_for(logs: Logs) -> None:
+    """The first micro-batch has no rows, and a stream that is new none before its next one."""
+    limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2")
+    logs.grow("a", b"1", b"2")
+    reader = MicroBatchReader(options_of(startingOffsets="earliest", maxOffsetsPerTrigger="12"))
+    anchor = reader.initialOffset()
+    assert anchor == {"anchor": "earliest"}
+    limit = reader.getDefaultReadLimit()
+    begin = reader.latestOffset(anchor, limit)
+    assert begin == offset_of({"a": Place(0)})
+    assert reader.partitions(anchor, begin) == []
+    logs.grow("b", b"1")
+    end = reader.latestOffset(begin, limit)
+    assert nexts(places_in(end)) == {"a": 12, "b": 0}
+    assert [partition.value for partition in reader.partitions(begin, end)] == [("a", 0, 12, None)]
+    last = reader.latestOffset(end, limits.ReadAllAvailable())
+    before: Fingerprint = logs.chunks["a"][1].fingerprint
+    assert [partition.value for partition in reader.partitions(end, last)] == [
+        ("a", 12, 20, tuple(before)), ("b", 0, 10, None),
+    ]  # fmt: skip
+    assert reader.reportLatestOffset() == last
+    reader.stop()
+    assert logs.closed
+
+
+def test_the_sources_of_a_batch(logs: Logs) -> None:
+    logs.grow("a", b"1", b"2")
+    read = Sources(options_of())
+    ends = read.ends()
+    assert read.offsets_at("endingOffsets", "latest", ends) == {"a": 20}
+    assert read.offsets_at("endingOffsets", {"a": -2}, ends) == {"a": 0}
+    moment = datetime.fromisoformat("2026-01-31T12:00:00+00:00")
+    assert read.offsets_at("startingTime", moment, ends) == {"a": 10}
+
+
+def test_the_streams_of_an_exchange_are_kept_for_a_while(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs.grow("a", b"1")
+    asked: list[str] = []
+    bound: tuple[str, ...] = ("a",)
+
+    def streams_of(exchange: str) -> tuple[str, ...]:
+        asked.append(exchange)
+        return bound
+
+    monkeypatch.setattr(logs, "streams_of", streams_of, raising=False)
+    read = Sources(ReadOptions.parse({"url": "rabbitmq-stream://h", "exchange": "x"}))
+    assert list(read.ends()) == list(read.ends()) == ["a"]
+    assert asked == ["x"]
+    bound = ()
+    monkeypatch.setattr(sources, "_BINDINGS_S", 0.0)
+    with pytest.raises(InputError, match="no stream is bound to exchange 'x'"):
+        read.ends()

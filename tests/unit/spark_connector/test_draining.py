@@ -1,0 +1,147 @@
+"""Draining queues: batches within bounds, what is left, and an acknowledgement behind each write. The consumer is scripted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.connection.queue_consumer import Delivery
+from rabbit_chx.errors import InputError
+from spark_connector import draining
+from spark_connector.draining import DrainReport, drain
+
+SIZE = 100
+
+
+class Scripted:
+    """Queues, and the one connection that takes their messages.
+
+    Attributes:
+        queues: the messages of each queue.
+        unsettled: tags of the messages that were taken and not acknowledged, in their order.
+        events: what was done, in its order.
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[str, list[bytes]] = {}
+        self.unsettled: list[int] = []
+        self.events: list[str] = []
+        self.tag = 0
+
+    def __call__(self, _settings: ConnectionSettings) -> Scripted:
+        return self
+
+    def take(self, queue: str, count: int, size: int) -> list[Delivery]:
+        """Return messages until a bound is reached, as `QueueConsumer.take` does: the last one may be larger than the rest."""
+        taken: list[Delivery] = []
+        while self.queues[queue] and len(taken) < count and size > 0:
+            body = self.queues[queue].pop(0)
+            self.tag += 1
+            self.unsettled.append(self.tag)
+            taken.append(Delivery(self.tag, False, b"", queue.encode(), b"", body))
+            size -= len(body)
+        return taken
+
+    def acknowledge(self, last: Delivery) -> None:
+        assert last.tag == self.unsettled[-1], "messages of the batch are not acknowledged"
+        self.events.append(f"acknowledge {len(self.unsettled)}")
+        self.unsettled.clear()
+
+    def close(self) -> None:
+        self.events.append("close")
+
+
+class Session:
+    """Stands for Spark: a frame is the Arrow table."""
+
+    def createDataFrame(self, table: pa.Table) -> pa.Table:  # noqa: N802  # Spark's name
+        return table
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    scripted = Scripted()
+    monkeypatch.setattr(draining, "QueueConsumer", scripted)
+    monkeypatch.setattr(
+        draining, "queues_of", lambda _: {queue: len(bodies) for queue, bodies in scripted.queues.items()}
+    )
+    monkeypatch.setattr(
+        draining,
+        "batch_of",
+        lambda queue, messages, _: pa.record_batch([pa.array([queue] * len(messages))], names=["queue"]),
+    )
+    return scripted
+
+
+def drained(consumer: Scripted, *, most: int | None = None, **options: int) -> DrainReport:
+    def write(df: Any) -> None:
+        assert df.num_rows == len(consumer.unsettled)
+        consumer.events.append(f"write {df.num_rows}")
+
+    session: Any = Session()
+    return drain(session, {"url": "amqp://h", "queue": "a", **options}, write, max_messages=most)
+
+
+def test_a_batch_ends_at_its_bytes_and_the_drain_goes_on(consumer: Scripted) -> None:
+    consumer.queues = {"a": [b"." * SIZE] * 8}
+    report = drained(consumer, maxBytes=3 * SIZE)
+    assert (report.messages, report.left, report.batches) == ({"a": 8}, {}, 3)
+    writes = ["write 3", "acknowledge 3", "write 3", "acknowledge 3", "write 2", "acknowledge 2"]
+    assert consumer.events == [*writes, "close"]
+
+
+def test_a_batch_has_messages_of_several_queues(consumer: Scripted) -> None:
+    consumer.queues = {"a": [b"." * SIZE] * 2, "b": [b"." * SIZE] * 3}
+    report = drained(consumer, maxRows=4)
+    assert (report.messages, report.left) == ({"a": 2, "b": 3}, {})
+    assert consumer.events[:4] == ["write 4", "acknowledge 4", "write 1", "acknowledge 1"]
+
+
+@pytest.mark.parametrize("options", [{}, {"maxBytes": 2 * SIZE}, {"maxRows": 2}])
+def test_what_a_bound_leaves(consumer: Scripted, options: dict[str, int]) -> None:
+    consumer.queues = {"a": [b"." * SIZE] * 4, "b": [b"." * SIZE] * 3}
+    report = drained(consumer, most=5, **options)
+    assert (report.messages, report.left) == ({"a": 4, "b": 1}, {"b": 2})
+
+
+def test_messages_that_others_have_taken_are_not_left(
+    consumer: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer.queues = {"a": [b"." * SIZE] * 2}
+    monkeypatch.setattr(draining, "queues_of", lambda _: {"a": 9})
+    report = drained(consumer)
+    assert (report.messages, report.left) == ({"a": 2}, {})
+
+
+def test_a_batch_that_was_not_written_is_not_acknowledged(consumer: Scripted) -> None:
+    consumer.queues = {"a": [b"." * SIZE] * 4}
+    done = Counter[str]()
+
+    def write(_: Any) -> None:
+        done["writes"] += 1
+        if done["writes"] == 2:
+            raise OSError("no space")
+
+    session: Any = Session()
+    with pytest.raises(OSError, match="no space") as raised:
+        drain(session, {"url": "amqp://h", "queue": "a", "maxRows": 3}, write)
+    assert consumer.events == ["acknowledge 3", "close"]
+    assert len(consumer.unsettled) == 1
+    assert "3 messages of 1 queues written and acknowledged in 1 batches, 0 redelivered, 1 left" in str(
+        raised.value.__notes__
+    )
+
+
+def test_a_write_that_stores_nothing_is_refused(consumer: Scripted) -> None:
+    class DataFrameWriter:
+        pass
+
+    consumer.queues = {"a": [b"."]}
+    session: Any = Session()
+    with pytest.raises(InputError, match="write has returned a DataFrameWriter, so nothing is stored yet"):
+        drain(session, {"url": "amqp://h", "queue": "a"}, lambda _: DataFrameWriter())
+    assert consumer.events == ["close"]
