@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import logging
 import os
 import socket
@@ -16,7 +18,7 @@ from rabbit_chx.amqp.names import check_name
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.consuming.member import GroupMember, GroupPace, Hook, OnFailure
 from rabbit_chx.consuming.message import GroupMessage
-from rabbit_chx.consuming.queue_check import queue_warnings, refuse_dropping
+from rabbit_chx.consuming.queue_check import delivery_limit, queue_warnings, refuse_dropping
 from rabbit_chx.consuming.seat import Seat
 from rabbit_chx.consuming.seat_runner import SeatRunner
 from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, emptied
@@ -53,7 +55,8 @@ class ConsumerGroup:
         weight: how much this member takes: one of weight 2 gets twice as many queues as one of weight 1.
         lanes: how many messages of one queue are handled at a time. All messages of a key have one lane, so their order is kept.
         prefetch: how many messages of one queue the broker may deliver ahead, at least `lanes`. When a queue changes hands,
-            those that were not started go back to their place.
+            those that were not started go back to their place. From a queue with a delivery limit `lanes` messages are
+            delivered at a time.
         retries: how often a message is given to the handler again after the handler raised. It stays in its place meanwhile.
         backoff_s: seconds before the first repetition; each further one waits twice as long, at most 30 s.
         on_failure: what follows the last attempt. ``stop``: the group ends with a HandlerError, and the message is in its place
@@ -112,6 +115,7 @@ class ConsumerGroup:
         self._stop = asyncio.Event()
         self._channels: GroupChannels | None = None
         self._session: GroupSession | None = None
+        self._prefetches: dict[str, int] = {}
         self._seats: dict[str, Seat] = {}
         self._runners: list[SeatRunner] = []
         self._tokens: list[str] = []  # of all sessions so far
@@ -190,8 +194,9 @@ class ConsumerGroup:
             HandlerError: the handler failed with a message at each attempt, and `on_failure` is ``stop``.
             ConnectionLostError: the connection is lost and did not come back in time.
             BrokerRefusedError: the broker refuses something, and another attempt would not help.
-            InputError: the group is not open, or runs already; or another process is a member of this name.
+            InputError: the handler is not async; the group is not open, or runs already; or another process is a member of this name.
         """
+        check_async("handle", handle)
         if self._channels is None:
             raise InputError(
                 "the group is not open: use it as 'async with ConsumerGroup(url, queues) as group:'"
@@ -233,7 +238,9 @@ class ConsumerGroup:
         session = self._session = GroupSession(channels, self._member, handle, self._tokens)
         self._tokens.append(session.token)
         if not self._runners:
-            self._runners = [SeatRunner(seat, session) for seat in self._seats.values()]
+            self._runners = [
+                SeatRunner(seat, session, self._prefetches[queue]) for queue, seat in self._seats.items()
+            ]
         session.take(self._runners)
         return session
 
@@ -331,6 +338,27 @@ class ConsumerGroup:
         refuse_dropping(arguments, numbers)
         for warning in queue_warnings(arguments, numbers, self._member.on_failure):
             _log.warning("%s", warning)
+        # A message that ends its member is returned with all that were delivered ahead. With a limit they would be dropped with it.
+        # All members must hold as many: a quorum queue puts what is returned again behind the other returned messages.
+        self._prefetches = {
+            queue: self._member.prefetch
+            if delivery_limit(arguments[queue], numbers) is None
+            else self._member.lanes
+            for queue in self.queues
+        }
+
+
+def check_async(name: str, function: object) -> None:
+    """Refuse a function that is not async.
+
+    Raises:
+        InputError: it is not async.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # of a class, where an object is given
+    if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)):
+        raise InputError(f"{name} is {function!r:.100}, which is not async: write async def")
 
 
 async def _opened(settings: ConnectionSettings) -> GroupChannels:

@@ -8,6 +8,7 @@ with what the refusals have told until none is refused, and the arguments are kn
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from rabbit_chx.errors import MismatchError
 WANTED: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 #: Since 4.0 a quorum queue drops a message that was returned 20 times, unless an argument or a policy says otherwise.
 _LIMIT_SINCE = (4, 0, 0)
+_DEFAULT_LIMIT = 20
 _SHOWN = 5
 _REFUSAL = re.compile(
     r"inequivalent arg '(?P<name>[^']+)' for queue .* but current is "
@@ -64,6 +66,19 @@ def refuse_dropping(queues: Mapping[str, Mapping[str, Any] | None], release: tup
             )
 
 
+def delivery_limit(arguments: Mapping[str, Any] | None, release: tuple[int, ...]) -> int | None:
+    """Return after how many returns the broker drops or dead-letters a message; None for no limit. Policies are not seen.
+
+    Args:
+        arguments: those of the queue; None where they are not known.
+        release: the version of the broker.
+    """
+    limit = (arguments or {}).get("x-delivery-limit")
+    if not isinstance(limit, int):
+        return _DEFAULT_LIMIT if release >= _LIMIT_SINCE else None
+    return limit if limit >= 0 else None
+
+
 def queue_warnings(
     queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...], on_failure: OnFailure
 ) -> Iterator[str]:
@@ -79,19 +94,39 @@ def queue_warnings(
                 f"queue {queue} has no argument x-dead-letter-exchange: unless a policy gives it one, a message that the handler "
                 "cannot handle is lost"
             )
-    limited = [
-        queue
-        for queue, arguments in queues.items()
-        if arguments is not None
-        and "x-delivery-limit" not in arguments
-        and "x-dead-letter-exchange" not in arguments
-    ]
-    if limited and release >= _LIMIT_SINCE:
-        yield (
-            f"{listed(limited, _SHOWN)}: no argument x-delivery-limit. Unless a policy sets one, the broker drops a message that was returned 20 times, "
-            "and each change of hands returns those that were delivered ahead: declare the queues with x-delivery-limit = -1, or set a "
-            "policy with delivery-limit, which can be done at any time"
-        )
+    alike: defaultdict[tuple[int, bool, bool], list[str]] = defaultdict(list)
+    for queue, arguments in queues.items():
+        limit = delivery_limit(arguments, release)
+        if limit is not None and arguments is not None:
+            is_dead_lettered = "x-dead-letter-exchange" in arguments
+            alike[limit, "x-delivery-limit" in arguments, is_dead_lettered].append(queue)
+    for (limit, is_own, is_dead_lettered), names in alike.items():
+        yield _limit_warning(listed(names, _SHOWN), limit, is_own=is_own, is_dead_lettered=is_dead_lettered)
+
+
+def _limit_warning(queues: str, limit: int, *, is_own: bool, is_dead_lettered: bool) -> str:
+    """Return what a delivery limit does to messages, and the remedy."""
+    source = (
+        "of the argument x-delivery-limit"
+        if is_own
+        else "which RabbitMQ 4.0 and newer set by default, unless a policy sets another limit"
+    )
+    fate = (
+        "dead-letters the message, and the messages behind it overtake it"
+        if is_dead_lettered
+        else "drops the message, unless a policy names a dead-letter exchange"
+    )
+    remedy = (
+        "To keep every message in its place, declare the queue again with x-delivery-limit = -1 (4.0 and newer; before, without the argument)"
+        if is_own
+        else "To keep every message in its place, declare the queue again with x-delivery-limit = -1, or set a policy with delivery-limit = -1, "
+        "which the group cannot see, so that it still takes `lanes` messages"
+    )
+    return (
+        f"{queues}: the delivery limit is {limit}, {source}. When a message was returned more often, as by members that die while they "
+        f"handle it, the broker {fate}. So that the messages behind it are not returned with it, the group takes `lanes` messages at a time (1 by "
+        f"default), which is slower than `prefetch`. {remedy}"
+    )
 
 
 def _value(text: str, kind: str) -> Any:  # noqa: ANN401  # as the type says

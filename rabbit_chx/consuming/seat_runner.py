@@ -73,11 +73,17 @@ class SeatRunner:
     """One queue of a member, at work. It outlives a connection: `session` is set for each.
 
     What needs the connection is the session's to end. Handlers and hooks go on without it, until they are done.
+
+    Args:
+        seat: what decides.
+        session: the connection.
+        prefetch: how many messages may be delivered ahead.
     """
 
-    def __init__(self, seat: Seat, session: RunnerSession) -> None:
+    def __init__(self, seat: Seat, session: RunnerSession, prefetch: int) -> None:
         self.seat = seat
         self.session = session
+        self._prefetch = prefetch
         self.changed = asyncio.Event()
         self._lines: dict[int, LineChannel] = {}
         self._handlers: dict[tuple[int, int], asyncio.Task[None]] = {}
@@ -221,9 +227,9 @@ class SeatRunner:
         cause = self._errors.pop((number, delivery.tag), None)
         message = delivery.content
         error = HandlerError(
-            f"queue {self.seat.queue!r}: the handler failed with the message {message.message_id!r} of the key "
-            f"{message.routing_key!r} at each of {self.session.member.retries + 1} attempts, the last time with {cause!r}; "
-            "the message is in its place again: mend the handler, or choose on_failure='dead-letter'",
+            f"queue {self.seat.queue!r}: the handler raised {type(cause).__name__} for the message with the routing key "
+            f"{message.routing_key!r} and the message_id {message.message_id!r} at the last of {self.session.member.retries + 1} attempts "
+            f"({cause}). The message is returned to its place: correct the handler, or choose on_failure='dead-letter'",
             queue=self.seat.queue,
         )
         error.__cause__ = cause
@@ -272,7 +278,7 @@ class SeatRunner:
         line = await session.channels.consume_behind(
             self.seat.queue,
             session.priority(self.seat.queue),
-            session.member.prefetch,
+            self._prefetch,
             tag_of(session.member.name),
             take,
         )

@@ -64,9 +64,12 @@ class GroupStage:
     _numbers: set[tuple[str, int]] = field(default_factory=set)
 
     def declare(self, **arguments: Any) -> None:
-        """Declare the exchange and the queues."""
+        """Declare the exchange and the queues, without a delivery limit, with which nothing would be delivered ahead."""
         with pika.BlockingConnection(pika_parameters(self.url)) as connection:
             channel = connection.channel()
+            broker: Any = connection
+            if int(broker._impl.server_properties["version"].split(".")[0]) >= 4:
+                arguments = {"x-delivery-limit": -1, **arguments}
             channel.exchange_declare("numbers", ExchangeType("direct"), durable=True)
             for queue in self.queues:
                 channel.queue_declare(queue, durable=True, arguments={**_FIT, **arguments})

@@ -103,6 +103,7 @@ class ScriptedChannels:
         self.journal = journal
         self.lines: dict[str, list[ScriptedLine]] = defaultdict(list)
         self.waiting: dict[str, int] = defaultdict(int)
+        self.prefetches: dict[str, int] = {}
         self.is_closed = False
         self.consumable = asyncio.Event()  # cleared while the broker does not answer to basic.consume
         self.consumable.set()
@@ -147,10 +148,11 @@ class ScriptedChannels:
         return {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
 
     async def consume_behind(
-        self, queue: str, _priority: int, _prefetch: int, _tag: str, take: Callable[[DeliveredMessage], None]
+        self, queue: str, _priority: int, prefetch: int, _tag: str, take: Callable[[DeliveredMessage], None]
     ) -> ScriptedLine:
         """Consume a queue, when the broker answers."""
         await self.consumable.wait()
+        self.prefetches[queue] = prefetch
         self.lines[queue].append(ScriptedLine(take))
         return self.lines[queue][-1]
 

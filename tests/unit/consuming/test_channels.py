@@ -116,3 +116,26 @@ def test_only_a_lacking_permission_is_told_where_a_channel_closes(
         return heard
 
     assert [type(error) for error in asyncio.run(story())] == [told]
+
+
+class _Underlay:
+    """A channel of aiormq that does not answer to a declaration."""
+
+    number = 7
+
+    async def queue_declare(self, *_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+
+def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker may still deliver to its consumer, while another consumer of this member handles the same messages."""
+    monkeypatch.setattr(channels, "_REPLY_S", 0.05)
+
+    async def ends() -> None:
+        line = channels.LineChannel(_Underlay(), "q", "amqp://scripted", channels.LateFrames(), 32)
+        with pytest.raises(ConnectionLostError, match="at the end of the channel that consumes 'q'"):
+            await line.abandon()
+
+    asyncio.run(ends())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -310,7 +311,7 @@ def test_a_handler_that_fails_for_good_ends_the_run_in_order(monkeypatch: pytest
             running = asyncio.create_task(site.group.run(fails))
             await eventually(lambda: site.connections[0].lines["q"], "it consumes")
             line = await site.connections[0].deliver("q", 1)
-            with pytest.raises(HandlerError):
+            with pytest.raises(HandlerError, match="the handler raised ZeroDivisionError for the message"):
                 await running
             assert (line.acked, line.abandoned) == ([], True)
             assert site.told == ["gained q", "lost q"]
@@ -351,3 +352,64 @@ def test_an_error_that_no_connection_mends_lets_what_is_in_hand_be_done(
             assert site.told == ["gained q", "begins 1", "ends 1", "lost q"]
 
     asyncio.run(story())
+
+
+class _Callable:
+    def __call__(self, message: GroupMessage) -> None:
+        """Handle a message, and not as a coroutine."""
+
+
+class _AsyncCallable:
+    async def __call__(self, message: GroupMessage) -> None:
+        """Handle a message."""
+
+
+def _plain(_message: GroupMessage) -> None:
+    """Handle a message, and not as a coroutine."""
+
+
+@pytest.mark.parametrize(
+    "handler", [_plain, lambda _message: None, _Callable(), functools.partial(_plain), print, None]
+)
+def test_a_handler_that_is_not_async_is_refused_at_once(handler: Any) -> None:
+    with pytest.raises(InputError, match="which is not async: write async def"):
+        asyncio.run(ConsumerGroup("amqp://scripted", ["q"]).run(handler))
+
+
+@pytest.mark.parametrize("handler", [_AsyncCallable(), functools.partial(_AsyncCallable().__call__)])
+def test_what_can_be_awaited_is_a_handler(handler: Any) -> None:
+    with pytest.raises(InputError, match="the group is not open"):
+        asyncio.run(ConsumerGroup("amqp://scripted", ["q"]).run(handler))
+
+
+@pytest.mark.parametrize(
+    ("limit", "release", "lanes", "prefetch"),
+    [
+        (-1, "4.3.6", 1, 32),
+        (20, "4.3.6", 1, 1),
+        (20, "4.3.6", 3, 3),
+        (None, "4.3.6", 1, 1),
+        (None, "3.13.7", 1, 32),
+    ],
+)
+def test_with_a_delivery_limit_nothing_is_delivered_ahead(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, release: str, lanes: int, prefetch: int
+) -> None:
+    """What is delivered ahead of a message that ends its member would reach the limit together with it."""
+
+    async def arguments(_self: ScriptedChannels, _queue: str) -> dict[str, Any]:
+        return {} if limit is None else {"x-delivery-limit": limit}
+
+    monkeypatch.setattr(ScriptedChannels, "queue_arguments", arguments)
+    monkeypatch.setattr(ScriptedChannels, "server_version", release)
+
+    async def story() -> int:
+        site = Site(monkeypatch, lanes=lanes, prefetch=32)
+        async with site.group:
+            running = asyncio.create_task(site.group.run(site.handle))
+            await eventually(lambda: bool(site.connections[-1].prefetches), "it consumes")
+            site.group.stop()
+            await asyncio.wait_for(running, 20)
+        return site.connections[0].prefetches["q"]
+
+    assert asyncio.run(story()) == prefetch

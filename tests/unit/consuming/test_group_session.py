@@ -37,7 +37,9 @@ class Stage:
         self.cancelled = 0
         member = GroupMember("a", pace=pace, **how)
         self.session = GroupSession(cast("GroupChannels", self.channels), member, self.handle, former)
-        self.runners = [SeatRunner(Seat(queue, member), self.session) for queue in ("q.0", "q.1")]
+        self.runners = [
+            SeatRunner(Seat(queue, member), self.session, member.prefetch) for queue in ("q.0", "q.1")
+        ]
         self.session.take(self.runners)
         self.stop = asyncio.Event()
 
@@ -121,6 +123,23 @@ def test_a_claim_that_nothing_blocks_and_nobody_writes_ends_the_session() -> Non
             await stage.channels.deliver("q.0", 1)
             with pytest.raises(BrokerTimeoutError, match=r"the claim of 'q\.0' is not in the stream"):
                 await running
+
+    asyncio.run(story())
+
+
+def test_a_claim_that_is_written_and_never_read_ends_the_session() -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with stage.running() as running:
+            await stage.consuming()
+            stage.journal.readers.clear()
+            await stage.channels.deliver("q.0", 1)
+            with pytest.raises(
+                ConnectionLostError, match=r"the claim of 'q\.0' was written .* and is not read there"
+            ):
+                await asyncio.wait_for(running, 20)
+            assert "claim" in stage.journal.kinds("a")
+            assert stage.handled == []
 
     asyncio.run(story())
 

@@ -52,14 +52,31 @@ def test_what_is_not_understood_is_not_known(text: str) -> None:
     assert learned_arguments("q", WANTED, text) is None
 
 
-def test_a_queue_that_drops_what_is_returned_often() -> None:
+def test_a_default_limit_is_told_with_and_without_a_dead_letter_exchange() -> None:
     plain = {f"q.{n}": WANTED for n in range(7)}
-    unlimited = {"u": {**WANTED, "x-delivery-limit": -1}, "d": {**WANTED, "x-dead-letter-exchange": ""}}
-    (warning,) = queue_warnings({**plain, **unlimited}, (4, 3, 6), "stop")
-    assert warning.startswith("q.0, q.1, q.2, q.3, q.4 and 2 more: no argument x-delivery-limit.")
-    assert "delivery-limit, which can be done at any time" in warning
-    assert list(queue_warnings(plain, (3, 13, 7), "stop")) == []
-    assert list(queue_warnings(unlimited, (4, 3, 6), "stop")) == []
+    dead_lettered = {"d": {**WANTED, "x-dead-letter-exchange": ""}}
+    dropping, moving = queue_warnings({**plain, **dead_lettered}, (4, 3, 6), "stop")
+    assert dropping.startswith(
+        "q.0, q.1, q.2, q.3, q.4 and 2 more: the delivery limit is 20, which RabbitMQ 4.0 and newer set by default"
+    )
+    assert "drops the message" in dropping
+    assert "policy with delivery-limit = -1" in dropping
+    assert moving.startswith("d: the delivery limit is 20, which RabbitMQ 4.0")
+    assert "dead-letters the message, and the messages behind it overtake it" in moving
+    assert list(queue_warnings({**plain, **dead_lettered}, (3, 13, 7), "stop")) == []
+    unlimited = {"u": {**WANTED, "x-delivery-limit": -1}, "unknown": None}
+    assert len(list(queue_warnings(unlimited, (4, 3, 6), "stop"))) == 1, (
+        "only that its arguments are not known"
+    )
+
+
+@pytest.mark.parametrize("release", [(3, 10, 8), (4, 0, 5), (4, 3, 6)])
+def test_a_limit_of_the_queue_is_told(release: tuple[int, ...]) -> None:
+    queues = {"a": {**WANTED, "x-delivery-limit": 5}, "b": {**WANTED, "x-delivery-limit": 0}}
+    five, zero = queue_warnings(queues, release, "stop")
+    assert five.startswith("a: the delivery limit is 5, of the argument x-delivery-limit.")
+    assert "x-delivery-limit = -1 (4.0 and newer; before, without the argument)" in five
+    assert zero.startswith("b: the delivery limit is 0")
 
 
 def test_a_queue_that_loses_what_cannot_be_handled() -> None:

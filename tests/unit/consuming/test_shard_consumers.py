@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
+from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer, ShardMessage
+from rabbit_chx.consuming.queue_consumers import _QueueLine
 from rabbit_chx.errors import InputError, UnreachableError
 
 NOWHERE = "amqp://u:c4nary@127.0.0.1:1/shop"
@@ -59,6 +61,45 @@ def test_a_consumer_that_was_stopped_before_does_nothing() -> None:
     consumer = PseudoQueueConsumer(NOWHERE, "images")
     consumer.stop()
     asyncio.run(asyncio.wait_for(consumer.run(never), 10))
+
+
+class _Channel:
+    """A channel of a shard, which closes while the first message is handled."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self.acked: list[int] = []
+
+    async def ack(self, tag: int) -> None:
+        self.acked.append(tag)
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+def test_messages_of_a_closed_channel_are_not_handled() -> None:
+    """The broker has returned them, and delivers them again."""
+
+    async def story() -> tuple[list[bytes], list[int]]:
+        channel: Any = _Channel()
+        line, handled = _QueueLine("shard"), []
+
+        async def handle(message: ShardMessage) -> None:
+            handled.append(message.body)
+            channel.is_closed = len(handled) == 2
+
+        for tag in range(1, 5):
+            await line.take(
+                SimpleNamespace(
+                    body=str(tag).encode(),
+                    header=SimpleNamespace(properties=SimpleNamespace(headers=None, message_id=None)),
+                    delivery=SimpleNamespace(routing_key="k", redelivered=False, delivery_tag=tag),
+                )
+            )
+        await asyncio.wait_for(line.handled(channel, handle), 20)
+        return handled, channel.acked
+
+    assert asyncio.run(story()) == ([b"1", b"2"], [1, 2])
 
 
 WITHOUT_AIO_PIKA = """
