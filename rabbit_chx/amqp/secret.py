@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rabbit_chx.errors import InputError
 
 _MASK = "***"
+_Given = TypeVar("_Given")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,3 +64,25 @@ def require_secret(name: str, value: object) -> None:
     """
     if not isinstance(value, Secret):
         raise InputError(f"{name} must be a Secret, so that it is never shown: wrap it as Secret(...)")
+
+
+def read_secretly(read: Callable[[_Given], _T], given: _Given) -> _T:
+    """Return ``read(given)``. Its InputError loses its frames, because error trackers print local variables.
+
+    The caller deletes its own variable, also where this raises.
+
+    Args:
+        read: makes a value that masks its password, such as settings of a URL.
+        given: what holds a password in clear text.
+
+    Raises:
+        InputError: `read` raises it.
+    """
+    try:
+        return read(given)
+    except InputError as cause:
+        error = cause.with_traceback(None)
+    finally:
+        del given
+    error.__cause__ = error.__context__ = None
+    raise error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -15,7 +15,7 @@ from rabbit_chx.errors import MissingExtraError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.topology import Plan, Topology, steps
-from rabbit_chx.topology.applying import Applied, Permission
+from rabbit_chx.topology.applying import Applied, Permission, consumer_tags
 from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
 from rabbit_chx.topology.hand_over import HandOverLevel
 from rabbit_chx.topology.operations import ApiRequest
@@ -138,6 +138,10 @@ class AsyncBroker(BrokerBase):
 
     async def topology(self) -> Topology:
         return await self._run(topology_read(self._access))
+
+    async def consumers(self, queues: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        tags = await self._run(consumer_tags(queues, self._access))
+        return {queue: tuple(of_queue) for queue, of_queue in tags.items()}
 
     async def apply(
         self,

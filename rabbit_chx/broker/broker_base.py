@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.amqp.secret import read_secretly
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import MessageCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
@@ -38,8 +39,12 @@ class BrokerBase:
         management_url: str | ManagementUrl | None = None,
         ring_source: RingSource | str | Sequence[str] | None = None,
     ) -> None:
-        self._settings = ConnectionSettings.from_uri(url)
-        self._management = None if management_url is None else Management(management_url)
+        try:
+            self._settings = read_secretly(ConnectionSettings.from_uri, url)
+            management = read_secretly(_managed, management_url)
+        finally:
+            del url, management_url
+        self._management = None if management is None else Management(management)
         self._ring_source = _as_ring_source(ring_source)
         self._carrier = MessageCarrier(self._settings)
         self._access = Access(
@@ -50,6 +55,8 @@ class BrokerBase:
         )
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_access"):  # an argument was refused
+            return f"<{type(self).__name__}: no URL>"
         management = f", management_url={self._management.masked_url!r}" if self._management else ""
         return f"{type(self).__name__}({self._settings.masked_url!r}{management})"
 
@@ -132,6 +139,10 @@ def documented_as(model: type) -> Callable[[_Class], _Class]:
 
 def ignore_progress(_done: int, _total: int) -> None:
     """Take the progress of `apply` and do nothing."""
+
+
+def _managed(url: str | ManagementUrl | None) -> ManagementUrl | None:
+    return ManagementUrl.of(url) if isinstance(url, str) else url
 
 
 def _as_ring_source(source: Any) -> RingSource | None:  # noqa: ANN401 - it is looked at here

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -12,7 +12,7 @@ from rabbit_chx.drive import drive
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.topology import Plan, Topology, steps
-from rabbit_chx.topology.applying import Applied, Permission
+from rabbit_chx.topology.applying import Applied, Permission, consumer_tags
 from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
 from rabbit_chx.topology.hand_over import HandOverLevel
 from rabbit_chx.topology.operations import ApiRequest
@@ -246,6 +246,20 @@ class Broker(BrokerBase):
             UnreachableError: the management API does not answer.
         """
         return self._run(topology_read(self._access))
+
+    def consumers(self, queues: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Return the tags of the consumers of queues. The management API lists a new consumer after some seconds.
+
+        Args:
+            queues: the names of the queues.
+
+        Raises:
+            InputError: it is not open.
+            ManagementNeededError: there is no management URL.
+            UnreachableError: the management API does not answer.
+        """
+        tags = self._run(consumer_tags(queues, self._access))
+        return {queue: tuple(of_queue) for queue, of_queue in tags.items()}
 
     def apply(
         self,

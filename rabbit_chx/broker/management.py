@@ -106,9 +106,8 @@ class Management:
         if query:
             target += f"?{urlencode(query)}"
         connection = self._connection()
-        headers = {"Authorization": f"Basic {self._login.reveal()}", "Content-Type": "application/json"}
         try:
-            connection.request(method, target, None if body is None else json.dumps(body), headers)
+            connection.request(method, target, None if body is None else json.dumps(body), self._headers())
             with connection.getresponse() as answer:
                 status, content = answer.status, self._read(answer, request_line)
         except _OutOfTimeError:
@@ -174,6 +173,9 @@ class Management:
                 "that the URL is that of the management API, and not of a proxy or another service"
             )
         return answer
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Basic {self._login.reveal()}", "Content-Type": "application/json"}
 
     def _connection(self) -> http.client.HTTPConnection:
         deadline = time.monotonic() + _ANSWER_TIMES * self._timeout_s

@@ -23,7 +23,8 @@ class AsyncPublisher(PublisherBase):
     """`Publisher` on asyncio: the same arguments and the same guarantees.
 
     The constructor does not connect: ``async with`` does, or the first use. Several tasks may use one publisher at a time.
-    Their batches take turns, `report` and `flush` concern the rows of all tasks, and `publish_many` returns the report that
+    They share one event loop; in another one, and in a forked process, a call raises InputError. Their batches take turns, `report` and
+    `flush` concern the rows of all tasks, and `publish_many` returns the report that
     counts the last of its rows, whichever task flushed them.
 
     A call that is cancelled leaves the publisher usable and its counts true: ``report.rows`` says how many rows were
@@ -80,7 +81,11 @@ class AsyncPublisher(PublisherBase):
         self._lock = asyncio.Lock()  # tasks take turns
         self._reading = asyncio.Lock()  # the first task reads the ring, for all
 
+    def _check_loop(self) -> None:
+        self._owner.check(asyncio.get_running_loop())
+
     async def __aenter__(self) -> Self:
+        self._check_loop()
         try:
             await self._take_ring()
             await self._run(self._delivery.opening())
@@ -123,6 +128,7 @@ class AsyncPublisher(PublisherBase):
         Raises:
             PublishError: not every row is confirmed; `report` has the counts, `__cause__` the reason.
         """
+        self._check_loop()
         tallies = await self._hand_over(keys, bodies, properties, exchanges)
         report = await self.flush()
         for tally in tallies:  # another task may have flushed these rows, and met what became of them
@@ -150,6 +156,7 @@ class AsyncPublisher(PublisherBase):
         Raises:
             PublishError: AMQP cannot carry a row, or the connection cannot go on.
         """
+        self._check_loop()
         await self._hand_over(keys, bodies, properties, exchanges)
 
     async def _hand_over(
@@ -188,6 +195,7 @@ class AsyncPublisher(PublisherBase):
         Raises:
             PublishError: not every row is confirmed.
         """
+        self._check_loop()
         try:
             await self._run(self._delivery.draining(), then=self._compare_ring)
         except RabbitChxError as cause:
@@ -215,7 +223,10 @@ class AsyncPublisher(PublisherBase):
         return await ring if inspect.isawaitable(ring) else ring
 
     async def close(self) -> None:
-        """Close the connection. Rows that were not flushed may or may not have arrived."""
+        """Close the connection. Rows that were not flushed may or may not have arrived. In a forked process it does nothing."""
+        if not self._owner.is_this_process:
+            return
+        self._check_loop()
         self._delivery.close()
         await self._close_connection()
 

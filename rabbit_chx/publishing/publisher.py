@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from rabbit_chx.connection.blocking_connection import Connection
+from rabbit_chx.connection.owner import one_thread
 from rabbit_chx.drive import drive
 from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
 from rabbit_chx.publishing.batches import Column, Columns, PropertyColumns
@@ -25,8 +26,8 @@ class Publisher(PublisherBase):
     is counted and not lost in silence. (An alternate exchange of the exchange takes such messages instead, and they count as
     confirmed.) Delivery is at least once: what is not answered when the connection is lost is sent again over a new one.
 
-    The constructor connects. Leaving the ``with`` block waits for what was sent. Two threads must not use one publisher at
-    the same time.
+    The constructor connects. Leaving the ``with`` block waits for what was sent. A publisher is for one thread at a time: a
+    second thread gets an InputError while a call runs. So does a forked process. A publisher cannot be pickled.
 
     Args:
         url: the broker's AMQP URI, or settings. Several are tried in order, the next one after each loss.
@@ -107,6 +108,7 @@ class Publisher(PublisherBase):
         finally:
             self.close()
 
+    @one_thread
     def publish_many(
         self,
         keys: Column,
@@ -130,9 +132,10 @@ class Publisher(PublisherBase):
         Raises:
             PublishError: not every row is confirmed; `report` has the counts, `__cause__` the reason.
         """
-        self.send(keys, bodies, properties=properties, exchanges=exchanges)
-        return self.flush()
+        self._send(keys, bodies, properties, exchanges)
+        return self._flush()
 
+    @one_thread
     def send(
         self,
         keys: Column,
@@ -152,6 +155,34 @@ class Publisher(PublisherBase):
         Raises:
             PublishError: AMQP cannot carry a row, or the connection cannot go on.
         """
+        self._send(keys, bodies, properties, exchanges)
+
+    @one_thread
+    def flush(self) -> PublishReport:
+        """Wait until every row sent so far is answered, and report on those since the last flush.
+
+        Raises:
+            PublishError: not every row is confirmed.
+        """
+        return self._flush()
+
+    def close(self) -> None:
+        """Close the connection. Rows that were not flushed may or may not have arrived. In a forked process it does nothing."""
+        if self._owner.is_this_process:
+            self._close()
+
+    @one_thread
+    def _close(self) -> None:
+        self._delivery.close()
+        self._close_connection()
+
+    def _send(
+        self,
+        keys: Column,
+        bodies: Column,
+        properties: PropertyColumns | None,
+        exchanges: Iterable[str | None] | None,
+    ) -> None:
         try:
             columns = Columns.of(keys, bodies, properties, exchanges)
             for rows in columns.batches(self._defaults, self._batch_rows, self._delivery.tally.rows):
@@ -163,12 +194,7 @@ class Publisher(PublisherBase):
         except RabbitChxError as cause:
             raise self._error(cause) from cause
 
-    def flush(self) -> PublishReport:
-        """Wait until every row sent so far is answered, and report on those since the last flush.
-
-        Raises:
-            PublishError: not every row is confirmed.
-        """
+    def _flush(self) -> PublishReport:
         try:
             self._run(self._delivery.draining())
             if self._read_ring is not None and self.report.rows:
@@ -176,11 +202,6 @@ class Publisher(PublisherBase):
         except RabbitChxError as cause:
             raise self._error(cause) from cause
         return self._finished(self._delivery.end())
-
-    def close(self) -> None:
-        """Close the connection. Rows that were not flushed may or may not have arrived."""
-        self._delivery.close()
-        self._close_connection()
 
     def _run(self, steps: Steps) -> None:
         """Do every step of an operation.

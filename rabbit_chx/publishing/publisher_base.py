@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.secret import read_secretly
+from rabbit_chx.connection.owner import Owned, Owner
 from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRing, ClientRouting, check_for_copies
@@ -30,7 +32,7 @@ _PERSISTENT = 2
 _TRANSIENT = 1
 
 
-class PublisherBase:
+class PublisherBase(Owned):
     """The arguments of both publishers, which document them, and what becomes of a delivery's counts."""
 
     def __init__(
@@ -58,6 +60,14 @@ class PublisherBase:
         progress: Callable[[PublishReport], None] | None = None,
         connection_name: str | None = None,
     ) -> None:
+        self.exchange = exchange
+        self._owner = Owner(f"the {type(self).__name__} of exchange {exchange!r:.80}")
+        try:
+            targets = read_secretly(_targets, url)
+        finally:
+            del url
+        if connection_name is not None:
+            targets = tuple(replace(target, connection_name=connection_name) for target in targets)
         if on_unroutable not in ("raise", "report"):
             raise InputError(f"on_unroutable is {on_unroutable!r}: give 'raise' or 'report'")
         if not isinstance(properties, Mapping | None):
@@ -71,7 +81,6 @@ class PublisherBase:
         if _in_client(routing, ring):
             name = DEFAULT_EXCHANGE
             check_for_copies([(properties or {}).get("headers")])
-        self.exchange = exchange
         self._on_unroutable = on_unroutable
         self._progress = progress
         # Half a window, so that it never runs dry; smaller batches cost the client more CPU and win little.
@@ -87,7 +96,7 @@ class PublisherBase:
         if routing == "client" and self._read_ring is None:
             self._take(ring)
         self._delivery = Delivery(
-            _targets(url, connection_name),
+            targets,
             lambda frame_max: Encoder(name, shared.constant, mandatory=mandatory, frame_max=frame_max),
             limits,
             Retries(
@@ -135,6 +144,8 @@ class PublisherBase:
         return self._delivery.report
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_delivery"):  # an argument was refused
+            return f"<{type(self).__name__} exchange={self.exchange!r}: not opened>"
         state = "closed" if self._delivery.failure else str(self.report)
         return f"<{type(self).__name__} exchange={self.exchange!r} at {self._delivery.where}: {state}>"
 
@@ -192,7 +203,7 @@ def _in_client(routing: object, ring: object) -> bool:
     return routing == "client"
 
 
-def _targets(url: Target | Sequence[Target], connection_name: str | None) -> tuple[ConnectionSettings, ...]:
+def _targets(url: Target | Sequence[Target]) -> tuple[ConnectionSettings, ...]:
     if not isinstance(url, (str, ConnectionSettings, list, tuple)):
         raise InputError(
             f"url is of type {type(url).__name__}: give an AMQP URI, such as amqp://localhost, or a list"
@@ -200,13 +211,10 @@ def _targets(url: Target | Sequence[Target], connection_name: str | None) -> tup
     targets = (url,) if isinstance(url, (str, ConnectionSettings)) else tuple(url)
     if not targets:
         raise InputError("url is an empty list: give one AMQP URI, or several")
-    settings = tuple(
+    return tuple(
         target if isinstance(target, ConnectionSettings) else ConnectionSettings.from_uri(target)
         for target in targets
     )
-    if connection_name is None:
-        return settings
-    return tuple(replace(target, connection_name=connection_name) for target in settings)
 
 
 def _unroutable(report: PublishReport) -> str:

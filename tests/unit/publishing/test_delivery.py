@@ -129,6 +129,16 @@ def test_a_refusal_at_the_door_is_final() -> None:
     assert len(broker.opened) == 2
 
 
+@pytest.mark.parametrize("retry", [False, True])
+def test_a_refused_first_connection_is_tried_neither_again_nor_elsewhere(*, retry: bool) -> None:
+    broker = Broker(iter([]), A, B, retry_first_connection=retry)
+    broker.refusals = [AccessRefusedError("403", reply_code=403)]
+    with pytest.raises(AccessRefusedError):
+        broker.run(broker.delivery.opening())
+    assert broker.opened == ["a"]
+    assert broker.slept == []
+
+
 def test_a_stall_is_a_loss_once() -> None:
     broker = Broker(chain([nothing] * 241, [ack()]), backoff_s=0)
     assert broker.publish("a").reconnects == 1

@@ -1,0 +1,89 @@
+"""Refuse what would corrupt an object that has a connection: two threads at once, another process or event loop, a pickle."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, NoReturn, ParamSpec, TypeVar
+
+from rabbit_chx.errors import InputError
+
+_S = TypeVar("_S", bound="Owned")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class Owner:
+    """The process, the event loop and, during a call, the thread that may use an object.
+
+    Args:
+        what: the object, for errors.
+
+    Attributes:
+        what: the object, for errors.
+        in_use: held by the thread that is in a call.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.in_use = threading.RLock()  # a callback or a signal handler may call again in the same thread
+        self._process = os.getpid()
+        self._loop: object = None
+
+    @property
+    def is_this_process(self) -> bool:
+        """Whether this process opened the object. A forked child shares the socket and must not write to it."""
+        return os.getpid() == self._process
+
+    def check(self, loop: object = None) -> None:
+        """Refuse a call after a fork, or from another event loop than the first one.
+
+        Args:
+            loop: the running event loop; None for a blocking call.
+
+        Raises:
+            InputError: the caller may not use the object.
+        """
+        if not self.is_this_process:
+            raise InputError(
+                f"{self.what} was opened by process {self._process}, and a forked process must not use its connection: open one in "
+                "each process, after the fork"
+            )
+        self._loop = self._loop or loop
+        if loop is not self._loop:
+            raise InputError(
+                f"{self.what} belongs to another event loop: open and close it within one event loop, such as one asyncio.run()"
+            )
+
+
+class Owned:
+    """An object that cannot be pickled, and whose calls are guarded by its `Owner`."""
+
+    _owner: Owner
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self._owner.what} cannot be pickled or copied, because it has a connection: open one in each process or task (in Spark: "
+            "spark_connector.batch_publisher)"
+        )
+
+
+def one_thread(method: Callable[Concatenate[_S, _P], _T]) -> Callable[Concatenate[_S, _P], _T]:
+    """Let a method raise InputError at once while another thread is in a call of the same object, and after a fork."""
+
+    @wraps(method)
+    def guarded(self: _S, /, *given: _P.args, **named: _P.kwargs) -> _T:
+        owner = self._owner
+        owner.check()
+        if not owner.in_use.acquire(blocking=False):
+            raise InputError(
+                f"{owner.what} is in a call of another thread: open one in each thread, or guard it with a lock"
+            )
+        try:
+            return method(self, *given, **named)
+        finally:
+            owner.in_use.release()
+
+    return guarded

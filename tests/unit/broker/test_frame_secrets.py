@@ -1,0 +1,109 @@
+"""No local variable of the product's frames shows a password in an error of a publisher or a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from frame_secrets import locals_with
+from scripted_peer import Peer, hang_up
+
+from rabbit_chx import AsyncPublisher, Broker, Publisher, StreamPublisher
+from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError
+
+SECRET = "canary-4711"  # noqa: S105
+
+
+def publisher(url: str) -> None:
+    with Publisher(url, "orders", max_reconnects=1, backoff_s=0.01) as made:
+        made.publish_many(["k"], ["b"])
+
+
+def async_publisher(url: str) -> None:
+    async def publish() -> None:
+        async with AsyncPublisher(url, "orders", max_reconnects=1, backoff_s=0.01) as made:
+            await made.publish_many(["k"], ["b"])
+
+    asyncio.run(publish())
+
+
+def stream_publisher(url: str) -> None:
+    with StreamPublisher(url, stream="s") as made:
+        made.publish_many(["k"], ["b"])
+
+
+def broker(url: str) -> None:
+    with Broker(url, f"http://user:{SECRET}@localhost:1") as made:
+        made.topology()
+
+
+def broker_of_management_url(url: str) -> None:
+    with Broker("amqp://localhost", url.replace("amqp:", "http:")) as made:
+        made.topology()
+
+
+def stream_publisher_of_management_url(url: str) -> None:
+    with StreamPublisher("amqp://localhost", stream="s", management_url=url):
+        raise AssertionError("it is refused")
+
+
+EACH: list[Callable[[str], None]] = [
+    publisher,
+    async_publisher,
+    stream_publisher,
+    broker,
+    broker_of_management_url,
+    stream_publisher_of_management_url,
+]
+
+
+@pytest.mark.parametrize("use", EACH, ids=lambda use: use.__name__)
+@pytest.mark.parametrize(
+    "address", ["localhost:5672/a b", "localhost:77777", "localhost?hearbeat=5", "local#host"]
+)
+def test_urls_that_cannot_be_used(use: Callable[[str], None], address: str) -> None:
+    with pytest.raises(InputError) as caught:
+        use(f"amqp://user:{SECRET}@{address}")
+    assert locals_with(SECRET, caught.value) == []
+
+
+@pytest.mark.parametrize("use", [publisher, async_publisher, stream_publisher, broker])
+def test_nobody_answers(use: Callable[[str], None]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(UnreachableError) as caught:
+        use(f"amqp://user:{SECRET}@127.0.0.1:{port}")
+    assert locals_with(SECRET, caught.value) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (Publisher, {"exchange": "orders", "max_in_flight": 0}),
+        (AsyncPublisher, {"exchange": "orders", "routing": "nowhere"}),
+        (StreamPublisher, {"window": 0, "stream": "s", "management_url": f"http://user:{SECRET}@localhost"}),
+        (Broker, {"ring_source": 5, "management_url": f"http://user:{SECRET}@localhost"}),
+    ],
+)
+def test_other_arguments_that_cannot_be_used(kind: Any, arguments: dict[str, Any]) -> None:
+    with pytest.raises(RabbitChxError) as caught:
+        kind(f"amqp://user:{SECRET}@localhost", **arguments)
+    assert locals_with(SECRET, caught.value) == []
+
+
+@pytest.mark.parametrize("use", [publisher, async_publisher])
+def test_a_connection_that_is_lost(use: Callable[[str], None]) -> None:
+    with Peer(hang_up) as peer:
+        settings = peer.settings
+        with pytest.raises(RabbitChxError) as caught:
+            use(f"amqp://user:{SECRET}@{settings.host}:{settings.port}/")
+    assert locals_with(SECRET, caught.value) == []
+
+
+def test_the_search_finds_a_password() -> None:
+    with pytest.raises(RabbitChxError) as caught:
+        Broker("amqp://localhost").exchange(f"orders-{SECRET}")
+    assert locals_with(SECRET, caught.value)

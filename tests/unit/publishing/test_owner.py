@@ -1,0 +1,171 @@
+"""Misuse of the three publishers: two threads at once, a forked process, another event loop, a pickle."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from scripted_peer import Peer
+from scripted_streams import ScriptedBroker, ScriptedConnection, ScriptedStream
+from scripted_streams import publisher as stream_publisher
+
+from rabbit_chx.errors import InputError, PublishError
+from rabbit_chx.publishing import AsyncPublisher, Publisher
+from rabbit_chx.streams import publisher as publisher_module
+from rabbit_chx.streams import writer
+from rabbit_chx.streams.publisher import StreamPublisher
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> ScriptedBroker:
+    scripted = ScriptedBroker()
+    scripted.streams["s"] = ScriptedStream()
+    monkeypatch.setattr(publisher_module, "open_any", lambda _settings: ScriptedConnection(scripted))
+    monkeypatch.setattr(writer, "open_at", scripted.open_at)
+    return scripted
+
+
+@pytest.fixture(params=["Publisher", "StreamPublisher"])
+def blocking(request: pytest.FixtureRequest) -> Iterator[Publisher | StreamPublisher]:
+    """An open blocking publisher of either kind."""
+    if request.param == "Publisher":
+        peer = request.getfixturevalue("peer")
+        with Publisher(peer.settings, "orders") as publisher:
+            yield publisher
+    else:
+        request.getfixturevalue("streams")
+        with stream_publisher() as publisher:
+            yield publisher
+
+
+def in_thread(call: Callable[[], object]) -> object:
+    """Return what a call raises in another thread, or what it returns."""
+    outcomes: list[object] = []
+
+    def run() -> None:
+        try:
+            outcomes.append(call())
+        except Exception as error:  # noqa: BLE001
+            outcomes.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(10)
+    return outcomes[0]
+
+
+@pytest.mark.parametrize(
+    "second_call",
+    [lambda publisher: publisher.publish_many(["k"], ["second"]), lambda publisher: publisher.close()],
+)
+def test_a_second_thread_is_refused_while_a_call_runs(
+    blocking: Any, second_call: Callable[[Any], object]
+) -> None:
+    refusals: list[object] = []
+
+    def bodies() -> Iterator[str]:
+        yield "first"
+        refusals.append(in_thread(lambda: second_call(blocking)))
+        yield "last"
+
+    report = blocking.publish_many(["k", "k"], bodies())
+    assert (report.rows, report.confirmed) == (2, 2)
+    (refusal,) = refusals
+    assert isinstance(refusal, InputError)
+    assert "is in a call of another thread" in str(refusal)
+    assert type(blocking).__name__ in str(refusal)
+
+
+def test_threads_may_use_it_one_after_the_other(blocking: Any) -> None:
+    assert blocking.publish_many(["k"], ["b"]).confirmed == 1
+    report: Any = in_thread(lambda: blocking.publish_many(["k"], ["b"]))
+    assert report.confirmed == 1
+    assert blocking.publish_many(["k"], ["b"]).confirmed == 1
+
+
+def test_a_callback_of_the_thread_in_a_call_may_close_the_publisher(peer: Peer) -> None:
+    publisher = Publisher(peer.settings, "orders", progress=lambda _report: publisher.close())
+    publisher.publish_many(["k"], ["b"])
+    with pytest.raises(PublishError, match="closed"):
+        publisher.publish_many(["k"], ["b"])
+
+
+def test_a_forked_process_is_refused_and_its_close_does_nothing(
+    blocking: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocking.publish_many(["k"], ["b"])
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(
+            InputError, match=f"{type(blocking).__name__}.*opened by process .* after the fork"
+        ):
+            blocking.publish_many(["k"], ["b"])
+        blocking.close()
+        if isinstance(blocking, StreamPublisher):
+            blocking.__del__()
+    assert blocking.publish_many(["k"], ["b"]).confirmed == 1
+
+
+@pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_publisher_cannot_be_pickled_or_copied(blocking: Any, take: Callable[[object], object]) -> None:
+    with pytest.raises(TypeError, match=f"{type(blocking).__name__} .*cannot be pickled.*batch_publisher"):
+        take(blocking)
+
+
+def test_an_async_publisher_cannot_be_pickled(peer: Peer) -> None:
+    with pytest.raises(TypeError, match="AsyncPublisher of exchange 'orders' cannot be pickled"):
+        pickle.dumps(AsyncPublisher(peer.settings, "orders"))
+
+
+def test_an_async_publisher_is_refused_in_another_event_loop(peer: Peer) -> None:
+    publisher = AsyncPublisher(peer.settings, "orders")
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(publisher.send(["k"], ["b"]))
+        for call in (publisher.publish_many, publisher.send):
+            with pytest.raises(
+                InputError, match="AsyncPublisher of exchange 'orders' belongs to another event loop"
+            ):
+                second.run(call(["k"], ["b"]))
+        for end in (publisher.flush, publisher.close, publisher.__aenter__):
+            with pytest.raises(InputError, match="another event loop"):
+                second.run(end())
+        report = first.run(publisher.flush())
+        assert (report.rows, report.confirmed) == (1, 1)
+        first.run(publisher.close())
+
+
+def test_an_async_publisher_is_refused_in_a_forked_process(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use() -> None:
+        async with AsyncPublisher(peer.settings, "orders") as publisher:
+            with monkeypatch.context() as child:
+                child.setattr(os, "getpid", lambda: -1)
+                with pytest.raises(InputError, match="after the fork"):
+                    await publisher.publish_many(["k"], ["b"])
+                await publisher.close()
+            report = await publisher.publish_many(["k"], ["b"])
+            assert report.confirmed == 1
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (Publisher, {"exchange": "orders"}),
+        (AsyncPublisher, {"exchange": "orders"}),
+        (StreamPublisher, {"stream": "s"}),
+    ],
+)
+def test_a_publisher_whose_arguments_are_refused_can_be_printed(kind: Any, arguments: dict[str, str]) -> None:
+    made = kind.__new__(kind)
+    with pytest.raises(InputError):
+        made.__init__([], **arguments)
+    assert kind.__name__ in repr(made)
