@@ -67,13 +67,16 @@ class SlotTable:
     Attributes:
         ring: the ring of the hash exchange.
         owners: the queue of each slot.
-        other_exchanges: the exchanges among the destinations of the ring that are no slots.
+        other_exchanges: the exchanges among the destinations of the ring that are no slots. On a broker a slot with several
+            queues is one of them: each of its messages goes to all of these queues.
+        owners_assumed: whether the queues of the slots are those of a new broker, as a topology file does not say them.
         destinations: what has keys, in the order of the ring: the queues, and the other exchanges.
     """
 
     ring: HashRing
     owners: Mapping[ExchangeRef, str]
     other_exchanges: frozenset[ExchangeRef] = frozenset()
+    owners_assumed: bool = field(default=False, compare=False, kw_only=True)
     destinations: tuple[Destination, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

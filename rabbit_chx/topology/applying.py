@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -142,8 +142,8 @@ def plan_applied(
         )
     yield from _lock(access.where)
     try:
-        yield from _checked(plan, access, permission)
-        applied = yield from _applied(plan, access, permission, progress)
+        consumed = yield from _checked(plan, access, permission)
+        applied = yield from _applied(plan, access, permission, progress, consumed)
     except RabbitChxError:
         yield from _unlock(carrying=bool(plan.parks))
         raise
@@ -178,8 +178,8 @@ def _unlock(*, carrying: bool) -> Sequence[None]:
         yield QueueDelete(APPLY_LOCK)
 
 
-def _checked(plan: Plan, access: Access, permission: Permission) -> Sequence[None]:
-    """Refuse a plan that is outdated, or does more than it may."""
+def _checked(plan: Plan, access: Access, permission: Permission) -> Sequence[frozenset[str]]:
+    """Refuse a plan that is outdated, or does more than it may. Return the empty queues with consumers that it deletes."""
     live = yield from topology_read(access)
     now = plan_of(plan.wanted, live)
     if now.checksum != plan.checksum:
@@ -188,8 +188,9 @@ def _checked(plan: Plan, access: Access, permission: Permission) -> Sequence[Non
             "now): plan again",
         )
     refusals = list(now.refused(allow_moved=permission.moved, allow_delete=permission.delete))
+    consumed: set[str] = set()
     if not permission.loss:
-        refusals += yield from _losses(plan, live, access.where)
+        refusals += yield from _losses(plan, live, access.where, consumed)
     if permission.hand_over == "in-order":
         overs = [part for part in _parts(plan) if isinstance(part, HandOver)]
         refusals += yield from order_refusals(
@@ -203,6 +204,7 @@ def _checked(plan: Plan, access: Access, permission: Permission) -> Sequence[Non
             refusals,
         )
     yield from _check_sending(plan.changes, access.vhost)
+    return frozenset(consumed)
 
 
 def _check_sending(changes: tuple[PlannedChange, ...], vhost: str) -> Sequence[None]:
@@ -214,8 +216,12 @@ def _check_sending(changes: tuple[PlannedChange, ...], vhost: str) -> Sequence[N
     yield SendingCheck(tuple(step for step in steps if not isinstance(step, ApiRequest)))
 
 
-def _losses(plan: Plan, live: Topology, where: str) -> Sequence[list[PlanRefusal]]:
-    """Return a refusal for each queue that is deleted or replaced and is in use."""
+def _losses(plan: Plan, live: Topology, where: str, consumed: set[str]) -> Sequence[list[PlanRefusal]]:
+    """Return a refusal for each queue that is deleted or replaced and may lose messages.
+
+    An empty queue with consumers may be deleted. It is added to `consumed`. AMQP counts the messages that are ready. Those that
+    consumers have not acknowledged are in the count of the management API.
+    """
     refusals = []
     live_queues = {queue.name for queue in live.queues}
     for change in plan.changes:
@@ -232,15 +238,23 @@ def _losses(plan: Plan, live: Topology, where: str) -> Sequence[list[PlanRefusal
         operation = QueueDeclare(subject.name, passive=True)
         answer = yield operation
         if isinstance(answer, QueueCounts):
-            if answer.messages or answer.consumers:
-                refusals.append(loss(subject.name, answer.messages, answer.consumers))
+            held = live.messages.get(subject.name)
+            if change.action == "delete" and not answer.messages and answer.consumers and held == 0:
+                consumed.add(subject.name)
+            elif answer.messages or answer.consumers:
+                messages = max(answer.messages, held or 0)
+                refusals.append(loss(subject.name, messages, answer.consumers))
         elif isinstance(answer, Refusal) and answer.reply_code != _NOT_FOUND:
             raise refused(where, operation, answer)
     return refusals
 
 
 def _applied(
-    plan: Plan, access: Access, permission: Permission, progress: Callable[[int, int], None]
+    plan: Plan,
+    access: Access,
+    permission: Permission,
+    progress: Callable[[int, int], None],
+    consumed: frozenset[str],
 ) -> Sequence[Applied]:
     done: list[PlannedChange] = []
     tally = HandOverTally()
@@ -251,11 +265,11 @@ def _applied(
 
     progress(0, len(plan.changes))
     try:
-        yield from _parts_done(plan, access, permission, count, tally)
+        yield from _parts_done(plan, access, permission, count, tally, consumed=consumed)
         rings = yield from _rings_afterwards(plan, has_source=access.has_source)
     except RabbitChxError as error:
         begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
-        if not done and not begun and isinstance(error, BrokerRefusedError):
+        if not done and not begun and isinstance(error, BrokerRefusedError | PlanRefusedError):
             raise  # the first operation was refused, so nothing has changed
         applied = _outcome(done, {}, plan, tally)
         raise ApplyError(
@@ -290,6 +304,8 @@ def _parts_done(
     permission: Permission,
     count: Callable[[PlannedChange], None],
     tally: HandOverTally,
+    *,
+    consumed: frozenset[str],
 ) -> Sequence[None]:
     """Do the changes of a plan. The parking queues are empty before the first deletion, and in the end."""
     drained = False
@@ -304,7 +320,12 @@ def _parts_done(
         if last < len(part):
             yield from _parks_drained(plan, access, tally)
             drained = True
-            yield from changes_done(part[last:], access, count, allow_loss=permission.loss)
+            if consumed & {change.name for change in part[last:] if change.kind == "queue"}:
+                for _ in range(
+                    _LOOKS
+                ):  # until the management API counts what consumers took before the unbinds
+                    yield Pause(_LOOK_S)
+            yield from changes_done(part[last:], access, count, allow_loss=permission.loss, consumed=consumed)
     if not drained:
         yield from _parks_drained(plan, access, tally)
 
@@ -329,6 +350,7 @@ def changes_done(
     count: Callable[[PlannedChange], None],
     *,
     allow_loss: bool = False,
+    consumed: Collection[str] = (),
 ) -> Sequence[None]:
     """Do changes in order. Those that may be done again go together, as pipelines that wait once.
 
@@ -337,8 +359,10 @@ def changes_done(
         access: what the sequence may ask.
         count: called with each change that is done.
         allow_loss: whether queues may be deleted that have messages or consumers.
+        consumed: the queues that may be deleted with their consumers if they are empty.
 
     Raises:
+        PlanRefusedError: a queue is to be deleted that has messages now.
         RabbitChxError: the broker refuses one; those before it are counted.
     """
     for group in changes_together(changes):
@@ -349,10 +373,41 @@ def changes_done(
             one_by_one = isinstance(answer, Refusal)  # which finds the change that the broker refuses
         for change, of_change in zip(group, steps, strict=True):
             if one_by_one:
-                yield from _steps_done(of_change, access.where)
+                if change.action == "delete" and change.kind == "queue" and not allow_loss:
+                    deletion = yield from _safe_deletion(change, of_change, access, consumed)
+                    yield from _steps_done(deletion, access.where)
+                else:
+                    yield from _steps_done(of_change, access.where)
             if change.action == "unbind" and isinstance(change.live, BindingDefinition):
                 yield from binding_removed(change.live, access)
             count(change)
+
+
+def _safe_deletion(
+    change: PlannedChange,
+    steps: tuple[Operation | ApiRequest, ...],
+    access: Access,
+    consumed: Collection[str],
+) -> Sequence[tuple[Operation | ApiRequest, ...]]:
+    """Return the deletion of a queue, after a check that it is empty.
+
+    The broker itself checks a classic queue (``if-empty``). It refuses this condition for a quorum queue (540 NOT_IMPLEMENTED). It
+    never counts the messages that consumers have not acknowledged; the management API does.
+    """
+    queue, is_consumed = change.subject, change.name in consumed
+    assert isinstance(queue, QueueDefinition)  # noqa: S101  # of this kind
+    if queue.type == "classic" and not is_consumed:
+        return steps
+    answer = yield QueueDeclare(queue.name, passive=True)
+    counts = answer if isinstance(answer, QueueCounts) else QueueCounts(0, 0)
+    messages = counts.messages
+    if is_consumed:
+        listed = yield ApiRequest("GET", ("queues", access.vhost, queue.name))
+        messages = max(messages, listed.get("messages") or 0)
+    if messages or (counts.consumers and not is_consumed):
+        refusal = loss(queue.name, messages, counts.consumers)
+        raise PlanRefusedError(str(refusal), [refusal])
+    return (QueueDelete(queue.name, if_empty=True),) if queue.type == "classic" else steps
 
 
 def _steps_done(steps: tuple[Operation | ApiRequest, ...], where: str) -> Sequence[None]:
@@ -414,14 +469,14 @@ def order_refusals(queues: Iterable[str], access: Access) -> Sequence[list[PlanR
     wanted = list(dict.fromkeys(queues))
     if not wanted:
         return []
-    tags = yield from _consumer_tags(wanted, access)
+    tags = yield from consumer_tags(wanted, access)
     for _ in range(_LOOKS):
         if all(tags.values()) or not (
             yield from _is_consumed([queue for queue in wanted if not tags[queue]])
         ):
             break
         yield Pause(_LOOK_S)
-        tags = yield from _consumer_tags(wanted, access)
+        tags = yield from consumer_tags(wanted, access)
     refusals = []
     for queue in wanted:
         others = [tag for tag in tags[queue] if member_of(tag) is None]
@@ -436,7 +491,8 @@ def order_refusals(queues: Iterable[str], access: Access) -> Sequence[list[PlanR
     return refusals
 
 
-def _consumer_tags(queues: Iterable[str], access: Access) -> ApiSequence[dict[str, list[str]]]:
+def consumer_tags(queues: Iterable[str], access: Access) -> ApiSequence[dict[str, list[str]]]:
+    """Return the tags of the consumers of each of these queues, as the management API lists them."""
     tags: dict[str, list[str]] = {queue: [] for queue in queues}
     listed = yield ApiRequest("GET", ("consumers", access.vhost), listed=True, fields={"consumer_tag": str})
     for entry in listed:

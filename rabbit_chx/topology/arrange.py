@@ -1,4 +1,4 @@
-"""Other orders of rings, written into the text of a topology file. Everything around the rings stays as it is, to the byte."""
+"""Other orders of rings, and who has which slot, written into the text of a topology file. The rest stays as it is, to the byte."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rabbit_chx.topology.fields import FileEntry, read_document
 from rabbit_chx.topology.objects import FILE, RingMember
 from rabbit_chx.topology.toml_file import member_texts, members_text
 
-#: The key of a ring, and what may hide brackets or makes up an array: strings, comments and the brackets themselves.
+#: The key of a ring or of the members that share slots, and what may hide brackets or makes up an array: strings, comments and the brackets themselves.
 _TOKEN = re.compile(
-    r"""(?P<key>(?<![\w-])(?:ring|"ring"|'ring')[ \t]*=[ \t]*(?=\[))|"""
+    r"""(?P<key>(?<![\w-])(?:(?:ring|members)|"(?:ring|members)"|'(?:ring|members)')[ \t]*=[ \t]*(?=\[))|"""
     r'"""(?:[^\\]|\\.)*?"{3,5}|' r"'''.*?'{3,5}|" r'"(?:[^"\\\n]|\\.)*"|' r"'[^'\n]*'|#[^\n]*|[\[\]]",
     re.DOTALL,
 )  # fmt: skip
@@ -44,18 +44,18 @@ class _Array(NamedTuple):
 
 
 def rearranged(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingText:
-    """Return the text of a topology file with the members of some rings in another order.
+    """Return the text of a topology file with other members of some rings, as in another order or with their slots.
 
-    A ring whose order changes is written anew, without the comments between its brackets.
+    A list that changes loses the comments between its brackets.
 
     Args:
         text: the file's text, without mistakes.
-        orders: the members in their new order, by the name of the exchange.
+        orders: the new members of a ring, or those that share slots, by the name of the exchange.
     """
     document = tomllib.loads(text.removeprefix(_BYTE_ORDER_MARK))
     entries: dict[str, list[FileEntry]] = {}
     for entry in read_document(document, FILE).exchanges:
-        if entry.value.ring is not None:
+        if _members_of(entry) is not None:
             entries.setdefault(entry.path, []).append(entry)
     arrays = _arrays_by_path(text)
     unwritten: list[str] = []
@@ -63,9 +63,10 @@ def rearranged(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingTex
     parts: list[tuple[_Array, str]] = []
     for path, exchanges in entries.items():
         wanted = {
-            entry.value.name: tuple(orders.get(entry.value.name, entry.value.ring)) for entry in exchanges
+            entry.value.name: tuple(orders.get(entry.value.name, _members_of(entry) or ()))
+            for entry in exchanges
         }
-        changed = [entry.value.name for entry in exchanges if wanted[entry.value.name] != entry.value.ring]
+        changed = [entry.value.name for entry in exchanges if wanted[entry.value.name] != _members_of(entry)]
         if not changed:
             continue
         if len(set(wanted.values())) > 1 or path not in arrays:
@@ -80,8 +81,16 @@ def rearranged(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingTex
     return RingText(text, tuple(unwritten), tuple(uncommented))
 
 
+def _members_of(entry: FileEntry) -> tuple[RingMember, ...] | None:
+    """Return the members of an exchange's ring, or those that share its slots."""
+    members: tuple[RingMember, ...] | None = (
+        entry.value.ring if entry.value.slots is None else entry.value.members
+    )
+    return members
+
+
 def _arrays_by_path(text: str) -> dict[str, _Array]:
-    """Return where the ring of each exchange is written, by the place of its entry.
+    """Return where the ring or the members of each exchange are written, by the place of its entry.
 
     `tomllib` tells no positions. It tells which number takes the place of which ring.
     """
@@ -92,15 +101,12 @@ def _arrays_by_path(text: str) -> dict[str, _Array]:
     exchanges: list[dict[str, Any]] = tomllib.loads(numbered.removeprefix(_BYTE_ORDER_MARK)).get(
         "exchanges", []
     )
-    return {
-        f"exchanges[{n}]": arrays[exchange["ring"]]
-        for n, exchange in enumerate(exchanges)
-        if isinstance(exchange.get("ring"), int)
-    }
+    numbers = [exchange.get("ring", exchange.get("members")) for exchange in exchanges]
+    return {f"exchanges[{n}]": arrays[number] for n, number in enumerate(numbers) if isinstance(number, int)}
 
 
 def _arrays(text: str) -> Iterator[_Array]:
-    """Yield each array that is the value of a key `ring`, an exchange's or not, but none within another."""
+    """Yield each array that is the value of a key `ring` or `members`, an exchange's or not, but none within another."""
     start, depth, has_comment = None, 0, False
     for token in _TOKEN.finditer(text):
         if start is None:

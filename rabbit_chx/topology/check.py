@@ -26,6 +26,7 @@ from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     QueueDefinition,
@@ -72,6 +73,9 @@ class TopologyCheck:
             those of which it says nothing.
         parked: how many messages wait for want of a queue of their slot, by exchange; without exchanges that have no park.
         rings: the rings that were checked, by exchange.
+        without_ring: the ``x-modulus-hash`` exchanges that are there. They have no ring that could be checked; with a topology
+            their bindings are compared with it.
+        present: whether each hash exchange of the topology is there, by exchange; those of type ``x-modulus-hash``, too.
     """
 
     findings: tuple[Finding, ...]
@@ -80,6 +84,8 @@ class TopologyCheck:
     misplaced: Mapping[str, float] = field(default_factory=dict)
     parked: Mapping[str, int] = field(default_factory=dict)
     rings: Mapping[str, HashRing] = field(default_factory=dict)
+    present: Mapping[str, bool] = field(default_factory=dict)
+    without_ring: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
@@ -163,7 +169,25 @@ def check(
         parts = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
         findings += _object_findings(_without(plain, parts), _without(live, parts), file)
     rings = {name: live.rings[name] for name in names}
-    return TopologyCheck(tuple(dict.fromkeys(findings)), tuple(names), unroutable, misplaced, parked, rings)
+    there = {exchange.name for exchange in live.exchanges}
+    present = {
+        listed.name: listed.name in there
+        for listed in (() if wanted is None else wanted.exchanges)
+        if listed.type in (HASH_EXCHANGE, MODULUS_EXCHANGE)
+    }
+    without_ring = tuple(
+        listed.name for listed in live.exchanges if listed.type == MODULUS_EXCHANGE and exchange is None
+    )
+    return TopologyCheck(
+        tuple(dict.fromkeys(findings)),
+        tuple(names),
+        unroutable,
+        misplaced,
+        parked,
+        rings,
+        present,
+        without_ring,
+    )
 
 
 def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
@@ -179,7 +203,9 @@ def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
     type_ = BROKERS_EXCHANGES.get(name) if exchange is None else exchange.type
     if type_ is None:
         raise NotFoundError(
-            f"there is no exchange {name!r}: check its name and the vhost of the URL", exchange=name
+            f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with "
+            "`rabbit-chx topology apply FILE`",
+            exchange=name,
         )
     raise MismatchError(
         f"exchange {name!r} is of type {type_}, not {HASH_EXCHANGE}: give another one", exchange=name

@@ -18,6 +18,7 @@ from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots, QueueDefi
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
 from rabbit_chx.topology.ring_figures import RingFigures, bucket_count
+from rabbit_chx.topology.slot_owners import queues_of_slots
 from rabbit_chx.topology.slots import SlotLayout
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
@@ -233,10 +234,7 @@ def misplaced_share(checked: CheckedExchange, members: Sequence[RingMember]) -> 
     if checked.layout is None:
         return _moved_to(checked, wanted)
     owners = {ExchangeRef(slot): queue for slot, queue in checked.layout.owners.items()}
-    slots = checked.slots
-    return share_between(
-        SlotTable(checked.ring, slots.sole_owners, slots.other_exchanges), SlotTable(wanted, owners)
-    )
+    return share_between(_by_queue(checked.ring, _live_owners(checked)), SlotTable(wanted, owners))
 
 
 def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]) -> Iterator[Finding]:
@@ -259,12 +257,18 @@ def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]
         return
     yield from wanted_order_findings(checked, members)
     by_place, bound = _by_destination(members), _by_destination(checked.bound)
-    wanted_shares = wanted.shares() if by_place.keys() - bound.keys() else {}
+    wanted_shares: Mapping[Place, float] = {}
+    if by_place.keys() - bound.keys():
+        wanted_shares = wanted.shares() if checked.layout is None else _moved_of_each(checked, wanted)
     for place, listed in by_place.items():
         if place not in bound:
             share = wanted_shares.get(place, 0.0)
             keys = " and ".join(member.key for member in listed)
-            says = f"{place!s} is not bound (key {keys}): the {percent(share)} of all keys that are its go elsewhere"
+            says = f"{place!s} is not bound (key {keys}): "
+            if checked.layout is None:
+                says += f"the {percent(share)} of all keys that are its go elsewhere"
+            else:
+                says += f"{percent(share)} of all keys are its and go to another queue"
             yield checked.finding("missing", says, cure, place, share)
         elif Counter(listed) != Counter(bound[place]):
             says = f"{place!s} is bound with {_keys_text(bound[place])}, and the topology says {_keys_text(listed)}"
@@ -318,8 +322,44 @@ def _moved_to(checked: CheckedExchange, wanted: HashRing) -> float:
     """Return the exact share of keys that another ring sends elsewhere. Slots that stay count by their queue."""
     if wanted.buckets == checked.ring.buckets:
         return 0.0
-    owners = checked.slots.sole_owners
+    owners = _live_owners(checked)
     return share_between(_by_queue(checked.ring, owners), _by_queue(wanted, owners))
+
+
+def _moved_of_each(checked: CheckedExchange, wanted: HashRing) -> dict[Place, float]:
+    """Return for each destination of another ring the exact share of its keys that have another queue on the live ring."""
+    import numpy as np
+
+    owners = _live_owners(checked)
+    numbers: dict[Place, int] = {None: -1}
+    queues = []
+    for key_map in (_by_queue(checked.ring, owners), _by_queue(wanted, owners)):
+        for place in key_map.destinations:
+            numbers.setdefault(place, len(numbers))
+        of_index = np.array([*(numbers[place] for place in key_map.destinations), -1])
+        queues.append(of_index[key_map.indices_of_all_seeds()])
+    places = wanted.indices_of_all_seeds()
+    moved = np.bincount(places[(queues[0] != queues[1]) & (places >= 0)], minlength=len(wanted.destinations))
+    return {place: int(n) / len(places) for place, n in zip(wanted.destinations, moved, strict=True)}
+
+
+def _live_owners(checked: CheckedExchange) -> dict[ExchangeRef, str]:
+    """Return the queue of each slot that has one, also of slots that are not in the ring.
+
+    Of several queues that of the topology is the slot's: its keys are there, too. A slot that nothing is bound to and that is not
+    in the ring has the queue of the topology.
+    """
+    wanted = {} if checked.layout is None else checked.layout.owners
+    owners = checked.slots.sole_owners
+    for slot, queues in checked.slots.queues.items():
+        if len(queues) > 1 and wanted.get(slot.name) in queues:
+            owners[slot] = wanted[slot.name]
+    bound = queues_of_slots(checked.live)
+    for name, queue in wanted.items():
+        if ExchangeRef(name) not in checked.slots.queues:
+            queues = bound.get(name, (queue,))
+            owners[ExchangeRef(name)] = queue if queue in queues else queues[0]
+    return owners
 
 
 def _by_queue(ring: HashRing, owners: Mapping[ExchangeRef, str]) -> KeyMap:

@@ -101,10 +101,11 @@ def _with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator
         return
     share = _share(checked, misplaced)
     now, then = Counter(owners.values()), Counter(wanted.values())
+    # Where the file lists the slots, it is about these slots and not about how many each queue has.
     counts = [
         f"{queue} has {plural(now[queue], 'slot')}, not {then[queue]:,}"
         for queue in sorted({*now, *then}, key=order_of_name)
-        if now[queue] != then[queue]
+        if now[queue] != then[queue] and not layout.is_pinned
     ]
     places = [f"{slot.name} is at {owners[slot]}, not {wanted[slot.name]}" for slot in misplaced]
     verb = "slot has another queue" if len(misplaced) == 1 else "slots have other queues"

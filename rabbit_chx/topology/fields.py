@@ -31,6 +31,7 @@ _LONG = INTEGER_RANGES["long"]
 _WEIGHT = r"^\+?0*[1-9][0-9]*$"
 _MAX_KEY = 255
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_SLOTS = re.compile(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,21 +73,45 @@ def whole_number(what: str, least: int, most: int) -> Kind:
     )
 
 
-def whole_numbers(what: str, least: int, most: int) -> Kind:
-    """Return the kind of a field that is a list of different whole numbers; `what` is the subject of the rule."""
+def slot_list(most: int) -> Kind:
+    """Return the kind of a field that lists slots from 0 to `most`: as numbers, and as text such as ``"37"`` and ``"00..11"``."""
 
     def fault(value: Any) -> Fault | None:  # noqa: ANN401
         if not isinstance(value, list) or not value:
-            return f"this is a list of whole numbers from {least} to {most}", "write it as [0, 1, 2]"
-        if not all(is_whole(number) and least <= number <= most for number in value):
-            return f"{what} is a whole number from {least} to {most}", "write such numbers, without quotes"
-        if len(set(value)) < len(value):
-            return f"{what} is there twice", "write each number once"
+            return "this is a list of slots", 'write it as ["00..11", "37"] or as [0, 1, 2]'
+        known: set[int] = set()
+        for part in value:
+            numbers = _slots_of(part)
+            if numbers is None:
+                rule = (
+                    f"{shown_value(part)} is not a slot: a slot is a whole number, and a range is two of them"
+                )
+                return rule, 'write a number as 37 or "37", and a range as "00..11"'
+            if not numbers:
+                first, _, last = part.partition("..")
+                return f'the range "{part}" counts down', f'write "{last}..{first}"'
+            if not 0 <= numbers[0] <= numbers[-1] <= most:
+                return f"{shown_value(part)} is out of range", f"write slots from 0 to {most}"
+            if twice := known.intersection(numbers):
+                return f"slot {min(twice)} is in this list twice", "write each slot once"
+            known.update(numbers)
         return None
 
-    numbers = {"type": "integer", "minimum": least, "maximum": most}
-    schema = {"type": "array", "minItems": 1, "uniqueItems": True, "items": numbers}
-    return Kind("list of whole numbers", schema, fault)
+    number = {"type": "integer", "minimum": 0, "maximum": most}
+    text = {"type": "string", "pattern": f"^{_SLOTS.pattern}$"}
+    schema = {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"anyOf": [number, text]}}
+    return Kind("list of slots", schema, fault)
+
+
+def _slots_of(part: object) -> range | None:
+    """Return the slots that a part of a list says; an empty range where it counts down, None where it is wrong."""
+    if isinstance(part, str):
+        bounds = _SLOTS.fullmatch(part)
+        if bounds is None:
+            return None
+        first, last = bounds.groups()
+        return range(int(first), int(last or first) + 1)
+    return range(part, part + 1) if is_whole(part) else None
 
 
 def _simple_kind(
@@ -300,6 +325,8 @@ class EntryType:
             values["destination"] = ExchangeRef(exchange) if queue is None else queue
         if "weight" in values:
             values["key"] = values.pop("weight")
+        if isinstance(slots := values.get("slots"), list):
+            values["slots"] = [number for part in slots for number in _slots_of(part) or ()]
         return self.model(**values)
 
 

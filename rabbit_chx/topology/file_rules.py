@@ -8,6 +8,7 @@ that is no mistake of the file.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import islice
@@ -130,6 +131,7 @@ _REFUSED_FLAGS = (
     ("auto_delete", True, "never deleted automatically"),
 )
 _SHOWN = 10
+_ENTRY_EACH = "write an entry with its own `slots` for each queue"
 _TYPES = ("direct", "fanout", "topic", "headers", HASH_EXCHANGE, "x-modulus-hash")
 _EXCHANGE_ARGUMENTS = ("alternate-exchange",)
 _QUEUE_ARGUMENTS = (
@@ -365,7 +367,7 @@ def _slots(entry: FileEntry) -> Iterator[_Finding]:
     elif any(member.bad for member in entry.members):
         return
     elif any(member.slots is not None for member in members):
-        yield from _slot_lists(entry, count)
+        yield from _slot_lists(entry, exchange.name, count)
     else:
         weights = [weight_of(member.destination, member.key) for member in members]
         for member, weight in zip(entry.members, weights, strict=True):
@@ -387,23 +389,32 @@ def _slot_names(entry: FileEntry, names: SlotNames) -> Iterator[_Finding]:
             yield f"{member.path}.queue", names.park, rule, "write another queue"
 
 
-def _slot_lists(entry: FileEntry, count: int) -> Iterator[_Finding]:
+def _slot_lists(entry: FileEntry, exchange: str, count: int) -> Iterator[_Finding]:
     rule = f"if one member lists its slots, all do, and each of 0 to {count - 1} is there once"
-    path_of: dict[int, str] = {}
+    queue_of: dict[int, str] = {}
     findings: list[_Finding] = []
+    entries_of = Counter(member.path for member in entry.members)
     for member in entry.members:
-        path = f"{member.path}.slots"
+        path, queue = f"{member.path}.slots", member.value.destination
         numbers = member.value.slots
         if numbers is None:
-            findings.append((path, None, rule, "list its slots too, or give weights to all members"))
+            remedy = f"list the slots of {queue} in {exchange} too, or give weights to all members"
+            findings.append((path, None, rule, remedy))
+        elif entries_of[member.path] > 1:
+            several = f"this entry stands for {entries_of[member.path]} queues, and a slot of {exchange} has one queue"
+            if (path, None, several, _ENTRY_EACH) not in findings:
+                findings.append((path, None, several, _ENTRY_EACH))
+            queue_of |= dict.fromkeys(numbers, queue)
+            continue
         for number in numbers or ():
             if number >= count:
-                findings.append((path, number, rule, f"take {number} out, or write more slots"))
-            elif number in path_of:
-                remedy = f"slot {number} is in {path_of[number]} already: write it once"
-                findings.append((path, number, rule, remedy))
-            path_of.setdefault(number, path)
-    missing = [number for number in range(count) if number not in path_of]
+                out = f"{exchange} has the slots 0 to {count - 1}"
+                findings.append((path, number, out, f"take {number} out of {queue}, or write more slots"))
+            elif number in queue_of:
+                twice = f"slot {number} of {exchange} is at {queue_of[number]} and at {queue}"
+                findings.append((path, number, twice, "write it at one of them"))
+            queue_of.setdefault(number, queue)
+    missing = [number for number in range(count) if number not in queue_of]
     if missing and not findings:
         listing = ", ".join(map(str, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
         findings.append(("members", None, rule, f"give slot {listing} to a member"))

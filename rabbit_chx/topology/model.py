@@ -47,6 +47,7 @@ class Topology(ObjectSet):
         release: of a live topology, the broker's release.
         messages: of a live topology, how many messages each queue has, by its name: a parking queue now, and any other one as
             the management API counted them last.
+        consumers: of a live topology, the tags of the consumers of each queue, where they were asked for.
         operator_policies: of a live topology, the operator policies of the vhost, which no file says.
         applied_policies: of a live topology, the name of the policy that the broker applies to each queue, None for none; empty
             where the broker does not tell.
@@ -57,6 +58,7 @@ class Topology(ObjectSet):
     rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
     release: Release | None = field(default=None, compare=False)
     messages: Mapping[str, int] = field(default_factory=dict, compare=False)
+    consumers: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
     operator_policies: tuple[PolicyDefinition, ...] = field(default=(), compare=False)
     applied_policies: Mapping[str, str | None] = field(default_factory=dict, compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
@@ -78,6 +80,10 @@ class Topology(ObjectSet):
         Raises:
             TopologyError: the file has mistakes. The error lists all of them.
         """
+        if not isinstance(text, str):
+            raise InputError(
+                f"a {type(text).__name__} is not the text of a topology file: give the text, such as Path(...).read_text()"
+            )
         text = text.removeprefix("\ufeff")  # as some Windows editors begin a file
         document = parsed(text, file)
         objects = read_document(document, FILE)
@@ -213,7 +219,6 @@ class Topology(ObjectSet):
 
         Raises:
             InputError: as in `ring`; or the exchange has no slots.
-            MismatchError: a slot has two queues, on a broker or in its definitions.
         """
         table = self.key_map(exchange, release)
         if isinstance(table, HashRing):
@@ -231,16 +236,17 @@ class Topology(ObjectSet):
 
         Raises:
             InputError: as in `ring`.
-            MismatchError: as in `slots`.
         """
         definition, ring = self._hash_exchange(exchange), self.ring(exchange, release)
         if definition.slots is None:
             return live_slots(exchange, ring, self.exchanges, self.bindings).key_map()
         names, members = SlotNames(exchange, definition.slots), definition.members or ()
         owners = owners_of_slots(names, members, HashRing.from_bindings(()), {})
-        if any(member.slots is None for member in members):
+        assumed = any(member.slots is None for member in members)
+        if assumed:
             ring = replace(ring, provenance="assumed")
-        return SlotTable(ring, {ExchangeRef(slot): queue for slot, queue in owners.items()})
+        queues = {ExchangeRef(slot): queue for slot, queue in owners.items()}
+        return SlotTable(ring, queues, owners_assumed=assumed)
 
     def _hash_exchange(self, name: str) -> ExchangeDefinition:
         exchange = self.exchange(name)

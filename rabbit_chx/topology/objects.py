@@ -34,14 +34,15 @@ from rabbit_chx.topology.fields import (
     default,
     documented,
     fields_of,
+    slot_list,
     spec,
     whole_number,
-    whole_numbers,
 )
 
 #: Who declares an object: this topology, or someone else. What is external is checked, never declared or deleted.
 Owner: TypeAlias = Literal["ours", "external"]
 HASH_EXCHANGE = "x-consistent-hash"
+MODULUS_EXCHANGE = "x-modulus-hash"
 QUEUE_TYPE = "x-queue-type"
 QUEUE_TYPES = ("classic", "quorum", "stream")
 
@@ -153,8 +154,9 @@ _SHARER = EntryType(
         FileField("weight", WEIGHT, "Its part of the slots, relative to the other members.", 1),
         FileField(
             "slots",
-            whole_numbers("a slot", 0, _MAX_SLOTS - 1),
-            "Instead of `weight`: the slots that it has, counted from 0. Then all members list theirs.",
+            slot_list(_MAX_SLOTS - 1),
+            'Instead of `weight`: the slots that it has, as in `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds. '
+            "Then all members list theirs, and each slot is there once.",
         ),
     ),
     (EntryRule(("weight", "slots"), _weight_or_slots, {"not": {"required": ["weight", "slots"]}}),),
@@ -208,11 +210,12 @@ class ExchangeDefinition:
 def _ring_where_none_is(entry: Entry) -> tuple[str, Fault] | None:
     type_ = entry.get("type", "direct")
     written = next((name for name in _OF_RINGS if name in entry), None)
+    if written is None and type_ not in (HASH_EXCHANGE, MODULUS_EXCHANGE) and "max_share_moved" in entry:
+        rule = f"only an exchange of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE} hashes keys, and this is of type {type_}"
+        return "max_share_moved", (rule, "leave `max_share_moved` out")
     if written is None or type_ == HASH_EXCHANGE:
         return None
     rule = f"only an exchange of type {HASH_EXCHANGE} has a ring, and this is of type {type_}"
-    if written == "max_share_moved":
-        return written, (rule, "leave `max_share_moved` out")
     return written, (rule, f'write type = "{HASH_EXCHANGE}", or [[bindings]] instead of `{written}`')
 
 
@@ -229,15 +232,19 @@ def _ring_or_slots(entry: Entry) -> tuple[str, Fault] | None:
     return "slots", (rule, "write `slots` too, or `ring` instead of `members`")
 
 
-_OF_RINGS = ("ring", "slots", "members", "max_share_moved")
+_OF_RINGS = ("ring", "slots", "members")
 _IS_HASH_EXCHANGE = {"properties": {"type": {"const": HASH_EXCHANGE}}, "required": ["type"]}
 _HAS_SLOTS = {"anyOf": [{"required": ["slots"]}, {"required": ["members"]}]}
 _NO_RING = EntryRule(
-    ("type", *_OF_RINGS),
+    ("type", *_OF_RINGS, "max_share_moved"),
     _ring_where_none_is,
     {
         "if": {"not": _IS_HASH_EXCHANGE},
-        "then": {"not": {"anyOf": [{"required": [name]} for name in _OF_RINGS]}},
+        "then": {
+            "not": {"anyOf": [{"required": [name]} for name in _OF_RINGS]},
+            "if": {"not": {"properties": {"type": {"const": MODULUS_EXCHANGE}}, "required": ["type"]}},
+            "then": {"not": {"required": ["max_share_moved"]}},
+        },
     },
 )
 _RING = EntryRule(
@@ -497,28 +504,43 @@ class LiveSlots:
         """The queue of each slot that has one, and no other."""
         return {slot: queues[0] for slot, queues in self.queues.items() if len(queues) == 1}
 
+    @property
+    def faults(self) -> dict[ExchangeRef, str]:
+        """Why the keys of a slot do not have one queue, for each slot that has none or several."""
+        return {slot: self._fault(slot) for slot, queues in self.queues.items() if len(queues) != 1}
+
+    def _fault(self, slot: ExchangeRef) -> str:
+        queues = self.queues[slot]
+        says = f"slot {slot.name} of exchange {self.exchange!r} is bound to"
+        if not queues:
+            return f"{says} no queue: bind a queue to it"
+        return (
+            f"{says} {len(queues)} queues, {' and '.join(queues)}, and each of its messages is in all of them: unbind all but "
+            "one of them"
+        )
+
     def table(self) -> SlotTable:
-        """Return the table of the slots. A slot without a queue has no owner in it.
+        """Return the table of the slots.
+
+        A slot without a queue has no owner in it. A slot with several queues is another exchange in it, which is the destination
+        of its keys. So such a slot concerns only its own keys.
+        """
+        several = {slot for slot, queues in self.queues.items() if len(queues) > 1}
+        return SlotTable(self.ring, self.sole_owners, self.other_exchanges | several)
+
+    def sound_table(self) -> SlotTable:
+        """Return the table of the slots, each of which has at most one queue.
 
         Raises:
-            MismatchError: a slot has two queues, so that no table says where its messages go.
+            MismatchError: a slot has several queues.
         """
         for slot, queues in self.queues.items():
             if len(queues) > 1:
-                raise MismatchError(
-                    f"slot {slot.name} of exchange {self.exchange!r} is bound to {len(queues)} queues, {' and '.join(queues)}, and each "
-                    "of its messages is in all of them: unbind all but one of them",
-                    exchange=slot.name,
-                    queue=queues[-1],
-                )
-        return SlotTable(self.ring, self.sole_owners, self.other_exchanges)
+                raise MismatchError(self._fault(slot), exchange=slot.name, queue=queues[-1])
+        return self.table()
 
     def key_map(self) -> KeyMap:
-        """Return the table of the slots, or the ring where there is none.
-
-        Raises:
-            MismatchError: a slot has two queues.
-        """
+        """Return the table of the slots, or the ring where there is none."""
         return self.table() if self.queues else self.ring
 
 
@@ -561,6 +583,11 @@ def is_slot(
     return listed.internal and listed.type == "fanout"
 
 
+def slot_width(count: int) -> int:
+    """Return how many digits the numbers of that many slots have in their names."""
+    return max(_LEAST_WIDTH, len(str(count - 1)))
+
+
 @dataclass(frozen=True, slots=True)
 class SlotNames:
     """The names that belong to an exchange with slots.
@@ -581,7 +608,7 @@ class SlotNames:
     @property
     def slots(self) -> tuple[str, ...]:
         """The names of the slot exchanges, in the order of the ring."""
-        width = max(_LEAST_WIDTH, len(str(self.count - 1)))
+        width = slot_width(self.count)
         return tuple(f"{self.prefix}{number:0{width}d}" for number in range(self.count))
 
     @property

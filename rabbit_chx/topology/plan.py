@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
+from rabbit_chx.analysis.wording import listed, percent
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import NEWEST, Destination, ExchangeRef, Release
+from rabbit_chx.routing import NEWEST, Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.diff import (
@@ -19,7 +20,14 @@ from rabbit_chx.topology.diff import (
     reference_to,
 )
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, PolicyDefinition
+from rabbit_chx.topology.modulus_plan import ModulusPlan, modulus_plans
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+)
 from rabbit_chx.topology.order import ordered_changes
 from rabbit_chx.topology.plan_output import checksum_of, plan_as_json, text_of_plan
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
@@ -38,6 +46,7 @@ from rabbit_chx.topology.ring_plan import RingPlan, RingWork, planned_rings, too
 from rabbit_chx.topology.slots import expanded, expanded_by, parking_queues, slot_layouts
 
 _BROKERS_OWN = "amq."
+_MOST_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -52,6 +61,8 @@ class Plan:
         checksum: the sha256, in hexadecimal digits, of what is wanted, of what is there of it, and of the changes. Objects
             of others do not count, so that they may come and go before the plan is applied.
         wanted: the topology that is wanted.
+        moduli: what happens to the keys of each ``x-modulus-hash`` exchange, by its name.
+        warnings: what the plan does to messages or consumers, and no limit stops, as sentences.
         parks: the parking queue of each exchange with slots, by the name of the exchange. Applying the plan empties it.
         parked: how many messages are in those parking queues that are not empty.
     """
@@ -62,6 +73,8 @@ class Plan:
     unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
     checksum: str
     wanted: Topology = field(hash=False)
+    moduli: Mapping[str, ModulusPlan] = field(default_factory=dict, hash=False)
+    warnings: tuple[str, ...] = ()
     parks: Mapping[str, str] = field(default_factory=dict, hash=False)
     parked: Mapping[str, int] = field(default_factory=dict, compare=False)
 
@@ -69,7 +82,14 @@ class Plan:
         return f"<Plan {len(self.changes)} changes, {len(self.refusals)} refusals, {self.checksum[:12]}>"
 
     def __str__(self) -> str:
-        return text_of_plan(self.changes, self.rings, self.refusals, self.checksum)
+        return text_of_plan(
+            self.changes,
+            self.rings,
+            self.refusals,
+            self.checksum,
+            moduli=self.moduli.values(),
+            warnings=self.warnings,
+        )
 
     def _repr_html_(self) -> str:
         """Return the plan for a notebook: what it changes, and of each ring each way to it."""
@@ -97,6 +117,8 @@ class Plan:
             self.rings,
             self.refusals,
             self.unmanaged,
+            moduli=self.moduli.values(),
+            warnings=self.warnings,
             parked=self.parked,
             checksum=self.checksum,
         )
@@ -143,10 +165,12 @@ def plan(wanted: Topology, live: Topology) -> Plan:
             done = work.as_done(changes, plain, live)
             members = layouts[name].exchange.members if name in layouts else None
             rings[name] = done if members is None else done.into_slots(members, live)
+    moduli = modulus_plans(plain, live, objects, changes)
     refusals = (
         *_cluster_refusals(wanted, live, changes),
         *objects.refusals,
         *(refusal for work in rings.values() for refusal in (*work.refusals, *_too_much(work))),
+        *(refusal for modulus in moduli.values() for refusal in modulus.refusals),
         *(impossible_ring(name, None) for name in {**impossible, **unmendable}),
         *_absent(
             changes, known, {slot: name for name, layout in layouts.items() for slot in layout.names.slots}
@@ -173,6 +197,8 @@ def plan(wanted: Topology, live: Topology) -> Plan:
         (*objects.unmanaged, *bindings.unmanaged),
         checksum_of(plain, live, changes, plans),
         wanted,
+        moduli,
+        tuple(_warnings(plain, live, objects, rings, moduli)),
         parks,
         {queue: live.messages[queue] for queue in parks.values() if live.messages.get(queue)},
     )
@@ -182,6 +208,67 @@ def _too_much(work: RingWork) -> Iterator[PlanRefusal]:
     """Yield the refusal of a ring that moves more keys than it may. Where no key had a destination, none moves."""
     if work.limit is not None and work.plan.moved_at_worst > work.limit and work.plan.before.bucket_count:
         yield too_much_moved(work.plan, work.limit)
+
+
+def _warnings(
+    plain: Topology,
+    live: Topology,
+    objects: ObjectDifferences,
+    rings: Mapping[str, RingWork],
+    moduli: Mapping[str, ModulusPlan],
+) -> Iterator[str]:
+    """Yield what the plan does to messages or consumers, and no limit stops."""
+    queues = {queue.name for queue in live.queues}
+
+    def is_published_to(name: str, places: Iterable[Destination]) -> bool:
+        # The queues of an exchange that was deleted are still there.
+        return live.exchange(name) is not None or any(place in queues for place in places)
+
+    unsettled = {
+        name: modulus.unsettled for name, modulus in moduli.items() if is_published_to(name, modulus.after)
+    }
+    for name, work in rings.items():
+        after = work.plan.after
+        begins_empty = not work.plan.before.bucket_count or ExchangeRef(name) in objects.again
+        owners = _owners(after.destinations, plain)
+        if begins_empty and len({*owners.values()}) > 1 and is_published_to(name, owners.values()):
+            unsettled[name] = unsettled_share(after, owners)
+    for name, share in unsettled.items():
+        if share:
+            yield (
+                f"while the bindings of {name} are made, up to {percent(share)} of its keys go to another queue than afterwards: stop "
+                "its publishers until the plan is applied, if the messages of a key have to stay in order"
+            )
+    for queue in objects.deleted:
+        if isinstance(queue, QueueDefinition) and (tags := live.consumers.get(queue.name)):
+            what = "consumer" if len(tags) == 1 else "consumers"
+            yield f"queue {queue.name} is deleted with its {what} {listed(tags, _MOST_NAMES)}"
+
+
+def _owners(destinations: Iterable[Destination], plain: Topology) -> dict[Destination, Destination]:
+    """Return the queue of each slot, and any other destination as it is."""
+    bound: dict[str, list[Destination]] = {}
+    for binding in plain.bindings:
+        bound.setdefault(binding.source, []).append(binding.destination)
+    owners = {}
+    for place in destinations:
+        behind = bound.get(place.name, []) if isinstance(place, ExchangeRef) else []
+        owners[place] = behind[0] if len(behind) == 1 else place
+    return owners
+
+
+def unsettled_share(ring: HashRing, owners: Mapping[Destination, Destination]) -> float:
+    """Return the share of keys that have another queue after the first bind of a new ring than in the end.
+
+    A later bind moves keys to the new buckets only, so no later moment has a larger share where each destination has a queue of its own.
+
+    Args:
+        ring: the ring in the end.
+        owners: what gets the messages of each destination.
+    """
+    places = [None if place is None else owners[place] for place in ring.buckets]
+    first = next((place for place in places if place is not None), None)
+    return 1 - HashRing.from_buckets(places, ring.release).shares().get(first, 0.0)
 
 
 def _parks(plain: Topology, live: Topology) -> dict[str, str]:

@@ -16,8 +16,13 @@
       "refusals": [{"says": "...", "allow_with": "--allow-moved 0.2"}],       null: no flag allows it
       "checksum": "...",
       "unmanaged": [{"kind": "queue", "name": "other"}],          there, not in the topology, and left as it is
+      "warnings": [{"says": "..."}],                              only where there are any
       "parked": [{"queue": "events.park", "messages": 12}]        only where messages are parked
     }
+
+`rings` has an entry for each ``x-modulus-hash`` exchange, too, without proposals. Its ``before`` and ``after`` are
+``{"exchange": "bills", "release": ..., "destinations": ["bills.1", ...]}``: one destination for each binding, in the order in which
+the broker counts them. The matrix is null, and the shares are the largest possible ones, where that order is not known.
 
 A member of a ring is written as in a topology file, its weight as the text of the binding key. ``before`` and ``after`` are what
 `HashRing.to_json` writes, or with slots `SlotTable.to_json`. The matrix is null where the exchange hashes something else
@@ -36,12 +41,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields as fields_of
 from typing import Any
 
+from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing import ExchangeRef, HashRing, Place, slot_json
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import PlannedChange, TopologyObject, kind_of, name_of
 from rabbit_chx.topology.diff import NamedObject, binding_identity, by_name
 from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
 from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.refusals import PlanRefusal
@@ -63,6 +70,8 @@ def plan_as_json(
     refusals: Iterable[PlanRefusal],
     unmanaged: Iterable[NamedObject | BindingDefinition],
     *,
+    moduli: Iterable[ModulusPlan],
+    warnings: Iterable[str],
     parked: Mapping[str, int],
     checksum: str,
 ) -> str:
@@ -71,11 +80,13 @@ def plan_as_json(
         "format": _FORMAT,
         "format_version": _FORMAT_VERSION,
         "changes": list(map(change_entry, changes)),
-        "rings": list(map(_ring, rings.values())),
+        "rings": [*map(_ring, rings.values()), *map(_modulus, moduli)],
         "refusals": [{"says": refusal.says, "allow_with": refusal.allow_with} for refusal in refusals],
         "checksum": checksum,
         "unmanaged": [{"kind": kind_of(subject), "name": name_of(subject)} for subject in unmanaged],
     }
+    if warned := [{"says": says} for says in warnings]:
+        document["warnings"] = warned
     if parked:
         document["parked"] = [{"queue": queue, "messages": count} for queue, count in parked.items()]
     return json.dumps(document, ensure_ascii=False)
@@ -132,10 +143,33 @@ def _key_map(ring: HashRing, names: Mapping[Place, Place]) -> dict[str, Any]:
     return document
 
 
+def _modulus(modulus: ModulusPlan) -> dict[str, Any]:
+    matrix = modulus.matrix()
+    sides = [
+        {
+            "exchange": modulus.exchange,
+            "release": {part: getattr(modulus.release, part) for part in ("version", "store", "store_known")},
+            "destinations": list(map(_place, numbered)),
+        }
+        for numbered in (modulus.before, modulus.after)
+    ]
+    return {
+        "exchange": modulus.exchange,
+        "moved": modulus.moved,
+        "moved_at_worst": modulus.moved_at_worst,
+        "proposals": [],
+        "before": sides[0],
+        "after": sides[1],
+        "matrix": None if matrix is None else _matrix_entry(matrix),
+    }
+
+
 def _matrix(ring: RingPlan) -> dict[str, Any] | None:
     matrix = ring.matrix()
-    if not ring.is_counted_by(matrix):
-        return None
+    return _matrix_entry(matrix) if ring.is_counted_by(matrix) else None
+
+
+def _matrix_entry(matrix: MovementMatrix) -> dict[str, Any]:
     cells = [
         {"from": _place(before), "to": _place(after), "amount": amount}
         for (before, after), amount in matrix.amounts.items()
@@ -164,6 +198,9 @@ def text_of_plan(
     rings: Mapping[str, RingPlan],
     refusals: Iterable[PlanRefusal],
     checksum: str,
+    *,
+    moduli: Iterable[ModulusPlan] = (),
+    warnings: Iterable[str] = (),
 ) -> str:
     """Return a plan in a few lines.
 
@@ -172,6 +209,8 @@ def text_of_plan(
         rings: its rings, by the name of the exchange.
         refusals: why it may be refused.
         checksum: its checksum.
+        moduli: what it does to ``x-modulus-hash`` exchanges.
+        warnings: its warnings.
     """
     count = "no change: what is there is as the topology says"
     if changes:
@@ -179,7 +218,15 @@ def text_of_plan(
     moving = (ring for ring in rings.values() if ring.moved_at_worst and ring.before.bucket_count)
     refused = (f"refused: {refusal}" for refusal in refusals)
     handed = (line for ring in rings.values() for line in _handed_over(ring))
-    return "\n".join([count, *map(_moved, moving), *handed, *refused, f"checksum {checksum}"])
+    hashed = (
+        f"{modulus.exchange}: {modulus.moves}"
+        for modulus in moduli
+        if modulus.before and modulus.moved_at_worst
+    )
+    warned = (f"warning: {says}" for says in warnings)
+    return "\n".join(
+        [count, *map(_moved, moving), *hashed, *handed, *warned, *refused, f"checksum {checksum}"]
+    )
 
 
 def _moved(ring: RingPlan) -> str:

@@ -337,11 +337,11 @@ def policy_of(vhost: str, exchange: Mapping[str, Any]) -> ApiSequence[Mapping[st
 
 
 def slot_table_read(access: Access, exchange: str, release: Release) -> Sequence[SlotTable]:
-    """Read the slots of an exchange.
+    """Read the slots of an exchange. A slot with several queues is one of the table's `other_exchanges`.
 
     Raises:
         NotFoundError: there is no such exchange.
-        MismatchError: the exchange is of another type, or a slot has two queues.
+        MismatchError: the exchange is of another type.
         RingSourceError: the ring could not be read.
     """
     ring = yield from ring_read(access, exchange, release)

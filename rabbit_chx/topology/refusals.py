@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, Exchan
 
 ALLOW_DELETE = "--allow-delete"
 _ALLOW_LOSS = "--allow-loss"
+#: A share in a flag is rounded up to a multiple of one part.
+_PARTS = 10_000
 
 #: Which key of a policy sets the same as an argument.
 _POLICY_KEYS = {
@@ -60,6 +63,15 @@ class PlanRefusal:
         if self.share is not None:
             return allow_moved is not None and self.share <= allow_moved
         return allow_delete and self.allow_with == ALLOW_DELETE
+
+
+def allow_moved(share: float) -> str:
+    """Return the flag that allows a share of keys to move.
+
+    Args:
+        share: the share, 0 to 1.
+    """
+    return f"--allow-moved {math.ceil(share * _PARTS) / _PARTS:g}"
 
 
 def other_cluster(wanted: str, live: str) -> PlanRefusal:

@@ -5,7 +5,6 @@ Rings are planned for hash exchanges that are wanted, and for those that lose a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -18,15 +17,18 @@ from rabbit_chx.topology.diff import ObjectDifferences
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, order_of_place
 from rabbit_chx.topology.proposals import RingProposal, conversions_of, proposals_of, slots_as_written
-from rabbit_chx.topology.refusals import PlanRefusal, different_external_ring, impossible_ring, unknown_order
+from rabbit_chx.topology.refusals import (
+    PlanRefusal,
+    allow_moved,
+    different_external_ring,
+    impossible_ring,
+    unknown_order,
+)
 from rabbit_chx.topology.ring_figures import RingFigures
 from rabbit_chx.topology.ring_steps import best_steps, bucket_counts, changed_ring, ring_step, state_of
 from rabbit_chx.topology.rings import LiveRing, live_ring_of, ring_of
 from rabbit_chx.topology.slot_plan import SlotHands, SlotsThere, slot_hands
 
-_ALLOW_MOVED = "--allow-moved"
-#: A share in a flag is rounded up to a multiple of one part.
-_PARTS = 10_000
 _SAME = 1e-9
 
 
@@ -332,7 +334,7 @@ def too_much_moved(ring: RingPlan, limit: float) -> PlanRefusal:
         ring: the ring plan.
         limit: the share that may move.
     """
-    flag = f"{_ALLOW_MOVED} {math.ceil(ring.moved_at_worst * _PARTS) / _PARTS:g}"
+    flag = allow_moved(ring.moved_at_worst)
     ways = {proposal.strategy: proposal for proposal in ring.proposals}
     orders = [ways[strategy] for strategy in ("least-moving-order", "fewest-steps") if strategy in ways]
     order, beside = min(orders, key=lambda way: way.moved_at_worst, default=None), ways.get("new-exchange")

@@ -7,11 +7,9 @@ queue that has it, and each with the alternate exchange ``events.park``. That is
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from math import gcd
 
 from rabbit_chx.routing import ExchangeRef, Place
 from rabbit_chx.topology.changes import fields_between, name_of
@@ -45,6 +43,20 @@ class SlotLayout:
     exchange: ExchangeDefinition
     names: SlotNames
     owners: Mapping[str, str]
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the file says which queue has which slot."""
+        return any(member.slots is not None for member in self.exchange.members or ())
+
+    def pinned_members(self) -> tuple[RingMember, ...]:
+        """Return the queues, sorted by name, with the slots that each has."""
+        slots_of: dict[str, list[int]] = {}
+        for number, queue in enumerate(self.owners.values()):
+            slots_of.setdefault(queue, []).append(number)
+        return tuple(
+            RingMember(queue, slots=tuple(slots_of[queue])) for queue in sorted(slots_of, key=order_of_name)
+        )
 
     @property
     def is_ours(self) -> bool:
@@ -132,6 +144,8 @@ def expanded_by(wanted: Topology, layouts: Mapping[str, SlotLayout]) -> Topology
 def collapsed(live: Topology) -> Topology:
     """Return a topology with `slots` and `members` in the place of the plain objects of exchanges with slots.
 
+    Each member lists the slots that its queue has.
+
     That is done where `expanded` of the result says exactly the same again. Whatever differs stays plain: a slot with two
     queues or none, a missing alternate exchange, another order of the ring.
     """
@@ -210,7 +224,7 @@ def _layout_of(
             raise _NotCollapsibleError(f"there is the binding {name_of(unexpected[0])}")
         if binding.source not in of_source:
             raise _NotCollapsibleError(f"there is no binding {name_of(binding)}")
-    shared = replace(exchange, ring=None, slots=names.count, members=_members(owners.values()))
+    shared = replace(exchange, ring=None, slots=names.count, members=plain.pinned_members())
     return SlotLayout(shared, names, owners)
 
 
@@ -245,17 +259,6 @@ def _owners(names: SlotNames, of_source: dict[str, list[BindingDefinition]]) -> 
             raise _NotCollapsibleError(f"{slot} is bound to {has}")
         owners[slot] = places[0]
     return owners
-
-
-def _members(owners: Iterable[str]) -> tuple[RingMember, ...]:
-    """Return the members with weights that give each of them as many slots as it has."""
-    counts = Counter(owners)
-    divisor = gcd(*counts.values())
-    if max(counts.values()) - min(counts.values()) <= 1:
-        counts, divisor = Counter(dict.fromkeys(counts, 1)), 1
-    return tuple(
-        RingMember(queue, str(counts[queue] // divisor)) for queue in sorted(counts, key=order_of_name)
-    )
 
 
 def _without(live: Topology, layouts: list[SlotLayout]) -> Topology:

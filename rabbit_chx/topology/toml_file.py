@@ -11,13 +11,14 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.fields import EntryType, FileField
-from rabbit_chx.topology.objects import FILE, ObjectSet, RingMember
+from rabbit_chx.topology.objects import FILE, ObjectSet, RingMember, slot_width
 from rabbit_chx.topology.problems import Problem
 from rabbit_chx.topology.ranges import folded
 
@@ -30,6 +31,7 @@ _KEY = re.compile(r"""\s*(?:\[\s*\w+\s*\.\s*)?["']?([\w-]+)["']?\s*(?:=|\.|\])""
 _PATH = re.compile(r"(\w+)(?:\[(\d+)\])?(?:\.([\w-]+))?(?:\[(\d+)\])?")
 _PLAIN_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _WIDTH = 110
+_SHORT_RUN = 2
 
 
 def parsed(text: str, file: str | None = None) -> dict[str, Any]:
@@ -186,11 +188,22 @@ def _lines(entry: Mapping[str, Any], fields: Iterable[FileField]) -> Iterator[st
 def member_texts(members: Iterable[RingMember]) -> list[str]:
     """Return ring members as a file writes them, with their weights or slots, in their order, with ranges."""
     entries = []
+    members = tuple(members)
+    width = slot_width(max((slot for member in members for slot in member.slots or ()), default=0) + 1)
     for member in members:
         entry = _entry_of(member)
         del entry["slots" if member.slots is None else "weight"]
+        if member.slots is not None:
+            entry["slots"] = list(_slot_texts(member.slots, width))
         entries.append({name: value for name, value in entry.items() if value != {}})
     return [toml_value(entry) for entry in folded(entries, ("queue", "exchange", "arguments"))]
+
+
+def _slot_texts(slots: Sequence[int], width: int) -> Iterator[str]:
+    """Yield slots as their names number them; three and more in a row are a range."""
+    for _, run in groupby(enumerate(slots), lambda place: place[1] - place[0]):
+        numbers = [f"{slot:0{width}d}" for _, slot in run]
+        yield from [f"{numbers[0]}..{numbers[-1]}"] if len(numbers) > _SHORT_RUN else numbers
 
 
 def members_text(members: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -56,6 +56,8 @@ class Script:
         queues: the names of the queues that are there.
         type: their type.
         steps: what was asked.
+        counted: what the management API counts in each queue.
+        counted_last: the same just before a queue is deleted.
     """
 
     answers: Callable[[Operation], Any] = lambda _: None
@@ -63,18 +65,29 @@ class Script:
     queues: tuple[str, ...] = ()
     type: str = "classic"
     steps: list[Any] = field(default_factory=list)
+    counted: dict[str, int] = field(default_factory=dict)
+    counted_last: dict[str, int] = field(default_factory=dict)
 
     def do(self, step: Any) -> Any:
         """Answer a step."""
         self.steps.append(step)
         if isinstance(step, ApiRequest):
-            return {
-                "overview": {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@one"},
-                "queues": [
-                    {"name": name, "durable": True, "arguments": {"x-queue-type": self.type}}
-                    for name in self.queues
-                ],
-            }.get(step.path[0], [])
+            return (
+                {
+                    "overview": {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@one"},
+                    "queues": [
+                        {
+                            "name": name,
+                            "durable": True,
+                            "arguments": {"x-queue-type": self.type},
+                            **self.counted,
+                        }
+                        for name in self.queues
+                    ],
+                }.get(step.path[0], [])
+                if len(step.path) < 3
+                else self.counted_last
+            )
         if isinstance(step, RingRequest):
             return {"orders": self.ring}
         if isinstance(step, SendingCheck):
@@ -215,6 +228,56 @@ def test_a_queue_in_use_is_not_deleted(counts: QueueCounts, says: str) -> None:
 
     assert len(script.apply(made, Permission(delete=True, loss=True)).changes) == 1
     assert script.operations()[-1] == QueueDelete("old")
+
+
+def declared(*counts: QueueCounts) -> Callable[[Operation], Any]:
+    """Return answers with these counts to one passive declaration of a queue after the other."""
+    left = list(counts)
+    return lambda operation: left.pop(0) if getattr(operation, "passive", False) else None
+
+
+@pytest.mark.parametrize(
+    ("type_", "deletion"),
+    [("classic", QueueDelete("old", if_empty=True)), ("quorum", QueueDelete("old"))],
+)
+def test_an_empty_queue_is_deleted_with_its_consumers(type_: str, deletion: QueueDelete) -> None:
+    empty = QueueCounts(0, 2)
+    script = Script(declared(empty, empty), queues=("old",), type=type_, counted={"messages": 0})
+    made = plan(Topology(owns=("old",)), script.live())
+    script.apply(made, Permission(delete=True))
+
+    assert script.operations()[-2:] == [QueueDeclare("old", passive=True), deletion]
+    named = replace(script.live(), consumers={"old": ("billing-1", "billing-2")})
+    assert plan(Topology(owns=("old",)), named).warnings == (
+        "queue old is deleted with its consumers billing-1, billing-2",
+    )
+
+
+@pytest.mark.parametrize("type_", ["classic", "quorum"])
+@pytest.mark.parametrize(
+    ("counts", "counted_last"), [(QueueCounts(3, 2), {"messages": 0}), (QueueCounts(0, 2), {"messages": 3})]
+)
+def test_messages_that_come_before_the_deletion_stop_it(
+    type_: str, counts: QueueCounts, counted_last: dict[str, int]
+) -> None:
+    answers = declared(QueueCounts(0, 2), counts)
+    script = Script(answers, queues=("old",), type=type_, counted={"messages": 0}, counted_last=counted_last)
+    with pytest.raises(PlanRefusedError, match="queue old is to be deleted, and has 3 messages and 2 cons"):
+        script.apply(plan(Topology(owns=("old",)), script.live()), Permission(delete=True))
+
+    assert not any(isinstance(step, QueueDelete) for step in script.operations())
+
+
+def test_messages_that_consumers_have_not_acknowledged_count() -> None:
+    script = Script(declared(QueueCounts(0, 1)), queues=("old",), counted={"messages": 7})
+    with pytest.raises(PlanRefusedError, match="has 7 messages and 1 consumer"):
+        script.apply(plan(Topology(owns=("old",)), script.live()), Permission(delete=True))
+
+
+def test_an_empty_quorum_queue_is_counted_again_just_before_it_is_deleted() -> None:
+    script = Script(declared(QueueCounts(0, 0), QueueCounts(1, 0)), queues=("old",), type="quorum")
+    with pytest.raises(PlanRefusedError, match="has 1 message"):
+        script.apply(plan(Topology(owns=("old",)), script.live()), Permission(delete=True))
 
 
 def test_a_deletion_has_to_be_allowed() -> None:

@@ -31,21 +31,28 @@ def _live(slots: int = 8, members: str = '[{ queue = "events.{1..4}" }]', more: 
     ],
 )
 def test_what_was_laid_out_is_folded_again(members: str) -> None:
-    found = collapsed(_live(members=members))
-    assert found == slotted(8, members)
+    live = _live(members=members)
+    found = collapsed(live)
+    events = found.exchange("events")
+    assert events is not None
+    assert events.slots == 8
+    assert expanded(found, Topology()) == live
 
 
-def test_weights_are_as_small_as_can_be() -> None:
-    lists = '[{ queue = "events.1", slots = [0, 1, 2, 3, 4, 5] }, { queue = "events.2", slots = [6, 7] }]'
-    assert collapsed(_live(members=lists)) == slotted(
-        8, '[{ queue = "events.1", weight = 3 }, { queue = "events.2" }]'
-    )
+def test_each_member_lists_the_slots_that_its_queue_has() -> None:
+    lists = '[{ queue = "events.1", slots = [0, 2, 3, 4, 7] }, { queue = "events.2", slots = [1, 5, 6] }]'
+    found = collapsed(_live(members=lists))
+    assert found == slotted(8, lists)
+    assert '{ queue = "events.1", slots = ["00", "02..04", "07"] }' in found.to_toml()
 
 
 def test_another_kind_of_parking_queue_is_kept() -> None:
     more = '[[queues]]\nname = "events.park"\ntype = "quorum"\n'
     found = collapsed(_live(more=more))
-    assert found == slotted(8, '[{ queue = "events.{1..4}" }]', more=more)
+    assert expanded(found, Topology()) == _live(more=more)
+    park = found.queue("events.park")
+    assert park is not None
+    assert park.type == "quorum"
 
 
 def _with_binding(live: Topology, *more: BindingDefinition) -> Topology:

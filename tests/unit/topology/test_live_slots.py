@@ -51,12 +51,29 @@ def test_a_slot_without_a_queue_has_no_owner() -> None:
     assert table.shares()[None] == RING.shares()[PLACES[1]]
 
 
-def test_a_slot_with_two_queues_is_refused_by_name() -> None:
+def test_a_slot_with_two_queues_concerns_its_own_keys_alone() -> None:
+    found = read(*SLOTS, bindings=[*BOUND, BindingDefinition("e.slot.01", "a")])
+    table = found.table()
+    assert table.owners == {PLACES[0]: "a"}
+    assert table.destinations == ("a", PLACES[1], PLACES[2], "plain")
+    assert table.shares()[PLACES[1]] == RING.shares()[PLACES[1]]
+    assert found.faults == {
+        PLACES[
+            1
+        ]: "slot e.slot.01 of exchange 'e' is bound to 2 queues, a and b, and each of its messages is in all of them: "
+        "unbind all but one of them"
+    }
+    assert read(*SLOTS, bindings=BOUND[:1]).faults == {
+        PLACES[1]: "slot e.slot.01 of exchange 'e' is bound to no queue: bind a queue to it"
+    }
+
+
+def test_a_slot_with_two_queues_is_refused_by_name_where_each_has_to_have_one() -> None:
     found = read(*SLOTS, bindings=[*BOUND, BindingDefinition("e.slot.01", "a")])
     with pytest.raises(
         MismatchError, match=r"slot e.slot.01 of exchange 'e' is bound to 2 queues, a and b"
     ) as raised:
-        found.table()
+        found.sound_table()
     assert (raised.value.exchange, raised.value.queue) == ("e.slot.01", "b")
 
 

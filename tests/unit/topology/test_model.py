@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from topologies import topologies
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
-from rabbit_chx.errors import TopologyError
+from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
 from rabbit_chx.topology.objects import OBJECT_LISTS
 
@@ -108,3 +109,8 @@ def test_a_large_file_is_read_and_written_in_a_moment() -> None:
     begin = time.monotonic()
     assert Topology.from_toml(topology.to_toml()) == topology
     assert time.monotonic() - begin < 20
+
+
+def test_a_path_is_not_the_text_of_a_file() -> None:
+    with pytest.raises(InputError, match=r"is not the text of a topology file: give .*read_text"):
+        Topology.from_toml(Path("topology.toml"))  # type: ignore[arg-type]

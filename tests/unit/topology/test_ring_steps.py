@@ -36,6 +36,24 @@ def _text(steps: Sequence[PlannedChange]) -> str:
     return " ".join(f"{'+' if step.action == 'bind' else '-'}{step.binding.destination}" for step in steps)
 
 
+def test_fewer_keys_without_a_destination_count_before_fewer_that_move() -> None:
+    class ScriptedFigures(RingFigures):
+        """Say that the first order moves less than the others, and leaves keys without a destination."""
+
+        rated = 0
+
+        def moved_and_lost(self, *_: object, **__: object) -> tuple[float, float]:
+            self.rated += 1
+            return (0.5, 0.2) if self.rated <= 4 else (0.6, 0.0)
+
+    there = _there("a b")
+    steps = best_steps(there, _members("c d"), (), ScriptedFigures(there.ring.buckets), {})
+
+    assert steps is not None
+    assert len(steps.steps) == 4
+    assert (steps.moved_at_worst, steps.lost_at_worst) == (0.6, 0.0)
+
+
 @pytest.mark.parametrize(
     ("there", "wanted", "kept"),
     [

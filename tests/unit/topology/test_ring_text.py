@@ -138,3 +138,16 @@ def test_whatever_a_file_says_only_the_order_of_its_rings_is_another(
         ),
     )
     assert Topology.from_toml(done.text) == wanted
+
+
+def test_the_slots_of_members_are_written_in_the_place_of_their_weights() -> None:
+    text = (
+        '[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nslots = 6\n'
+        'members = [{ queue = "q{1..2}", weight = 1 }]  # by weight\n'
+        + FILE.format('{ queue = "a" }, { queue = "b" }')
+    )
+    pins = (RingMember("q1", slots=(0, 1, 2)), RingMember("q2", slots=(3, 4, 5)))
+    done = rearranged(text, {"events": pins})
+    lists = '[{ queue = "q1", slots = ["00..02"] }, { queue = "q2", slots = ["03..05"] }]'
+    assert done.text == text.replace('[{ queue = "q{1..2}", weight = 1 }]', lists)
+    assert rearranged(done.text, {"events": pins}).text == done.text

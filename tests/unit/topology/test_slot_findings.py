@@ -329,3 +329,35 @@ def test_slots_that_the_topology_does_not_have_are_in_nobodys_hands_there() -> N
     assert other.says.startswith(
         "2 slots have other queues than the topology says (events.1 has 4 slots, not 2; events.2 has 4 slots, not 2)"
     )
+
+
+@pytest.mark.all_seeds
+def test_keys_of_a_slot_that_is_not_bound_count_where_they_come_to_another_queue() -> None:
+    """The ring lost its last slot, whose exchange still leads to its queue. Some of its keys reach that queue by other slots."""
+    *rest, last = REFS
+    there = live(buckets=rest)
+    events = there.exchange("events")
+    assert events is not None
+    ring = tuple(member for member in events.ring or () if member.destination != last)
+    exchanges = tuple(replace(e, ring=ring) if e is events else e for e in there.exchanges)
+    there = replace(there, exchanges=exchanges)
+    table = SlotTable(HashRing.from_buckets(REFS, RELEASE), {ref: owners()[ref.name] for ref in REFS})
+    left = SlotTable(
+        HashRing.from_buckets(rest, RELEASE),
+        {ref: queue for ref, queue in table.owners.items() if ref != last},
+    )
+    elsewhere = left.share_moved(table)
+    checked = check(there, WANTED)
+    assert 0 < elsewhere < share(last)
+    assert checked.misplaced == {"events": elsewhere}
+    assert {finding.kind: finding.share for finding in checked.findings} == {
+        "different": elsewhere,
+        "missing": elsewhere,
+    }
+
+
+def test_keys_of_a_slot_with_another_queue_beside_its_own_are_not_elsewhere() -> None:
+    second = BindingDefinition("events.slot.00", "events.2")
+    there = rebound(lambda binding: [binding, second] if binding.source == "events.slot.00" else [binding])
+    assert owners()["events.slot.00"] == "events.1"
+    assert check(there, WANTED).misplaced == {"events": 0.0}

@@ -14,6 +14,8 @@ from slot_files import NEWEST, applied, live_of, slotted
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing import Place
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, plan
+from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.slot_plan import SlotsThere
 from rabbit_chx.topology.slots import collapsed, expanded
 
 _FOUR = '[{ queue = "events.{1..4}" }]'
@@ -427,3 +429,15 @@ def test_slots_whose_ring_was_not_read_do_not_change_hands() -> None:
     assert not made.rings["events"].steps
     assert [refusal.allow_with for refusal in made.refusals] == [None]
     assert "--ring-via" in made.refusals[0].says
+
+
+def test_a_slot_without_a_queue_is_lost_once_its_park_is_deleted() -> None:
+    live = live_of(slotted(2, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
+    slot, park = ExchangeRef("events.slot.00"), live.exchange("events.park")
+    bare = replace(live, bindings=tuple(b for b in live.bindings if b.source != slot.name))
+    slots = SlotsThere.of([slot], Topology(), bare)
+    assert (slots.names, slots.lost) == ({slot: ExchangeRef("events.park")}, set())
+    assert slots.change(PlannedChange("delete", park, None))
+    assert (slots.names, slots.lost) == ({slot: slot}, {slot})
+    assert slots.change(PlannedChange("create", None, park))
+    assert (slots.names, slots.lost) == ({slot: ExchangeRef("events.park")}, set())

@@ -151,7 +151,7 @@ QUEUE = '[[queues]]\nname = "q"\n'
         (f'{HASH}slots = 0\nmembers = [{{ queue = "a" }}]', "exchanges[0].slots: the number of slots is a whole number from 1"),
         (f"{HASH}slots = 4\nmembers = [{{ weight = 1 }}]", "members[0].queue: a member needs `queue`"),
         ('[[exchanges]]\nname = "x"\nring = []', "exchanges[0].ring: only an exchange of type x-consistent-hash has a ring, and this is of type direct; write type"),
-        ('[[exchanges]]\nname = "x"\ntype = "topic"\nmax_share_moved = 1', "exchanges[0].max_share_moved: only an exchange of type x-consistent-hash has a ring, and this is of type topic"),
+        ('[[exchanges]]\nname = "x"\ntype = "topic"\nmax_share_moved = 1', "exchanges[0].max_share_moved: only an exchange of type x-consistent-hash or x-modulus-hash hashes keys, and this is of type topic; leave"),
         ('[[bindings]]\nqueue = "q"', "bindings[0].source: a binding needs `source`"),
         ('[[bindings]]\nsource = "x"', "bindings[0].queue: the destination is either a queue or an exchange; write `queue` or `exchange`"),
         ('[[bindings]]\nsource = ""\nqueue = "q"', "bindings[0].source: a name is text that is not empty"),

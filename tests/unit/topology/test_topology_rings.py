@@ -8,7 +8,7 @@ import pytest
 from slot_files import NEWEST, live_of, slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
-from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.errors import InputError
 from rabbit_chx.topology import BindingDefinition, RingMember
 
 ORDERS = """
@@ -79,6 +79,22 @@ def test_slots_that_are_listed_are_no_guess() -> None:
     )
     assert table.provenance == "replayed"
     assert list(table.owners.values()) == ["events.1", "events.2", "events.1"]
+    assert not table.owners_assumed
+    assert slotted(3, '[{ queue = "events.{1..2}" }]').slots("events").owners_assumed
+
+
+def test_ranges_of_slots_include_both_bounds_and_are_written_again() -> None:
+    text = '[{ queue = "events.1", slots = ["00..02", "05"] }, { queue = "events.2", slots = [3, 4] }]'
+    file = slotted(6, text)
+    owners = file.slots("events").owners
+    assert [owners[ExchangeRef(f"events.slot.0{n}")] for n in range(6)] == [
+        f"events.{n}" for n in (1, 1, 1, 2, 2, 1)
+    ]
+    assert (
+        'members = [{ queue = "events.1", slots = ["00..02", "05"] }, { queue = "events.2", slots = ["03", "04"] }]'
+        in file.to_toml()
+    )
+    assert Topology.from_toml(file.to_toml()) == file
 
 
 def test_slots_of_a_broker_are_as_they_are_there() -> None:
@@ -89,10 +105,9 @@ def test_slots_of_a_broker_are_as_they_are_there() -> None:
     )
     assert slot not in without.slots("events").owners
     twice = replace(live, bindings=(*live.bindings, BindingDefinition(slot.name, "events.2")))
-    with pytest.raises(
-        MismatchError, match=r"slot events\.slot\.00 of exchange 'events' is bound to 2 queues"
-    ):
-        twice.slots("events")
+    table = twice.slots("events")
+    assert slot not in table.owners
+    assert table.shares()[slot] == live.ring("events").shares()[slot]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,257 @@
+"""The plan of one ``x-modulus-hash`` exchange: its bindings before and after, and the exact shares of keys that move.
+
+The broker takes the hash of a key modulo the number of bindings. `ModulusHashExchange` has the order in which it counts them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rabbit_chx.analysis.matrix import MovementMatrix
+from rabbit_chx.analysis.modulo_map import ModuloMap, movement
+from rabbit_chx.analysis.wording import percent
+from rabbit_chx.routing import NEWEST, Destination, ExchangeRef, Release
+from rabbit_chx.routing.bindings import order_of_binding, order_of_destination
+from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
+from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.diff import ObjectDifferences, reference_to
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import (
+    MODULUS_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+)
+from rabbit_chx.topology.refusals import PlanRefusal, allow_moved
+
+_HASHES = 1 << 27
+
+
+@dataclass(frozen=True, slots=True)
+class ModulusPlan:
+    """What a plan does to the keys of one ``x-modulus-hash`` exchange.
+
+    Attributes:
+        exchange: the exchange's name.
+        release: the release whose rules apply.
+        before: the destination of each binding that is there, in the order in which the broker counts them.
+        after: the same after the plan.
+        moved: the exact share of keys whose destination is another one in the end; the largest possible share where `unknown`
+            says why the exact share is not known.
+        moved_at_worst: the largest share of keys whose destination is not that of before, at any moment.
+        lost_at_worst: the largest share of keys that have no destination, at any moment.
+        unsettled: the largest share of keys that go to another destination than after the plan, while bindings are made.
+        unknown: why the exact shares are not known; empty where they are.
+        limit: the share of keys that may move; None: any.
+    """
+
+    exchange: str
+    release: Release
+    before: tuple[Destination, ...]
+    after: tuple[Destination, ...]
+    moved: float = 0.0
+    moved_at_worst: float = 0.0
+    lost_at_worst: float = 0.0
+    unsettled: float = 0.0
+    unknown: str = ""
+    limit: float | None = None
+
+    @property
+    def moves(self) -> str:
+        """How many keys move, in words."""
+        if self.unknown and self.moved_at_worst:
+            return f"up to {percent(self.moved_at_worst)} of the keys: {self.unknown}"
+        return f"{percent(self.moved)} of the keys in the end, {percent(self.moved_at_worst)} at the worst moment"
+
+    @property
+    def refusals(self) -> tuple[PlanRefusal, ...]:
+        """The refusal to move more keys than `limit` allows. Without bindings before, no key moves."""
+        if self.limit is None or not self.before or self.moved_at_worst <= self.limit:
+            return ()
+        flag = allow_moved(self.moved_at_worst)
+        says = (
+            f"{self.exchange} is an x-modulus-hash exchange, and the plan moves {self.moves}; max_share_moved is {self.limit:g}: raise "
+            f"max_share_moved, or allow it once with {flag}"
+        )
+        return (PlanRefusal(says, flag, self.moved_at_worst),)
+
+    def matrix(self) -> MovementMatrix | None:
+        """Return from which destination to which the keys go, as exact shares; None where they are not known."""
+        if self.unknown and self.moved_at_worst:
+            return None
+        return movement(*(self._modulo_map(side) for side in (self.before, self.after)))
+
+    def _modulo_map(self, numbered: Sequence[Destination]) -> ModuloMap:
+        # Binding keys that ascend keep the order under the rules of each release.
+        bindings = tuple((place, f"{number:09}") for number, place in enumerate(numbered))
+        return ModuloMap(self.exchange, "x-modulus-hash", bindings, self.release)
+
+
+def modulus_plans(
+    wanted: Topology, live: Topology, objects: ObjectDifferences, changes: Sequence[PlannedChange]
+) -> dict[str, ModulusPlan]:
+    """Return the plan of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names.
+
+    Args:
+        wanted: what should be there.
+        live: what is there.
+        objects: what differs between their exchanges and queues.
+        changes: all changes of the plan, in order.
+    """
+    kinds = [
+        {exchange.name for exchange in side.exchanges if exchange.type == MODULUS_EXCHANGE}
+        for side in (live, wanted)
+    ]
+    plans = {}
+    for name in sorted(kinds[0] | kinds[1]):
+        moments = list(_moments(name, live, changes))
+        if name not in kinds[1] and len(moments) == 1:
+            continue
+        plan = _planned(name, moments, live, is_hashing=(name in kinds[0], name in kinds[1]))
+        plans[name] = _with_limit(plan, wanted, objects)
+    return plans
+
+
+def _with_limit(plan: ModulusPlan, wanted: Topology, objects: ObjectDifferences) -> ModulusPlan:
+    if ExchangeRef(plan.exchange) in objects.gone:
+        return plan
+    exchange = wanted.exchange(plan.exchange)
+    own = None if exchange is None else exchange.max_share_moved
+    return replace(plan, limit=wanted.max_share_moved if own is None else own)
+
+
+def _moments(
+    name: str, live: Topology, changes: Iterable[PlannedChange]
+) -> Iterator[tuple[BindingDefinition, ...]]:
+    """Yield the bindings of an exchange before the changes, and after each change that changes them."""
+    bound = {binding_key_of(binding): binding for binding in live.bindings if binding.source == name}
+    yield tuple(bound.values())
+    for change in changes:
+        subject, size = change.subject, len(bound)
+        if isinstance(subject, BindingDefinition):
+            if subject.source != name:
+                continue
+            if change.action == "bind":
+                bound[binding_key_of(subject)] = subject
+            else:
+                bound.pop(binding_key_of(subject), None)
+        elif change.action in ("delete", "replace") and not isinstance(subject, PolicyDefinition):
+            place = reference_to(subject)
+            itself = isinstance(subject, ExchangeDefinition) and subject.name == name
+            bound = {
+                key: binding for key, binding in bound.items() if not itself and binding.destination != place
+            }
+        if len(bound) != size:
+            yield tuple(bound.values())
+
+
+def binding_key_of(binding: BindingDefinition) -> tuple[object, ...]:
+    """Return what tells the bindings of one exchange apart."""
+    return binding.destination, binding.routing_key, binding.arguments
+
+
+def _planned(
+    name: str,
+    moments: Sequence[Sequence[BindingDefinition]],
+    live: Topology,
+    *,
+    is_hashing: tuple[bool, bool],
+) -> ModulusPlan:
+    """Return the plan of an exchange whose bindings at each moment are known."""
+    release = live.release or NEWEST
+    states = [numbered(bindings, release) for bindings in moments]
+    if not is_hashing[0]:
+        states[0] = ()
+    before, after = states[0], states[-1]
+    unknown = _unknown_order(name, states, live, release)
+    if len(states) == 1:
+        return ModulusPlan(name, release, before, after, unknown=unknown)
+    moving: Callable[[Sequence[Destination], Sequence[Destination]], float]
+    moving = largest_share if unknown else share_moved
+    if name in live.sources_left_out:
+        moving = _whole
+    shares = [0.0, *(moving(before, state) for state in states[1:])]
+    if not is_hashing[1] and before and after:
+        shares[-1] = 1.0  # the type is another one afterwards
+    lost = 1.0 if before and not all(states) else 0.0
+    unsettled = [moving(state, after) for state in states[1:-1] if state]
+    empty = not all(states)
+    return ModulusPlan(
+        name,
+        release,
+        before,
+        after,
+        shares[-1],
+        max(shares),
+        lost,
+        max(unsettled, default=0.0) if empty and after else 0.0,
+        unknown,
+    )
+
+
+def _unknown_order(
+    name: str, states: Sequence[Sequence[Destination]], live: Topology, release: Release
+) -> str:
+    if name in live.sources_left_out:
+        return f"{name} has bindings to queues with names of the broker, which are not read"
+    if release.follows(MODULUS_UNORDERED) and len({place for state in states for place in state}) > 1:
+        return f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
+    return ""
+
+
+def numbered(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
+    """Return the destination of each binding, in the order in which the broker counts them. Each binding counts.
+
+    Args:
+        bindings: the bindings of an exchange.
+        release: the broker's release. Where it has no order that can be computed, it is that of 4.3.
+    """
+    if release.follows(MODULUS_BY_BINDING_KEY):
+        ordered = sorted(
+            bindings, key=lambda binding: order_of_binding((binding.destination, binding.routing_key))
+        )
+    else:
+        ordered = sorted(bindings, key=lambda binding: order_of_destination(binding.destination))
+    return tuple(binding.destination for binding in ordered)
+
+
+def share_moved(before: Sequence[Destination], after: Sequence[Destination]) -> float:
+    """Return the exact share of the 2^27 hashes whose destination differs.
+
+    Args:
+        before: the destination of each number.
+        after: the same afterwards.
+    """
+    if not before or not after:
+        return float(bool(before or after))
+    sizes = len(before), len(after)
+    common, period = math.gcd(*sizes), math.lcm(*sizes)
+    inverse = pow(sizes[0] // common, -1, sizes[1] // common)
+    numbers: dict[tuple[Destination, int], list[int]] = {}
+    for number, place in enumerate(after):
+        numbers.setdefault((place, number % common), []).append(number)
+    staying = 0
+    for old, place in enumerate(before):
+        for new in numbers.get((place, old % common), ()):
+            # The first hash with these two remainders, by the Chinese remainder theorem.
+            first = old + sizes[0] * ((new - old) // common * inverse % (sizes[1] // common))
+            staying += max((_HASHES - first + period - 1) // period, 0)
+    return 1 - staying / _HASHES
+
+
+def largest_share(before: Sequence[Destination], after: Sequence[Destination]) -> float:
+    """Return the largest share of keys that can move where the order of the bindings is not known.
+
+    If the two numbers of bindings have no common divisor, each order moves the same share.
+
+    Args:
+        before: the destinations before, in any order.
+        after: the destinations afterwards, in any order.
+    """
+    return share_moved(before, after) if math.gcd(len(before), len(after)) == 1 else 1.0
+
+
+def _whole(_before: Sequence[Destination], _after: Sequence[Destination]) -> float:
+    return 1.0

@@ -1,0 +1,154 @@
+"""A plan counts the keys that an ``x-modulus-hash`` exchange sends elsewhere, and is refused above ``max_share_moved``."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from rabbit_chx import Release
+from rabbit_chx.cli.check import CheckReport
+from rabbit_chx.cli.ring import RingList, _listed_moduli
+from rabbit_chx.rendering import Facts
+from rabbit_chx.topology import Plan, Topology, check, plan
+from rabbit_chx.topology.modulus_plan import share_moved
+
+NEWEST, KHEPRI = Release("4.3.6"), Release("4.0.5", store="khepri")
+HEAD = '[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\n'
+
+
+def bills(count: int, head: str = HEAD, release: Release = NEWEST, *, owns: bool = False) -> Topology:
+    """Return a topology whose exchange has so many queues."""
+    entries = "".join(
+        f'[[queues]]\nname = "b.{n}"\n[[bindings]]\nsource = "bills"\nqueue = "b.{n}"\nrouting_key = "{n}"\n'
+        for n in range(count)
+    )
+    owned = 'owns = ["b.*", "bills"]\n' if owns else ""
+    return replace(Topology.from_toml(f"{owned}{head}{entries}"), release=release)
+
+
+def one_more(limit: str = "", release: Release = NEWEST) -> Plan:
+    return plan(bills(9, f"{HEAD}{limit}"), bills(8, release=release))
+
+
+def test_one_queue_more_next_to_eight_moves_eight_ninths() -> None:
+    modulus = one_more().moduli["bills"]
+
+    assert (modulus.moved, modulus.moved_at_worst) == pytest.approx((8 / 9, 8 / 9), abs=1e-6)
+    assert "bills: 88.889% of the keys in the end" in str(one_more())
+    (entry,) = json.loads(one_more().to_json())["rings"]
+    assert (entry["exchange"], entry["moved"], entry["matrix"]["moved"]) == pytest.approx(
+        ("bills", modulus.moved, modulus.moved)
+    )
+    assert len(entry["after"]["destinations"]) == 9
+
+
+def test_a_plan_above_max_share_moved_is_refused_until_it_is_allowed() -> None:
+    made = one_more("max_share_moved = 0.5\n")
+
+    (refusal,) = made.refusals
+    assert refusal.allow_with == "--allow-moved 0.8889"
+    assert not made.refused(allow_moved=0.8889)
+    assert not one_more("max_share_moved = 0.9\n").refusals
+
+
+def test_the_worst_moment_of_a_replaced_queue_is_between_its_bind_and_its_unbind() -> None:
+    wanted = replace(
+        bills(2, owns=True),
+        bindings=(
+            bills(1).bindings[0],
+            replace(bills(2).bindings[1], destination="b.2"),
+        ),
+        queues=(*bills(1).queues, *bills(3).queues[2:]),
+    )
+    modulus = plan(wanted, bills(2)).moduli["bills"]
+
+    # Two queues, three for a moment, and two again: q0 q1 -> q0 q1 q2 -> q0 q2.
+    assert (modulus.moved, modulus.moved_at_worst) == pytest.approx((1 / 2, 2 / 3), abs=1e-6)
+
+
+def test_an_order_that_nobody_knows_counts_as_what_cannot_be_excluded() -> None:
+    known = plan(bills(3), bills(2, release=KHEPRI)).moduli["bills"]
+    unknown = plan(bills(4, f"{HEAD}max_share_moved = 0.9\n"), bills(2, release=KHEPRI))
+
+    assert known.moved == pytest.approx(2 / 3, abs=1e-6)  # with any order
+    assert unknown.moduli["bills"].moved == 1.0
+    assert plan(bills(4), bills(2)).moduli["bills"].moved == pytest.approx(1 / 2, abs=1e-6)
+    (refusal,) = unknown.refusals
+    assert "up to 100.000% of the keys: on RabbitMQ 4.0.5 (khepri) bindings are in an order" in refusal.says
+    assert json.loads(unknown.to_json())["rings"][0]["matrix"] is None
+
+
+def test_bindings_that_are_not_read_may_be_anywhere() -> None:
+    live = replace(bills(8), sources_left_out=frozenset({"bills"}))
+
+    assert plan(bills(9), live).moduli["bills"].moved == 1.0
+
+
+def test_a_deleted_exchange_moves_all_keys_and_has_no_limit() -> None:
+    wanted = replace(bills(8, owns=True), exchanges=(), bindings=(), max_share_moved=0.1)
+    made = plan(wanted, bills(8))
+
+    assert made.moduli["bills"].lost_at_worst == 1.0
+    assert {refusal.allow_with for refusal in made.refusals} == {"--allow-delete"}
+
+
+def test_nothing_moves_where_nothing_changes() -> None:
+    made = plan(bills(8), bills(8))
+
+    assert (made.moduli["bills"].moved_at_worst, "keys" in str(made)) == (0.0, False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("ab", "abc"), ("abcd", "abdcab"), ("aab", "abbaab"), ("abc", "xyz")]
+)
+def test_a_share_counts_every_hash(old: str, new: str) -> None:
+    hashes, period = 1 << 27, math.lcm(len(old), len(new))
+    moving = [n for n in range(period) if old[n % len(old)] != new[n % len(new)]]
+    counted = sum((hashes - n + period - 1) // period for n in moving)
+
+    assert share_moved(old, new) == counted / hashes
+    assert share_moved((), new) == 1.0
+
+
+def test_a_new_exchange_whose_queues_are_there_warns_of_keys_that_go_elsewhere_meanwhile() -> None:
+    gone = replace(bills(4), exchanges=(), bindings=())
+    ring = Topology.from_toml(
+        '[[exchanges]]\nname = "o"\ntype = "x-consistent-hash"\nring = [{ queue = "b.0" }, { queue = "b.1" }]\n'
+    )
+    made = plan(replace(ring, queues=bills(4).queues), gone)
+
+    assert [
+        entry["says"].partition(":")[0] for entry in json.loads(plan(bills(4), gone).to_json())["warnings"]
+    ] == [
+        "while the bindings of bills are made, up to 75.000% of its keys go to another queue than afterwards"
+    ]
+    assert "of o are made" in made.warnings[0]
+    assert made.warnings[0] in str(made)
+    assert not plan(bills(4), replace(gone, queues=())).warnings
+
+
+def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> None:
+    checked = check(bills(2))
+    assert checked.without_ring == ("bills",)
+    (shown,) = (
+        dict(block.pairs)["no ring"]
+        for block in CheckReport("b:5672", {"/": checked}, (), 1.0).blocks()
+        if isinstance(block, Facts)
+    )
+    assert shown == "bills is of type x-modulus-hash: its bindings are not checked"
+
+    deleted = check(replace(bills(2), exchanges=(), bindings=()), bills(2))
+    written = CheckReport("b:5672", {"/": deleted}, (), 1.0, "file").metrics()
+    (gauge,) = (gauge for gauge in written if gauge.name == "rabbit_chx_exchange_present")
+    assert gauge.samples == [({"broker": "b:5672", "vhost": "/", "exchange": "bills"}, 0)]
+
+
+def test_a_list_says_that_a_modulus_exchange_has_no_ring() -> None:
+    listed = RingList(("/",), (), all_vhosts=False, moduli=tuple(_listed_moduli("/", bills(3))))
+
+    assert listed.as_json()["modulus"] == [{"vhost": "/", "exchange": "bills", "members": 3, "bindings": 3}]
+    *_, line = listed.blocks()
+    assert "bills is of type x-modulus-hash: 3 members, 3 bindings, 1/3 of the keys" in str(line)
