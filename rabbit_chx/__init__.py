@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import ModulusHashExchange as ModulusHashExchange
     from rabbit_chx.routing import Release as Release
     from rabbit_chx.routing import SlotTable as SlotTable
+    from rabbit_chx.routing import SuperStream as SuperStream
     from rabbit_chx.routing import jump_consistent_hash as jump_consistent_hash
     from rabbit_chx.streams import StreamPublisher as StreamPublisher
     from rabbit_chx.streams import StreamReader as StreamReader
@@ -92,6 +93,7 @@ _NAMES = {
         "ModulusHashExchange",
         "Release",
         "SlotTable",
+        "SuperStream",
     ],
     "rabbit_chx.streams": ["StreamPublisher", "StreamReader", "replay"],
     "rabbit_chx.testing": ["OrderChecker"],

@@ -19,6 +19,7 @@ code  meaning
 
 from __future__ import annotations
 
+import difflib
 import io
 import os
 import sys
@@ -37,6 +38,7 @@ from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
     InputError,
+    NotFoundError,
     PlanRefusedError,
     PublishError,
     RabbitChxError,
@@ -60,6 +62,7 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
     (PlanRefusedError, REFUSED),
     (UnreachableError, 69),
     (RingSourceError, 70),
+    (NotFoundError, WRONG_USAGE),  # a name that the caller gave
     (BrokerRefusedError, 77),
     (BaseException, 70),
 )
@@ -100,6 +103,16 @@ class LazyGroup(click.Group):
         module, _, function = place.partition(":")
         command: click.Command = getattr(import_module(f"rabbit_chx.cli.{module}"), function)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is called; where there is none, the error names a similar one."""
+        if args and args[0] not in self._table and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self._table, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r:.60}.{hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of the commands, and import none."""

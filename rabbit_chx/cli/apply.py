@@ -147,7 +147,7 @@ class ApplyOptions:
         help="The share of keys that may move in each ring, 0 to 1.",
     )
     allow_delete: bool = option(is_flag=True, help="Delete and replace what the plan says.")
-    allow_loss: bool = option(is_flag=True, help="Delete queues that have messages or consumers, too.")
+    allow_loss: bool = option(is_flag=True, help="Delete queues that have messages, too.")
     hand_over: HandOverLevel = option(
         type=click.Choice(HAND_OVER_LEVELS),
         default="parked",

@@ -1,4 +1,4 @@
-"""``rabbit-chx topology arrange``: a topology file whose rings move as few keys as can be."""
+"""``rabbit-chx topology arrange``: a topology file whose rings move the fewest keys, and that says which queue has which slot."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.topology import RingPlan, RingProposal
 from rabbit_chx.topology.arrange import rearranged
+from rabbit_chx.topology.slots import slot_layouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,12 @@ class ArrangedFile:
     Attributes:
         text: the text of the file; None where it was written to the file.
         rings: the rings that have another order, each with the plan as it was and the order.
+        pinned: the exchanges whose members now list their slots.
     """
 
     text: str | None
     rings: tuple[tuple[RingPlan, RingProposal], ...]
+    pinned: tuple[str, ...] = ()
 
     def blocks(self) -> Iterator[Block]:
         """Return the text of the file."""
@@ -46,7 +49,7 @@ class ArrangedFile:
             {"exchange": ring.exchange, "before": entry(ring, *moved), "after": entry(order, *moved)}
             for ring, order in self.rings
         ]
-        return document("arrange", rings=rings, text=self.text)
+        return document("arrange", rings=rings, pinned=self.pinned, text=self.text)
 
 
 @command(example="rabbit-chx topology arrange topology.toml --ring-via 'docker exec rabbitmq' --write")
@@ -58,8 +61,11 @@ def arrange(
 ) -> Outcome:
     """Print FILE with the members of each ring in the order that moves the fewest keys away from the ring that is there.
 
-    A ring whose order changes is written anew, without the comments in it. Everything else in the file stays as it is,
-    comments too. stderr says what each ring would move, before and after.
+    The members of an exchange with slots get the list of their slots, in the place of weights: the slots that they have on
+    the broker, as far as the weights allow it.
+
+    A list of members that changes loses its comments. Everything else in the file stays as it is, comments too. stderr says
+    what each ring would move, before and after.
 
     FILE is a topology file; - is stdin. The rings have to be read: give --ring-via.
     """
@@ -68,7 +74,8 @@ def arrange(
         raise InputError("stdin is no file to write to: leave --write out, or give a file")
     given, vhost = read_topology(file, at.settings.vhost), at.settings.vhost
     with at.broker() as opened:
-        made = LivePlan.read(opened, given, vhost).plan
+        read = LivePlan.read(opened, given, vhost)
+    made = read.plan
     if given.is_definitions:
         raise InputError(
             f"{given.name} is a definitions file, which keeps no order: make a topology file of it with rabbit-chx "
@@ -80,26 +87,27 @@ def arrange(
         for order in ring.proposals
         if order.strategy == "least-moving-order"
     }
-    done = rearranged(given.text, {name: order.ring for name, (_, order) in better.items()})
-    slotted = [exchange.name for exchange in made.wanted.exchanges if exchange.slots is not None]
-    for name in slotted:
-        say(f"{name}: it has slots, which are in the order of their numbers: there is nothing to arrange")
-    for ring in (ring for name, ring in made.rings.items() if name not in slotted):
+    layouts = slot_layouts(given.topology, read.live)
+    pins = {name: layout.pinned_members() for name, layout in layouts.items() if not layout.is_pinned}
+    orders = {name: order.ring for name, (_, order) in better.items() if name not in layouts}
+    done = rearranged(given.text, {**orders, **pins})
+    for ring in (ring for name, ring in made.rings.items() if name not in layouts):
         _say(ring, better[ring.exchange][1] if ring.exchange in better else None)
+    pinned = tuple(name for name in pins if name not in done.unwritten)
+    for name in layouts.keys() - pins.keys():
+        say(f"{name}: its members list their slots already: there is nothing to arrange")
+    for name in pinned:
+        say(f"{name}: each member lists the slots that it has")
     for name in done.unwritten:
-        better.pop(name)
+        better.pop(name, None)
         say(
-            f"{name}: its order is not written, as one entry stands for several exchanges: write an entry for each"
+            f"{name}: its members are not written, as one entry stands for several exchanges: write an entry for each"
         )
     for name in done.uncommented:
-        say(f"{name}: its ring is written anew, and the comments in it are gone")
+        say(f"{name}: its list of members is written anew, and the comments in it are gone")
     if write:
-        if done.text != given.text:
-            _replace(Path(file), done.text)
-            say(f"{file} is written")
-        else:
-            say(f"{file} stays as it is")
-    return Outcome(ArrangedFile(None if write else done.text, tuple(better.values())))
+        _write(file, given.text, done.text)
+    return Outcome(ArrangedFile(None if write else done.text, tuple(better.values()), pinned))
 
 
 def _say(ring: RingPlan, order: RingProposal | None) -> None:
@@ -116,6 +124,14 @@ def _say(ring: RingPlan, order: RingProposal | None) -> None:
         say(f"{written}; no order moves less")
     elif ring.moved or ring.moved_at_worst:
         say(f"{written}; no order is proposed, as the exchange or members of it are replaced")
+
+
+def _write(file: str, old: str, new: str) -> None:
+    if new == old:
+        say(f"{file} stays as it is")
+        return
+    _replace(Path(file), new)
+    say(f"{file} is written")
 
 
 def _figures(moving: RingPlan | RingProposal) -> str:

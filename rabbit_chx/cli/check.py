@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import plural
+from rabbit_chx.analysis.wording import listed, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import DIFFERENCE, DONE, PICTURED, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import file_name, read_topology
@@ -25,6 +25,7 @@ from rabbit_chx.topology.check import CHECK_KINDS
 from rabbit_chx.topology.pictures import checked_rings
 
 _MOST_SHOWN = 50
+_MOST_NAMES = 10
 _OUTPUTS = (*PICTURED, "prometheus")
 _OUTPUT_HELP = "The form of the result; prometheus is for the textfile collector of a node exporter."
 
@@ -79,6 +80,7 @@ class CheckReport:
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
                 ("checked", f"{rings} against {against}"),
                 ("findings", f"{len(findings):,}" if findings else "none: it is sound"),
+                *([("no ring", self._without_ring())] if self._without_ring() else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ]
         )
@@ -98,6 +100,16 @@ class CheckReport:
             counts = Counter(finding.kind for _, finding in rest)
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
             yield Line(f"and {len(rest):,} more ({kinds}): --output json shows them all")
+
+    def _without_ring(self) -> str:
+        """Return which exchanges have no ring, and what is not checked of them."""
+        names = [name for check in self.ended.values() for name in check.without_ring]
+        if not names:
+            return ""
+        are = "is" if len(names) == 1 else "are"
+        says = "its bindings" if len(names) == 1 else "their bindings"
+        rest = "not checked" if self.file is None else "compared with the file, as far as the file has them"
+        return f"{listed(names, _MOST_NAMES)} {are} of type x-modulus-hash: {says} are {rest}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the document ``rabbit-chx/check``; nothing where the check did not come to its end."""
@@ -157,12 +169,17 @@ class CheckReport:
                 "The exact share of an exchange's keys that have another destination than the topology says, 0 to 1.",
                 self._of_exchanges(lambda check: check.misplaced),
             )
+            yield Gauge(
+                "rabbit_chx_exchange_present",
+                "Whether a hash exchange of the topology is there, 1 or 0.",
+                self._of_exchanges(lambda check: check.present),
+            )
 
     def _of_exchanges(
         self, amounts: Callable[[TopologyCheck], Mapping[str, float]]
     ) -> list[tuple[dict[str, str], float]]:
         return [
-            (self._labels(vhost, exchange), amount)
+            (self._labels(vhost, exchange), amount if isinstance(amount, float) else int(amount))
             for vhost, check in self.ended.items()
             for exchange, amount in amounts(check).items()
         ]

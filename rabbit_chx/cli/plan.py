@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +64,14 @@ class LivePlan:
         with sign_of_life("reading the broker"):
             live = opened.topology()
         with sign_of_life("planning"):
-            return cls(file, live, planned(file.topology, live), vhost)
+            made = planned(file.topology, live)
+        deleted = [
+            change.name for change in made.changes if (change.action, change.kind) == ("delete", "queue")
+        ]
+        if deleted:
+            live = replace(live, consumers=opened.consumers(deleted))
+            made = planned(file.topology, live)
+        return cls(file, live, made, vhost)
 
     def report(
         self, refusals: Sequence[PlanRefusal] | None = None, *, whole: bool, ending: Sequence[str] = ()

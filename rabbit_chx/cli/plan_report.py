@@ -25,6 +25,7 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import kind_of, name_of
+from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.pictures import moved_figure, ring_figures, share_allowed
 from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_changes, counted_kind
 from rabbit_chx.topology.ranges import expanded, folded
@@ -85,6 +86,11 @@ class PlanReport:
             limit = share_allowed(plan.wanted, ring.exchange)
             blocks = _ring_blocks(ring, limit, is_new=ring.exchange in new, whole=self.whole)
             yield Section(f"Ring of {ring.exchange}", list(blocks))
+        for modulus in plan.moduli.values():
+            if modulus.before and modulus.moved_at_worst:
+                yield Section(
+                    f"Keys of {modulus.exchange} (x-modulus-hash)", [Facts(list(_modulus_facts(modulus)))]
+                )
         if unmanaged := _unmanaged(plan):
             counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all names them")
             yield Section(
@@ -112,11 +118,24 @@ def _summary(
     for ring in moving:
         if ring.before.buckets:
             yield "moves", f"{ring.exchange}: {_figures(ring.moved, ring.moved_at_worst)}"
+    for modulus in plan.moduli.values():
+        if modulus.before and modulus.moved_at_worst:
+            yield "moves", f"{modulus.exchange}: {modulus.moves}"
+    for says in plan.warnings:
+        yield "warning", says
     for queue, count in plan.parked.items():
         yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes once more"
     if refusals:
         yield "refused", f"{plural(len(refusals), 'reason')}, at the end"
     yield "checksum", plan.checksum
+
+
+def _modulus_facts(modulus: ModulusPlan) -> Iterator[tuple[str, str]]:
+    yield "now", plural(len(modulus.before), "binding")
+    yield "then", plural(len(modulus.after), "binding")
+    yield "moves", modulus.moves
+    if modulus.lost_at_worst:
+        yield "unroutable", f"{percent(modulus.lost_at_worst)} of the keys at the worst moment"
 
 
 def _helpers(plan: Plan) -> Iterator[Line]:
@@ -148,7 +167,9 @@ def _ring_blocks(ring: RingPlan, limit: float | None, *, is_new: bool, whole: bo
     explained = ring.is_counted_by(matrix)
     figures = _figures(ring.moved, ring.moved_at_worst)
     if explained and ring.moved:
-        figures = f"{figures}; {percent(matrix.least)} had to move in any case"
+        # In another order the shares of the members differ a little, so that even less may have to move.
+        least = min(matrix.least, *(proposal.moved for proposal in ring.proposals), ring.moved)
+        figures = f"{figures}; {percent(least)} had to move in any case"
     facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures)]
     over = () if ring.hands is None else ring.hands.handed_over
     if over:

@@ -111,6 +111,7 @@ def replay(
     (since, until), addresses = stream.range, parse_addresses(stream.addresses)
     placement = stream.placement(at, exchange, topology)
     is_super_stream = isinstance(placement.placing, SuperStream)
+    counts = Counter[str]()
     batches = replay_rows(
         stream_settings(at.settings),
         keys,
@@ -120,6 +121,7 @@ def replay(
         since=since,
         until=until,
         addresses=addresses,
+        counts=counts,
     )
     shown = Counter[str]()
 
@@ -130,10 +132,27 @@ def replay(
             if is_super_stream or stream.ring
             else "; rows from before a change of the ring may be elsewhere"
         )
-        none = f"no row that was published to {stream.published_to or placement.exchange!r}; for another one give --published-to"
-        say(f"{found or none}{older}")
+        say(f"{found or no_rows_text(keys, stream.published_to or placement.exchange, counts)}{older}")
 
     return Outcome(batches=_records(batches, shown), finish=finish)
+
+
+def no_rows_text(keys: Sequence[str], exchange: str, counts: Counter[str]) -> str:
+    """Return the words for a replay that shows no row.
+
+    Args:
+        keys: the keys that were asked for.
+        exchange: the exchange that the rows must have been published to.
+        counts: what was read, as of `rabbit_chx.replay`.
+    """
+    which = f"the key {keys[0]!r:.60}" if len(keys) == 1 else "one of the keys"
+    read = f"{plural(counts['read'], 'row')} {'was' if counts['read'] == 1 else 'were'} read"
+    if others := counts["other_exchange"]:
+        return (
+            f"no row with {which} was published to {exchange!r}: {read}, and {others:,} with {which} were published to another "
+            "exchange, which --published-to names"
+        )
+    return f"no row has {which}: {read}"
 
 
 def _records(batches: Iterable[pa.RecordBatch], shown: Counter[str]) -> Iterator[Sequence[ReplayedRow]]:

@@ -13,6 +13,11 @@ from rabbit_chx.routing import NEWEST, ExchangeRef, KeyMap, Release, SlotTable, 
 
 #: How the ring is known that is assumed from the bindings of a live broker, and the remedy.
 ASSUMED = "assumed from the bindings, whose order no API shows: give --ring-via to read it"
+#: How the slots are known that a topology file gives to queues by weight, and the remedy.
+UNPINNED = (
+    "assumed as on a new broker, since the file does not list the slots of each queue (rabbit-chx topology arrange FILE --write "
+    "lists those of the broker)"
+)
 #: What is told of a value in JSON.
 _FIELDS: dict[type, tuple[str, ...]] = {
     ExchangeRef: ("exchange=name",),
@@ -119,7 +124,10 @@ def ring_text(ring: KeyMap) -> str:
     if not buckets:
         size = "no buckets: every message is unroutable"
     slots = f", {plural(len(ring.slots), 'slot')}" if isinstance(ring, SlotTable) else ""
-    return f"{_VOUCHED[ring.provenance]}; rules of {ring.release}; {size}{slots}"
+    vouched = _VOUCHED[ring.provenance]
+    if isinstance(ring, SlotTable) and ring.owners_assumed:
+        vouched = UNPINNED
+    return f"{vouched}; rules of {ring.release}; {size}{slots}"
 
 
 def source_fact(source: KeyMap | ModuloMap) -> tuple[str, str]:

@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.analysis.wording import percent, place_text
+from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.broker.firehose import infer_live_ring
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
 from rabbit_chx.cli.broker_options import BrokerOptions, TraceOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options
 from rabbit_chx.cli.report import bucket_ranges, document, entries, exchange_facts, numbers, texts
 from rabbit_chx.cli.stderr import say
-from rabbit_chx.errors import MismatchError
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
 from rabbit_chx.routing import HashRing, KeyMap, SlotTable, queue_behind, ring_beneath
 from rabbit_chx.routing.ring_state import Provenance
 from rabbit_chx.topology import Topology, check
-from rabbit_chx.topology.objects import HASH_EXCHANGE, live_slots
+from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
 from rabbit_chx.topology.rings import live_ring_of
 
 
@@ -111,10 +110,10 @@ def show(
         else:
             ring = read_ring(live, at.ring_source)
         findings, arguments = ring_findings(ring, live.bindings, live.alternate), live.arguments
-        try:
-            key_map = read_slots(management, live, ring).key_map()
-        except MismatchError as error:  # no table says who has the slots
-            say(str(error))
+        slots = read_slots(management, live, ring)
+        key_map = slots.key_map()
+        for fault in slots.faults.values():
+            say(fault)
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.says}")
     return Outcome(RingReport(exchange, vhost, key_map or ring, arguments))
@@ -151,15 +150,43 @@ class ListedRing:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedModulus:
+    """An x-modulus-hash exchange of a list. It has no ring, and is not checked.
+
+    Attributes:
+        vhost: its vhost.
+        exchange: its name.
+        members: how many queues and exchanges share its keys.
+        bindings: how many bindings it has. Each gets the same share of the keys.
+    """
+
+    vhost: str
+    exchange: str
+    members: int
+    bindings: int
+
+
+@dataclass(frozen=True, slots=True)
 class RingList:
-    """The x-consistent-hash exchanges of a vhost, or of all vhosts."""
+    """The x-consistent-hash exchanges of a vhost, or of all vhosts, and the x-modulus-hash exchanges beside them."""
 
     vhosts: tuple[str, ...]
     rings: tuple[ListedRing, ...]
     all_vhosts: bool
+    moduli: tuple[ListedModulus, ...] = ()
 
     def blocks(self) -> Iterator[Block]:
-        """Return a row for each exchange."""
+        """Return a row for each exchange with a ring, and a line for each x-modulus-hash exchange."""
+        yield from self._with_ring()
+        for modulus in self.moduli:
+            where = f" of vhost {modulus.vhost}" if self.all_vhosts else ""
+            share = f"1/{modulus.bindings} of the keys for each binding, " if modulus.bindings else ""
+            yield Line(
+                f"{modulus.exchange}{where} is of type x-modulus-hash: {plural(modulus.members, 'member')}, "
+                f"{plural(modulus.bindings, 'binding')}, {share}no ring; not checked"
+            )
+
+    def _with_ring(self) -> Iterator[Block]:
         if not self.rings:
             yield Line(f"there is no x-consistent-hash exchange in {', '.join(map(repr, self.vhosts))}")
             return
@@ -179,7 +206,10 @@ class RingList:
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
         fields = ("vhost", "exchange", "members", "buckets", "slots", "provenance", "findings")
-        return document("rings", exchanges=entries(self.rings, *fields))
+        listed = {"exchanges": entries(self.rings, *fields)}
+        if self.moduli:
+            listed["modulus"] = entries(self.moduli, "vhost", "exchange", "members", "bindings")
+        return document("rings", **listed)
 
 
 @command(
@@ -198,10 +228,21 @@ def list_rings(
     live = broker.live()
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
     rings: list[ListedRing] = []
+    moduli: list[ListedModulus] = []
     for vhost in vhosts:
         with live.in_vhost(vhost).broker() as opened, sign_of_life("reading the broker"):
-            rings += _listed_rings(vhost, opened.topology(), is_read=live.ring_source is not None)
-    return Outcome(RingList(tuple(vhosts), tuple(rings), all_vhosts))
+            topology = opened.topology()
+            rings += _listed_rings(vhost, topology, is_read=live.ring_source is not None)
+            moduli += _listed_moduli(vhost, topology)
+    return Outcome(RingList(tuple(vhosts), tuple(rings), all_vhosts, tuple(moduli)))
+
+
+def _listed_moduli(vhost: str, topology: Topology) -> Iterator[ListedModulus]:
+    for exchange in topology.exchanges:
+        if exchange.type == MODULUS_EXCHANGE:
+            bound = [binding for binding in topology.bindings if binding.source == exchange.name]
+            members = {binding.destination for binding in bound}
+            yield ListedModulus(vhost, exchange.name, len(members), len(bound))
 
 
 def _listed_rings(vhost: str, topology: Topology, *, is_read: bool) -> Iterator[ListedRing]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import click
@@ -28,6 +28,7 @@ from rabbit_chx.routing import (
     HashRing,
     KeyMap,
     Release,
+    SlotTable,
     key_map_from_json,
 )
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
@@ -49,11 +50,20 @@ class RingInput:
         source: the ring, or the table of its slots; or an exchange without one.
         arguments: the exchange's arguments that decide what is hashed; None where they are not known.
         doubt: why they are not known, as the beginning of a sentence; empty where the caller knows them.
+        faults: the slots of a live exchange that do not have one queue, with the reason.
+        is_live: whether it is that of a broker.
     """
 
     source: KeyMap | ModuloMap
     arguments: Mapping[str, str] | None = None
     doubt: str = ""
+    faults: Mapping[ExchangeRef, str] = field(default_factory=dict)
+    is_live: bool = False
+
+    @property
+    def is_unpinned(self) -> bool:
+        """Whether it is from a topology file that does not say which queue has which slot."""
+        return isinstance(self.source, SlotTable) and self.source.owners_assumed
 
     @classmethod
     def without_ring(cls, source: ModuloMap) -> RingInput:
@@ -213,6 +223,15 @@ class RingOptions:
             raise InputError(
                 f"the one is of type {types[0]} and the other of type {types[1]}, which hash otherwise: compare two of one type"
             )
+        for file, unpinned, broker in (
+            (self.topology, first, read),
+            (other.to_topology, read, first),
+        ):
+            if unpinned.is_unpinned and broker.is_live:
+                raise InputError(
+                    f"{file} does not say which queue has which slot, so a comparison with a broker would be wrong: write the slots "
+                    f"into it with rabbit-chx topology arrange {file} --write, or see what it changes with rabbit-chx topology plan {file}"
+                )
         return read
 
     def _chosen(
@@ -418,7 +437,12 @@ def ring_of_file(path: str) -> RingInput:
             )
         raise InputError(f"{name}: {error}{remedy}") from None
     why = ", as it was read without the management API" if "arguments" in document else ""
-    return RingInput(ring, arguments, f"{name} does not say what the exchange hashes{why}")
+    return RingInput(
+        ring,
+        arguments,
+        f"{name} does not say what the exchange hashes{why}",
+        is_live=ring.provenance == "read",
+    )
 
 
 def _is_definitions(text: bytes) -> bool:
@@ -444,7 +468,8 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
         return RingInput.without_ring(modulo).under(rules)
     if any(member.slots is None for member in exchange.members or ()):
         say(
-            f"{file.name} shares the slots of {exchange.name} by weight: who has which is assumed as on a new broker"
+            f"{file.name} shares the slots of {exchange.name} by weight, and which queue has which slot is assumed as on a new broker: "
+            "list the slots with rabbit-chx topology arrange FILE --write"
         )
     return RingInput(topology.key_map(exchange.name, rules), hash_arguments_of(exchange))
 
@@ -494,6 +519,7 @@ def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
     from rabbit_chx.topology.reading import modulo_map_read
 
     source: KeyMap
+    faults: Mapping[ExchangeRef, str] = {}
     if broker.management_url is None and broker.ring_source is None:
         raise InputError(
             f"AMQP alone shows neither the ring of exchange {exchange!r} nor its bindings: give --ring-via, such as "
@@ -513,12 +539,17 @@ def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
         try:
             live = read_exchange(management, vhost, exchange)
         except MismatchError:
-            return RingInput.without_ring(management.run(modulo_map_read(vhost, exchange)))
+            modulo = RingInput.without_ring(management.run(modulo_map_read(vhost, exchange)))
+            return replace(modulo, is_live=True)
         ring = read_ring(live, broker.ring_source)
         arguments, findings = live.arguments, ring_findings(ring, live.bindings, live.alternate)
-        source = read_slots(management, live, ring).key_map()
+        slots = read_slots(management, live, ring)
+        source, faults = slots.key_map(), slots.faults
+        for fault in faults.values():
+            say(fault)
     if ring.provenance == "assumed":
         say(f"the ring of exchange {exchange!r} is {ASSUMED}")
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.says}")
-    return RingInput(source, arguments, f"AMQP alone does not tell what exchange {exchange!r} hashes")
+    doubt = f"AMQP alone does not tell what exchange {exchange!r} hashes"
+    return RingInput(source, arguments, doubt, faults, is_live=True)

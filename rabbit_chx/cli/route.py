@@ -9,11 +9,11 @@ from typing import Any
 from rabbit_chx.analysis import Hashing, ModuloMap, Refused
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.arguments import hashed_value, parse_header, parse_property
-from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import DIFFERENCE, DONE, TEXT, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, claim_stdin
 from rabbit_chx.cli.key_files import KeyBatch, KeyFile
 from rabbit_chx.cli.report import document, entry, source_as_json, source_fact, texts
-from rabbit_chx.cli.rings import HashingOptions, RingOptions
+from rabbit_chx.cli.rings import HashingOptions, RingInput, RingOptions
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table, printable
@@ -37,12 +37,14 @@ class Answer:
         place: the key's destination; None where the message is unroutable.
         explanation: why the key goes there; None where that was not asked.
         slot: the name of the slot by which the key gets there; empty where it has none, None where the ring has no slots.
+        fault: why the key does not have one queue, where its slot is bound to none or to several.
     """
 
     key: str
     place: Place
     explanation: Explanation | None = None
     slot: str | None = None
+    fault: str | None = None
 
     def as_line(self) -> str:
         """Return the key, its destination, its slot where there are slots, and the explanation, with tabs between them."""
@@ -60,6 +62,8 @@ class Answer:
         answer = entry(self, "key", "destination=place")
         if self.slot is not None:
             answer["slot"] = self.slot or None
+        if self.fault is not None:
+            answer["fault"] = self.fault
         if self.explanation is None:
             return answer
         fields = ("term", "phash2", "seed", "walk", "bucket", "buckets", "reason", "rule", "source")
@@ -72,6 +76,11 @@ class RouteReport:
 
     source: KeyMap | ModuloMap
     answers: Sequence[Answer]
+
+    @property
+    def code(self) -> int:
+        """The exit code: a key does not have one queue where its slot is broken."""
+        return DIFFERENCE if any(answer.fault for answer in self.answers) else DONE
 
     def blocks(self) -> Iterator[Block]:
         """Return a table of the answers, or the facts of each explained answer."""
@@ -88,7 +97,14 @@ class RouteReport:
                 named = [("key", answer.key), ("destination", place_text(answer.place))]
                 if answer.slot:
                     named.append(("slot", answer.slot))
+                if answer.fault:
+                    named.append(("fault", answer.fault))
                 yield Facts([*named, *_facts(answer.explanation)])
+        yield from (
+            Line(f"{answer.key}: {answer.fault}")
+            for answer in self.answers
+            if answer.fault and answer.explanation is None
+        )
         yield Line(": ".join(source_fact(self.source)))
 
     def as_json(self) -> dict[str, Any]:
@@ -178,25 +194,29 @@ def route(
         exchange = ConsistentHashExchange("offline", ring_beneath(source), hashing.arguments)
         explanation = exchange.explain(**message) if explain else None
         place = explanation.destination if explanation else exchange.route(**message)
-        return _answered(key, source, place, explanation)
+        return _answered(key, given, place, explanation)
 
     if key_file is None:
-        return Outcome(RouteReport(source, [answer(key) for key in keys or ("",)]))
+        report = RouteReport(source, [answer(key) for key in keys or ("",)])
+        return Outcome(report, report.code)
     if key_file == STDIN:
         claim_stdin("the keys")
     file = KeyFile(key_file, column)
     if explain or whole or isinstance(source, ModuloMap):
         return Outcome(batches=_one_by_one(file, answer))
-    return Outcome(batches=_in_batches(file, source, hashing, answer))
+    return Outcome(batches=_in_batches(file, given, source, hashing, answer))
 
 
-def _answered(key: str, ring: KeyMap, place: Place, explanation: Explanation | None = None) -> Answer:
+def _answered(key: str, given: RingInput, place: Place, explanation: Explanation | None = None) -> Answer:
     """Return the answer for a key that goes to a destination of the ring."""
+    ring = given.source
     if not isinstance(ring, SlotTable):
         return Answer(key, place, explanation)
     behind = ring.queue_of(place)
-    slot = place.name if isinstance(place, ExchangeRef) and behind != place else ""
-    return Answer(key, behind, explanation, slot)
+    if not isinstance(place, ExchangeRef):
+        return Answer(key, behind, explanation, "")
+    fault = given.faults.get(place)
+    return Answer(key, behind, explanation, place.name if behind != place or fault else "", fault)
 
 
 def _whole_message(headers: tuple[str, ...], properties: tuple[str, ...], hashing: Hashing) -> dict[str, Any]:
@@ -215,7 +235,7 @@ def _whole_message(headers: tuple[str, ...], properties: tuple[str, ...], hashin
 
 
 def _in_batches(
-    file: KeyFile, ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer]
+    file: KeyFile, given: RingInput, ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer]
 ) -> Iterator[list[Answer]]:
     """Answer all keys of a batch at once; where one cannot be routed, answer one by one up to that key."""
     for batch in file.batches():
@@ -224,7 +244,7 @@ def _in_batches(
         except InputError:
             places = []
         answers = [
-            _answered(key, ring, place)
+            _answered(key, given, place)
             for key, place in zip(batch.keys, places, strict=False)
             if not isinstance(place, Refused)
         ]

@@ -87,7 +87,7 @@ class LiveTable:
         management = broker.management("only the management API tells which queue has which slot")
         vhost = broker.settings.vhost
         live = read_exchange(management, vhost, exchange)
-        slots = read_slots(management, live, read_ring(live, broker.ring_source)).table()
+        slots = read_slots(management, live, read_ring(live, broker.ring_source)).sound_table()
         if not slots.slots:
             raise MismatchError(
                 f"exchange {exchange!r} in vhost {vhost!r} has no slots: its ring has {plural(len(slots.destinations), 'destination')}, "

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rabbit_chx.analysis import ModuloMap
@@ -58,7 +59,7 @@ class Placement(NamedTuple):
         return [str(place) for place in places]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # slots have no place for what is cached
 class StreamOptions:
     """The options of a part of streams, and of what places their rows."""
 
@@ -96,9 +97,9 @@ class StreamOptions:
         """The column that has the keys."""
         return "message_id" if self.by_message_id else "key"
 
-    @property
+    @cached_property
     def range(self) -> tuple[datetime | None, datetime | None]:
-        """The times between which rows are read.
+        """The times between which rows are read. Times ago are counted once, so all streams of a command have the same range.
 
         Raises:
             InputError: one of them is none, or the end is before the begin.

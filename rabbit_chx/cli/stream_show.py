@@ -82,9 +82,7 @@ class StreamsReport:
         has_chunks = any(stream.chunks is not None for stream in self.streams)
         columns = [
             *texts("stream"),
-            *numbers("first", "last", "rows", *(["chunks"] if has_chunks else [])),
-            *texts("first at", "last at"),
-            *numbers("segments", "writers"),
+            *numbers("first", "last", "rows", *(["chunks"] if has_chunks else []), "segments", "writers"),
         ]
         rows = [
             (
@@ -93,8 +91,6 @@ class StreamsReport:
                 _UNKNOWN if stream.last is None else stream.last.offset,
                 _rows_text(stream),
                 *([_UNKNOWN if stream.chunks is None else stream.chunks] if has_chunks else []),
-                _time_text(stream.first),
-                _time_text(stream.last),
                 _UNKNOWN if stream.segments is None else stream.segments,
                 _UNKNOWN if stream.writers is None else f"{len(stream.writers)} of {MOST_REFERENCES}",
             )
@@ -105,6 +101,10 @@ class StreamsReport:
             yield Line(
                 "<= counts the offsets; the broker's own notes have some of them. --count counts the rows."
             )
+        yield Table(
+            texts("stream", "first at", "last at"),
+            [(stream.name, _time_text(stream.first), _time_text(stream.last)) for stream in self.streams],
+        )
         yield Table(
             texts("stream", "leader", "replicas"),
             [

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.broker
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (("ring", "show", "gone"), 77, "there is no exchange 'gone'"),
+        (("ring", "show", "gone"), 2, "there is no exchange 'gone'"),
         (("ring", "show", "amq.fanout"), 77, "is of type fanout, not x-consistent-hash"),
         (("ring", "show", "orders", "--url", ""), 2, "there is no broker"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from shop import Shop
 from slotted import declare_slots
 from topology_commands import Topologies
+
+from rabbit_chx.cli import main
 
 pytestmark = pytest.mark.broker
 
@@ -25,6 +28,18 @@ name = "events.{1..3}"
 
 
 @pytest.fixture
+def ran(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command; exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        found = capsys.readouterr()
+        return code, found.out, found.err
+
+    return run
+
+
+@pytest.fixture
 def slots(topologies: Topologies) -> Shop:
     """The shop, with the exchange of FILE."""
     declare_slots(topologies.shop.channel, "events", 8, ["events.1", "events.2", "events.3"])
@@ -34,13 +49,74 @@ def slots(topologies: Topologies) -> Shop:
 @pytest.mark.usefixtures("slots")
 def test_an_export_has_slots_and_an_empty_plan(topologies: Topologies) -> None:
     text, _ = topologies.run("export", "--exchange", "events")
-    assert text.endswith(FILE)
+    members = (
+        'members = [\n    { queue = "events.1", slots = ["00", "03", "06"] },\n    { queue = "events.2", slots = ["01", "04", "07"] },\n'
+        '    { queue = "events.3", slots = ["02", "05"] },\n]'
+    )
+    assert text.endswith(FILE.replace('members = [{ queue = "events.{1..3}", weight = 1 }]', members))
     assert topologies.document("plan", topologies.file(text))["changes"] == []
     assert topologies.document("check", topologies.file(text))["findings"] == []
     whole, _ = topologies.run("export")
     assert topologies.document("plan", topologies.file(whole))["changes"] == []
-    _, said = topologies.run("export", "--exchange", "event", code=77)
+    _, said = topologies.run("export", "--exchange", "event", code=2)
     assert "there is no exchange event: did you mean events?" in said
+
+
+def test_a_file_answers_as_the_broker_does_once_it_lists_the_slots(
+    slots: Shop, topologies: Topologies, ran: Callable[..., tuple[int, str, str]], answer: Callable[..., Any]
+) -> None:
+    """Two slots are not where a new broker would have them."""
+    for slot, old, new in (("00", "events.1", "events.2"), ("01", "events.2", "events.1")):
+        slots.channel.queue_unbind(old, f"events.slot.{slot}", "")
+        slots.channel.queue_bind(new, f"events.slot.{slot}", "")
+    path, keys = topologies.file(FILE), [f"key-{n}" for n in range(60)]
+    live = answer("route", "--exchange", "events", *slots.live, *slots.via, *keys)["answers"]
+    _, out, _ = ran("route", "--topology", path, *keys, "--output", "json")
+    guessed = json.loads(out)
+    assert guessed["ring"]["provenance"] == "assumed"
+    assert guessed["answers"] != live
+    compared = ("compare", "--exchange", "events", *slots.live, *slots.via, "--to-topology", path)
+    code, _, errors = ran(*compared)
+    assert code == 2
+    assert f"rabbit-chx topology arrange {path} --write" in " ".join(errors.split())
+    _, said = topologies.run("arrange", path, "--write")
+    assert "events: each member lists the slots that it has" in said
+    pinned = answer("route", "--topology", path, *keys)
+    assert (pinned["ring"]["provenance"], pinned["answers"]) == ("replayed", live)
+    assert ran(*compared)[0] == 0
+    assert topologies.document("plan", path)["changes"] == []
+    slots.channel.queue_unbind("events.2", "events.slot.00", "")
+    slots.channel.queue_bind("events.1", "events.slot.00", "")
+    (finding,) = topologies.document("check", path, code=1)["findings"]
+    assert (finding["kind"], finding["destination"]) == ("different", {"exchange": "events.slot.00"})
+    assert "events.slot.00 is at events.1, not events.2" in finding["says"]
+    planned = topologies.document("plan", path, code=1)
+    assert planned["rings"][0]["moved"] == finding["share"]
+
+
+def test_a_slot_with_two_queues_concerns_its_own_keys_alone(
+    slots: Shop, ran: Callable[..., tuple[int, str, str]]
+) -> None:
+    keys = [f"key-{n}" for n in range(60)]
+    routed = ("route", "--exchange", "events", *slots.live, *slots.via, "--output", "json")
+    sound = json.loads(ran(*routed, *keys)[1])["answers"]
+    slots.channel.queue_bind("events.1", "events.slot.05", "")
+    code, out, errors = ran(*routed, *keys)
+    fault = "slot events.slot.05 of exchange 'events' is bound to 2 queues, events.1 and events.3"
+    assert code == 1
+    assert fault in errors
+    for before, answer in zip(sound, json.loads(out)["answers"], strict=True):
+        if before["slot"] != "events.slot.05":
+            assert answer == before
+        else:
+            assert answer["destination"] == {"exchange": "events.slot.05"}
+            assert answer["fault"].startswith(fault)
+    others = [answer["key"] for answer in sound if answer["slot"] != "events.slot.05"]
+    assert ran(*routed, *others)[0] == 0
+    for command in ("simulate", "compare"):
+        more = ("--to-release", "4.0.5") if command == "compare" else ()
+        assert ran(command, "--exchange", "events", *slots.live, *slots.via, *more)[0] == 0
+    assert ran("ring", "list", *slots.live, *slots.via)[0] == 0
 
 
 def test_what_waits_in_the_park_is_counted(

@@ -39,7 +39,10 @@ COMMANDS = (
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("nonsense",), 2, "No such command 'nonsense'"),
+        (("nonsense",), 2, r"No such command 'nonsense'\. \(see rabbit-chx -h\)"),
+        (("ring", "chek"), 2, r"No such command 'chek'\. Did you mean check\? \(see rabbit-chx ring -h\)"),
+        (("verfy", "x"), 2, "Did you mean verify"),
+        (("ring", "check", "--alll", "x"), 2, "--alll.*--all"),
         (
             ("route", *BIND, "--nonsense", "k"),
             2,

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_api import ScriptedApi
 
-from rabbit_chx.cli.replay import ReplayedRow
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.cli import stream_options
+from rabbit_chx.cli.replay import ReplayedRow, no_rows_text
 from rabbit_chx.cli.stored_rows import StoredReport
-from rabbit_chx.cli.stream_options import Placement, parse_addresses, parse_time
+from rabbit_chx.cli.stream_options import Placement, StreamOptions, parse_addresses, parse_time
 from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing
 from rabbit_chx.streams import MisplacedRow, StreamParity
 from rabbit_chx.streams.frames import Node, StreamPlaces
+from rabbit_chx.streams.references import writers_of
 
 NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
 READ = HashRing.from_buckets(["s0", "s1"])
@@ -56,6 +62,20 @@ def test_a_time_is_a_date_with_its_zone_or_how_long_ago(text: str, moment: datet
 def test_another_time_is_refused_and_the_remedy_named(text: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         parse_time("--since", text, NOW)
+
+
+def test_a_time_ago_is_the_same_for_all_streams_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = itertools.count()
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+            return NOW.astimezone(tz) + timedelta(seconds=next(moments))
+
+    monkeypatch.setattr(stream_options, "datetime", Clock)
+    given = StreamOptions(None, None, None, by_message_id=False, since="90s", until="30s", addresses=())
+    assert given.range == (NOW - timedelta(seconds=90), NOW - timedelta(seconds=30))
+    assert given.range == (NOW - timedelta(seconds=90), NOW - timedelta(seconds=30))
 
 
 def test_addresses_are_pairs() -> None:
@@ -179,6 +199,42 @@ def test_a_row_as_a_line_and_as_json() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("keys", "counts", "says"),
+    [
+        (["k"], {"read": 1_000_000}, "no row has the key 'k': 1,000,000 rows were read"),
+        (["k", "l"], {"read": 1}, "no row has one of the keys: 1 row was read"),
+        (["k"], {}, "no row has the key 'k': 0 rows were read"),
+        (
+            ["k"],
+            {"read": 9, "other_exchange": 2},
+            "no row with the key 'k' was published to 'sales': 9 rows were read, and 2 with the key 'k' were published to another exchange, which --published-to names",
+        ),
+    ],
+)
+def test_a_replay_without_rows_says_what_was_read(keys: list[str], counts: dict[str, int], says: str) -> None:
+    assert no_rows_text(keys, "sales", Counter(counts)) == says
+
+
+def test_a_plugin_that_is_not_enabled_is_named_with_the_remedy() -> None:
+    with ScriptedApi() as api, pytest.raises(BrokerRefusedError) as caught:
+        writers_of(f"http://{api.address}", ConnectionSettings(), "s")
+    assert "rabbitmq-plugins enable rabbitmq_stream_management" in str(caught.value)
+    assert "management_url" not in str(caught.value)
+
+
+def test_tables_of_streams_fit_into_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    end = RowPlace(123_456_789_012, NOW)
+    stream = ShownStream("orders-0", None, StreamPlaces(None, ()), end, end, None, 123_456, 1_234, {"w": 1})
+    ConsoleOutput().show(StreamsReport("shop", "4.3.6", [stream]))
+    (row, times, *_) = [line.split() for line in capsys.readouterr().out.splitlines() if "orders-0" in line]
+    assert row[-3:] == ["1", "of", "255"]
+    assert times == ["orders-0", "2026-11-22", "18:00:00Z", "2026-11-22", "18:00:00Z"]
+
+
 def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [Node(f"rabbit-{n}", 5552) for n in range(3)]
     first, last = RowPlace(5, NOW), RowPlace(1_104, NOW + timedelta(milliseconds=1_001))
@@ -196,8 +252,10 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
     found = StreamsReport("shop", "4.3.6", [full, ShownStream("s1", None, StreamPlaces(None, ()))])
     ConsoleOutput().show(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "s0 5 1,104 1,099 13 2026-11-22 18:00:00Z 2026-11-22 18:00:01Z 2 21 of 255" in lines
-    assert "s1 - - 0 - - - - -" in lines
+    assert "s0 5 1,104 1,099 13 2 21 of 255" in lines
+    assert "s1 - - 0 - - -" in lines
+    assert "s0 2026-11-22 18:00:00Z 2026-11-22 18:00:01Z" in lines
+    assert "s1 - -" in lines
     assert "s0 rabbit-0:5552 rabbit-1:5552, rabbit-2:5552" in lines
     assert "s1 none none" in lines
     assert lines[-1] == "and 1 more writer; --output json has all"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command_line import piped
 
-from rabbit_chx import Topology
+from rabbit_chx import HashRing, SlotTable, Topology
 from rabbit_chx.cli import main
 
 FILE = """
@@ -48,7 +48,10 @@ ring = [{ queue = "q2" }, { queue = "q1", weight = 3 }]
 name = "q{1..2}"
 """
 KEYS = [f"key-{n}" for n in range(20)]
-BY_WEIGHT = "shares the slots of events by weight: who has which is assumed as on a new broker"
+BY_WEIGHT = (
+    "shares the slots of events by weight, and which queue has which slot is assumed as on a new broker: list the slots with "
+    "rabbit-chx topology arrange FILE --write"
+)
 
 
 @pytest.fixture
@@ -121,6 +124,33 @@ def test_slots_lead_to_the_queues_of_a_new_broker_and_that_is_said(
     assert document["ring"]["provenance"] == "assumed"
     assert document["ring"]["slots"] == {slot.name: table.owners[slot] for slot in table.slots}
     assert errors == f"rabbit-chx: {file} {BY_WEIGHT}\n"
+
+
+@pytest.mark.parametrize("command", [("route", *KEYS), ("simulate",)])
+def test_slots_by_weight_are_called_assumed_in_the_result(
+    ran: Callable[..., tuple[int, str, str]], file: str, command: tuple[str, ...]
+) -> None:
+    out = " ".join(ran(command[0], "--topology", file, "--exchange", "events", *command[1:])[1].split())
+    assert "ring: assumed as on a new broker" in out.replace("ring assumed", "ring: assumed")
+    assert "(rabbit-chx topology arrange FILE --write lists those of the broker)" in out
+
+
+def test_slots_by_weight_are_not_compared_with_those_of_a_broker(
+    ran: Callable[..., tuple[int, str, str]], file: str, tmp_path: Path
+) -> None:
+    table = Topology.from_toml(FILE).slots("events")
+    read = tmp_path / "ring.json"
+    read.write_text(SlotTable(HashRing.from_buckets(table.ring.buckets), table.owners).to_json())
+    unpinned = ("--topology", file, "--exchange", "events", "--to-ring", str(read))
+    live = ("--ring", str(read), "--to-topology", file, "--to-exchange", "events")
+    for arguments in (unpinned, live):
+        code, out, errors = ran("compare", *arguments)
+        assert (code, out) == (2, "")
+        assert (
+            f"{file} does not say which queue has which slot, so a comparison with a broker would be wrong: write the slots into "
+            f"it with rabbit-chx topology arrange {file} --write"
+        ) in " ".join(errors.split())
+    assert ran("compare", "--topology", file, "--exchange", "events", "--to-release", "3.12")[0] == 0
 
 
 def test_slots_that_the_file_lists_are_no_guess(answer: Callable[..., Any], tmp_path: Path) -> None:
