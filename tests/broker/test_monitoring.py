@@ -106,18 +106,45 @@ def wait_for(done: Callable[[], Any]) -> None:
         time.sleep(0.2)
 
 
+def script_of_the_page(settings: Path, metrics: Path) -> str:
+    (script,) = re.findall(r"```sh\n(#!/bin/sh\n# /usr/local.*?)```", page("docs/monitoring.md"), re.DOTALL)
+    return script.replace("/etc/rabbit-chx.env", str(settings)).replace(
+        "/var/lib/node_exporter", str(metrics)
+    )
+
+
+def test_the_script_of_the_page_fails_visibly_while_the_broker_is_down(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    settings, metrics = tmp_path / "rabbit-chx.env", tmp_path / "metrics"
+    settings.write_text(
+        f"export AMQP_URL=amqp://127.0.0.1:{port} RABBIT_CHX_MANAGEMENT_URL=http://127.0.0.1:{port} "
+        'RABBIT_CHX_RING_VIA="docker exec nothing"\n'
+    )
+    metrics.mkdir()
+    (metrics / "rabbit_chx.prom").write_text("rabbit_chx_check_success 1\n")
+    path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-c", script_of_the_page(settings, metrics)],
+        check=False,
+        timeout=60,
+        env={**os.environ, "PATH": path},
+    )
+
+    assert done.returncode == 69
+    assert [file.name for file in metrics.iterdir()] == ["rabbit_chx.prom"]
+    written = parsed_exposition((metrics / "rabbit_chx.prom").read_text())
+    assert written["rabbit_chx_check_success"].value() == 0
+
+
 @pytest.mark.broker
 def test_prometheus_has_the_alert_of_a_real_ring(sick: Shop, tmp_path: Path) -> None:
     exporter, prometheus = program("prometheus-node-exporter"), program("prometheus")
-    (script,) = re.findall(r"```sh\n(#!/bin/sh\n# /usr/local.*?)```", page("docs/monitoring.md"), re.DOTALL)
     settings = tmp_path / "rabbit-chx.env"
     settings.write_text(
         f"export AMQP_URL={sick.broker.url} RABBIT_CHX_MANAGEMENT_URL={sick.broker.management_url} "
         f'RABBIT_CHX_RING_VIA="{sick.via[1]}"\n'
     )
-    script = script.replace("/etc/rabbit-chx.env", str(settings)).replace(
-        "/var/lib/node_exporter", str(tmp_path)
-    )
+    script = script_of_the_page(settings, tmp_path)
     path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(["sh", "-c", script], check=True, timeout=60, env={**os.environ, "PATH": path})
     assert {file.name for file in tmp_path.iterdir()} == {"rabbit-chx.env", "rabbit_chx.prom"}
