@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 from blocks import page, run_doctest
+from slot_files import live_of
 
 from rabbit_chx import Topology
+from rabbit_chx.analysis.wording import percent
+from rabbit_chx.topology import plan
 
 
 def test_the_ways_of_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,5 +26,13 @@ def test_a_ring_becomes_slots() -> None:
 
 
 def test_the_file_of_slots_is_read() -> None:
-    (file,) = re.findall(r"^```toml\n(.*?)^```$", page("docs/slots.md"), re.DOTALL | re.MULTILINE)
+    file, without_slots = re.findall(r"^```toml\n(.*?)^```$", page("docs/slots.md"), re.DOTALL | re.MULTILINE)
     assert Topology.from_toml(file).exchanges[0].slots == 64
+    live = live_of(Topology.from_toml(file.replace("slots = 64", "slots = 8")))
+    wanted = Topology.from_toml(f'{without_slots}[[queues]]\nname = "events.{{1..4}}"\ntype = "quorum"\n')
+    made = plan(wanted, live)
+    ring = made.rings["events"]
+    assert (ring.moved, ring.lost_at_worst, percent(ring.moved_at_worst)) == (0.0, 0.0, "74.993%")
+    told = [str(change) for change in made.changes]
+    assert {"delete exchange events.slot.00", "delete queue events.park"} <= set(told)
+    assert {refusal.allow_with for refusal in made.refusals} == {"--allow-delete"}
