@@ -32,7 +32,7 @@ OffsetSpec: TypeAlias = Literal["first", "last", "next"] | int | datetime
 #: Most publishers and most subscriptions of a connection: their ids have 8 bits.
 MOST_IDS: Final = 256
 #: Largest frame of a broker that is not open yet; its replies to the login are short.
-LARGEST_OPENING_FRAME: Final = 1 << 20
+_LARGEST_OPENING_FRAME: Final = 1 << 20
 #: Largest frame that is taken by default. A Deliver frame is a whole chunk, whatever frame_max says: a leader that gets large messages
 #: fast writes many at once (240 MiB in a chunk: sixteen messages of 15 MiB on 4.3.6).
 LARGEST_FRAME: Final = 512 << 20
@@ -213,11 +213,11 @@ class FrameCutter:
     """Cuts the bytes of a connection into frames.
 
     Attributes:
-        largest: the size of the largest frame that is taken, in bytes.
+        largest: the size of the largest frame that is taken, in bytes; None until the connection is open.
     """
 
     def __init__(self) -> None:
-        self.largest = LARGEST_OPENING_FRAME
+        self.largest: int | None = None
         self._rest = b""  # the begin of a frame
         self._partial: memoryview | None = None  # a frame of which the begin is there
         self._filled = 0
@@ -244,13 +244,17 @@ class FrameCutter:
         view, at = memoryview(buffer), 0
         while len(buffer) - at >= _SIZE.size:
             (size,) = _SIZE.unpack_from(buffer, at)
-            if not 4 <= size <= self.largest:
-                is_open = self.largest != LARGEST_OPENING_FRAME
-                if size > self.largest and is_open and len(buffer) - at < _HEAD.size:
+            largest = _LARGEST_OPENING_FRAME if self.largest is None else self.largest
+            if not 4 <= size <= largest:
+                if size > largest and self.largest is not None and len(buffer) - at < _HEAD.size:
                     break  # whether it is a chunk comes next
-                if size > self.largest and is_open and _HEAD.unpack_from(buffer, at)[1] == Key.DELIVER:
+                if (
+                    size > largest
+                    and self.largest is not None
+                    and _HEAD.unpack_from(buffer, at)[1] == Key.DELIVER
+                ):
                     raise InputError(
-                        f"the broker sends a chunk in a frame of {size:,} bytes, and max_frame_bytes is {self.largest:,}: raise it, or "
+                        f"the broker sends a chunk in a frame of {size:,} bytes, and max_frame_bytes is {largest:,}: raise it, or "
                         "start behind the chunk"
                     )
                 raise ValueError(

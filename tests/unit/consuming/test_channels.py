@@ -134,8 +134,10 @@ def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
     monkeypatch.setattr(channels, "_REPLY_S", 0.05)
 
     async def ends() -> None:
-        line = channels.LineChannel(_Underlay(), "q", "amqp://scripted", channels.LateFrames(), 32)
+        late = channels.LateFrames()
+        line = channels.LineChannel(_Underlay(), "q", "amqp://scripted", late, 32)
         with pytest.raises(ConnectionLostError, match="at the end of the channel that consumes 'q'"):
             await line.abandon()
+        late.end()
 
     asyncio.run(ends())
