@@ -255,7 +255,8 @@ def _shown(outcome: Outcome) -> int:
         output.show(outcome.report)
     if outcome.finish is not None:
         sys.stdout.flush()
-        outcome.finish()
+        code = outcome.finish()
+        return outcome.code if code is None else code
     return outcome.code
 
 

@@ -46,7 +46,8 @@ class Outcome:
         report: a whole result.
         code: the exit code.
         batches: results that come one by one, in place of a report; each batch is shown at once.
-        finish: called when everything is shown; raises an error where the result is not complete.
+        finish: called when everything is shown; raises an error where the result is not complete, and may return an exit code in
+            place of `code`.
         output: the form of the result, such as ``table``.
         title: the heading of a page of it.
     """
@@ -54,7 +55,7 @@ class Outcome:
     report: Report | None = None
     code: int = DONE
     batches: Iterable[Sequence[Record]] | None = None
-    finish: Callable[[], None] | None = None
+    finish: Callable[[], int | None] | None = None
     output: str = "table"
     title: str = ""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rabbit_chx.analysis import Hashing, ModuloMap, Refused
@@ -23,6 +24,7 @@ from rabbit_chx.routing import (
     Explanation,
     KeyMap,
     Place,
+    Provenance,
     SlotTable,
     ring_beneath,
 )
@@ -38,6 +40,7 @@ class Answer:
         explanation: why the key goes there; None where that was not asked.
         slot: the name of the slot by which the key gets there; empty where it has none, None where the ring has no slots.
         fault: why the key does not have one queue, where its slot is bound to none or to several.
+        provenance: how the ring is known; None for an exchange without a ring, and where the report says it.
     """
 
     key: str
@@ -45,6 +48,7 @@ class Answer:
     explanation: Explanation | None = None
     slot: str | None = None
     fault: str | None = None
+    provenance: Provenance | None = None
 
     def as_line(self) -> str:
         """Return the key, its destination, its slot where there are slots, and the explanation, with tabs between them."""
@@ -55,7 +59,8 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """Return the answer as a JSON document of its own."""
-        return document("answer", **self.entry())
+        provenance = {} if self.provenance is None else {"provenance": self.provenance}
+        return document("answer", **self.entry(), **provenance)
 
     def entry(self) -> dict[str, Any]:
         """Return the answer as an entry of the JSON document."""
@@ -203,8 +208,23 @@ def route(
         claim_stdin("the keys")
     file = KeyFile(key_file, column)
     if explain or whole or isinstance(source, ModuloMap):
-        return Outcome(batches=_one_by_one(file, answer))
-    return Outcome(batches=_in_batches(file, given, source, hashing, answer))
+        batches = _one_by_one(file, answer)
+    else:
+        batches = _in_batches(file, given, source, hashing, answer)
+    faulty = Counter[str]()
+    return Outcome(
+        batches=_counted(batches, source, faulty), finish=lambda: DIFFERENCE if faulty.total() else DONE
+    )
+
+
+def _counted(
+    batches: Iterable[list[Answer]], source: KeyMap | ModuloMap, faulty: Counter[str]
+) -> Iterator[list[Answer]]:
+    """Say with each answer how the ring is known, and count the faults."""
+    provenance = None if isinstance(source, ModuloMap) else source.provenance
+    for batch in batches:
+        faulty.update(answer.fault for answer in batch if answer.fault)
+        yield [replace(answer, provenance=provenance) for answer in batch]
 
 
 def _answered(key: str, given: RingInput, place: Place, explanation: Explanation | None = None) -> Answer:

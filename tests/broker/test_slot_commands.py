@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,7 +96,7 @@ def test_a_file_answers_as_the_broker_does_once_it_lists_the_slots(
 
 
 def test_a_slot_with_two_queues_concerns_its_own_keys_alone(
-    slots: Shop, ran: Callable[..., tuple[int, str, str]]
+    slots: Shop, ran: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     keys = [f"key-{n}" for n in range(60)]
     routed = ("route", "--exchange", "events", *slots.live, *slots.via, "--output", "json")
@@ -113,6 +114,12 @@ def test_a_slot_with_two_queues_concerns_its_own_keys_alone(
             assert answer["fault"].startswith(fault)
     others = [answer["key"] for answer in sound if answer["slot"] != "events.slot.05"]
     assert ran(*routed, *others)[0] == 0
+    file = tmp_path / "keys.txt"
+    for named, expected in ((keys, 1), (others, 0)):
+        file.write_text("\n".join(named))
+        code, out, _ = ran(*routed, "--keys", str(file))
+        assert code == expected
+        assert {json.loads(line)["provenance"] for line in out.splitlines()} == {"read"}
     for command in ("simulate", "compare"):
         more = ("--to-release", "4.0.5") if command == "compare" else ()
         assert ran(command, "--exchange", "events", *slots.live, *slots.via, *more)[0] == 0

@@ -424,7 +424,7 @@ def originals(rows: int) -> list[tuple[str, bytes, bytes]]:
 
 
 @pytest.mark.usefixtures("connection")
-@pytest.mark.parametrize("copied", [1, 50, 300])
+@pytest.mark.parametrize("copied", [1, 200, 300])
 @pytest.mark.parametrize("other", [{}, {"key": "another"}, {"body": b"another"}], ids=["same", "key", "body"])
 def test_rows_that_were_copied_are_stored_once(
     vhost: RunningBroker, copied: int, other: dict[str, Any]

@@ -135,6 +135,18 @@ def test_slots_by_weight_are_called_assumed_in_the_result(
     assert "(rabbit-chx topology arrange FILE --write lists those of the broker)" in out
 
 
+def test_each_answer_of_a_file_of_keys_says_that_slots_by_weight_are_assumed(
+    ran: Callable[..., tuple[int, str, str]], file: str, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_text("\n".join(KEYS))
+    code, out, _ = ran(
+        "route", "--topology", file, "--exchange", "events", "--keys", str(keys), "--output", "json"
+    )
+    assert code == 0
+    assert [json.loads(line)["provenance"] for line in out.splitlines()] == ["assumed"] * len(KEYS)
+
+
 def test_slots_by_weight_are_not_compared_with_those_of_a_broker(
     ran: Callable[..., tuple[int, str, str]], file: str, tmp_path: Path
 ) -> None:
