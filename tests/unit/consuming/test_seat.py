@@ -243,6 +243,17 @@ def test_a_lost_connection_interrupts_the_handler_and_waits_for_its_end() -> Non
     assert seat.hook_done() == [Claim(2)]
 
 
+def test_what_a_closed_channel_still_delivers_is_not_handled() -> None:
+    """The broker has returned it, and delivers it to the next consumer."""
+    seat = active()
+    assert seat.closed(1) == [RunHook("lost", 40)]
+    assert seat.hook_done() == []
+    assert seat.consume() == [Subscribe(2)]
+    assert seat.subscribed(2) == []
+    assert seat.delivered(1, message(2)) == []
+    assert seat.delivered(2, message(1)) == [Claim(2)]
+
+
 def test_a_flush_is_answered_when_all_before_it_is_handled() -> None:
     seat = active(lanes=4, prefetch=9)
     seat.delivered(1, message(2))
