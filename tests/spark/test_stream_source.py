@@ -188,7 +188,7 @@ def test_what_a_query_cannot_be(stream: Streamed, run: Run, spark: SparkSession)
     stream.publish(["row"])
     for options, says in (
         ({"endingOffsets": "latest"}, "option 'endingOffsets' is for batch reads"),
-        ({"stream": "nope"}, "stream 'nope' does not exist"),
+        ({"stream": "nope"}, "there is no stream 'nope'"),
         ({"startingOffsets": '{"t": 1}'}, "names stream 't', which is not one of stream 's'"),
     ):
         with pytest.raises(Exception, match=says):
