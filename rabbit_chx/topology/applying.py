@@ -188,9 +188,9 @@ def _checked(plan: Plan, access: Access, permission: Permission) -> Sequence[fro
             "now): plan again",
         )
     refusals = list(now.refused(allow_moved=permission.moved, allow_delete=permission.delete))
-    consumed: set[str] = set()
+    consumed: dict[str, int] = {}
     if not permission.loss:
-        refusals += yield from _losses(plan, live, access.where, consumed)
+        refusals += yield from _losses(plan, live, access, consumed)
     if permission.hand_over == "in-order":
         overs = [part for part in _parts(plan) if isinstance(part, HandOver)]
         refusals += yield from order_refusals(
@@ -216,10 +216,12 @@ def _check_sending(changes: tuple[PlannedChange, ...], vhost: str) -> Sequence[N
     yield SendingCheck(tuple(step for step in steps if not isinstance(step, ApiRequest)))
 
 
-def _losses(plan: Plan, live: Topology, where: str, consumed: set[str]) -> Sequence[list[PlanRefusal]]:
+def _losses(
+    plan: Plan, live: Topology, access: Access, consumed: dict[str, int]
+) -> Sequence[list[PlanRefusal]]:
     """Return a refusal for each queue that is deleted or replaced and may lose messages.
 
-    An empty queue with consumers may be deleted. It is added to `consumed`. AMQP counts the messages that are ready. Those that
+    An empty queue with consumers may be deleted. It is added to `consumed`, with their number. AMQP counts the messages that are ready. Those that
     consumers have not acknowledged are in the count of the management API.
     """
     refusals = []
@@ -240,13 +242,25 @@ def _losses(plan: Plan, live: Topology, where: str, consumed: set[str]) -> Seque
         if isinstance(answer, QueueCounts):
             held = live.messages.get(subject.name)
             if change.action == "delete" and not answer.messages and answer.consumers and held == 0:
-                consumed.add(subject.name)
+                consumed[subject.name] = answer.consumers
             elif answer.messages or answer.consumers:
                 messages = max(answer.messages, held or 0)
                 refusals.append(loss(subject.name, messages, answer.consumers))
         elif isinstance(answer, Refusal) and answer.reply_code != _NOT_FOUND:
-            raise refused(where, operation, answer)
+            raise refused(access.where, operation, answer)
+    if consumed:
+        yield from _api_counts_settled()
+    for name, consumers in consumed.items():
+        listed = yield ApiRequest("GET", ("queues", access.vhost, name))
+        if messages := listed.get("messages") or 0:
+            refusals.append(loss(name, messages, consumers))
     return refusals
+
+
+def _api_counts_settled() -> Sequence[None]:
+    """Wait until the management API counts what consumers have taken so far."""
+    for _ in range(_LOOKS):
+        yield Pause(_LOOK_S)
 
 
 def _applied(
@@ -321,10 +335,7 @@ def _parts_done(
             yield from _parks_drained(plan, access, tally)
             drained = True
             if consumed & {change.name for change in part[last:] if change.kind == "queue"}:
-                for _ in range(
-                    _LOOKS
-                ):  # until the management API counts what consumers took before the unbinds
-                    yield Pause(_LOOK_S)
+                yield from _api_counts_settled()
             yield from changes_done(part[last:], access, count, allow_loss=permission.loss, consumed=consumed)
     if not drained:
         yield from _parks_drained(plan, access, tally)
