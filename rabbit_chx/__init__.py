@@ -14,7 +14,6 @@ from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField as AmqpField
-    from rabbit_chx.broker import AsyncBroker as AsyncBroker
     from rabbit_chx.broker import Broker as Broker
     from rabbit_chx.broker import Declared as Declared
     from rabbit_chx.consuming import ConsumerGroup as ConsumerGroup
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "rabbit_chx.amqp": ["AmqpField"],
-    "rabbit_chx.broker": ["AsyncBroker", "Broker", "Declared"],
+    "rabbit_chx.broker": ["Broker", "Declared"],
     "rabbit_chx.consuming": ["ConsumerGroup", "Deduplicator", "GroupMessage", "GroupPace"],
     "rabbit_chx.erlang": ["Atom", "ErlangMap", "phash2"],
     "rabbit_chx.errors": [

@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
-from rabbit_chx.broker.broker_base import BrokerBase, ignore_progress
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.amqp.secret import read_secretly
+from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.message_carrier import MessageCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
+from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
 from rabbit_chx.drive import drive
+from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.topology import Plan, Topology, steps
-from rabbit_chx.topology.applying import Applied, Permission, consumer_tags
+from rabbit_chx.topology.applying import Applied, Permission, consumer_tags, plan_applied
 from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
-from rabbit_chx.topology.hand_over import HandOverLevel
+from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.operations import ApiRequest
 from rabbit_chx.topology.reading import (
+    OVERVIEW,
     PublishRates,
     exchange_mirror,
     rates_read,
+    release_read,
+    ring_read,
     sharded_exchange,
     slot_table_read,
     topology_read,
 )
 from rabbit_chx.topology.shards import ShardedExchange
-from rabbit_chx.topology.steps import CarrierStep, RingRequest
+from rabbit_chx.topology.steps import Access, CarrierStep, RingRequest
 
 _T = TypeVar("_T")
 
 
-class Broker(BrokerBase):
+def _ignore_progress(_done: int, _total: int) -> None:
+    """Take the progress of `apply` and do nothing."""
+
+
+class Broker:
     """A live broker: declare rings, read them, and apply plans. Two threads must not use it at once.
 
-    Use it in a ``with`` block, or call `open` and `close`.
+    Use it in a ``with`` block, or call `open` and `close`. With asyncio, call it in a thread:
+    ``await asyncio.to_thread(broker.apply, plan)``.
 
     Args:
         url: the AMQP URI, see :func:`rabbit_chx.amqp.uri.parse_uri`.
@@ -48,9 +62,35 @@ class Broker(BrokerBase):
         InputError: the management URL is malformed, or the ring source is neither a prefix nor a source.
     """
 
-    _HOW_TO_OPEN = "use it as 'with Broker(url) as broker:', or call open() and later close()"
     _connection: PikaConnection | None = None
     _release: Release | None = None
+
+    def __init__(
+        self,
+        url: str,
+        management_url: str | ManagementUrl | None = None,
+        ring_source: RingSource | str | Sequence[str] | None = None,
+    ) -> None:
+        try:
+            self._settings = read_secretly(ConnectionSettings.from_uri, url)
+            management = read_secretly(_managed, management_url)
+        finally:
+            del url, management_url
+        self._management = None if management is None else Management(management)
+        self._ring_source = _as_ring_source(ring_source)
+        self._carrier = MessageCarrier(self._settings)
+        self._access = Access(
+            self._settings.masked_url,
+            self._settings.vhost,
+            self._management is not None,
+            self._ring_source is not None,
+        )
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_access"):  # an argument was refused
+            return f"<{type(self).__name__}: no URL>"
+        management = f", management_url={self._management.masked_url!r}" if self._management else ""
+        return f"{type(self).__name__}({self._settings.masked_url!r}{management})"
 
     def open(self) -> Self:
         """Connect, unless it is connected; return itself.
@@ -269,7 +309,7 @@ class Broker(BrokerBase):
         allow_delete: bool = False,
         allow_loss: bool = False,
         hand_over: HandOverLevel = "parked",
-        progress: Callable[[int, int], None] = ignore_progress,
+        progress: Callable[[int, int], None] = _ignore_progress,
     ) -> Applied:
         """Do what a plan says, in its order, and compare the rings afterwards.
 
@@ -304,8 +344,71 @@ class Broker(BrokerBase):
     @property
     def _connected(self) -> PikaConnection:
         if self._connection is None:
-            raise self._not_open()
+            raise InputError(
+                "the Broker is not connected: use it as 'with Broker(url) as broker:', or call open() and later close()"
+            )
         return self._connection
+
+    def _answer(self, step: ApiRequest | RingRequest | CarrierStep) -> Any:  # noqa: ANN401  # as the step says
+        """Answer a step that is not for the connection."""
+        if isinstance(step, CarrierStep):
+            return self._carrier.answer(step)
+        if isinstance(step, ApiRequest):
+            if self._management is None:
+                raise ManagementNeededError(
+                    f"{self._access.where}: AMQP does not tell bindings, arguments and policies: give "
+                    "management_url='http://user:password@host:15672', on the command line --management-url"
+                )
+            answer = self._management.answer(step)
+            if step == OVERVIEW:
+                self._check_cluster(answer)
+            return answer
+        assert self._ring_source is not None  # noqa: S101  # a sequence asks for rings only if there is a source
+        return rings_by(self._ring_source, self._settings.vhost, step.exchanges)
+
+    def _check_cluster(self, overview: Mapping[str, Any]) -> None:
+        """Refuse a management API of another broker: its answers say nothing about this one."""
+        connection = self._connection
+        if connection is None or self._management is None:
+            return
+        connected, managed = connection.cluster_name, overview.get("cluster_name")
+        # Nodes of one cluster may have several versions, so its name goes before them.
+        if connected is None or not isinstance(managed, str):
+            connected, managed = (
+                f"RabbitMQ {connection.server_version}",
+                f"RabbitMQ {overview['rabbitmq_version']}",
+            )
+        if connected != managed:
+            raise MismatchError(
+                f"{self._access.where} is {connected}, and {self._management.masked_url} is {managed}: give the URLs of one broker "
+                "(or connect again, if its cluster was renamed)"
+            )
+
+    def _release_sequence(self, version: str) -> steps.Sequence[Release]:
+        if self._management is None:
+            return Release(version)
+        return (yield from release_read())
+
+    def _ring_sequence(self, exchange: str, release: Release) -> steps.Sequence[HashRing]:
+        if not self._access.has_source and not self._access.has_management:
+            raise ManagementNeededError(
+                f"the ring of {exchange!r} cannot be read over AMQP: give a ring_source, such as 'docker exec NAME', "
+                "'kubectl exec POD --', or '' for a broker on this machine; or give a management_url to assume it from "
+                "the bindings",
+                exchange=exchange,
+            )
+        return (yield from ring_read(self._access, exchange, release))
+
+    def _apply_sequence(
+        self, plan: Plan, permission: Permission, progress: Callable[[int, int], None]
+    ) -> steps.Sequence[Applied]:
+        if permission.moved is not None and not 0 <= permission.moved <= 1:
+            raise InputError(f"allow_moved is {permission.moved!r}: give a share from 0 to 1")
+        if permission.hand_over not in HAND_OVER_LEVELS:
+            raise InputError(
+                f"hand_over is {permission.hand_over!r:.40}: give {' or '.join(HAND_OVER_LEVELS)}"
+            )
+        return (yield from plan_applied(plan, self._access, permission, progress))
 
     def _run(self, sequence: steps.Sequence[_T]) -> _T:
         connection = self._connected
@@ -316,3 +419,18 @@ class Broker(BrokerBase):
             return connection.perform(step)
 
         return drive(sequence, do)
+
+
+def _managed(url: str | ManagementUrl | None) -> ManagementUrl | None:
+    return ManagementUrl.of(url) if isinstance(url, str) else url
+
+
+def _as_ring_source(source: Any) -> RingSource | None:  # noqa: ANN401 - it is looked at here
+    if isinstance(source, str | list | tuple):
+        return DiagnosticsRing(source)
+    if source is None or hasattr(source, "read"):
+        return cast("RingSource | None", source)
+    raise InputError(
+        f"ring_source is of type {type(source).__name__}: give a command prefix, such as 'docker exec NAME', "
+        "or an object with a method read(vhost, exchange)"
+    )

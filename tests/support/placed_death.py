@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
 from rabbit_chx.broker.message_carrier import MessageCarrier, _Copies
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.topology.operations import QueueCounts, Refusal
@@ -71,7 +70,7 @@ def die_at(death: PlacedDeath, told: int) -> None:
 
 
 def _follow_operations(steps: _Steps) -> None:
-    by_pika, by_aio_pika = PikaConnection.perform, AioPikaConnection.perform
+    by_pika = PikaConnection.perform
 
     def ends(operation: Any, answer: QueueCounts | Refusal | None) -> bool:
         if isinstance(answer, Refusal):
@@ -88,16 +87,7 @@ def _follow_operations(steps: _Steps) -> None:
                 break
         return answer
 
-    async def perform_async(self: AioPikaConnection, step: Any) -> QueueCounts | Refusal | None:
-        answer = None
-        for operation in _one_by_one(step):
-            answer = await by_aio_pika(self, operation)
-            if ends(operation, answer):
-                break
-        return answer
-
     PikaConnection.perform = perform  # type: ignore[method-assign]
-    AioPikaConnection.perform = perform_async  # type: ignore[method-assign]
 
 
 def _one_by_one(step: Any) -> tuple[Any, ...]:
