@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, cast
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.management_url import ManagementUrl
@@ -13,30 +14,84 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import MessageCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
-from rabbit_chx.drive import drive
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
-from rabbit_chx.topology import Plan, Topology, steps
-from rabbit_chx.topology.applying import Applied, Permission, consumer_tags, plan_applied
-from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
+from rabbit_chx.topology import Plan, Topology
+from rabbit_chx.topology.applying import Applied, Permission, apply_plan, read_consumer_tags
+from rabbit_chx.topology.declaring import AskedExchange, Declared, declare_exchange
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
-from rabbit_chx.topology.operations import ApiRequest
 from rabbit_chx.topology.reading import (
     OVERVIEW,
     PublishRates,
-    exchange_mirror,
-    rates_read,
-    release_read,
-    ring_read,
-    sharded_exchange,
-    slot_table_read,
-    topology_read,
+    read_exchange,
+    read_rates,
+    read_release,
+    read_ring,
+    read_sharded_exchange,
+    read_slot_table,
+    read_topology,
 )
 from rabbit_chx.topology.shards import ShardedExchange
-from rabbit_chx.topology.steps import Access, CarrierStep, RingRequest
 
-_T = TypeVar("_T")
+
+class _Connected:
+    """The connections of a broker, as topology code calls them: :class:`~rabbit_chx.topology.live_broker.LiveBroker`."""
+
+    def __init__(
+        self, settings: ConnectionSettings, management: Management | None, source: RingSource | None
+    ) -> None:
+        self.where, self.vhost = settings.masked_url, settings.vhost
+        self.has_management, self.has_source = management is not None, source is not None
+        self.amqp = PikaConnection(settings)
+        self.carrier = MessageCarrier(settings)
+        self._management, self._source = management, source
+
+    def close(self) -> None:
+        """Close both connections."""
+        self.carrier.close()
+        self.amqp.close()
+
+    @property
+    def api(self) -> Management:
+        """The management API.
+
+        Raises:
+            ManagementNeededError: there is no management URL.
+        """
+        if self._management is None:
+            raise ManagementNeededError(
+                f"{self.where}: AMQP does not tell bindings, arguments and policies: give "
+                "management_url='http://user:password@host:15672', on the command line --management-url"
+            )
+        return self._management
+
+    def overview(self) -> dict[str, Any]:
+        """Return the overview of the management API, and refuse another cluster's, which says nothing about this broker."""
+        api, amqp = self.api, self.amqp
+        overview: dict[str, Any] = api.get("overview", fields=OVERVIEW)
+        connected, managed = amqp.cluster_name, overview.get("cluster_name")
+        # Nodes of one cluster may have several versions, so its name goes before them.
+        if connected is None or not isinstance(managed, str):
+            connected, managed = (
+                f"RabbitMQ {amqp.server_version}",
+                f"RabbitMQ {overview['rabbitmq_version']}",
+            )
+        if connected != managed:
+            raise MismatchError(
+                f"{self.where} is {connected}, and {api.masked_url} is {managed}: give the URLs of one broker "
+                "(or connect again, if its cluster was renamed)"
+            )
+        return overview
+
+    def read_rings(self, exchanges: Sequence[str], release: Release) -> Mapping[str, HashRing]:
+        """Read rings by the ring source."""
+        assert self._source is not None  # noqa: S101  # nobody reads rings where `has_source` is False
+        return rings_by(self._source, self.vhost, exchanges, release)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
 
 
 def _ignore_progress(_done: int, _total: int) -> None:
@@ -62,7 +117,7 @@ class Broker:
         InputError: the management URL is malformed, or the ring source is neither a prefix nor a source.
     """
 
-    _connection: PikaConnection | None = None
+    _connected: _Connected | None = None
     _release: Release | None = None
 
     def __init__(
@@ -78,16 +133,9 @@ class Broker:
             del url, management_url
         self._management = None if management is None else Management(management)
         self._ring_source = _as_ring_source(ring_source)
-        self._carrier = MessageCarrier(self._settings)
-        self._access = Access(
-            self._settings.masked_url,
-            self._settings.vhost,
-            self._management is not None,
-            self._ring_source is not None,
-        )
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_access"):  # an argument was refused
+        if not hasattr(self, "_ring_source"):  # an argument was refused
             return f"<{type(self).__name__}: no URL>"
         management = f", management_url={self._management.masked_url!r}" if self._management else ""
         return f"{type(self).__name__}({self._settings.masked_url!r}{management})"
@@ -99,16 +147,15 @@ class Broker:
             BrokerRefusedError: the broker refuses the login or the vhost.
             UnreachableError: nothing answers at the address.
         """
-        if self._connection is None:
-            self._connection = PikaConnection(self._settings)
+        if self._connected is None:
+            self._connected = _Connected(self._settings, self._management, self._ring_source)
         return self
 
     def close(self) -> None:
         """Close the connection, if there is one; `open` connects again."""
-        connection, self._connection, self._release = self._connection, None, None
-        self._carrier.close()
-        if connection is not None:
-            connection.close()
+        connected, self._connected, self._release = self._connected, None, None
+        if connected is not None:
+            connected.close()
 
     def __enter__(self) -> Self:
         """Connect; see `open`."""
@@ -132,9 +179,12 @@ class Broker:
             InputError: it is not open.
             UnreachableError: the management API does not answer.
         """
-        version = self._connected.server_version
+        live = self._live
         if self._release is None:
-            self._release = self._run(self._release_sequence(version))
+            if live.has_management:
+                self._release = read_release(live.api, str(live.overview()["rabbitmq_version"]))
+            else:
+                self._release = Release(live.amqp.server_version)
         return self._release
 
     def declare(
@@ -184,7 +234,7 @@ class Broker:
                 exchange exists, and nothing tells what is bound to it.
         """
         asked = AskedExchange(exchange, bindings, durable, arguments, queue_arguments, allow_existing)
-        return self._run(exchange_declared(asked, self._access, self.release))
+        return declare_exchange(asked, self._live, self.release)
 
     def ring(self, exchange: str) -> HashRing:
         """Return the ring of an exchange: read by the ring source, else assumed from the management API's bindings.
@@ -200,7 +250,15 @@ class Broker:
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self._run(self._ring_sequence(exchange, self.release))
+        live = self._live
+        if not live.has_source and not live.has_management:
+            raise ManagementNeededError(
+                f"the ring of {exchange!r} cannot be read over AMQP: give a ring_source, such as 'docker exec NAME', "
+                "'kubectl exec POD --', or '' for a broker on this machine; or give a management_url to assume it from "
+                "the bindings",
+                exchange=exchange,
+            )
+        return read_ring(live, exchange, self.release)
 
     def slots(self, exchange: str) -> SlotTable:
         """Return the slots of an exchange: its ring, and the queue of each slot from the management API.
@@ -219,7 +277,7 @@ class Broker:
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self._run(slot_table_read(self._access, exchange, self.release))
+        return read_slot_table(self._live, exchange, self.release)
 
     def publish_rates(self, exchange: str) -> PublishRates:
         """Return how many messages a second come to an exchange and to the queues of its vhost.
@@ -236,7 +294,7 @@ class Broker:
             NotFoundError: there is no such exchange.
             UnreachableError: the management API does not answer.
         """
-        return self._run(rates_read(self._access.vhost, exchange))
+        return read_rates(self._live.api, self._live.vhost, exchange)
 
     def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
         """Return a mirror of an exchange's routing, with its arguments and its ring.
@@ -252,7 +310,7 @@ class Broker:
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self._run(exchange_mirror(self._access, name, self.release))
+        return read_exchange(self._live, name, self.release)
 
     def sharding(self, exchange: str, *, counts: bool = True) -> ShardedExchange:
         """Return an exchange that the plugin rabbitmq_sharding shards: its policy, its shards on all nodes, and findings.
@@ -271,7 +329,7 @@ class Broker:
             MismatchError: no policy shards the exchange, and it has no shards.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self._run(sharded_exchange(self._access, exchange, self.release, counts=counts))
+        return read_sharded_exchange(self._live, exchange, self.release, counts=counts)
 
     def topology(self) -> Topology:
         """Return what is in the vhost: exchanges, queues, bindings, policies and rings. It changes nothing.
@@ -285,7 +343,7 @@ class Broker:
             RingSourceError: the rings could not be read.
             UnreachableError: the management API does not answer.
         """
-        return self._run(topology_read(self._access))
+        return read_topology(self._live)
 
     def consumers(self, queues: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Return the tags of the consumers of queues. The management API lists a new consumer after some seconds.
@@ -298,7 +356,7 @@ class Broker:
             ManagementNeededError: there is no management URL.
             UnreachableError: the management API does not answer.
         """
-        tags = self._run(consumer_tags(queues, self._access))
+        tags = read_consumer_tags(queues, self._live)
         return {queue: tuple(of_queue) for queue, of_queue in tags.items()}
 
     def apply(
@@ -338,87 +396,20 @@ class Broker:
             UnreachableError: the broker does not answer, and nothing was changed.
             InputError: it is not open, `plan` is no plan, a share is not from 0 to 1, or there is no such way to hand over.
         """
+        if allow_moved is not None and not 0 <= allow_moved <= 1:
+            raise InputError(f"allow_moved is {allow_moved!r}: give a share from 0 to 1")
+        if hand_over not in HAND_OVER_LEVELS:
+            raise InputError(f"hand_over is {hand_over!r:.40}: give {' or '.join(HAND_OVER_LEVELS)}")
         permission = Permission(allow_moved, allow_delete, allow_loss, hand_over)
-        return self._run(self._apply_sequence(plan, permission, progress))
+        return apply_plan(plan, self._live, permission, progress)
 
     @property
-    def _connected(self) -> PikaConnection:
-        if self._connection is None:
+    def _live(self) -> _Connected:
+        if self._connected is None:
             raise InputError(
                 "the Broker is not connected: use it as 'with Broker(url) as broker:', or call open() and later close()"
             )
-        return self._connection
-
-    def _answer(self, step: ApiRequest | RingRequest | CarrierStep) -> Any:  # noqa: ANN401  # as the step says
-        """Answer a step that is not for the connection."""
-        if isinstance(step, CarrierStep):
-            return self._carrier.answer(step)
-        if isinstance(step, ApiRequest):
-            if self._management is None:
-                raise ManagementNeededError(
-                    f"{self._access.where}: AMQP does not tell bindings, arguments and policies: give "
-                    "management_url='http://user:password@host:15672', on the command line --management-url"
-                )
-            answer = self._management.answer(step)
-            if step == OVERVIEW:
-                self._check_cluster(answer)
-            return answer
-        assert self._ring_source is not None  # noqa: S101  # a sequence asks for rings only if there is a source
-        return rings_by(self._ring_source, self._settings.vhost, step.exchanges)
-
-    def _check_cluster(self, overview: Mapping[str, Any]) -> None:
-        """Refuse a management API of another broker: its answers say nothing about this one."""
-        connection = self._connection
-        if connection is None or self._management is None:
-            return
-        connected, managed = connection.cluster_name, overview.get("cluster_name")
-        # Nodes of one cluster may have several versions, so its name goes before them.
-        if connected is None or not isinstance(managed, str):
-            connected, managed = (
-                f"RabbitMQ {connection.server_version}",
-                f"RabbitMQ {overview['rabbitmq_version']}",
-            )
-        if connected != managed:
-            raise MismatchError(
-                f"{self._access.where} is {connected}, and {self._management.masked_url} is {managed}: give the URLs of one broker "
-                "(or connect again, if its cluster was renamed)"
-            )
-
-    def _release_sequence(self, version: str) -> steps.Sequence[Release]:
-        if self._management is None:
-            return Release(version)
-        return (yield from release_read())
-
-    def _ring_sequence(self, exchange: str, release: Release) -> steps.Sequence[HashRing]:
-        if not self._access.has_source and not self._access.has_management:
-            raise ManagementNeededError(
-                f"the ring of {exchange!r} cannot be read over AMQP: give a ring_source, such as 'docker exec NAME', "
-                "'kubectl exec POD --', or '' for a broker on this machine; or give a management_url to assume it from "
-                "the bindings",
-                exchange=exchange,
-            )
-        return (yield from ring_read(self._access, exchange, release))
-
-    def _apply_sequence(
-        self, plan: Plan, permission: Permission, progress: Callable[[int, int], None]
-    ) -> steps.Sequence[Applied]:
-        if permission.moved is not None and not 0 <= permission.moved <= 1:
-            raise InputError(f"allow_moved is {permission.moved!r}: give a share from 0 to 1")
-        if permission.hand_over not in HAND_OVER_LEVELS:
-            raise InputError(
-                f"hand_over is {permission.hand_over!r:.40}: give {' or '.join(HAND_OVER_LEVELS)}"
-            )
-        return (yield from plan_applied(plan, self._access, permission, progress))
-
-    def _run(self, sequence: steps.Sequence[_T]) -> _T:
-        connection = self._connected
-
-        def do(step: steps.SequenceStep) -> Any:  # noqa: ANN401  # as the step says
-            if isinstance(step, ApiRequest | RingRequest | CarrierStep):
-                return self._answer(step)
-            return connection.perform(step)
-
-        return drive(sequence, do)
+        return self._connected
 
 
 def _managed(url: str | ManagementUrl | None) -> ManagementUrl | None:

@@ -159,10 +159,15 @@ class Deduplicator:
         """What it has done so far, and how far back it knows."""
         with self._lock:
             self._forget()
-            names = ("effects", "repeats", "failures", "forgotten")
-            oldest = next(iter(self._handled_at.values()), None)
-            age_s = None if oldest is None else time.monotonic() - oldest
-            return DeduplicationReport(*map(self._counts.__getitem__, names), len(self._handled_at), age_s)
+            counts, oldest = self._counts, next(iter(self._handled_at.values()), None)
+            return DeduplicationReport(
+                counts["effects"],
+                counts["repeats"],
+                counts["failures"],
+                counts["forgotten"],
+                len(self._handled_at),
+                None if oldest is None else time.monotonic() - oldest,
+            )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.report}>"

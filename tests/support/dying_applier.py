@@ -25,6 +25,7 @@ from rabbit_chx import Broker, Topology
 from rabbit_chx.broker import pika_connection
 from rabbit_chx.broker.management import Management
 from rabbit_chx.topology import plan
+from rabbit_chx.topology.operations import Operation
 
 _TIMEOUT_S = 60
 
@@ -107,20 +108,19 @@ def _die_before(number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         left -= 1
 
-    pika_call, answer = pika_connection._call, Management.answer
+    pika_call, request = pika_connection._call, Management.request
 
-    def by_pika(channel: Any, operation: Any) -> Any:
-        if not getattr(operation, "passive", False):
-            counted()
-        return pika_call(channel, operation)
+    def by_pika(channel: Any, operation: Operation) -> None:
+        counted()
+        pika_call(channel, operation)
 
-    def by_http(self: Management, request: Any) -> Any:
-        if request.method != "GET":
+    def by_http(self: Management, method: str, *path: str, **options: Any) -> Any:
+        if method != "GET":
             counted()
-        return answer(self, request)
+        return request(self, method, *path, **options)
 
     pika_connection._call = by_pika
-    Management.answer = by_http  # type: ignore[method-assign]
+    Management.request = by_http  # type: ignore[method-assign]
 
 
 def _apply(task: dict[str, Any], told: int) -> None:
