@@ -1,4 +1,4 @@
-"""Measure `Broker.apply` and `AsyncBroker.apply`: 1,000 new queues, beside bare pipelined declarations on the same broker.
+"""Measure `Broker.apply`: 1,000 new queues, beside bare pipelined declarations on the same broker.
 
 The limit is pika without an answer to each declaration: 1,000 `queue.declare` with no-wait, then one that waits. Beside it is
 what most scripts do, one declaration after the other. Each round takes turns. A figure is the median of the rounds.
@@ -11,7 +11,6 @@ A second part applies a ring of 1,000 new queues with 10,000 buckets.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import statistics
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from typing import Any
 
 import pika
 
-from rabbit_chx import AsyncBroker, Broker, Topology
+from rabbit_chx import Broker, Topology
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
@@ -72,19 +71,6 @@ def applied(broker: RunningBroker, count: int, weight: int | None = None) -> flo
         return time.perf_counter() - started
 
 
-def applied_async(broker: RunningBroker, count: int) -> float:
-    """Return the seconds of `AsyncBroker.apply`, all checks included."""
-
-    async def run() -> float:
-        async with AsyncBroker(broker.url, broker.management_url, broker.ring_via) as live:
-            plan_ = plan(wanted(count, None), await live.topology())
-            started = time.perf_counter()
-            await live.apply(plan_)
-            return time.perf_counter() - started
-
-    return asyncio.run(run())
-
-
 def measured(broker: RunningBroker, way: Callable[[RunningBroker, int], float], count: int) -> float:
     """Return the seconds of a way in a fresh vhost."""
     with temporary_vhost(broker) as fresh:
@@ -101,7 +87,6 @@ def main() -> None:
         "bare pipelined declarations": pipelined,
         "one declaration after the other": one_by_one,
         "Broker.apply": applied,
-        "AsyncBroker.apply": applied_async,
     }
     with find_broker() as broker:
         seconds: dict[str, list[float]] = {name: [] for name in ways}

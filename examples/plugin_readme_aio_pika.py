@@ -12,7 +12,7 @@ import time
 import aio_pika
 from plugin_readme import TOPOLOGY, compared, main
 
-from rabbit_chx import AsyncBroker, ConsistentHashExchange
+from rabbit_chx import Broker, ConsistentHashExchange
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
 
@@ -30,13 +30,19 @@ def message(way: str, value: str) -> tuple[str, aio_pika.Message]:
             return "", aio_pika.Message(b"", delivery_mode=2, message_id=value)
 
 
+def declared(broker: RunningBroker, way: str) -> ConsistentHashExchange:
+    """Declare all three exchanges, and return the mirror of one. This blocks."""
+    with Broker(broker.url, broker.management_url, ring_source=broker.ring_via) as live:
+        live.apply(plan(TOPOLOGY, live.topology()))
+        exchange = live.exchange(way)
+    if not isinstance(exchange, ConsistentHashExchange):
+        raise TypeError(f"{way} is not an x-consistent-hash exchange")
+    return exchange
+
+
 async def published(broker: RunningBroker, way: str, messages: int) -> bool:
     """Publish to the exchange `way`. Return whether each queue has as many messages as predicted."""
-    async with AsyncBroker(broker.url, broker.management_url, ring_source=broker.ring_via) as live:
-        await live.apply(plan(TOPOLOGY, await live.topology()))
-        exchange = await live.exchange(way)
-    if not isinstance(exchange, ConsistentHashExchange):
-        raise TypeError(f"{way} is no x-consistent-hash exchange")
+    exchange = await asyncio.to_thread(declared, broker, way)
     print(f"exchange {way}: {exchange.ring}")
 
     values = [f"value-{number}" for number in range(messages)]

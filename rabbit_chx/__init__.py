@@ -14,14 +14,12 @@ from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField as AmqpField
-    from rabbit_chx.broker import AsyncBroker as AsyncBroker
     from rabbit_chx.broker import Broker as Broker
     from rabbit_chx.broker import Declared as Declared
     from rabbit_chx.consuming import ConsumerGroup as ConsumerGroup
     from rabbit_chx.consuming import Deduplicator as Deduplicator
     from rabbit_chx.consuming import GroupMessage as GroupMessage
     from rabbit_chx.consuming import GroupPace as GroupPace
-    from rabbit_chx.consuming import SqliteDeduplicator as SqliteDeduplicator
     from rabbit_chx.erlang import Atom as Atom
     from rabbit_chx.erlang import ErlangMap as ErlangMap
     from rabbit_chx.erlang import phash2 as phash2
@@ -57,14 +55,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "rabbit_chx.amqp": ["AmqpField"],
-    "rabbit_chx.broker": ["AsyncBroker", "Broker", "Declared"],
-    "rabbit_chx.consuming": [
-        "ConsumerGroup",
-        "Deduplicator",
-        "GroupMessage",
-        "GroupPace",
-        "SqliteDeduplicator",
-    ],
+    "rabbit_chx.broker": ["Broker", "Declared"],
+    "rabbit_chx.consuming": ["ConsumerGroup", "Deduplicator", "GroupMessage", "GroupPace"],
     "rabbit_chx.erlang": ["Atom", "ErlangMap", "phash2"],
     "rabbit_chx.errors": [
         "BrokerRefusedError",

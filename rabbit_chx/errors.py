@@ -28,7 +28,7 @@
     ├── PublishError                                  rows were not confirmed, or the ring changed; carries the report
     ├── DamagedChunkError                             a chunk of a stream whose checksum or lengths do not fit
     ├── MissingRowsError                              a stream does not have the rows that were asked for, or others in their place
-    ├── DeduplicationError                            the ids of handled messages cannot be read or stored
+    ├── DeduplicationError                            another handler of the message does not end in time
     └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
 
 The message alone is enough to act on: it names the thing, the value and the remedy.
@@ -237,7 +237,7 @@ class MissingRowsError(RabbitChxError):
 
 
 class DeduplicationError(RabbitChxError):
-    """The ids of handled messages cannot be read or stored, or not in time. The message is not to be acked."""
+    """Another handler of the same message does not end in time. Do not ack the message."""
 
 
 class HandlerError(RabbitChxError):

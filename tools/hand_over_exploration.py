@@ -1,6 +1,6 @@
 """Every way in which slots can change hands: explored, and checked at each message and in each end.
 
-The mover is the sequence that runs in production, and the consumers are the `Seat` that does. A publisher publishes meanwhile. What
+The mover is the code that runs in production, and the consumers are the `Seat` that does. A publisher publishes meanwhile. What
 the broker routes arrives some time later. The mover or a consumer dies at any step, and another one takes its place.
 
     python tools/hand_over_exploration.py                    # all sizes
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hand_over_model import PREFETCH, Entry, Item, Place
-from hand_over_mover import Mover
+from hand_over_mover import Mover, Request
 from state_search import BrokenModelError, Found, searched
 
 from rabbit_chx.consuming.seat import POLL, Ack
-from rabbit_chx.topology.operations import QueueBind, QueueCounts, QueueDeclare, QueueUnbind
-from rabbit_chx.topology.steps import MarkerReply, MarkerSending, MessageTransfer, Pause, Pipeline
+from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.operations import Operation, QueueCounts
 
 
 @dataclass
@@ -69,7 +69,8 @@ class HandOverWorld:
         moves = [choice for choice in some if choice[0] not in ("mover dies", "member dies", "leave")]
         if not moves or self.early:
             late = not moves
-            if isinstance(self._step(), MarkerReply):
+            step = self._step()
+            if step and step.name == "wait_for_reply":
                 yield ("no reply", late)
             for name, place in self.places.items():
                 if place.taking and not place.asks_park:
@@ -90,19 +91,24 @@ class HandOverWorld:
                 yield ("mover comes",)
             return
         step = self._step()
-        waits = (isinstance(step, Pause) and any(stale for _, _, stale in self.routed)) or (
-            isinstance(step, MarkerReply) and step.kind not in self.replies
-        )
-        if isinstance(step, MessageTransfer) and self._transfer_waits(step):
-            waits = True
+        assert step is not None
+        match step:
+            case Request("sleep"):
+                waits = any(stale for _, _, stale in self.routed)
+            case Request("wait_for_reply", (_, kind)):
+                waits = kind not in self.replies
+            case Request("move_messages", (_, _, limit)):
+                waits = self._move_waits(limit)
+            case _:
+                waits = False
         if not waits:
-            yield ("mover", type(step).__name__)
+            yield ("mover", step.name)
         if self.mover_deaths:
             yield ("mover dies",)
 
-    def _transfer_waits(self, step: MessageTransfer) -> bool:
+    def _move_waits(self, limit: int) -> bool:
         assert self.mover is not None
-        more = self.mover.done < step.limit and self._ready("park") is not None
+        more = self.mover.done < limit and self._ready("park") is not None
         return not more and any(queue and item.reply_to == "copy" for queue, item, _ in self.routed)
 
     def _place_choices(self, place: Place) -> Iterator[tuple[Any, ...]]:
@@ -129,49 +135,51 @@ class HandOverWorld:
 
     # -- the mover
 
-    def _step(self) -> Any:  # noqa: ANN401
+    def _step(self) -> Request | None:
         return None if self.mover is None else self.mover.step()
 
     def _move(self) -> None:
         mover, step = self.mover, self._step()
         assert mover is not None
         match step:
-            case QueueBind() | QueueUnbind():
-                self._bind(step)
+            case Request("perform", (operation,)):
+                self._bind(operation)
                 mover.answers.append(None)
-            case Pipeline(operations):
+            case Request("perform_together", operations):
                 self._bind(operations[mover.done])
                 mover.done += 1
                 if mover.done == len(operations):
-                    mover.answers.append(None)
+                    mover.answers.append(True)
                     mover.done = 0
-            case QueueDeclare():
+            case Request("count"):
                 ready = sum(entry.holder is None for entry in self.queues["park"])
                 mover.answers.append(QueueCounts(ready, 0))
-            case MessageTransfer():
-                self._transfer(mover, step)
-            case MarkerSending(queue, marker):
+            case Request("move_messages", (_, _, limit)):
+                self._move_message(mover, limit)
+            case Request("send_marker", (queue, marker)):
                 self.queues[queue].append(Entry(Item(0, 0, marker, marker.id)))
                 mover.answers.append(None)
-            case MarkerReply():
-                self.replies.discard(step.kind)
+            case Request("wait_for_reply", (_, kind)):
+                self.replies.discard(kind)
                 mover.answers.append(True)
-            case Pause():
+            case Request("sleep"):
                 mover.answers.append(None)
             case _:
                 raise BrokenModelError(f"the mover asks for {step}")
         if self._step() is None:
             self.mover = None
 
-    def _bind(self, operation: Any) -> None:  # noqa: ANN401
-        slot = int(operation.exchange.rpartition(".")[2])
-        others = tuple(queue for queue in self.slots[slot] if queue != operation.queue)
-        self.slots[slot] = (*others, operation.queue) if isinstance(operation, QueueBind) else others
+    def _bind(self, operation: Operation) -> None:
+        binding = operation.subject
+        assert isinstance(binding, BindingDefinition)
+        slot, queue = int(binding.source.rpartition(".")[2]), str(binding.destination)
+        others = tuple(bound for bound in self.slots[slot] if bound != queue)
+        self.slots[slot] = (*others, queue) if operation.action == "bind" else others
         self.routed = [(queue, item, True) for queue, item, _ in self.routed]
 
-    def _transfer(self, mover: Mover, step: MessageTransfer) -> None:
+    def _move_message(self, mover: Mover, limit: int) -> None:
         entry = self._ready("park")
-        if entry and mover.done < step.limit:
+        if entry and mover.done < limit:
             entry.holder = ("mover", 0)
             mover.done += 1
             self._route(Item(entry.item.number, entry.item.slot, entry.item.marker, "copy"))

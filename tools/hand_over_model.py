@@ -23,7 +23,7 @@ from rabbit_chx.consuming.seat import (
     Start,
     Subscribe,
 )
-from rabbit_chx.topology.steps import HandOverMarker
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 PREFETCH = 2
 

@@ -1,47 +1,113 @@
-"""The mover of the hand-over's model: the sequence that runs in production, brought to where it was by the answers that it has had."""
+"""The mover of the hand-over's model: the code that runs in production, brought to where it was by the answers that it has had."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
 from hand_over_model import slot_name
 
-from rabbit_chx.topology.applying import changes_done
+from rabbit_chx.topology.applying import apply_changes
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.hand_over import HandOver, HandOverTally, handed_over, park_drained, parts_of
+from rabbit_chx.topology.hand_over import (
+    HandOver,
+    HandOverTally,
+    drain_park,
+    hand_over_slot,
+    parts_of,
+)
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
 from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.steps import Access, Sequence
+from rabbit_chx.topology.operations import Operation
 
-_ACCESS = Access("broker", "/")
+
+class Request(NamedTuple):
+    """A call of the broker that has no answer yet.
+
+    Attributes:
+        name: the method.
+        arguments: its arguments, without limits of time.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
+
+
+class _UnansweredError(BaseException):
+    """The mover stops at this request."""
+
+
+class ReplayedBroker:
+    """A broker that gives the answers that the mover has had, and stops it at the first request without one."""
+
+    where, vhost = "broker", "/"
+    has_management = has_source = False
+
+    def __init__(self, answers: Iterable[Any]) -> None:
+        self._answers = iter(answers)
+        self.amqp = self.carrier = self
+        self.api: Any = None
+
+    def _ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401
+        for answer in self._answers:
+            return answer
+        raise _UnansweredError(Request(name, arguments))
+
+    def perform(self, operation: Operation) -> None:
+        """Ask for an operation."""
+        self._ask("perform", operation)
+
+    def perform_together(self, operations: Sequence[Operation]) -> Any:  # noqa: ANN401
+        """Ask for several operations."""
+        return self._ask("perform_together", *operations)
+
+    def count(self, queue: str) -> Any:  # noqa: ANN401
+        """Ask for the counts of a queue."""
+        return self._ask("count", queue)
+
+    def move_messages(self, queue: str, exchange: str, limit: int) -> Any:  # noqa: ANN401
+        """Ask for messages to be moved."""
+        return self._ask("move_messages", queue, exchange, limit)
+
+    def send_marker(self, queue: str, marker: HandOverMarker) -> None:
+        """Ask for a marker to be sent."""
+        self._ask("send_marker", queue, marker)
+
+    def wait_for_reply(self, marker: HandOverMarker, kind: str, **_limits: object) -> Any:  # noqa: ANN401
+        """Ask for a reply."""
+        return self._ask("wait_for_reply", marker, kind)
+
+    def sleep(self, seconds: float) -> None:
+        """Ask for time to pass."""
+        self._ask("sleep", seconds)
 
 
 @dataclass
 class Mover:
-    """One who moves slots: where the slots were when it began, and the answers that it has had. A generator is not copied."""
+    """One who moves slots: where the slots were when it began, and the answers that it has had. A stack is not copied."""
 
     run: int
     level: Literal["parked", "in-order"]
     found: tuple[tuple[str, ...], ...]
     answers: list[Any] = field(default_factory=list)
-    done: int = 0  # operations of a pipeline, or messages of a transfer
+    done: int = 0  # operations that were sent together, or messages of a move
 
-    def step(self) -> Any:  # noqa: ANN401
+    def step(self) -> Request | None:
         """Return what the mover asks for now; None where it has ended."""
         hand_over_id = SimpleNamespace(hex=str(self.run))
+        broker: Any = ReplayedBroker(self.answers)
         with patch("rabbit_chx.topology.hand_over.uuid4", lambda: hand_over_id):
-            sequence = self._sequence()
             try:
-                step: Any = next(sequence)
-                for answer in self.answers:
-                    step = sequence.send(answer)
-            except StopIteration:
-                return None
-        return step
+                self._move(broker)
+            except _UnansweredError as unanswered:
+                request: Request = unanswered.args[0]
+                return request
+        return None
 
-    def _sequence(self) -> Sequence[None]:
+    def _move(self, broker: Any) -> None:  # noqa: ANN401  # it has no management API
         tally = HandOverTally()
         changes: list[PlannedChange] = []
         for slot, bound in enumerate(self.found):
@@ -53,7 +119,7 @@ class Mover:
         slots = {slot_name(slot): "x" for slot in range(len(self.found))}
         for part in parts_of(changes, slots, {"x": "park"}):
             if isinstance(part, HandOver):
-                yield from handed_over(part, _ACCESS, self.level, tally)
+                hand_over_slot(part, broker, self.level, tally)
             else:
-                yield from changes_done(part, _ACCESS, lambda _: None, allow_loss=False)
-        yield from park_drained("broker", "x", "park")
+                apply_changes(part, broker, lambda _: None, allow_loss=False)
+        drain_park(broker, "x", "park")

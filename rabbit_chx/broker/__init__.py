@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rabbit_chx.broker.async_facade import AsyncBroker
 from rabbit_chx.broker.facade import Broker
 from rabbit_chx.broker.firehose import TracedRing
 from rabbit_chx.broker.locality import queue_addresses
@@ -13,7 +12,6 @@ from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
 from rabbit_chx.topology.declaring import Declared
 
 __all__ = [
-    "AsyncBroker",
     "Broker",
     "Buckets",
     "Declared",

@@ -2,38 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, cast
 
-from rabbit_chx.broker.broker_base import BrokerBase, ignore_progress
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.amqp.secret import read_secretly
+from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.message_carrier import MessageCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.drive import drive
+from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
+from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
-from rabbit_chx.topology import Plan, Topology, steps
-from rabbit_chx.topology.applying import Applied, Permission, consumer_tags
-from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
-from rabbit_chx.topology.hand_over import HandOverLevel
-from rabbit_chx.topology.operations import ApiRequest
+from rabbit_chx.topology import Plan, Topology
+from rabbit_chx.topology.applying import Applied, Permission, apply_plan, read_consumer_tags
+from rabbit_chx.topology.declaring import AskedExchange, Declared, declare_exchange
+from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.reading import (
+    OVERVIEW,
     PublishRates,
-    exchange_mirror,
-    rates_read,
-    sharded_exchange,
-    slot_table_read,
-    topology_read,
+    read_exchange,
+    read_rates,
+    read_release,
+    read_ring,
+    read_sharded_exchange,
+    read_slot_table,
+    read_topology,
 )
 from rabbit_chx.topology.shards import ShardedExchange
-from rabbit_chx.topology.steps import CarrierStep, RingRequest
-
-_T = TypeVar("_T")
 
 
-class Broker(BrokerBase):
+class _Connected:
+    """The connections of a broker, as topology code calls them: :class:`~rabbit_chx.topology.live_broker.LiveBroker`."""
+
+    def __init__(
+        self, settings: ConnectionSettings, management: Management | None, source: RingSource | None
+    ) -> None:
+        self.where, self.vhost = settings.masked_url, settings.vhost
+        self.has_management, self.has_source = management is not None, source is not None
+        self.amqp = PikaConnection(settings)
+        self.carrier = MessageCarrier(settings)
+        self._management, self._source = management, source
+
+    def close(self) -> None:
+        """Close both connections."""
+        self.carrier.close()
+        self.amqp.close()
+
+    @property
+    def api(self) -> Management:
+        """The management API.
+
+        Raises:
+            ManagementNeededError: there is no management URL.
+        """
+        if self._management is None:
+            raise ManagementNeededError(
+                f"{self.where}: AMQP does not tell bindings, arguments and policies: give "
+                "management_url='http://user:password@host:15672', on the command line --management-url"
+            )
+        return self._management
+
+    def overview(self) -> dict[str, Any]:
+        """Return the overview of the management API, and refuse another cluster's, which says nothing about this broker."""
+        api, amqp = self.api, self.amqp
+        overview: dict[str, Any] = api.get("overview", fields=OVERVIEW)
+        connected, managed = amqp.cluster_name, overview.get("cluster_name")
+        # Nodes of one cluster may have several versions, so its name goes before them.
+        if connected is None or not isinstance(managed, str):
+            connected, managed = (
+                f"RabbitMQ {amqp.server_version}",
+                f"RabbitMQ {overview['rabbitmq_version']}",
+            )
+        if connected != managed:
+            raise MismatchError(
+                f"{self.where} is {connected}, and {api.masked_url} is {managed}: give the URLs of one broker "
+                "(or connect again, if its cluster was renamed)"
+            )
+        return overview
+
+    def read_rings(self, exchanges: Sequence[str], release: Release) -> Mapping[str, HashRing]:
+        """Read rings by the ring source."""
+        assert self._source is not None  # noqa: S101  # nobody reads rings where `has_source` is False
+        return rings_by(self._source, self.vhost, exchanges, release)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+def _ignore_progress(_done: int, _total: int) -> None:
+    """Take the progress of `apply` and do nothing."""
+
+
+class Broker:
     """A live broker: declare rings, read them, and apply plans. Two threads must not use it at once.
 
-    Use it in a ``with`` block, or call `open` and `close`.
+    Use it in a ``with`` block, or call `open` and `close`. With asyncio, call it in a thread:
+    ``await asyncio.to_thread(broker.apply, plan)``.
 
     Args:
         url: the AMQP URI, see :func:`rabbit_chx.amqp.uri.parse_uri`.
@@ -48,9 +117,28 @@ class Broker(BrokerBase):
         InputError: the management URL is malformed, or the ring source is neither a prefix nor a source.
     """
 
-    _HOW_TO_OPEN = "use it as 'with Broker(url) as broker:', or call open() and later close()"
-    _connection: PikaConnection | None = None
+    _connected: _Connected | None = None
     _release: Release | None = None
+
+    def __init__(
+        self,
+        url: str,
+        management_url: str | ManagementUrl | None = None,
+        ring_source: RingSource | str | Sequence[str] | None = None,
+    ) -> None:
+        try:
+            self._settings = read_secretly(ConnectionSettings.from_uri, url)
+            management = read_secretly(_managed, management_url)
+        finally:
+            del url, management_url
+        self._management = None if management is None else Management(management)
+        self._ring_source = _as_ring_source(ring_source)
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_ring_source"):  # an argument was refused
+            return f"<{type(self).__name__}: no URL>"
+        management = f", management_url={self._management.masked_url!r}" if self._management else ""
+        return f"{type(self).__name__}({self._settings.masked_url!r}{management})"
 
     def open(self) -> Self:
         """Connect, unless it is connected; return itself.
@@ -59,16 +147,15 @@ class Broker(BrokerBase):
             BrokerRefusedError: the broker refuses the login or the vhost.
             UnreachableError: nothing answers at the address.
         """
-        if self._connection is None:
-            self._connection = PikaConnection(self._settings)
+        if self._connected is None:
+            self._connected = _Connected(self._settings, self._management, self._ring_source)
         return self
 
     def close(self) -> None:
         """Close the connection, if there is one; `open` connects again."""
-        connection, self._connection, self._release = self._connection, None, None
-        self._carrier.close()
-        if connection is not None:
-            connection.close()
+        connected, self._connected, self._release = self._connected, None, None
+        if connected is not None:
+            connected.close()
 
     def __enter__(self) -> Self:
         """Connect; see `open`."""
@@ -92,9 +179,12 @@ class Broker(BrokerBase):
             InputError: it is not open.
             UnreachableError: the management API does not answer.
         """
-        version = self._connected.server_version
+        live = self._live
         if self._release is None:
-            self._release = self._run(self._release_sequence(version))
+            if live.has_management:
+                self._release = read_release(live.api, str(live.overview()["rabbitmq_version"]))
+            else:
+                self._release = Release(live.amqp.server_version)
         return self._release
 
     def declare(
@@ -144,7 +234,7 @@ class Broker(BrokerBase):
                 exchange exists, and nothing tells what is bound to it.
         """
         asked = AskedExchange(exchange, bindings, durable, arguments, queue_arguments, allow_existing)
-        return self._run(exchange_declared(asked, self._access, self.release))
+        return declare_exchange(asked, self._live, self.release)
 
     def ring(self, exchange: str) -> HashRing:
         """Return the ring of an exchange: read by the ring source, else assumed from the management API's bindings.
@@ -160,7 +250,15 @@ class Broker(BrokerBase):
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self._run(self._ring_sequence(exchange, self.release))
+        live = self._live
+        if not live.has_source and not live.has_management:
+            raise ManagementNeededError(
+                f"the ring of {exchange!r} cannot be read over AMQP: give a ring_source, such as 'docker exec NAME', "
+                "'kubectl exec POD --', or '' for a broker on this machine; or give a management_url to assume it from "
+                "the bindings",
+                exchange=exchange,
+            )
+        return read_ring(live, exchange, self.release)
 
     def slots(self, exchange: str) -> SlotTable:
         """Return the slots of an exchange: its ring, and the queue of each slot from the management API.
@@ -179,7 +277,7 @@ class Broker(BrokerBase):
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self._run(slot_table_read(self._access, exchange, self.release))
+        return read_slot_table(self._live, exchange, self.release)
 
     def publish_rates(self, exchange: str) -> PublishRates:
         """Return how many messages a second come to an exchange and to the queues of its vhost.
@@ -196,7 +294,7 @@ class Broker(BrokerBase):
             NotFoundError: there is no such exchange.
             UnreachableError: the management API does not answer.
         """
-        return self._run(rates_read(self._access.vhost, exchange))
+        return read_rates(self._live.api, self._live.vhost, exchange)
 
     def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
         """Return a mirror of an exchange's routing, with its arguments and its ring.
@@ -212,7 +310,7 @@ class Broker(BrokerBase):
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self._run(exchange_mirror(self._access, name, self.release))
+        return read_exchange(self._live, name, self.release)
 
     def sharding(self, exchange: str, *, counts: bool = True) -> ShardedExchange:
         """Return an exchange that the plugin rabbitmq_sharding shards: its policy, its shards on all nodes, and findings.
@@ -231,7 +329,7 @@ class Broker(BrokerBase):
             MismatchError: no policy shards the exchange, and it has no shards.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self._run(sharded_exchange(self._access, exchange, self.release, counts=counts))
+        return read_sharded_exchange(self._live, exchange, self.release, counts=counts)
 
     def topology(self) -> Topology:
         """Return what is in the vhost: exchanges, queues, bindings, policies and rings. It changes nothing.
@@ -245,7 +343,7 @@ class Broker(BrokerBase):
             RingSourceError: the rings could not be read.
             UnreachableError: the management API does not answer.
         """
-        return self._run(topology_read(self._access))
+        return read_topology(self._live)
 
     def consumers(self, queues: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Return the tags of the consumers of queues. The management API lists a new consumer after some seconds.
@@ -258,7 +356,7 @@ class Broker(BrokerBase):
             ManagementNeededError: there is no management URL.
             UnreachableError: the management API does not answer.
         """
-        tags = self._run(consumer_tags(queues, self._access))
+        tags = read_consumer_tags(queues, self._live)
         return {queue: tuple(of_queue) for queue, of_queue in tags.items()}
 
     def apply(
@@ -269,7 +367,7 @@ class Broker(BrokerBase):
         allow_delete: bool = False,
         allow_loss: bool = False,
         hand_over: HandOverLevel = "parked",
-        progress: Callable[[int, int], None] = ignore_progress,
+        progress: Callable[[int, int], None] = _ignore_progress,
     ) -> Applied:
         """Do what a plan says, in its order, and compare the rings afterwards.
 
@@ -298,21 +396,32 @@ class Broker(BrokerBase):
             UnreachableError: the broker does not answer, and nothing was changed.
             InputError: it is not open, `plan` is no plan, a share is not from 0 to 1, or there is no such way to hand over.
         """
+        if allow_moved is not None and not 0 <= allow_moved <= 1:
+            raise InputError(f"allow_moved is {allow_moved!r}: give a share from 0 to 1")
+        if hand_over not in HAND_OVER_LEVELS:
+            raise InputError(f"hand_over is {hand_over!r:.40}: give {' or '.join(HAND_OVER_LEVELS)}")
         permission = Permission(allow_moved, allow_delete, allow_loss, hand_over)
-        return self._run(self._apply_sequence(plan, permission, progress))
+        return apply_plan(plan, self._live, permission, progress)
 
     @property
-    def _connected(self) -> PikaConnection:
-        if self._connection is None:
-            raise self._not_open()
-        return self._connection
+    def _live(self) -> _Connected:
+        if self._connected is None:
+            raise InputError(
+                "the Broker is not connected: use it as 'with Broker(url) as broker:', or call open() and later close()"
+            )
+        return self._connected
 
-    def _run(self, sequence: steps.Sequence[_T]) -> _T:
-        connection = self._connected
 
-        def do(step: steps.SequenceStep) -> Any:  # noqa: ANN401  # as the step says
-            if isinstance(step, ApiRequest | RingRequest | CarrierStep):
-                return self._answer(step)
-            return connection.perform(step)
+def _managed(url: str | ManagementUrl | None) -> ManagementUrl | None:
+    return ManagementUrl.of(url) if isinstance(url, str) else url
 
-        return drive(sequence, do)
+
+def _as_ring_source(source: Any) -> RingSource | None:  # noqa: ANN401 - it is looked at here
+    if isinstance(source, str | list | tuple):
+        return DiagnosticsRing(source)
+    if source is None or hasattr(source, "read"):
+        return cast("RingSource | None", source)
+    raise InputError(
+        f"ring_source is of type {type(source).__name__}: give a command prefix, such as 'docker exec NAME', "
+        "or an object with a method read(vhost, exchange)"
+    )

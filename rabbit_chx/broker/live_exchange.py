@@ -7,7 +7,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.ring_source import RingSource, ring_by
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.topology.objects import LiveSlots
-from rabbit_chx.topology.reading import LiveExchange, destination_of, hash_exchange, slots_behind
+from rabbit_chx.topology.reading import LiveExchange, destination_of, read_hash_exchange, read_slots_behind
 
 
 def read_exchange(management: Management, vhost: str, name: str) -> LiveExchange:
@@ -24,7 +24,7 @@ def read_exchange(management: Management, vhost: str, name: str) -> LiveExchange
         BrokerRefusedError: the user lacks a permission.
         UnreachableError: nothing answers at the address.
     """
-    return management.run(hash_exchange(vhost, name))
+    return read_hash_exchange(management, vhost, name)
 
 
 def read_ring(exchange: LiveExchange, source: RingSource | None) -> HashRing:
@@ -50,7 +50,7 @@ def read_slots(management: Management, exchange: LiveExchange, ring: HashRing) -
         exchange: the exchange.
         ring: its ring.
     """
-    return management.run(slots_behind(exchange.vhost, exchange.name, ring))
+    return read_slots_behind(management, exchange.vhost, exchange.name, ring)
 
 
 def read_reach(management: Management, exchange: LiveExchange) -> Reach:

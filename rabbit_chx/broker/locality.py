@@ -12,12 +12,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerTimeoutError, InputError, UnreachableError
-from rabbit_chx.topology.operations import ApiRequest
 
 _LOOK_EVERY_S = 0.2
 
@@ -48,10 +48,10 @@ def queue_addresses(
         raise InputError(f"the addresses are of {len(vhosts)} vhosts: give those of one vhost")
     management = Management(management_url)
     nodes = _nodes_behind(targets, management, timeout_s)
-    request = ApiRequest(
-        "GET", ("queues", *vhosts), {"columns": "name,leader,node"}, listed=True, fields={"name": str}
+    listed = management.get_list(
+        "queues", *vhosts, query={"columns": "name,leader,node"}, fields={"name": str}
     )
-    leaders = {queue["name"]: _leader(queue) for queue in management.answer(request)}
+    leaders = {queue["name"]: _leader(queue) for queue in listed}
     return {queue: nodes[leader] for queue, leader in leaders.items() if leader in nodes}
 
 
@@ -92,13 +92,12 @@ def _address(target: ConnectionSettings) -> str:
 
 def _nodes_of(names: Mapping[str, str], management: Management, timeout_s: float) -> dict[str, str]:
     """Wait until the management API lists the connections of these names, and return their nodes."""
-    request = ApiRequest(
-        "GET", ("connections",), {"columns": "user_provided_name,node"}, listed=True, fields={}
-    )
     deadline = time.monotonic() + timeout_s
     while True:
-        listed = management.answer(request)
-        node_of = {connection.get("user_provided_name"): connection.get("node") for connection in listed}
+        listed = management.get_list("connections", query={"columns": "user_provided_name,node"}, fields={})
+        node_of: dict[Any, Any] = {
+            connection.get("user_provided_name"): connection.get("node") for connection in listed
+        }
         if missing := [address for name, address in names.items() if not node_of.get(name)]:
             if time.monotonic() > deadline:
                 raise BrokerTimeoutError(

@@ -11,14 +11,13 @@ import io
 import json
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp import Secret
 from rabbit_chx.amqp.management_url import ManagementUrl
 from rabbit_chx.connection.failures import refused_certificate
 from rabbit_chx.connection.tls import server_name, tls_context
-from rabbit_chx.drive import drive
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -26,14 +25,11 @@ from rabbit_chx.errors import (
     NotFoundError,
     UnreachableError,
 )
-from rabbit_chx.topology.operations import ApiRequest
-from rabbit_chx.topology.steps import ApiSequence
 
 if TYPE_CHECKING:
     import socket
     import ssl
 
-_T = TypeVar("_T")
 _NOT_ALLOWED = (
     "check user and password; the user needs a tag, rabbitmqctl set_user_tags USER management (policymaker to change "
     "policies), and permissions on the vhost, rabbitmqctl set_permissions -p VHOST USER '^$' '^$' '^$' or more"
@@ -146,33 +142,63 @@ class Management:
                 "the management API, and not of a proxy or another service"
             ) from None
 
-    def run(self, sequence: ApiSequence[_T]) -> _T:
-        """Carry out a sequence of requests and return what it returns.
+    def get(
+        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type] | None = None
+    ) -> Any:  # noqa: ANN401  # JSON
+        """Return what is at a path.
 
         Args:
-            sequence: the sequence.
+            path: the segments of the path.
+            query: the parameters behind the question mark.
+            fields: the fields that the object has, and their types; None: any answer will do.
 
         Raises:
-            RabbitChxError: what the sequence raises.
+            RabbitChxError: as `request` does, and for an answer of another shape.
         """
-        return drive(sequence, self.answer)
-
-    def answer(self, request: ApiRequest) -> Any:  # noqa: ANN401  # JSON
-        """Make the request of a sequence and return the decoded answer.
-
-        Args:
-            request: the request.
-
-        Raises:
-            RabbitChxError: as `request` does.
-        """
-        answer = self.request(request.method, *request.path, query=request.query, body=request.body)
-        if not request.fits(answer):
-            raise BrokerRefusedError(
-                f"{self.masked_url}: the answer to {request.method} {'/'.join(request.path)} is not {request.wanted_shape}: check "
-                "that the URL is that of the management API, and not of a proxy or another service"
-            )
+        answer = self.request("GET", *path, query=query)
+        if fields is not None:
+            self._check_fields([answer], fields, "an object", path)
         return answer
+
+    def get_list(
+        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type]
+    ) -> list[dict[str, Any]]:
+        """Return the list of objects at a path.
+
+        Args:
+            path: the segments of the path.
+            query: the parameters behind the question mark.
+            fields: the fields that each object has, and their types.
+
+        Raises:
+            RabbitChxError: as `request` does, and for an answer of another shape.
+        """
+        answer: list[dict[str, Any]] = self.request("GET", *path, query=query)
+        self._check_fields(answer, fields, "a list of objects", path)
+        return answer
+
+    def put(self, *path: str, body: object) -> None:
+        """Create or update what is at a path; errors as of `request`."""
+        self.request("PUT", *path, body=body)
+
+    def delete(self, *path: str) -> None:
+        """Delete what is at a path; errors as of `request`."""
+        self.request("DELETE", *path)
+
+    def _check_fields(
+        self, entries: object, fields: Mapping[str, type], shape: str, path: tuple[str, ...]
+    ) -> None:
+        if isinstance(entries, list) and all(
+            isinstance(entry, dict)
+            and all(isinstance(entry.get(name), kind) for name, kind in fields.items())
+            for entry in entries
+        ):
+            return
+        wanted = f"{shape} with {', '.join(fields)}" if fields else shape
+        raise BrokerRefusedError(
+            f"{self.masked_url}: the answer to GET {'/'.join(path)} is not {wanted}: check that the URL is that of the management "
+            "API, and not of a proxy or another service"
+        )
 
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Basic {self._login.reveal()}", "Content-Type": "application/json"}

@@ -1,16 +1,15 @@
 """A connection that carries messages: it takes them out of a queue, byte for byte, and publishes them again.
 
-It is one of pika for the asyncio broker too, in a thread. aiormq gives each message that has none a message id, and both clients
-read headers into types of Python, which lose those of the wire. So properties go as the bytes that came.
+pika reads headers into types of Python, which lose those of the wire. So properties go as the bytes that came.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Literal
 
 import pika
 from pika import exceptions as pika_errors
@@ -18,16 +17,8 @@ from pika import exceptions as pika_errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.topology.operations import QueueCounts, QueueDeclare
-from rabbit_chx.topology.steps import (
-    CarrierEnd,
-    CarrierStep,
-    HandOverMarker,
-    MarkerReply,
-    MarkerSending,
-    MessageTransfer,
-    Pause,
-)
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.live_broker import try_count
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
@@ -42,7 +33,7 @@ _RETURNED = "no queue takes it"
 
 
 class MessageCarrier:
-    """What carries messages for a sequence. It connects when it is first needed, and again after an error.
+    """Carries messages. It connects when it is first needed, and again after an error.
 
     Args:
         settings: the settings of the connection.
@@ -51,69 +42,47 @@ class MessageCarrier:
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings
         self._where = settings.masked_url
-        self._lock = threading.Lock()  # a task that is cancelled leaves its step to a thread
         self._connection: PikaConnection | None = None
         self._replies: tuple[AbstractContextManager[BlockingChannel], str] | None = None
         self._replied: list[HandOverMarker] = []
 
-    def answer(self, step: CarrierStep) -> int | bool | None:
-        """Do a step and return the answer to it. This blocks.
-
-        Args:
-            step: the step.
-
-        Raises:
-            RabbitChxError: the broker refuses a message, or the connection ended.
-        """
-        with self._lock:
-            return self._answer(step)
-
-    def _answer(self, step: CarrierStep) -> int | bool | None:
-        try:
-            match step:
-                case MessageTransfer():
-                    return self._transferred(step)
-                case MarkerSending():
-                    self._send(step)
-                case MarkerReply():
-                    return self._came(step)
-                case Pause(seconds):
-                    time.sleep(seconds)
-                case CarrierEnd():
-                    self._close()
-        except BaseException:
-            self._close()  # what it holds goes back to the head of its queue
-            raise
-        return None
-
     def close(self) -> None:
         """Close the connection, if there is one."""
-        with self._lock:
-            self._close()
-
-    def _close(self) -> None:
         connection, self._connection, self._replies = self._connection, None, None
         self._replied.clear()
         if connection is not None:
             connection.close()
 
-    @property
-    def _connected(self) -> PikaConnection:
-        if self._connection is None:
-            self._connection = PikaConnection(self._settings)
-        return self._connection
+    def move_messages(self, queue: str, exchange: str, limit: int) -> int:
+        """Publish the first messages of a queue once more, to an exchange, with all that they came with.
 
-    def _transferred(self, step: MessageTransfer) -> int:
-        connection = self._connected
-        with connection.channel(raw_headers=True) as taking, connection.channel() as giving:
+        Each one is removed only after the broker has confirmed its copy. So a message may be there twice after a crash, and none
+        is lost.
+
+        Args:
+            queue: the queue.
+            exchange: the exchange.
+            limit: the largest number of messages.
+
+        Returns:
+            The number of messages. It is less than `limit` if the queue has no more.
+
+        Raises:
+            RabbitChxError: the broker refuses a message, or the connection ended.
+        """
+        with (
+            self._connected() as connection,
+            connection.channel(raw_headers=True) as taking,
+            connection.channel() as giving,
+        ):
             copies = _Copies(connection, giving)
             count = 0
-            while count < step.limit and not copies.refused:
-                message: Any = taking.basic_get(step.queue)
+            while count < limit and not copies.refused:
+                message: Any = taking.basic_get(queue)
                 method, properties, body = message
                 if method is None:
                     break
-                copies.publish(step.exchange, method, _AsTheyCame(properties.raw), body)
+                copies.publish(exchange, method, _RawProperties(properties.raw), body)
                 count += 1
                 for tag in copies.confirmed(_WINDOW):
                     taking.basic_ack(tag)
@@ -121,34 +90,91 @@ class MessageCarrier:
                 taking.basic_ack(tag)
             if copies.refused:
                 raise BrokerRefusedError(
-                    f"{self._where}: a message of the parking queue {step.queue} was published once more to {step.exchange}, and "
+                    f"{self._where}: a message of the parking queue {queue} was published once more to {exchange}, and "
                     f"{copies.refused}: it is in the parking queue still; make room, then apply again",
-                    exchange=step.exchange,
-                    queue=step.queue,
+                    exchange=exchange,
+                    queue=queue,
                 )
-        _log.info(
-            "%s: %d messages of %s published once more to %s", self._where, count, step.queue, step.exchange
-        )
+        _log.info("%s: %d messages of %s published once more to %s", self._where, count, queue, exchange)
         return count
 
-    def _send(self, step: MarkerSending) -> None:
-        if self._replies is None:
-            self._replies = self._reply_queue()
-        properties = pika.BasicProperties(
-            headers=dict(step.marker.headers()), delivery_mode=_PERSISTENT, reply_to=self._replies[1]
-        )
-        try:
-            with self._connected.channel() as channel:
-                channel.confirm_delivery()
-                channel.basic_publish("", step.queue, b"", properties, mandatory=True)
-        except (pika_errors.UnroutableError, pika_errors.NackError):
-            raise BrokerRefusedError(
-                f"{self._where}: queue {step.queue} does not take the marker of a hand-over: see whether it exists, and is full",
-                queue=step.queue,
-            ) from None
+    def send_marker(self, queue: str, marker: HandOverMarker) -> None:
+        """Send a marker to a queue, confirmed. Replies come to a queue of the carrier.
 
-    def _reply_queue(self) -> tuple[AbstractContextManager[BlockingChannel], str]:
-        opened = self._connected.channel()
+        Args:
+            queue: the queue.
+            marker: the marker.
+
+        Raises:
+            RabbitChxError: the broker refuses the marker, or the connection ended.
+        """
+        with self._connected() as connection:
+            if self._replies is None:
+                self._replies = self._open_replies(connection)
+            properties = pika.BasicProperties(
+                headers=dict(marker.headers()), delivery_mode=_PERSISTENT, reply_to=self._replies[1]
+            )
+            with connection.channel() as channel:
+                channel.confirm_delivery()
+                try:
+                    channel.basic_publish("", queue, b"", properties, mandatory=True)
+                except (pika_errors.UnroutableError, pika_errors.NackError):
+                    raise BrokerRefusedError(
+                        f"{self._where}: queue {queue} does not take the marker of a hand-over: check whether it exists or is full",
+                        queue=queue,
+                    ) from None
+
+    def wait_for_reply(
+        self,
+        marker: HandOverMarker,
+        kind: Literal["flushed", "taken"],
+        *,
+        timeout_s: float,
+        longest_s: float,
+        queues: Sequence[str],
+    ) -> bool:
+        """Wait for the reply to a marker, and return whether it came in time.
+
+        Args:
+            marker: the marker.
+            kind: the reply.
+            timeout_s: the most seconds in which nobody reads the queues. The time starts again when one of them gets shorter.
+            longest_s: the most seconds in all.
+            queues: the queues that are read before the reply comes.
+
+        Raises:
+            RabbitChxError: the connection ended.
+        """
+        wanted = marker.reply(kind)
+        began_at = read_at = time.monotonic()
+        with self._connected() as connection:
+            lengths = self._lengths(connection, queues)
+            while wanted not in self._replied:
+                now = time.monotonic()
+                left_s = min(read_at + timeout_s, began_at + longest_s) - now
+                if left_s <= 0:
+                    return False
+                connection.process(min(left_s, _LOOK_S))
+                before, lengths = lengths, self._lengths(connection, queues)
+                if any(length < before.get(queue, 0) for queue, length in lengths.items()):
+                    read_at = now
+        return True
+
+    @contextmanager
+    def _connected(self) -> Iterator[PikaConnection]:
+        """Give a block the connection, and close it if the block raises: what it holds goes back to the head of its queue."""
+        try:
+            if self._connection is None:
+                self._connection = PikaConnection(self._settings)
+            yield self._connection
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_replies(
+        self, connection: PikaConnection
+    ) -> tuple[AbstractContextManager[BlockingChannel], str]:
+        opened = connection.channel()
         channel = opened.__enter__()
         queue = str(channel.queue_declare("", exclusive=True).method.queue)
 
@@ -162,27 +188,11 @@ class MessageCarrier:
         channel.basic_consume(queue, replied, auto_ack=True)
         return opened, queue
 
-    def _came(self, step: MarkerReply) -> bool:
-        wanted = step.marker.reply(step.kind)
-        began_at = read_at = time.monotonic()
-        lengths = self._lengths(step.queues)
-        while wanted not in self._replied:
-            now = time.monotonic()
-            left_s = min(read_at + step.timeout_s, began_at + step.longest_s) - now
-            if left_s <= 0:
-                return False
-            self._connected.process(min(left_s, _LOOK_S))
-            before, lengths = lengths, self._lengths(step.queues)
-            if any(length < before.get(queue, 0) for queue, length in lengths.items()):
-                read_at = now
-        return True
-
-    def _lengths(self, queues: tuple[str, ...]) -> dict[str, int]:
+    @staticmethod
+    def _lengths(connection: PikaConnection, queues: Sequence[str]) -> dict[str, int]:
         """Return how many messages wait in each queue that exists."""
-        answers = {queue: self._connected.perform(QueueDeclare(queue, passive=True)) for queue in queues}
-        return {
-            queue: counts.messages for queue, counts in answers.items() if isinstance(counts, QueueCounts)
-        }
+        counted = {queue: try_count(connection, queue) for queue in queues}
+        return {queue: counts.messages for queue, counts in counted.items() if counts is not None}
 
 
 class _Copies:
@@ -231,7 +241,7 @@ class _Copies:
         self.refused = _RETURNED
 
 
-class _AsTheyCame(pika.BasicProperties):
+class _RawProperties(pika.BasicProperties):
     """Properties as the bytes that the broker sent."""
 
     def __init__(self, raw: bytes) -> None:

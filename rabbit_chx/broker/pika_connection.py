@@ -6,9 +6,9 @@ import ast
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pika
 import pika.data  # type: ignore[import-untyped]
@@ -29,22 +29,11 @@ from rabbit_chx.connection.failures import (
     refused_vhost,
 )
 from rabbit_chx.connection.tls import tls_context
-from rabbit_chx.drive import drive
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
-from rabbit_chx.topology.operations import (
-    ExchangeBind,
-    ExchangeDeclare,
-    ExchangeDelete,
-    ExchangeUnbind,
-    Operation,
-    QueueBind,
-    QueueCounts,
-    QueueDeclare,
-    QueueDelete,
-    QueueUnbind,
-    Refusal,
-)
-from rabbit_chx.topology.steps import OperationSequence, Pipeline, SendingCheck
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.arguments import plain
+from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.operations import Operation, QueueCounts, refused
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
@@ -155,57 +144,127 @@ class PikaConnection:
             return
         raise error
 
-    def run(self, sequence: OperationSequence[_T]) -> _T:
-        """Carry out a sequence of operations and return what it returns.
+    def perform(self, operation: Operation) -> None:
+        """Perform an operation, and wait for the answer.
 
         Args:
-            sequence: the sequence.
+            operation: the operation.
 
         Raises:
-            RabbitChxError: the broker refuses an operation; the sequence decides which error that is.
+            RabbitChxError: the broker refuses it; see :func:`~rabbit_chx.topology.operations.refused`.
             ConnectionLostError: the connection ended.
-            BrokerTimeoutError: an answer did not come in time; the connection is closed.
+            BrokerTimeoutError: the answer did not come in time; the connection is closed.
+            InputError: pika cannot send the arguments.
         """
-        return drive(sequence, self.perform)
+        self.check_sendable([operation])
+        try:
+            self._ask(lambda channel: _call(channel, operation))
+        except _RefusedError as error:
+            refusal = refused(self._where, operation, *error.args)
+        else:
+            return
+        raise refusal
 
-    def perform(self, step: Operation | Pipeline | SendingCheck) -> QueueCounts | Refusal | None:
-        """Perform an operation, or a pipeline of them, and return the answer. What is only to be checked is not sent.
+    def perform_together(self, operations: Sequence[Operation]) -> bool:
+        """Perform operations in order, and wait only for the last answer.
 
         Args:
-            step: the operation or pipeline.
+            operations: the operations, at least one.
+
+        Returns:
+            False if the broker refused one of them. It does not tell which one; those before it are done.
 
         Raises:
             ConnectionLostError: the connection ended.
             BrokerTimeoutError: the answer did not come in time; the connection is closed.
             InputError: pika cannot send the arguments.
         """
-        operations = step.operations if isinstance(step, Pipeline | SendingCheck) else (step,)
+        self.check_sendable(operations)
+
+        def send(channel: BlockingChannel) -> None:
+            inner = channel._impl  # type: ignore[attr-defined]  # noqa: SLF001  # the blocking channel waits each time
+            for operation in operations[:-1]:
+                _call(inner, operation)
+            _call(channel, operations[-1])
+
+        try:
+            self._ask(send)
+        except _RefusedError:
+            return False
+        return True
+
+    def check_sendable(self, operations: Sequence[Operation]) -> None:
+        """Refuse arguments that pika cannot send. Nothing is sent.
+
+        Args:
+            operations: the operations.
+
+        Raises:
+            InputError: pika cannot send the arguments of one of them.
+        """
         for operation in operations:
             _check_arguments(operation)
-        if isinstance(step, SendingCheck):
-            return None
+
+    def count(self, queue: str) -> QueueCounts:
+        """Count what is in a queue, by a passive declaration.
+
+        Args:
+            queue: the queue's name.
+
+        Raises:
+            RabbitChxError: the broker refuses it, as where there is no such queue.
+            ConnectionLostError: the connection ended.
+            BrokerTimeoutError: the answer did not come in time; the connection is closed.
+        """
+        answer: Any = self._ask_passively(
+            lambda channel: channel.queue_declare(queue, passive=True), queue=queue
+        )
+        return QueueCounts(answer.method.message_count, answer.method.consumer_count)
+
+    def check_exchange(self, exchange: str) -> None:
+        """Check that an exchange exists, of any type, by a passive declaration.
+
+        Args:
+            exchange: the exchange's name.
+
+        Raises:
+            NotFoundError: there is no such exchange.
+            ConnectionLostError: the connection ended.
+            BrokerTimeoutError: the answer did not come in time; the connection is closed.
+        """
+        self._ask_passively(
+            lambda channel: channel.exchange_declare(exchange, passive=True), exchange=exchange
+        )
+
+    def _ask_passively(self, ask: Callable[[BlockingChannel], _T], **about: str) -> _T:
+        try:
+            with _unlogged_absence():
+                return self._ask(ask)
+        except _RefusedError as error:
+            code, text = error.args
+        raise error_for(code, text, where=self._where, **about)
+
+    def _ask(self, ask: Callable[[BlockingChannel], _T]) -> _T:
+        """Call a function with the channel, which is opened if there is none.
+
+        Raises:
+            _RefusedError: the broker closed the channel or the connection in place of an answer.
+        """
         if not self._connection.is_open:
             raise ConnectionLostError(f"{self._where}: the connection was lost before: connect again")
         try:
             if self._channel is None:
                 self._channel = self._connection.channel()
-            inner = self._channel._impl  # type: ignore[attr-defined]  # noqa: SLF001  # the blocking channel waits each time
-            for operation in operations[:-1]:
-                _call(inner, operation)
-            with _unlogged_answers_of_absence(operations[-1]):
-                answer = _call(self._channel, operations[-1])
+            return ask(self._channel)
         except (pika_errors.ChannelClosedByBroker, pika_errors.ConnectionClosedByBroker) as refusal:
             self._channel = None
-            return Refusal(refusal.reply_code, refusal.reply_text)
+            raise _RefusedError(refusal.reply_code, refusal.reply_text) from None
         except (pika_errors.AMQPError, OSError) as cause:
             if isinstance(cause, RabbitChxError):
                 raise
             raise ConnectionLostError(
                 f"{self._where}: the connection was lost ({_words_of(cause)}): connect again"
             ) from None
-        if isinstance(step, QueueDeclare):
-            return QueueCounts(answer.method.message_count, answer.method.consumer_count)
-        return None
 
     @contextlib.contextmanager
     def channel(self, *, raw_headers: bool = False) -> Iterator[BlockingChannel]:
@@ -280,50 +339,44 @@ def _words_of(cause: BaseException) -> str:
     return " ".join(str(cause).split()) or type(cause).__name__
 
 
-def _call(channel: Any, operation: Operation) -> Any:  # noqa: ANN401, PLR0911  # pika's two kinds of channels
-    """Perform an operation. A blocking channel waits for the answer and returns it. Its inner channel only sends."""
-    arguments = _table(operation)
-    match operation:
-        case ExchangeDeclare(exchange, kind, durable):
-            return channel.exchange_declare(
-                exchange,
-                kind,
-                operation.passive,
-                durable,
-                operation.auto_delete,
-                operation.internal,
-                arguments,
+class _RefusedError(Exception):
+    """The broker closed the channel or the connection: its code and its words."""
+
+
+def _call(channel: Any, operation: Operation) -> None:  # noqa: ANN401  # pika's two kinds of channels
+    """Perform an operation. A blocking channel waits for the answer. Its inner channel only sends."""
+    subject, arguments = operation.subject, _table(operation)
+    match subject:
+        case BindingDefinition(source, destination, key):
+            if isinstance(destination, ExchangeRef):
+                method, name = getattr(channel, f"exchange_{operation.action}"), destination.name
+            else:
+                method, name = getattr(channel, f"queue_{operation.action}"), destination
+            method(name, source, key, arguments)
+        case QueueDefinition(name) if operation.action == "delete":
+            channel.queue_delete(name, operation.if_unused, operation.if_empty)
+        case QueueDefinition(name):
+            channel.queue_declare(
+                name, False, subject.durable, subject.exclusive, subject.auto_delete, arguments
             )
-        case QueueDeclare(queue, durable):
-            return channel.queue_declare(
-                queue, operation.passive, durable, operation.exclusive, operation.auto_delete, arguments
+        case ExchangeDefinition(name) if operation.action == "delete":
+            channel.exchange_delete(name, operation.if_unused)
+        case ExchangeDefinition(name, kind):
+            channel.exchange_declare(
+                name, kind, False, subject.durable, subject.auto_delete, subject.internal, arguments
             )
-        case QueueBind(queue, exchange, key):
-            return channel.queue_bind(queue, exchange, key, arguments)
-        case ExchangeBind(destination, exchange, key):
-            return channel.exchange_bind(destination, exchange, key, arguments)
-        case QueueUnbind(queue, exchange, key):
-            return channel.queue_unbind(queue, exchange, key, arguments)
-        case ExchangeUnbind(destination, exchange, key):
-            return channel.exchange_unbind(destination, exchange, key, arguments)
-        case QueueDelete(queue, if_unused, if_empty):
-            return channel.queue_delete(queue, if_unused, if_empty)
-        case ExchangeDelete(exchange, if_unused):
-            return channel.exchange_delete(exchange, if_unused)
-        case _:
-            assert_never(operation)
 
 
 def _table(operation: Operation) -> dict[str, Any]:
-    return dict(getattr(operation, "arguments", None) or {})
+    subject = operation.subject
+    if operation.action == "delete":
+        return {}
+    return plain(subject.declared_arguments if isinstance(subject, QueueDefinition) else subject.arguments)
 
 
 @contextlib.contextmanager
-def _unlogged_answers_of_absence(operation: Operation) -> Iterator[None]:
-    """Hide pika's warning of a 404, which to a passive declare is simply the answer."""
-    if not getattr(operation, "passive", False):
-        yield
-        return
+def _unlogged_absence() -> Iterator[None]:
+    """Hide pika's warning of a 404, which to a passive declaration is simply the answer."""
     log = logging.getLogger("pika.channel")
     log.addFilter(_is_no_absence)
     try:
@@ -341,7 +394,8 @@ def _check_arguments(operation: Operation) -> None:
     try:
         pika.data.encode_table([], _table(operation))
     except (pika_errors.AMQPError, TypeError, ValueError, AttributeError) as cause:
-        name = getattr(operation, "queue", None) or getattr(operation, "exchange", None)
+        subject = operation.subject
+        name = subject.destination if isinstance(subject, BindingDefinition) else subject.name
         raise InputError(f"the arguments of {name!r} cannot be sent by pika: {_words_of(cause)}") from None
 
 

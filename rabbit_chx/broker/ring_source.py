@@ -66,31 +66,36 @@ def ring_by(source: RingSource, vhost: str, exchange: str, release: Release) -> 
         NotFoundError: there is no x-consistent-hash exchange of that name.
         RingSourceError: the ring could not be read.
     """
-    buckets = source.read(vhost, exchange)
-    next_bucket = buckets.next_bucket if isinstance(buckets, Buckets) else None
-    return HashRing.from_buckets(buckets, release, next_bucket=next_bucket)
+    return _ring_of(source.read(vhost, exchange), release)
 
 
 def rings_by(
-    source: RingSource, vhost: str, exchanges: Sequence[str]
-) -> dict[str, tuple[Destination | None, ...]]:
-    """Return the buckets of several exchanges, by name. One that is not there, or of another type, is left out.
+    source: RingSource, vhost: str, exchanges: Sequence[str], release: Release
+) -> dict[str, HashRing]:
+    """Return the rings of several exchanges, by name. One that is not there, or of another type, is left out.
 
     Args:
         source: how to read the rings.
         vhost: the vhost of the exchanges.
         exchanges: their names.
+        release: the release whose rules apply.
 
     Raises:
         RingSourceError: a ring could not be read.
     """
     if isinstance(source, DiagnosticsRing) and len(exchanges) > 1:
-        return dict(source.read_all(vhost, exchanges))
+        read = source.read_all(vhost, exchanges)
+        return {exchange: _ring_of(buckets, release) for exchange, buckets in read.items()}
     rings = {}
     for exchange in exchanges:
         with contextlib.suppress(NotFoundError):
-            rings[exchange] = source.read(vhost, exchange)
+            rings[exchange] = ring_by(source, vhost, exchange, release)
     return rings
+
+
+def _ring_of(buckets: tuple[Destination | None, ...], release: Release) -> HashRing:
+    next_bucket = buckets.next_bucket if isinstance(buckets, Buckets) else None
+    return HashRing.from_buckets(buckets, release, next_bucket=next_bucket)
 
 
 class DiagnosticsRing:

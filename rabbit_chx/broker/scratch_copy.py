@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerTimeoutError, EmptyRingError
-from rabbit_chx.routing import ExchangeRef, HashRing, Place
-from rabbit_chx.topology.operations import CHX, ExchangeBind, ExchangeDeclare, QueueBind, QueueDeclare
-from rabbit_chx.topology.steps import performed
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+)
+from rabbit_chx.topology.operations import Operation
 
 if TYPE_CHECKING:
     import pika
@@ -78,33 +83,25 @@ def copied_runs(ring: HashRing) -> list[CopiedRun]:
     return runs
 
 
-def declare_copy(
-    connection: PikaConnection, where: str, runs: Sequence[CopiedRun], arguments: Mapping[str, str]
-) -> None:
+def declare_copy(connection: PikaConnection, runs: Sequence[CopiedRun], arguments: Mapping[str, str]) -> None:
     """Declare an exchange with these runs as its ring; it is deleted with its vhost.
 
     Args:
         connection: a connection to the vhost of the copy.
-        where: the broker's address without password, for errors.
         runs: the runs of the ring, in its order.
         arguments: the exchange's arguments.
     """
+    exchange = ExchangeDefinition(_EXCHANGE, HASH_EXCHANGE, durable=False, arguments=arguments)
+    connection.perform(Operation("declare", exchange))
     for run in runs:
+        connection.perform(Operation("declare", QueueDefinition(run.name)))
+        destination: Destination = run.name
         if isinstance(run.place, ExchangeRef):
-            fanout = ExchangeDeclare(run.name, "fanout", durable=False)
-            connection.run(performed(where, [fanout, _queue(run), QueueBind(run.name, run.name, "")]))
-    binds = [
-        ExchangeBind(run.name, _EXCHANGE, str(run.weight))
-        if isinstance(run.place, ExchangeRef)
-        else QueueBind(run.name, _EXCHANGE, str(run.weight))
-        for run in runs
-    ]
-    exchange = ExchangeDeclare(_EXCHANGE, CHX, durable=False, arguments=arguments)
-    connection.run(performed(where, [exchange, *map(_queue, runs), *binds]))
-
-
-def _queue(run: CopiedRun) -> QueueDeclare:
-    return QueueDeclare(run.name, arguments={"x-queue-type": "classic"})
+            destination = ExchangeRef(run.name)
+            connection.perform(Operation("declare", ExchangeDefinition(run.name, "fanout", durable=False)))
+            connection.perform(Operation("bind", BindingDefinition(run.name, run.name)))
+        binding = BindingDefinition(_EXCHANGE, destination, str(run.weight))
+        connection.perform(Operation("bind", binding))
 
 
 def route_on_copy(

@@ -516,7 +516,7 @@ def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
     from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
-    from rabbit_chx.topology.reading import modulo_map_read
+    from rabbit_chx.topology.reading import read_modulo_map
 
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}
@@ -539,7 +539,7 @@ def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
         try:
             live = read_exchange(management, vhost, exchange)
         except MismatchError:
-            modulo = RingInput.without_ring(management.run(modulo_map_read(vhost, exchange)))
+            modulo = RingInput.without_ring(read_modulo_map(management, vhost, exchange))
             return replace(modulo, is_live=True)
         ring = read_ring(live, broker.ring_source)
         arguments, findings = live.arguments, ring_findings(ring, live.bindings, live.alternate)

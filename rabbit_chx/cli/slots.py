@@ -36,7 +36,7 @@ from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Place, SlotT
 from rabbit_chx.topology import LoadTarget, SlotBalance
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.objects import SlotNames, order_of_name
-from rabbit_chx.topology.reading import PublishRates, rates_read
+from rabbit_chx.topology.reading import PublishRates, read_rates
 from rabbit_chx.topology.toml_file import member_texts, members_text
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class LiveTable:
                 "and none is an internal fanout exchange that leads to a queue; for its ring use ring show",
                 exchange=exchange,
             )
-        return cls(exchange, vhost, live.arguments, slots, management.run(rates_read(vhost, exchange)))
+        return cls(exchange, vhost, live.arguments, slots, read_rates(management, vhost, exchange))
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,10 +227,10 @@ def _super_stream(at: LiveBroker, name: str) -> Placement:
         InputError: it is none.
     """
     if at.management_url is not None:
-        from rabbit_chx.topology.reading import modulo_map_read
+        from rabbit_chx.topology.reading import read_modulo_map
 
         try:
-            source = at.management("").run(modulo_map_read(at.settings.vhost, name))
+            source = read_modulo_map(at.management(""), at.settings.vhost, name)
         except MismatchError:
             source = None
         if source is None or source.kind != "super-stream":

@@ -486,7 +486,7 @@ def _on_copy(
             scratch_vhost(management, at.settings.username) as vhost,
             closing(PikaConnection(replace(at.settings, vhost=vhost))) as connection,
         ):
-            declare_copy(connection, at.settings.masked_url, runs, live.arguments)
+            declare_copy(connection, runs, live.arguments)
             found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
     differences = [
         Difference(key, said, place)

@@ -21,6 +21,7 @@ from rabbit_chx.connection.failures import (
 )
 from rabbit_chx.errors import RabbitChxError
 
+_HEARTBEAT_S = 10  # unless the settings say otherwise
 _CODES = {
     aiormq_errors.ChannelAccessRefused: 403,
     aiormq_errors.ChannelNotFoundEntity: 404,
@@ -35,12 +36,11 @@ _FAILURES: tuple[ClientFailure, ...] = (
 )
 
 
-async def aio_pika_opened(settings: ConnectionSettings, *, default_heartbeat_s: int) -> Any:  # noqa: ANN401  # aio-pika's own type
+async def aio_pika_opened(settings: ConnectionSettings) -> Any:  # noqa: ANN401  # aio-pika's own type
     """Open a connection of aio-pika, which does not connect again by itself.
 
     Args:
         settings: the settings of the connection.
-        default_heartbeat_s: seconds between heartbeats where the settings do not say; 0 for none.
 
     Raises:
         AccessRefusedError: the broker refuses the user, the password or the vhost.
@@ -51,7 +51,7 @@ async def aio_pika_opened(settings: ConnectionSettings, *, default_heartbeat_s: 
     """
     arguments = aio_pika_arguments(settings)
     if settings.heartbeat_s is None:
-        arguments["heartbeat"] = default_heartbeat_s
+        arguments["heartbeat"] = _HEARTBEAT_S
     attempts: list[aio_pika.Connection] = []
 
     def remembered(*args: Any, **named: Any) -> aio_pika.Connection:  # noqa: ANN401  # what aio-pika hands on

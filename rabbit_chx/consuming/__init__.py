@@ -15,7 +15,6 @@ from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, QueueClaim, Rost
 from rabbit_chx.consuming.member import GroupPace
 from rabbit_chx.consuming.message import GroupMessage, ShardMessage
 from rabbit_chx.consuming.shards import PseudoQueueConsumer, ShardConsumer
-from rabbit_chx.consuming.sqlite import SqliteDeduplicator
 
 __all__ = [
     "JOURNAL",
@@ -35,6 +34,5 @@ __all__ = [
     "RosterMember",
     "ShardConsumer",
     "ShardMessage",
-    "SqliteDeduplicator",
     "group_findings",
 ]

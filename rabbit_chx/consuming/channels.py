@@ -33,14 +33,13 @@ from rabbit_chx.errors import (
     NotFoundError,
     RabbitChxError,
 )
-from rabbit_chx.topology.steps import HandOverMarker
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 _log = logging.getLogger(__name__)
 
 #: How long the broker may take to answer, in seconds.
 _REPLY_S = 30.0
 #: Seconds between heartbeats, unless the URL says otherwise.
-_HEARTBEAT_S = 10
 _CLOSE_S = 5.0
 #: How long a quorum queue may take to have all acks of a channel that ends.
 _APPLIED_S = 10.0
@@ -234,7 +233,7 @@ class ConsumingConnection:
     @classmethod
     async def open(cls, settings: ConnectionSettings) -> Self:
         """Connect. The errors are those of `aio_pika_opened`."""
-        return cls(settings, await aio_pika_opened(settings, default_heartbeat_s=_HEARTBEAT_S))
+        return cls(settings, await aio_pika_opened(settings))
 
     @property
     def is_closed(self) -> bool:
@@ -482,7 +481,7 @@ class _Writer:
     async def _opened(self) -> Any:  # noqa: ANN401
         async with self._opening:
             if self._channel is None:
-                self._connection = await aio_pika_opened(self._settings, default_heartbeat_s=_HEARTBEAT_S)
+                self._connection = await aio_pika_opened(self._settings)
                 link = self._connection.transport.connection
                 async with _answered(self._where):
                     self._channel = await link.channel(publisher_confirms=True)

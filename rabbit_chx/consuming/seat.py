@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 from zlib import crc32
 
 from rabbit_chx.consuming.member import GroupMember
-from rabbit_chx.topology.steps import HandOverMarker
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 #: Why a line waits: to ask the parking queue again, and for the end of a hand-over.
 POLL, TAKING = "poll", "taking"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
@@ -20,9 +21,9 @@ _MOST_SHARDS = 10_000
 
 
 class ReadSharding(Protocol):
-    """What reads a sharded exchange: `AsyncBroker.sharding`."""
+    """What reads a sharded exchange: `Broker.sharding`."""
 
-    async def __call__(self, exchange: str, /, *, counts: bool) -> ShardedExchange:
+    def __call__(self, exchange: str, /, *, counts: bool) -> ShardedExchange:
         """Return the exchange with its shards."""
 
 
@@ -46,7 +47,7 @@ class ShardConsumer(QueueConsumers):
     Args:
         url: the AMQP URI, see :func:`rabbit_chx.amqp.uri.parse_uri`.
         exchange: the name of the sharded exchange.
-        sharding: what reads it: `AsyncBroker.sharding` of a broker with a management URL.
+        sharding: what reads it, in a thread: `Broker.sharding` of a broker with a management URL, which nothing else uses meanwhile.
         prefetch: how many messages of each shard the broker may send ahead, 100 by default.
         look_every_s: seconds between two looks for shards, 10 by default.
         reconnect_timeout_s: seconds for which to try to connect again after a loss, 120 by default.
@@ -57,7 +58,7 @@ class ShardConsumer(QueueConsumers):
 
     Example::
 
-        async with AsyncBroker(url, management_url) as broker:
+        with Broker(url, management_url) as broker:
             await ShardConsumer(url, "images", broker.sharding).run(handle)
     """
 
@@ -74,7 +75,7 @@ class ShardConsumer(QueueConsumers):
 
     async def _look(self, connection: ConsumingConnection) -> Mapping[str, str]:  # noqa: ARG002  # as the other consumer
         try:
-            exchange = await self._sharding(self._exchange, counts=False)
+            exchange = await asyncio.to_thread(self._sharding, self._exchange, counts=False)
         except RabbitChxError as error:
             if self._known is None:
                 raise

@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Self
 
 from rabbit_chx.connection.asyncio_connection import AsyncConnection
-from rabbit_chx.drive import drive_async
 from rabbit_chx.errors import BrokerRefusedError, InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing.batches import AnyColumn, AnyProperties, Columns
 from rabbit_chx.publishing.delivery import Close, Open, Step, Steps, Turn
+from rabbit_chx.publishing.drive import drive_async
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher_base import PublisherBase
 from rabbit_chx.publishing.tally import Tally

@@ -11,10 +11,10 @@ from typing import Self
 
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.connection.owner import one_thread
-from rabbit_chx.drive import drive
 from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
 from rabbit_chx.publishing.batches import Column, Columns, PropertyColumns
 from rabbit_chx.publishing.delivery import Close, Open, Step, Steps, Turn
+from rabbit_chx.publishing.drive import drive
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher_base import PublisherBase
 

@@ -22,7 +22,7 @@ from rabbit_chx.errors import BrokerTimeoutError, NotFoundError, PublishError, R
 from rabbit_chx.publishing import AsyncPublisher, PublishReport
 from rabbit_chx.testing.drill_verdict import DrillVerdict, SentBatch, drill_verdict, live_verdict
 from rabbit_chx.topology import QueueDefinition, Topology
-from rabbit_chx.topology.operations import QueueCounts, QueueDeclare
+from rabbit_chx.topology.live_broker import try_count
 from rabbit_chx.topology.reading import LiveExchange
 
 if TYPE_CHECKING:
@@ -405,12 +405,8 @@ async def drilled(
 def _left(settings: ConnectionSettings, queues: _Queues) -> dict[str, int]:
     with closing(PikaConnection(settings)) as connection:
         names = [name for name, type_ in queues.listed().items() if type_ != "stream"]
-        counts = {name: connection.perform(QueueDeclare(name, passive=True)) for name in names}
-    return {
-        name: found.messages
-        for name, found in counts.items()
-        if isinstance(found, QueueCounts) and found.messages
-    }
+        counts = {name: try_count(connection, name) for name in names}
+    return {name: found.messages for name, found in counts.items() if found is not None and found.messages}
 
 
 def watched(

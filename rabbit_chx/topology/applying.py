@@ -27,51 +27,38 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology.arguments import ArgumentTable
+from rabbit_chx.topology.arguments import ArgumentTable, plain
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over import (
     HandOver,
     HandOverLevel,
     HandOverTally,
-    handed_over,
-    park_drained,
+    drain_park,
+    hand_over_slot,
     parts_of,
 )
+from rabbit_chx.topology.live_broker import LiveBroker, try_count
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import BindingDefinition, QueueDefinition
+from rabbit_chx.topology.objects import BindingDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.operations import (
-    ApiRequest,
     Operation,
     QueueCounts,
-    QueueDeclare,
-    QueueDelete,
-    Refusal,
     check_declared_name,
     is_repeatable,
-    refused,
-    steps_of,
+    operations_of,
 )
 from rabbit_chx.topology.plan import Plan
 from rabbit_chx.topology.plan import plan as plan_of
-from rabbit_chx.topology.reading import APPLY_LOCK, rings_read, topology_read
+from rabbit_chx.topology.reading import APPLY_LOCK, read_topology
 from rabbit_chx.topology.refusals import PlanRefusal, loss, uncounted_loss
-from rabbit_chx.topology.steps import (
-    Access,
-    ApiSequence,
-    CarrierEnd,
-    Pause,
-    Pipeline,
-    SendingCheck,
-    Sequence,
-    asked,
-)
 
 _AT_ONCE = 100
 #: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
 _LOOK_S, _LOOKS = 0.5, 14
-_NOT_ALLOWED, _NOT_FOUND, _LOCKED = 403, 404, 405
+_NOT_FOUND, _LOCKED = 404, 405
 #: Names that are no part of a path of HTTP.
 _NO_SEGMENTS = {".", ".."}
+_LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 _PREFIX = "rabbit-chx.group."
 _TAG = re.compile(rf"{re.escape(_PREFIX)}(.+)\.[^.]+", re.DOTALL)
 
@@ -118,14 +105,14 @@ class Permission:
     hand_over: HandOverLevel = "parked"
 
 
-def plan_applied(
-    plan: Plan, access: Access, permission: Permission, progress: Callable[[int, int], None]
-) -> Sequence[Applied]:
+def apply_plan(
+    plan: Plan, broker: LiveBroker, permission: Permission, progress: Callable[[int, int], None]
+) -> Applied:
     """Apply a plan.
 
     Args:
         plan: the plan.
-        access: what the sequence may ask.
+        broker: the broker.
         permission: what is allowed.
         progress: called with the number of changes that are done, 0 before the first, and of all.
 
@@ -134,68 +121,66 @@ def plan_applied(
         PlanRefusedError: the plan does more than it may.
         ApplyError: something went wrong after the first change.
         RabbitChxError: something went wrong before it.
-        InputError: it is no plan.
+        InputError: it is not a plan.
     """
     if not isinstance(plan, Plan):
         raise InputError(
             f"a {type(plan).__name__} is no plan: make one with rabbit_chx.topology.plan(wanted, broker.topology())"
         )
-    yield from _lock(access.where)
+    _lock(broker)
     try:
-        consumed = yield from _checked(plan, access, permission)
-        applied = yield from _applied(plan, access, permission, progress, consumed)
+        consumed = _check_plan(plan, broker, permission)
+        applied = _apply_checked(plan, broker, permission, progress, consumed)
     except RabbitChxError:
-        yield from _unlock(carrying=bool(plan.parks))
+        _unlock(plan, broker)
         raise
-    yield from _unlock(carrying=bool(plan.parks))
+    _unlock(plan, broker)
     return applied
 
 
-def _lock(where: str) -> Sequence[None]:
+def _lock(broker: LiveBroker) -> None:
     """Declare the exclusive queue that keeps others from applying a plan. The broker deletes it when the connection ends."""
-    lock = QueueDeclare(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
-    answer = yield lock
-    if not isinstance(answer, Refusal):
-        return
-    if answer.reply_code == _LOCKED:
-        raise PlanOutdatedError(
-            f"{where}: another connection applies a plan, and holds the exclusive queue {APPLY_LOCK}: wait until it is done, "
-            "then plan again"
-        )
-    if answer.reply_code == _NOT_ALLOWED:
+    try:
+        broker.amqp.perform(Operation("declare", _LOCK))
+    except AccessRefusedError as error:
         raise AccessRefusedError(
-            f"{refused(where, lock, answer)}: it is an exclusive queue that keeps a second application out; nothing was changed",
+            f"{error}: it is an exclusive queue that keeps a second application out; nothing was changed",
             queue=APPLY_LOCK,
-            reply_code=answer.reply_code,
-        )
-    raise refused(where, lock, answer)
+            reply_code=error.reply_code,
+        ) from None
+    except BrokerRefusedError as error:
+        if error.reply_code != _LOCKED:
+            raise
+        raise PlanOutdatedError(
+            f"{broker.where}: another connection applies a plan, and holds the exclusive queue {APPLY_LOCK}: wait until it is done, "
+            "then plan again"
+        ) from None
 
 
-def _unlock(*, carrying: bool) -> Sequence[None]:
-    if carrying:
-        yield CarrierEnd()
+def _unlock(plan: Plan, broker: LiveBroker) -> None:
+    if plan.parks:
+        broker.carrier.close()
     with contextlib.suppress(RabbitChxError):  # the connection may be gone, and the lock with it
-        yield QueueDelete(APPLY_LOCK)
+        broker.amqp.perform(Operation("delete", _LOCK))
 
 
-def _checked(plan: Plan, access: Access, permission: Permission) -> Sequence[frozenset[str]]:
+def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> frozenset[str]:
     """Refuse a plan that is outdated, or does more than it may. Return the empty queues with consumers that it deletes."""
-    live = yield from topology_read(access)
+    live = read_topology(broker)
     now = plan_of(plan.wanted, live)
     if now.checksum != plan.checksum:
         raise PlanOutdatedError(
-            f"{access.where}: the broker has changed since the plan was made (checksum {plan.checksum:.12} then, {now.checksum:.12} "
+            f"{broker.where}: the broker has changed since the plan was made (checksum {plan.checksum:.12} then, {now.checksum:.12} "
             "now): plan again",
         )
     refusals = list(now.refused(allow_moved=permission.moved, allow_delete=permission.delete))
     consumed: dict[str, int] = {}
     if not permission.loss:
-        refusals += yield from _losses(plan, live, access, consumed)
+        losses, consumed = _losses(plan, live, broker)
+        refusals += losses + _unacknowledged(consumed, broker)
     if permission.hand_over == "in-order":
         overs = [part for part in _parts(plan) if isinstance(part, HandOver)]
-        refusals += yield from order_refusals(
-            (queue for over in overs for queue in (over.old, over.new)), access
-        )
+        refusals += order_refusals((queue for over in overs for queue in (over.old, over.new)), broker)
     if refusals:
         raise PlanRefusedError(
             "\n".join(
@@ -203,28 +188,28 @@ def _checked(plan: Plan, access: Access, permission: Permission) -> Sequence[fro
             ),
             refusals,
         )
-    yield from _check_sending(plan.changes, access.vhost)
+    _check_sendable(plan.changes, broker)
     return frozenset(consumed)
 
 
-def _check_sending(changes: tuple[PlannedChange, ...], vhost: str) -> Sequence[None]:
+def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> None:
     """Refuse what the client or the broker could not take, before anything is changed."""
     for change in changes:
         if change.action == "create" and change.kind in ("exchange", "queue"):
             check_declared_name(change.name, change.kind)
-    steps = (step for change in changes for step in steps_of(change, vhost, allow_loss=True))
-    yield SendingCheck(tuple(step for step in steps if not isinstance(step, ApiRequest)))
+    broker.amqp.check_sendable(
+        [operation for change in changes for operation in operations_of(change, allow_loss=True)]
+    )
 
 
-def _losses(
-    plan: Plan, live: Topology, access: Access, consumed: dict[str, int]
-) -> Sequence[list[PlanRefusal]]:
+def _losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[PlanRefusal], dict[str, int]]:
     """Return a refusal for each queue that is deleted or replaced and may lose messages.
 
-    An empty queue with consumers may be deleted. It is added to `consumed`, with their number. AMQP counts the messages that are ready. Those that
-    consumers have not acknowledged are in the count of the management API.
+    An empty queue with consumers may be deleted. Such queues are returned too, with their number of consumers. AMQP counts the messages that are ready.
+    Those that consumers have not acknowledged are in the count of the management API.
     """
     refusals = []
+    consumed: dict[str, int] = {}
     live_queues = {queue.name for queue in live.queues}
     for change in plan.changes:
         subject = change.live
@@ -237,39 +222,45 @@ def _losses(
         if subject.type == "stream":
             refusals.append(uncounted_loss(subject.name))
             continue
-        operation = QueueDeclare(subject.name, passive=True)
-        answer = yield operation
-        if isinstance(answer, QueueCounts):
-            held = live.messages.get(subject.name)
-            if change.action == "delete" and not answer.messages and answer.consumers and held == 0:
-                consumed[subject.name] = answer.consumers
-            elif answer.messages or answer.consumers:
-                messages = max(answer.messages, held or 0)
-                refusals.append(loss(subject.name, messages, answer.consumers))
-        elif isinstance(answer, Refusal) and answer.reply_code != _NOT_FOUND:
-            raise refused(access.where, operation, answer)
+        try:
+            counts = broker.amqp.count(subject.name)
+        except RabbitChxError as error:
+            if error.reply_code != _NOT_FOUND:
+                raise
+            continue
+        held = live.messages.get(subject.name)
+        if change.action == "delete" and not counts.messages and counts.consumers and held == 0:
+            consumed[subject.name] = counts.consumers
+        elif counts.messages or counts.consumers:
+            refusals.append(loss(subject.name, max(counts.messages, held or 0), counts.consumers))
+    return refusals, consumed
+
+
+def _unacknowledged(consumed: Mapping[str, int], broker: LiveBroker) -> list[PlanRefusal]:
+    """Return a refusal for each queue whose consumers have messages in hand."""
     if consumed:
-        yield from _api_counts_settled()
-    for name, consumers in consumed.items():
-        listed = yield ApiRequest("GET", ("queues", access.vhost, name))
-        if messages := listed.get("messages") or 0:
-            refusals.append(loss(name, messages, consumers))
-    return refusals
+        _await_api_counts(broker)
+    counts = {name: _api_count(name, broker) for name in consumed}
+    return [loss(name, counts[name], consumers) for name, consumers in consumed.items() if counts[name]]
 
 
-def _api_counts_settled() -> Sequence[None]:
+def _await_api_counts(broker: LiveBroker) -> None:
     """Wait until the management API counts what consumers have taken so far."""
     for _ in range(_LOOKS):
-        yield Pause(_LOOK_S)
+        broker.sleep(_LOOK_S)
 
 
-def _applied(
+def _api_count(queue: str, broker: LiveBroker) -> int:
+    return broker.api.get("queues", broker.vhost, queue).get("messages") or 0
+
+
+def _apply_checked(
     plan: Plan,
-    access: Access,
+    broker: LiveBroker,
     permission: Permission,
     progress: Callable[[int, int], None],
     consumed: frozenset[str],
-) -> Sequence[Applied]:
+) -> Applied:
     done: list[PlannedChange] = []
     tally = HandOverTally()
 
@@ -279,8 +270,8 @@ def _applied(
 
     progress(0, len(plan.changes))
     try:
-        yield from _parts_done(plan, access, permission, count, tally, consumed=consumed)
-        rings = yield from _rings_afterwards(plan, has_source=access.has_source)
+        _apply_parts(plan, broker, permission, count, tally, consumed=consumed)
+        rings = _read_rings_afterwards(plan, broker)
     except RabbitChxError as error:
         begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
         if not done and not begun and isinstance(error, BrokerRefusedError | PlanRefusedError):
@@ -312,38 +303,38 @@ def _parts(plan: Plan) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
     return parts_of(plan.changes, slots, plan.parks)
 
 
-def _parts_done(
+def _apply_parts(
     plan: Plan,
-    access: Access,
+    broker: LiveBroker,
     permission: Permission,
     count: Callable[[PlannedChange], None],
     tally: HandOverTally,
     *,
     consumed: frozenset[str],
-) -> Sequence[None]:
+) -> None:
     """Do the changes of a plan. The parking queues are empty before the first deletion, and in the end."""
     drained = False
     for part in _parts(plan):
         if isinstance(part, HandOver):
-            yield from handed_over(part, access, permission.hand_over, tally)
+            hand_over_slot(part, broker, permission.hand_over, tally)
             count(part.unbind)
             count(part.bind)
             continue
         last = next((n for n, change in enumerate(part) if change.action == "delete"), len(part))
-        yield from changes_done(part[:last], access, count, allow_loss=permission.loss)
+        apply_changes(part[:last], broker, count, allow_loss=permission.loss)
         if last < len(part):
-            yield from _parks_drained(plan, access, tally)
+            _drain_parks(plan, broker, tally)
             drained = True
             if consumed & {change.name for change in part[last:] if change.kind == "queue"}:
-                yield from _api_counts_settled()
-            yield from changes_done(part[last:], access, count, allow_loss=permission.loss, consumed=consumed)
+                _await_api_counts(broker)  # consumers may have taken messages before the unbinds
+            apply_changes(part[last:], broker, count, allow_loss=permission.loss, consumed=consumed)
     if not drained:
-        yield from _parks_drained(plan, access, tally)
+        _drain_parks(plan, broker, tally)
 
 
-def _parks_drained(plan: Plan, access: Access, tally: HandOverTally) -> Sequence[None]:
+def _drain_parks(plan: Plan, broker: LiveBroker, tally: HandOverTally) -> None:
     for exchange, park in plan.parks.items():
-        tally.moved += yield from park_drained(access.where, exchange, park)
+        tally.moved += drain_park(broker, exchange, park)
 
 
 def changes_together(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
@@ -355,19 +346,19 @@ def changes_together(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[Plann
             yield listed[start : start + size]
 
 
-def changes_done(
+def apply_changes(
     changes: tuple[PlannedChange, ...],
-    access: Access,
+    broker: LiveBroker,
     count: Callable[[PlannedChange], None],
     *,
     allow_loss: bool = False,
     consumed: Collection[str] = (),
-) -> Sequence[None]:
-    """Do changes in order. Those that may be done again go together, as pipelines that wait once.
+) -> None:
+    """Do changes in order. Those that may be done again go together, and are waited for once.
 
     Args:
         changes: the changes.
-        access: what the sequence may ask.
+        broker: the broker.
         count: called with each change that is done.
         allow_loss: whether queues may be deleted that have messages or consumers.
         consumed: the queues that may be deleted with their consumers if they are empty.
@@ -377,65 +368,73 @@ def changes_done(
         RabbitChxError: the broker refuses one; those before it are counted.
     """
     for group in changes_together(changes):
-        steps = [steps_of(change, access.vhost, allow_loss=allow_loss) for change in group]
-        one_by_one = len(group) == 1
-        if not one_by_one:
-            answer = yield Pipeline(tuple(step for of_change in steps for step in of_change))  # type: ignore[misc]  # no policies
-            one_by_one = isinstance(answer, Refusal)  # which finds the change that the broker refuses
-        for change, of_change in zip(group, steps, strict=True):
-            if one_by_one:
-                if change.action == "delete" and change.kind == "queue" and not allow_loss:
-                    deletion = yield from _safe_deletion(change, of_change, access, consumed)
-                    yield from _steps_done(deletion, access.where)
-                else:
-                    yield from _steps_done(of_change, access.where)
-            if change.action == "unbind" and isinstance(change.live, BindingDefinition):
-                yield from binding_removed(change.live, access)
+        operations = [
+            operation for change in group for operation in operations_of(change, allow_loss=allow_loss)
+        ]
+        # One by one finds the change that the broker refuses.
+        together = len(group) > 1 and broker.amqp.perform_together(operations)
+        for change in group:
+            if not together:
+                _apply_change(change, broker, allow_loss=allow_loss, consumed=consumed)
+            if change.action == "unbind":
+                remove_binding(change.binding, broker)
             count(change)
 
 
+def _apply_change(
+    change: PlannedChange, broker: LiveBroker, *, allow_loss: bool, consumed: Collection[str]
+) -> None:
+    if isinstance(change.subject, PolicyDefinition):
+        _apply_policy(change.subject, broker, is_deleted=change.wanted is None)
+        return
+    operations = operations_of(change, allow_loss=allow_loss)
+    if change.action == "delete" and isinstance(change.subject, QueueDefinition) and not allow_loss:
+        operations = _safe_deletion(change.subject, operations, broker, is_consumed=change.name in consumed)
+    for operation in operations:
+        broker.amqp.perform(operation)
+
+
+def _apply_policy(policy: PolicyDefinition, broker: LiveBroker, *, is_deleted: bool) -> None:
+    path = ("policies", broker.vhost, policy.name)
+    if is_deleted:
+        broker.api.delete(*path)
+        return
+    body = {
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": plain(policy.definition),
+        "priority": policy.priority,
+    }
+    broker.api.put(*path, body=body)
+
+
 def _safe_deletion(
-    change: PlannedChange,
-    steps: tuple[Operation | ApiRequest, ...],
-    access: Access,
-    consumed: Collection[str],
-) -> Sequence[tuple[Operation | ApiRequest, ...]]:
+    queue: QueueDefinition, operations: tuple[Operation, ...], broker: LiveBroker, *, is_consumed: bool
+) -> tuple[Operation, ...]:
     """Return the deletion of a queue, after a check that it is empty.
 
     The broker itself checks a classic queue (``if-empty``). It refuses this condition for a quorum queue (540 NOT_IMPLEMENTED). It
     never counts the messages that consumers have not acknowledged; the management API does.
     """
-    queue, is_consumed = change.subject, change.name in consumed
-    assert isinstance(queue, QueueDefinition)  # noqa: S101  # of this kind
     if queue.type == "classic" and not is_consumed:
-        return steps
-    answer = yield QueueDeclare(queue.name, passive=True)
-    counts = answer if isinstance(answer, QueueCounts) else QueueCounts(0, 0)
+        return operations
+    counts = try_count(broker.amqp, queue.name) or QueueCounts(0, 0)
     messages = counts.messages
     if is_consumed:
-        listed = yield ApiRequest("GET", ("queues", access.vhost, queue.name))
-        messages = max(messages, listed.get("messages") or 0)
+        messages = max(messages, _api_count(queue.name, broker))
     if messages or (counts.consumers and not is_consumed):
         refusal = loss(queue.name, messages, counts.consumers)
         raise PlanRefusedError(str(refusal), [refusal])
-    return (QueueDelete(queue.name, if_empty=True),) if queue.type == "classic" else steps
+    return (Operation("delete", queue, if_empty=True),) if queue.type == "classic" else operations
 
 
-def _steps_done(steps: tuple[Operation | ApiRequest, ...], where: str) -> Sequence[None]:
-    for step in steps:
-        if isinstance(step, ApiRequest):
-            yield step
-        else:
-            yield from asked(where, step)
-
-
-def _rings_afterwards(plan: Plan, *, has_source: bool) -> Sequence[Mapping[str, HashRing]]:
+def _read_rings_afterwards(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
     """Return the rings that changed, as they are now, and refuse others than those that were planned."""
     planned = {name: ring for name, ring in plan.rings.items() if ring.steps}
-    if not has_source or not planned:
+    if not broker.has_source or not planned:
         return {name: ring.after for name, ring in planned.items()}
     release: Release = next(iter(planned.values())).after.release
-    rings = yield from rings_read(planned, release)
+    rings = broker.read_rings(tuple(planned), release)
     for name, ring in planned.items():
         live_ring = rings.get(name)
         if ring.after.buckets != (live_ring.buckets if live_ring is not None else ()):
@@ -447,8 +446,8 @@ def _rings_afterwards(plan: Plan, *, has_source: bool) -> Sequence[Mapping[str, 
     return rings
 
 
-def binding_removed(binding: BindingDefinition, access: Access) -> ApiSequence[None]:
-    """Take a binding away that is still there after an unbind. A binding without arguments never is.
+def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:
+    """Remove a binding that is still there after an unbind. A binding without arguments never is.
 
     Raises:
         AccessRefusedError: the user may not.
@@ -456,22 +455,19 @@ def binding_removed(binding: BindingDefinition, access: Access) -> ApiSequence[N
     """
     place = binding.destination
     end = ("e", place.name) if isinstance(place, ExchangeRef) else ("q", place)
-    if not binding.arguments or not access.has_management or {binding.source, end[1]} & _NO_SEGMENTS:
+    if not binding.arguments or not broker.has_management or {binding.source, end[1]} & _NO_SEGMENTS:
         return
-    path = ("bindings", access.vhost, "e", binding.source, *end)
-    try:
-        listed = yield ApiRequest("GET", path)
-        for entry in listed:
+    path = ("bindings", broker.vhost, "e", binding.source, *end)
+    with contextlib.suppress(NotFoundError):  # it went meanwhile, or with one of its ends
+        for entry in broker.api.get(*path):
             if (
                 entry["routing_key"] == binding.routing_key
                 and ArgumentTable(entry["arguments"]) == binding.arguments
             ):
-                yield ApiRequest("DELETE", (*path, entry["properties_key"]))
-    except NotFoundError:  # it went meanwhile, or with one of its ends
-        return
+                broker.api.delete(*path, entry["properties_key"])
 
 
-def order_refusals(queues: Iterable[str], access: Access) -> Sequence[list[PlanRefusal]]:
+def order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[PlanRefusal]:
     """Return a refusal for each queue that no group reads, or not a group alone.
 
     Raises:
@@ -480,14 +476,12 @@ def order_refusals(queues: Iterable[str], access: Access) -> Sequence[list[PlanR
     wanted = list(dict.fromkeys(queues))
     if not wanted:
         return []
-    tags = yield from consumer_tags(wanted, access)
+    tags = read_consumer_tags(wanted, broker)
     for _ in range(_LOOKS):
-        if all(tags.values()) or not (
-            yield from _is_consumed([queue for queue in wanted if not tags[queue]])
-        ):
+        if all(tags.values()) or not _is_consumed([queue for queue in wanted if not tags[queue]], broker):
             break
-        yield Pause(_LOOK_S)
-        tags = yield from consumer_tags(wanted, access)
+        broker.sleep(_LOOK_S)
+        tags = read_consumer_tags(wanted, broker)
     refusals = []
     for queue in wanted:
         others = [tag for tag in tags[queue] if member_of(tag) is None]
@@ -502,24 +496,20 @@ def order_refusals(queues: Iterable[str], access: Access) -> Sequence[list[PlanR
     return refusals
 
 
-def consumer_tags(queues: Iterable[str], access: Access) -> ApiSequence[dict[str, list[str]]]:
+def read_consumer_tags(queues: Iterable[str], broker: LiveBroker) -> dict[str, list[str]]:
     """Return the tags of the consumers of each of these queues, as the management API lists them."""
     tags: dict[str, list[str]] = {queue: [] for queue in queues}
-    listed = yield ApiRequest("GET", ("consumers", access.vhost), listed=True, fields={"consumer_tag": str})
-    for entry in listed:
+    for entry in broker.api.get_list("consumers", broker.vhost, fields={"consumer_tag": str}):
         queue = entry.get("queue", {}).get("name")
         if queue in tags:
             tags[queue].append(entry["consumer_tag"])
     return tags
 
 
-def _is_consumed(queues: Iterable[str]) -> Sequence[bool]:
+def _is_consumed(queues: Iterable[str], broker: LiveBroker) -> bool:
     """Return whether one of these queues has a consumer, as AMQP tells."""
-    for queue in queues:
-        answer = yield QueueDeclare(queue, passive=True)
-        if isinstance(answer, QueueCounts) and answer.consumers:
-            return True
-    return False
+    counted = (try_count(broker.amqp, queue) for queue in queues)
+    return any(counts is not None and counts.consumers for counts in counted)
 
 
 def tag_of(member: str) -> str:

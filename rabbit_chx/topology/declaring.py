@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashedOn, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_of_destination, weight_of
 from rabbit_chx.routing.hash_input import refuse_misspelt
-from rabbit_chx.topology.applying import changes_done
+from rabbit_chx.topology.applying import apply_changes
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.operations import (
-    ExchangeBind,
-    ExchangeDeclare,
-    QueueBind,
-    QueueDeclare,
-    check_declared_name,
+from rabbit_chx.topology.live_broker import LiveBroker
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
 )
-from rabbit_chx.topology.reading import LiveExchange, hash_exchange, ring_read
-from rabbit_chx.topology.steps import Access, Sequence, look_at, performed
+from rabbit_chx.topology.operations import Operation, check_declared_name
+from rabbit_chx.topology.reading import LiveExchange, read_hash_exchange, read_ring
 
+_NOT_FOUND = 404
 _REMEDY = "nothing was changed; unbind and bind in the order that is wanted, which moves keys, or declare what is there"
 
 
@@ -69,55 +69,79 @@ class Declared:
     ring: HashRing
 
 
-def exchange_declared(asked: AskedExchange, access: Access, release: Release) -> Sequence[Declared]:
+def declare_exchange(asked: AskedExchange, broker: LiveBroker, release: Release) -> Declared:
     """Declare an exchange and its queues, and bind them in order.
 
     Raises:
         RabbitChxError: as `Broker.declare` does.
     """
-    exchange = asked.exchange
-    check_declared_name(exchange, "exchange")
+    check_declared_name(asked.exchange, "exchange")
     refuse_misspelt(asked.arguments or ())
     wanted = wanted_ring(asked.bindings, release)
-    binds = {binding: _bind(exchange, *binding) for binding in wanted.bindings or ()}
-    queues = dict.fromkeys(bind.queue for bind in binds.values() if isinstance(bind, QueueBind))
-    missing = yield from look_at(
-        access.where,
-        ExchangeDeclare(exchange, durable=asked.durable, arguments=asked.arguments),
-        [QueueDeclare(queue, arguments=asked.queue_arguments) for queue in queues],
-        binds.values(),
+    bindings = wanted.bindings or ()
+    for place, _ in bindings:
+        name, kind = (place.name, "exchange") if isinstance(place, ExchangeRef) else (place, "queue")
+        check_declared_name(name, kind)
+    exchange = ExchangeDefinition(
+        asked.exchange, HASH_EXCHANGE, asked.durable, arguments=asked.arguments or {}
     )
-    is_new = any(isinstance(operation, ExchangeDeclare) for operation in missing)
-    to_bind, ring = tuple(binds), wanted
+    queues = dict.fromkeys(place for place, _ in bindings if isinstance(place, str))
+    declarations: list[ExchangeDefinition | QueueDefinition] = [exchange]
+    declarations += [QueueDefinition(queue, arguments=asked.queue_arguments or {}) for queue in queues]
+    missing = [declaration for declaration in declarations if _is_missing(declaration, broker)]
+    for name in dict.fromkeys(place.name for place, _ in bindings if isinstance(place, ExchangeRef)):
+        broker.amqp.check_exchange(name)
+    to_bind, ring = bindings, wanted
+    is_new = exchange in missing
     if not is_new:
-        to_bind, ring = yield from _compared(asked, wanted, access)
-        _refuse_ghosts(exchange, ring, missing)
-    yield from performed(access.where, missing)
-    yield from changes_done(
-        tuple(
-            PlannedChange("bind", None, BindingDefinition(exchange, *binding), ring=True)
-            for binding in to_bind
-        ),
-        access,
+        to_bind, ring = _compared(asked, wanted, broker)
+        _refuse_ghosts(asked.exchange, ring, missing)
+    for declaration in missing:
+        broker.amqp.perform(Operation("declare", declaration))
+    changes = (BindingDefinition(asked.exchange, *binding) for binding in to_bind)
+    apply_changes(
+        tuple(PlannedChange("bind", None, binding, ring=True) for binding in changes),
+        broker,
         lambda _: None,
     )
-    if to_bind and not is_new and access.has_source:
-        ring = yield from _read_again(exchange, wanted, access)
+    if to_bind and not is_new and broker.has_source:
+        ring = _read_again(asked.exchange, wanted, broker)
     created = tuple(
-        ExchangeRef(operation.exchange) if isinstance(operation, ExchangeDeclare) else operation.queue
-        for operation in missing
+        ExchangeRef(declaration.name) if isinstance(declaration, ExchangeDefinition) else declaration.name
+        for declaration in missing
     )
     return Declared(created, to_bind, ring)
 
 
+def _is_missing(declaration: ExchangeDefinition | QueueDefinition, broker: LiveBroker) -> bool:
+    """Return whether an exchange or a queue is missing. One that exists is declared once more: the broker refuses another one.
+
+    Raises:
+        MismatchError: it exists with another type, durability or arguments.
+    """
+    operation = Operation("declare", declaration)
+    broker.amqp.check_sendable([operation])
+    try:
+        if isinstance(declaration, ExchangeDefinition):
+            broker.amqp.check_exchange(declaration.name)
+        else:
+            broker.amqp.count(declaration.name)
+    except RabbitChxError as error:
+        if error.reply_code != _NOT_FOUND:
+            raise
+        return True
+    broker.amqp.perform(operation)
+    return False
+
+
 def _compared(
-    asked: AskedExchange, wanted: HashRing, access: Access
-) -> Sequence[tuple[tuple[Binding, ...], HashRing]]:
+    asked: AskedExchange, wanted: HashRing, broker: LiveBroker
+) -> tuple[tuple[Binding, ...], HashRing]:
     """Return what is still to be bound to an exchange that exists, and its ring so far."""
     exchange = asked.exchange
     to_bind, ring = wanted.bindings or (), wanted.with_release(wanted.release)
-    if access.has_management:
-        live = yield from _live(exchange, access)
+    if broker.has_management:
+        live = _read_live(exchange, wanted.release, broker)
         if HashedOn.from_arguments(live.arguments) != HashedOn.from_arguments(asked.arguments):
             raise MismatchError(
                 f"exchange {exchange!r} has the arguments {dict(live.arguments)}, not {dict(asked.arguments or {})}, and so "
@@ -125,16 +149,16 @@ def _compared(
                 exchange=exchange,
             )
         to_bind = left_by_bindings(exchange, wanted, live.bindings)
-    if access.has_source:
-        ring = yield from ring_read(access, exchange, wanted.release)
+    if broker.has_source:
+        ring = read_ring(broker, exchange, wanted.release)
         by_bindings, to_bind = to_bind, left_by_ring(exchange, wanted, ring)
-        if access.has_management and by_bindings != to_bind:
+        if broker.has_management and by_bindings != to_bind:
             raise MismatchError(
                 f"exchange {exchange!r} has bindings without buckets: its ring is {ring!r}, and "
                 f"{len(live.bindings)} bindings are listed; nothing was changed; unbind and bind what has no buckets",
                 exchange=exchange,
             )
-    if not access.has_management and not access.has_source and not asked.allow_existing:
+    if not broker.has_management and not broker.has_source and not asked.allow_existing:
         raise InputError(
             f"exchange {exchange!r} exists, and AMQP does not tell what is bound to it: give Broker a ring_source or a "
             "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",
@@ -143,9 +167,9 @@ def _compared(
     return to_bind, ring
 
 
-def _read_again(exchange: str, wanted: HashRing, access: Access) -> Sequence[HashRing]:
+def _read_again(exchange: str, wanted: HashRing, broker: LiveBroker) -> HashRing:
     """Read the ring after bindings were added to it."""
-    ring = yield from ring_read(access, exchange, wanted.release)
+    ring = read_ring(broker, exchange, wanted.release)
     if ring != wanted:
         raise MismatchError(
             f"bindings were added to exchange {exchange!r}, and it now has the ring {ring!r}, not {wanted!r}: "
@@ -156,39 +180,31 @@ def _read_again(exchange: str, wanted: HashRing, access: Access) -> Sequence[Has
     return ring
 
 
-def _live(exchange: str, access: Access) -> Sequence[LiveExchange]:
+def _read_live(exchange: str, release: Release, broker: LiveBroker) -> LiveExchange:
     """Read from the management API an exchange that AMQP has found."""
     try:
-        return (yield from hash_exchange(access.vhost, exchange))
+        return read_hash_exchange(broker.api, broker.vhost, exchange, release)
     except NotFoundError:
         raise MismatchError(
-            f"the management API knows no exchange {exchange!r} in vhost {access.vhost!r}, and {access.where} does: give URLs "
+            f"the management API knows no exchange {exchange!r} in vhost {broker.vhost!r}, and {broker.where} does: give URLs "
             "of the same broker",
             exchange=exchange,
         ) from None
 
 
-def _bind(exchange: str, destination: Destination, key: str) -> QueueBind | ExchangeBind:
-    if isinstance(destination, ExchangeRef):
-        check_declared_name(destination.name, "exchange")
-        return ExchangeBind(destination.name, exchange, key)
-    check_declared_name(destination, "queue")
-    return QueueBind(destination, exchange, key)
-
-
 def _refuse_ghosts(
-    exchange: str, ring: HashRing, missing: tuple[ExchangeDeclare | QueueDeclare, ...]
+    exchange: str, ring: HashRing, missing: Collection[ExchangeDefinition | QueueDefinition]
 ) -> None:
     """Refuse a ring that was read if it has buckets of a queue that does not exist: their messages are lost."""
     if ring.provenance != "read":
         return
     for declared in missing:
-        if isinstance(declared, QueueDeclare) and declared.queue in ring.destinations:
+        if isinstance(declared, QueueDefinition) and declared.name in ring.destinations:
             raise MismatchError(
-                f"queue {declared.queue!r} does not exist, and has buckets of exchange {exchange!r}, whose messages are lost: "
+                f"queue {declared.name!r} does not exist, and has buckets of exchange {exchange!r}, whose messages are lost: "
                 "declare the queue, bind and unbind it, and declare all this again",
                 exchange=exchange,
-                queue=declared.queue,
+                queue=declared.name,
             )
 
 

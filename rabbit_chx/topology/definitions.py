@@ -50,7 +50,6 @@ _OTHER = {
 }
 _KINDS = {str: "text", bool: "true or false", int: "a whole number", dict: "an object"}
 _NOT_EXPORTED = "it is named, but not in the file; RabbitMQ 4.3 leaves internal exchanges out"
-_NOT_THERE = "it is named, but not there"
 
 
 def definitions_content(text: str | bytes, vhost: str) -> dict[str, Any]:
@@ -79,35 +78,37 @@ def definitions_content(text: str | bytes, vhost: str) -> dict[str, Any]:
         release = None
     lists = _Lists(document, vhost)
     lists.refuse_other_vhost()
-    return _content(lists, release, _NOT_EXPORTED)
-
-
-def read_lists(lists: Mapping[str, Any], vhost: str, release: Release) -> dict[str, Any]:
-    """Return the attributes of the Topology that the lists of the management API say.
-
-    Args:
-        lists: the exchanges, queues, bindings and policies, as the API lists them.
-        vhost: their vhost.
-        release: the broker's release.
-
-    Raises:
-        TopologyError: an entry is not what the API of a broker lists.
-    """
-    return _content(_Lists(lists, vhost), release, _NOT_THERE)
-
-
-def _content(lists: _Lists, release: Release | None, absence: str) -> dict[str, Any]:
-    queues: list[QueueDefinition] = lists.objects("queues")
-    exchanges: list[ExchangeDefinition] = lists.objects("exchanges")
-    bindings: list[BindingDefinition] = lists.objects("bindings")
-    policies: list[PolicyDefinition] = lists.objects("policies")
+    objects = {name: lists.objects(name) for name in OBJECT_LISTS}
     if lists.problems:
         raise TopologyError(lists.problems, what=_WHAT)
+    content = topology_content(**objects, release=release, absence=_NOT_EXPORTED)
+    return {**content, "left_out": (*lists.other_objects(), *content["left_out"])}
+
+
+def topology_content(
+    exchanges: Iterable[ExchangeDefinition],
+    queues: Iterable[QueueDefinition],
+    bindings: Iterable[BindingDefinition],
+    policies: Iterable[PolicyDefinition],
+    *,
+    release: Release | None,
+    absence: str = "it is named, but not there",
+) -> dict[str, Any]:
+    """Return the attributes of the Topology that consists of all objects of a vhost.
+
+    Args:
+        exchanges: all exchanges.
+        queues: all queues.
+        bindings: all bindings, those of the default exchange and of rings included.
+        policies: all policies.
+        release: the broker's release.
+        absence: why an exchange that is named may not be among them.
+    """
+    queues = tuple(queues)
     exchanges = [exchange for exchange in exchanges if exchange.name and not _is_brokers_own(exchange.name)]
     # Each queue is bound to the default exchange.
     bindings = [binding for binding in bindings if binding.source]
-    left_out = lists.other_objects()
-    left_out += [
+    left_out = [
         f"queue {queue.name}: the broker made its name" for queue in queues if _is_brokers_own(queue.name)
     ]
     named = {queue.name for queue in queues if not _is_brokers_own(queue.name)}
@@ -168,7 +169,7 @@ def _missing_exchanges(
 
 
 class _Lists:
-    """The lists of a file or of the management API, and what is wrong with them."""
+    """The lists of a file, and what is wrong with them."""
 
     def __init__(self, document: Mapping[str, Any], vhost: str) -> None:
         self._document = document
@@ -207,7 +208,7 @@ class _Lists:
             rule = f"there is no vhost {self._vhost!r} in the file"
             remedy = f"give one of {', '.join(sorted(map(repr, vhosts)))}"
             raise TopologyError([Problem("vhosts", "", rule, remedy)], what=_WHAT)
-        self.problems.clear()  # `_content` finds the same again
+        self.problems.clear()  # `objects` finds the same again
 
     def other_objects(self) -> list[str]:
         """Return a line for each kind of object that is no part of a topology. No line holds a value."""

@@ -5,37 +5,27 @@ parked. It is then published once more to its exchange, which hashes it as it di
 slot, with its own exchange, routing key and properties. If the slot still has no queue, the message is parked again, at the end.
 Nothing is lost or doubled. A parked message may be overtaken by later ones with its key.
 
-*in-order*: the consumers of both queues, members of a group, help. The old queue is read up to a marker before the new
-one gets anything, and what came meanwhile is read out of the parking queue first. So no message is overtaken.
+*in-order*: the consumers of both queues, members of a group, help. Markers go through the queues of the slot, and say up to where
+one queue is read: the old queue is read up to a marker before the new one gets anything, and what came meanwhile is read out of
+the parking queue first. So no message is overtaken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as List
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias, get_args
 from uuid import uuid4
 
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.live_broker import LiveBroker
 from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.operations import ApiRequest, Operation, QueueDeclare, Refusal, steps_of
-from rabbit_chx.topology.steps import (
-    Access,
-    HandOverMarker,
-    MarkerReply,
-    MarkerSending,
-    MessageTransfer,
-    Pause,
-    Pipeline,
-    Sequence,
-    asked,
-)
+from rabbit_chx.topology.operations import Operation
 
 HandOverLevel: TypeAlias = Literal["parked", "in-order"]
 HAND_OVER_LEVELS: tuple[HandOverLevel, ...] = get_args(HandOverLevel)
-
 #: How long a group may take to read its queue up to a marker: seconds without any reading, and in all.
 _REPLY_S, _LONGEST_REPLY_S = 60.0, 900.0
 #: After this many seconds, what the broker was routing when a binding changed is in its queue.
@@ -61,17 +51,17 @@ class HandOver(NamedTuple):
     @property
     def slot(self) -> str:
         """The slot exchange."""
-        return _binding(self.bind).source
+        return self.bind.binding.source
 
     @property
     def old(self) -> str:
         """The queue that has the slot before."""
-        return str(_binding(self.unbind).destination)
+        return str(self.unbind.binding.destination)
 
     @property
     def new(self) -> str:
         """The queue that has it afterwards."""
-        return str(_binding(self.bind).destination)
+        return str(self.bind.binding.destination)
 
 
 @dataclass(slots=True)
@@ -92,7 +82,7 @@ class HandOverTally:
 
 
 def parts_of(
-    changes: List[PlannedChange], slots: Mapping[str, str], parks: Mapping[str, str]
+    changes: Sequence[PlannedChange], slots: Mapping[str, str], parks: Mapping[str, str]
 ) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
     """Yield the changes of a plan in order: each slot that changes hands by itself, what is between together.
 
@@ -128,54 +118,53 @@ def _gives(change: PlannedChange, slot: str) -> bool:
     )
 
 
-def handed_over(over: HandOver, access: Access, level: HandOverLevel, tally: HandOverTally) -> Sequence[None]:
+def hand_over_slot(over: HandOver, broker: LiveBroker, level: HandOverLevel, tally: HandOverTally) -> None:
     """Give a slot from one queue to another.
 
     Raises:
         RabbitChxError: the broker refuses something. What is parked stays parked.
     """
     if level == "in-order":
-        yield from _in_order(over, access, tally)
+        _hand_over_in_order(over, broker, tally)
     else:
-        yield from _at_once(over, access, tally)
+        _hand_over_at_once(over, broker, tally)
     tally.slots.append((over.slot, over.old, over.new))
-    tally.moved += yield from park_passed(access.where, over.exchange, over.park)
+    tally.moved += republish_parked(broker, over.exchange, over.park)
 
 
-def _at_once(over: HandOver, access: Access, tally: HandOverTally) -> Sequence[None]:
-    steps = (*_operations(over.unbind, access), *_operations(over.bind, access))
-    answer = yield Pipeline(steps)
-    if isinstance(answer, Refusal):
-        for step in steps:  # which finds the one that the broker refuses
-            yield from asked(access.where, step)
-            tally.begun = True
+def _hand_over_at_once(over: HandOver, broker: LiveBroker, tally: HandOverTally) -> None:
+    unbind, bind = Operation("unbind", over.unbind.binding), Operation("bind", over.bind.binding)
+    if broker.amqp.perform_together((unbind, bind)):
+        return
+    broker.amqp.perform(unbind)  # one by one, to find the one that the broker refuses
+    tally.begun = True
+    broker.amqp.perform(bind)
 
 
-def _in_order(over: HandOver, access: Access, tally: HandOverTally) -> Sequence[None]:
-    where = access.where
-    tally.moved += yield from park_drained(where, over.exchange, over.park)
+def _hand_over_in_order(over: HandOver, broker: LiveBroker, tally: HandOverTally) -> None:
+    carrier = broker.carrier
+    unbind, bind = Operation("unbind", over.unbind.binding), Operation("bind", over.bind.binding)
+    tally.moved += drain_park(broker, over.exchange, over.park)
     marker = HandOverMarker("flush", over.slot, uuid4().hex, over.park)
     begin, end = marker.as_kind("begin"), marker.as_kind("end")
-    for step in _operations(over.unbind, access):
-        yield from asked(where, step)
+    broker.amqp.perform(unbind)
     tally.begun = True
-    yield Pause(SETTLE_S)
-    yield MarkerSending(over.old, marker)
-    if not (yield MarkerReply(marker, "flushed", _REPLY_S, _LONGEST_REPLY_S, (over.old,))):
+    broker.sleep(SETTLE_S)
+    carrier.send_marker(over.old, marker)
+    if not carrier.wait_for_reply(
+        marker, "flushed", timeout_s=_REPLY_S, longest_s=_LONGEST_REPLY_S, queues=(over.old,)
+    ):
         tally.overtaken.append(_late(over, over.old))
-        yield from _bound(over, access)
+        broker.amqp.perform(bind)
         return
-    yield MarkerSending(over.new, begin)
-    yield from _bound(over, access)
-    yield Pause(SETTLE_S)
-    yield MarkerSending(over.park, end)
-    if not (yield MarkerReply(begin, "taken", _REPLY_S, _LONGEST_REPLY_S, (over.new, over.park))):
+    carrier.send_marker(over.new, begin)
+    broker.amqp.perform(bind)
+    broker.sleep(SETTLE_S)
+    carrier.send_marker(over.park, end)
+    if not carrier.wait_for_reply(
+        begin, "taken", timeout_s=_REPLY_S, longest_s=_LONGEST_REPLY_S, queues=(over.new, over.park)
+    ):
         tally.overtaken.append(_late(over, over.new))
-
-
-def _bound(over: HandOver, access: Access) -> Sequence[None]:
-    for step in _operations(over.bind, access):
-        yield from asked(access.where, step)
 
 
 def _late(over: HandOver, queue: str) -> str:
@@ -185,39 +174,26 @@ def _late(over: HandOver, queue: str) -> str:
     )
 
 
-def _operations(change: PlannedChange, access: Access) -> tuple[Operation, ...]:
-    steps = steps_of(change, access.vhost, allow_loss=False)
-    return tuple(step for step in steps if not isinstance(step, ApiRequest))
-
-
-def _binding(change: PlannedChange) -> BindingDefinition:
-    assert isinstance(change.subject, BindingDefinition)  # noqa: S101  # `parts_of` takes no other
-    return change.subject
-
-
-def park_passed(where: str, exchange: str, queue: str) -> Sequence[int]:
+def republish_parked(broker: LiveBroker, exchange: str, queue: str) -> int:
     """Publish once more what is in a parking queue now, and return how many messages that were.
 
     Args:
-        where: the broker's address without password, for errors.
+        broker: the broker.
         exchange: the hash exchange.
         queue: its parking queue.
 
     Raises:
         RabbitChxError: the broker refuses a message. It is still in the parking queue.
     """
-    counts = yield from asked(where, QueueDeclare(queue, passive=True))
-    if counts is None or not counts.messages:
-        return 0
-    moved: int = yield MessageTransfer(queue, exchange, counts.messages)
-    return moved
+    messages = broker.amqp.count(queue).messages
+    return broker.carrier.move_messages(queue, exchange, messages) if messages else 0
 
 
-def park_drained(where: str, exchange: str, queue: str) -> Sequence[int]:
+def drain_park(broker: LiveBroker, exchange: str, queue: str) -> int:
     """Publish once more what is in a parking queue, until it is empty; return how many messages that were.
 
     Args:
-        where: the broker's address without password, for errors.
+        broker: the broker.
         exchange: the hash exchange.
         queue: its parking queue.
 
@@ -227,16 +203,16 @@ def park_drained(where: str, exchange: str, queue: str) -> Sequence[int]:
     """
     total = 0
     for _ in range(_PASSES):
-        moved = yield from park_passed(where, exchange, queue)
+        moved = republish_parked(broker, exchange, queue)
         total += moved
         if not moved:
-            yield Pause(SETTLE_S)
-            late = yield from park_passed(where, exchange, queue)
+            broker.sleep(SETTLE_S)
+            late = republish_parked(broker, exchange, queue)
             if not late:
                 return total
             total += late
     raise BrokerRefusedError(
-        f"{where}: the parking queue {queue} was emptied {_PASSES} times, and there are messages in it again: a slot of {exchange} "
+        f"{broker.where}: the parking queue {queue} was emptied {_PASSES} times, and there are messages in it again: a slot of {exchange} "
         "has no queue, or somebody else publishes to it; look at its bindings, then apply again",
         exchange=exchange,
         queue=queue,

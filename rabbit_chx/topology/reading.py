@@ -20,7 +20,6 @@ from rabbit_chx.errors import (
     InputError,
     MismatchError,
     NotFoundError,
-    TopologyError,
 )
 from rabbit_chx.routing import (
     HASH_ARGUMENTS,
@@ -34,50 +33,46 @@ from rabbit_chx.routing import (
     SlotTable,
 )
 from rabbit_chx.routing.sharding import ShardName
-from rabbit_chx.topology.definitions import read_lists
+from rabbit_chx.topology.definitions import topology_content
+from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, try_count
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     LiveSlots,
+    PolicyDefinition,
+    QueueDefinition,
     live_slots,
 )
-from rabbit_chx.topology.operations import CHX, ApiRequest, QueueCounts, QueueDeclare, check_declared_name
+from rabbit_chx.topology.operations import check_declared_name
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots import queues_behind_slots
-from rabbit_chx.topology.steps import (
-    Access,
-    ApiSequence,
-    OperationSequence,
-    RingRequest,
-    Sequence,
-    check_exchange,
-)
 
-#: The exclusive queue of a connection that applies a plan. It is no part of a topology.
+#: The exclusive queue of a connection that applies a plan. It is not part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"
-#: The lists that are read, and the field that names an entry of each.
-_LISTS = {"exchanges": "name", "queues": "name", "bindings": "destination", "policies": "name"}
+#: What the overview has at least. Most often it has the name of the cluster, too.
+OVERVIEW = {"rabbitmq_version": str}
 #: Statistics of queues are costly, and nothing here needs them (parameters since 3.10; older releases ignore them).
 _WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 #: From this release on the list of queues is known to name the policy that applies, for queues of each type. It does not
 #: name the operator policy (tried on 4.0.5).
 _TELLS_POLICIES = (4, 0, 0)
-#: What the broker says of itself: its version, and most often the name of its cluster.
-OVERVIEW = ApiRequest("GET", ("overview",), fields={"rabbitmq_version": str})
 _MODULUS = "x-modulus-hash"
 _SUPER_STREAM = "x-super-stream"
 _PARTITION_ORDER = "x-stream-partition-order"
 _PAGE = 500
 _ALTERNATE = "alternate-exchange"
-_EXCHANGE = {"name": str, "type": str, "internal": bool}
-_BINDING = {"destination": str, "destination_type": str, "routing_key": str}
 _COLUMNS = "name,message_stats.publish_details.rate"
+# The fields that the entries of a list have at least.
+_NAMED = {"name": str}
+_EXCHANGE = {"name": str, "type": str}
+_BINDING = {"source": str, "destination": str, "destination_type": str, "routing_key": str}
+_POLICY = {"name": str, "pattern": str}
 
 
-def topology_read(access: Access) -> Sequence[Topology]:
+def read_topology(broker: LiveBroker) -> Topology:
     """Read the exchanges, queues, bindings, both kinds of policies and rings of a vhost, and how many messages are parked.
 
     Rings are read by the ring source. Without one they are assumed from the bindings as they are listed.
@@ -88,73 +83,82 @@ def topology_read(access: Access) -> Sequence[Topology]:
         RingSourceError: the rings could not be read.
         UnreachableError: nothing answers at the address.
     """
-    overview = yield OVERVIEW
-    release = yield from release_read(str(overview["rabbitmq_version"]))
-    lists: dict[str, Any] = {}
-    for name, known_by in _LISTS.items():
-        query = _WITHOUT_STATISTICS if name == "queues" else None
-        lists[name] = yield ApiRequest(
-            "GET", (name, access.vhost), query, listed=True, fields={known_by: str}
-        )
-    lists["queues"] = [
-        # Of quorum queues and streams `exclusive` is an empty text.
-        {**queue, "exclusive": queue.get("exclusive") is True}
-        for queue in lists["queues"]
-        if queue["name"] != APPLY_LOCK
-    ]
-    operators = yield ApiRequest(
-        "GET", ("operator-policies", access.vhost), listed=True, fields={"name": str}
-    )
-    lists["bindings"] = [binding for binding in lists["bindings"] if binding["destination"] != APPLY_LOCK]
+    overview = broker.overview()
+    api, vhost = broker.api, broker.vhost
+    release = read_release(api, str(overview["rabbitmq_version"]))
+    exchanges = api.get_list("exchanges", vhost, fields=_EXCHANGE)
+    queues = api.get_list("queues", vhost, query=_WITHOUT_STATISTICS, fields=_NAMED)
+    bindings = api.get_list("bindings", vhost, fields=_BINDING)
+    policies = api.get_list("policies", vhost, fields=_POLICY)
+    operators = api.get_list("operator-policies", vhost, fields=_POLICY)
+    queues = [entry for entry in queues if entry["name"] != APPLY_LOCK]
     try:
+        content = topology_content(
+            map(_exchange, exchanges),
+            map(_queue, queues),
+            [_binding(entry) for entry in bindings if entry["destination"] != APPLY_LOCK],
+            map(_policy, policies),
+            release=release,
+        )
         topology = Topology(
-            **read_lists(lists, access.vhost, release),
-            operator_policies=read_lists({"policies": operators}, access.vhost, release)["policies"],
-            applied_policies={queue["name"]: queue.get("policy") for queue in lists["queues"]}
+            **content,
+            operator_policies=tuple(map(_policy, operators)),
+            applied_policies={entry["name"]: entry.get("policy") for entry in queues}
             if release.numbers >= _TELLS_POLICIES
             else {},
             cluster=overview.get("cluster_name"),
             messages={
-                queue["name"]: queue["messages"]
-                for queue in lists["queues"]
-                if isinstance(queue.get("messages"), int)  # not of a queue whose node is down
+                entry["name"]: entry["messages"]
+                for entry in queues
+                if isinstance(entry.get("messages"), int)  # not of a queue whose node is down
             },
         )
-    except TopologyError as error:
+    except InputError as error:
         raise BrokerRefusedError(
-            f"{access.where}: the management API lists what no broker has: {'; '.join(map(str, error.problems))}"
+            f"{broker.where}: the management API lists what no broker has: {error}"
         ) from None
-    topology = replace(topology, messages={**topology.messages, **(yield from _parked(topology))})
-    if access.has_source:
-        names = [exchange.name for exchange in topology.exchanges if exchange.type == HASH_EXCHANGE]
-        topology = topology.with_rings((yield from rings_read(names, release)))
-    return topology
+    topology = replace(topology, messages={**topology.messages, **_count_parked(topology, broker)})
+    hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.type == HASH_EXCHANGE)
+    return topology.with_rings(broker.read_rings(hashing, release)) if broker.has_source else topology
 
 
-def _parked(topology: Topology) -> OperationSequence[Mapping[str, int]]:
-    """Count what is in each parking queue, over AMQP: the management API counts every few seconds."""
-    messages = {}
-    for queue in queues_behind_slots(topology):
-        answer = yield QueueDeclare(queue, passive=True)
-        if isinstance(answer, QueueCounts):
-            messages[queue] = answer.messages
-    return messages
+def _exchange(entry: Mapping[str, Any]) -> ExchangeDefinition:
+    flags: dict[str, Any] = {name: entry.get(name) is True for name in ("durable", "auto_delete", "internal")}
+    return ExchangeDefinition(entry["name"], entry["type"], **flags, arguments=_table(entry, "arguments"))
 
 
-def rings_read(exchanges: Iterable[str], release: Release) -> Sequence[Mapping[str, HashRing]]:
-    """Read the rings of exchanges by the ring source, by the exchange. One that is not there is left out.
-
-    Raises:
-        RingSourceError: the rings could not be read.
-    """
-    names = tuple(exchanges)
-    if not names:
-        return {}
-    buckets_of = yield RingRequest(names)
-    return {
-        name: HashRing.from_buckets(buckets, release, next_bucket=getattr(buckets, "next_bucket", None))
-        for name, buckets in buckets_of.items()
+def _queue(entry: Mapping[str, Any]) -> QueueDefinition:
+    # Of quorum queues and streams `exclusive` is an empty text.
+    flags: dict[str, Any] = {
+        name: entry.get(name) is True for name in ("durable", "exclusive", "auto_delete")
     }
+    return QueueDefinition(entry["name"], **flags, arguments=_table(entry, "arguments"))
+
+
+def _binding(entry: Mapping[str, Any]) -> BindingDefinition:
+    return BindingDefinition(
+        entry["source"], destination_of(entry), entry["routing_key"], _table(entry, "arguments")
+    )
+
+
+def _policy(entry: Mapping[str, Any]) -> PolicyDefinition:
+    return PolicyDefinition(
+        entry["name"],
+        entry["pattern"],
+        entry.get("apply-to", "all"),
+        _table(entry, "definition"),
+        entry.get("priority", 0),
+    )
+
+
+def _table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return entry.get(name) or {}  # older releases write an empty table as a list
+
+
+def _count_parked(topology: Topology, broker: LiveBroker) -> Mapping[str, int]:
+    """Count what is in each parking queue, over AMQP: the management API counts every few seconds."""
+    counted = {queue: try_count(broker.amqp, queue) for queue in queues_behind_slots(topology)}
+    return {queue: counts.messages for queue, counts in counted.items() if counts is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +187,15 @@ class LiveExchange:
         return HashRing.from_bindings(self.bindings, self.release, "assumed")
 
 
-def release_read(version: str | None = None) -> ApiSequence[Release]:
+def read_release(api: ManagementApi, version: str | None = None) -> Release:
     """Read the broker's version, and its metadata store from its feature flags (``khepri_db`` exists since 3.13).
 
     A user who may not read feature flags gets the default store of the version, marked as not known.
     """
     if version is None:
-        version = str((yield OVERVIEW)["rabbitmq_version"])
+        version = str(api.get("overview", fields=OVERVIEW)["rabbitmq_version"])
     try:
-        listed = yield ApiRequest("GET", ("feature-flags",), listed=True, fields={"name": str, "state": str})
+        listed = api.get_list("feature-flags", fields={"name": str, "state": str})
     except AccessRefusedError:
         return _release(version)
     flags = {flag["name"]: flag["state"] for flag in listed}
@@ -209,8 +213,16 @@ def _release(version: str, store: Literal["khepri", "mnesia"] | None = None) -> 
         ) from None
 
 
-def hash_exchange(vhost: str, name: str) -> ApiSequence[LiveExchange]:
+def read_hash_exchange(
+    api: ManagementApi, vhost: str, name: str, release: Release | None = None
+) -> LiveExchange:
     """Read an x-consistent-hash exchange.
+
+    Args:
+        api: the management API.
+        vhost: the exchange's vhost.
+        name: the exchange's name.
+        release: the broker's release; None: it is read.
 
     Raises:
         NotFoundError: there is no such exchange or vhost.
@@ -220,10 +232,10 @@ def hash_exchange(vhost: str, name: str) -> ApiSequence[LiveExchange]:
         InputError: AMQP has no exchange of such a name.
     """
     check_declared_name(name, "exchange")
-    exchange = yield from exchange_found(vhost, name)
-    if exchange["type"] != CHX:
+    exchange = find_exchange(api, vhost, name)
+    if exchange["type"] != HASH_EXCHANGE:
         raise MismatchError(
-            f"exchange {name!r} in vhost {vhost!r} is of type {exchange['type']}, not {CHX}: give another one",
+            f"exchange {name!r} in vhost {vhost!r} is of type {exchange['type']}, not {HASH_EXCHANGE}: give another one",
             exchange=name,
         )
     return LiveExchange(
@@ -234,13 +246,13 @@ def hash_exchange(vhost: str, name: str) -> ApiSequence[LiveExchange]:
             for argument in HASH_ARGUMENTS
             if argument in exchange["arguments"]
         },
-        (yield from bindings_listed(vhost, name)),
-        exchange["arguments"].get(_ALTERNATE) or (yield from policy_of(vhost, exchange)).get(_ALTERNATE),
-        (yield from release_read()),
+        list_bindings(api, vhost, name),
+        exchange["arguments"].get(_ALTERNATE) or read_policy_of(api, vhost, exchange).get(_ALTERNATE),
+        release or read_release(api),
     )
 
 
-def ring_read(access: Access, exchange: str, release: Release) -> Sequence[HashRing]:
+def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
     """Read the ring of an exchange; without a ring source it is assumed from its bindings.
 
     Raises:
@@ -249,27 +261,25 @@ def ring_read(access: Access, exchange: str, release: Release) -> Sequence[HashR
         RingSourceError: the ring could not be read.
     """
     check_declared_name(exchange, "exchange")
-    if not access.has_source:
-        return (yield from hash_exchange(access.vhost, exchange)).assumed_ring
-    if access.has_management:  # over AMQP it would need configure on the exchange
-        yield from exchange_found(access.vhost, exchange)
+    if not broker.has_source:
+        return read_hash_exchange(broker.api, broker.vhost, exchange, release).assumed_ring
+    if broker.has_management:  # over AMQP it would need configure on the exchange
+        find_exchange(broker.api, broker.vhost, exchange)
     else:
-        yield from check_exchange(access.where, exchange)
-    buckets_of = yield RingRequest((exchange,))
-    if exchange not in buckets_of:
+        broker.amqp.check_exchange(exchange)
+    ring = broker.read_rings((exchange,), release).get(exchange)
+    if ring is None:
         raise MismatchError(
-            f"exchange {exchange!r} in vhost {access.vhost!r} is not of type {CHX}, or the ring source asks another broker: check "
-            "the exchange and the ring source",
+            f"exchange {exchange!r} in vhost {broker.vhost!r} is not of type {HASH_EXCHANGE}, or the ring source asks another broker: "
+            "check the exchange and the ring source",
             exchange=exchange,
         )
-    return HashRing.from_buckets(
-        buckets_of[exchange], release, next_bucket=getattr(buckets_of[exchange], "next_bucket", None)
-    )
+    return ring
 
 
-def exchange_mirror(
-    access: Access, name: str, release: Release
-) -> Sequence[ConsistentHashExchange | ModulusHashExchange]:
+def read_exchange(
+    broker: LiveBroker, name: str, release: Release
+) -> ConsistentHashExchange | ModulusHashExchange:
     """Read an exchange that hashes, as a mirror of its routing.
 
     Raises:
@@ -278,16 +288,16 @@ def exchange_mirror(
         RingSourceError: the ring could not be read.
     """
     check_declared_name(name, "exchange")
-    exchange = yield from exchange_found(access.vhost, name)
+    exchange = find_exchange(broker.api, broker.vhost, name)
     if exchange["type"] == _MODULUS:
-        return ModulusHashExchange(name, (yield from bindings_listed(access.vhost, name)), release=release)
-    if exchange["type"] != CHX:
+        return ModulusHashExchange(name, list_bindings(broker.api, broker.vhost, name), release=release)
+    if exchange["type"] != HASH_EXCHANGE:
         raise MismatchError(
-            f"exchange {name!r} in vhost {access.vhost!r} is of type {exchange['type']}, which does not hash: give one of type {CHX} "
-            f"or {_MODULUS}",
+            f"exchange {name!r} in vhost {broker.vhost!r} is of type {exchange['type']}, which does not hash: give one of type "
+            f"{HASH_EXCHANGE} or {_MODULUS}",
             exchange=name,
         )
-    ring = yield from ring_read(access, name, release)
+    ring = read_ring(broker, name, release)
     arguments = {name: value for name, value in exchange["arguments"].items() if name in HASH_ARGUMENTS}
     return ConsistentHashExchange(name, ring, arguments=arguments)
 
@@ -298,16 +308,14 @@ def destination_of(binding: Mapping[str, Any]) -> Destination:
     return name if binding["destination_type"] == "queue" else ExchangeRef(name)
 
 
-def exchange_found(vhost: str, name: str) -> ApiSequence[dict[str, Any]]:
+def find_exchange(api: ManagementApi, vhost: str, name: str) -> dict[str, Any]:
     """Read an exchange, as the management API describes it.
 
     Raises:
         NotFoundError: there is no such exchange or vhost.
     """
     try:
-        exchange: dict[str, Any] = yield ApiRequest(
-            "GET", ("exchanges", vhost, name), fields={"type": str, "arguments": dict}
-        )
+        exchange: dict[str, Any] = api.get("exchanges", vhost, name, fields={"type": str, "arguments": dict})
     except NotFoundError:
         raise NotFoundError(
             f"there is no exchange {name!r} in vhost {vhost!r}: check its name and the vhost of the URL",
@@ -317,26 +325,28 @@ def exchange_found(vhost: str, name: str) -> ApiSequence[dict[str, Any]]:
     return exchange
 
 
-def bindings_listed(vhost: str, name: str) -> ApiSequence[tuple[Binding, ...]]:
+def list_bindings(api: ManagementApi, vhost: str, name: str) -> tuple[Binding, ...]:
     """Read the bindings of an exchange, in the order in which they are listed."""
-    listed = yield _bindings(vhost, name)
-    return tuple((destination_of(binding), str(binding["routing_key"])) for binding in listed)
+    return tuple(
+        (destination_of(entry), str(entry["routing_key"])) for entry in _list_bindings(api, vhost, name)
+    )
 
 
-def _bindings(vhost: str, name: str) -> ApiRequest:
-    return ApiRequest("GET", ("exchanges", vhost, name, "bindings", "source"), listed=True, fields=_BINDING)
+def _list_bindings(api: ManagementApi, vhost: str, name: str) -> list[dict[str, Any]]:
+    return api.get_list("exchanges", vhost, name, "bindings", "source", fields=_BINDING)
 
 
-def policy_of(vhost: str, exchange: Mapping[str, Any]) -> ApiSequence[Mapping[str, Any]]:
+def read_policy_of(api: ManagementApi, vhost: str, exchange: Mapping[str, Any]) -> Mapping[str, Any]:
     """Read what the policy sets that applies to an exchange; nothing where none does."""
     if not exchange.get("policy"):
         return {}
-    request = ApiRequest("GET", ("policies", vhost, exchange["policy"]), fields={"definition": dict})
-    definition: dict[str, Any] = (yield request)["definition"]
+    definition: dict[str, Any] = api.get("policies", vhost, exchange["policy"], fields={"definition": dict})[
+        "definition"
+    ]
     return definition
 
 
-def slot_table_read(access: Access, exchange: str, release: Release) -> Sequence[SlotTable]:
+def read_slot_table(broker: LiveBroker, exchange: str, release: Release) -> SlotTable:
     """Read the slots of an exchange. A slot with several queues is one of the table's `other_exchanges`.
 
     Raises:
@@ -344,29 +354,21 @@ def slot_table_read(access: Access, exchange: str, release: Release) -> Sequence
         MismatchError: the exchange is of another type.
         RingSourceError: the ring could not be read.
     """
-    ring = yield from ring_read(access, exchange, release)
-    return (yield from slots_behind(access.vhost, exchange, ring)).table()
+    ring = read_ring(broker, exchange, release)
+    return read_slots_behind(broker.api, broker.vhost, exchange, ring).table()
 
 
-def slots_behind(vhost: str, exchange: str, ring: HashRing) -> ApiSequence[LiveSlots]:
+def read_slots_behind(api: ManagementApi, vhost: str, exchange: str, ring: HashRing) -> LiveSlots:
     """Read what is bound behind the exchanges of a ring. A ring of queues alone needs no request."""
     if not any(isinstance(place, ExchangeRef) for place in ring.destinations):
         return live_slots(exchange, ring, (), ())
-    exchanges = yield ApiRequest("GET", ("exchanges", vhost), listed=True, fields=_EXCHANGE)
-    bindings = yield ApiRequest("GET", ("bindings", vhost), listed=True, fields={**_BINDING, "source": str})
+    exchanges = api.get_list("exchanges", vhost, fields=_EXCHANGE)
+    bindings = api.get_list("bindings", vhost, fields=_BINDING)
     return live_slots(
         exchange,
         ring,
-        [
-            ExchangeDefinition(exchange["name"], exchange["type"], internal=exchange["internal"])
-            for exchange in exchanges
-            if exchange["name"]
-        ],
-        [
-            BindingDefinition(binding["source"], destination_of(binding), binding["routing_key"])
-            for binding in bindings
-            if binding["source"]
-        ],
+        [_exchange(entry) for entry in exchanges if entry["name"]],
+        [_binding(entry) for entry in bindings if entry["source"]],
     )
 
 
@@ -384,17 +386,15 @@ class PublishRates:
     queues: Mapping[str, float] = field(hash=False)
 
 
-def rates_read(vhost: str, exchange: str) -> ApiSequence[PublishRates]:
+def read_rates(api: ManagementApi, vhost: str, exchange: str) -> PublishRates:
     """Read how much is published to an exchange, and to the queues of its vhost.
 
     Raises:
         NotFoundError: there is no such exchange or vhost.
         UnreachableError: nothing answers at the address.
     """
-    entry = yield from exchange_found(vhost, exchange)
-    queues = yield ApiRequest(
-        "GET", ("queues", vhost), {"columns": _COLUMNS}, listed=True, fields={"name": str}
-    )
+    entry = find_exchange(api, vhost, exchange)
+    queues = api.get_list("queues", vhost, query={"columns": _COLUMNS}, fields=_NAMED)
     rates = {queue["name"]: _rate(queue, "publish_details") for queue in queues}
     return PublishRates(
         _rate(entry, "publish_in_details"),
@@ -439,20 +439,19 @@ def modulo_map_of(
     return ModuloMap(name, "super-stream", tuple((place, key) for place, key, _ in ordered), release)
 
 
-def modulo_map_read(vhost: str, name: str) -> ApiSequence[ModuloMap]:
+def read_modulo_map(api: ManagementApi, vhost: str, name: str) -> ModuloMap:
     """Read what sends keys by a hash modulo the number of bindings.
 
     Raises:
         NotFoundError: there is no such exchange or vhost.
         MismatchError: the exchange does not do that.
     """
-    exchange = yield from exchange_found(vhost, name)
-    listed = yield _bindings(vhost, name)
+    exchange = find_exchange(api, vhost, name)
     bindings = [
-        (destination_of(binding), str(binding["routing_key"]), binding.get("arguments") or {})
-        for binding in listed
+        (destination_of(entry), str(entry["routing_key"]), _table(entry, "arguments"))
+        for entry in _list_bindings(api, vhost, name)
     ]
-    release = yield from release_read()
+    release = read_release(api)
     modulo_map = modulo_map_of(name, exchange["type"], exchange["arguments"], bindings, release)
     if modulo_map is None:
         raise MismatchError(
@@ -463,13 +462,13 @@ def modulo_map_read(vhost: str, name: str) -> ApiSequence[ModuloMap]:
     return modulo_map
 
 
-def sharded_exchange(
-    access: Access, name: str, release: Release, *, counts: bool
-) -> Sequence[ShardedExchange]:
+def read_sharded_exchange(
+    broker: LiveBroker, name: str, release: Release, *, counts: bool
+) -> ShardedExchange:
     """Read an exchange with shards.
 
     Args:
-        access: what the sequence may ask.
+        broker: the broker.
         name: the exchange's name.
         release: the broker's release.
         counts: whether to ask each shard for its messages and consumers.
@@ -479,37 +478,37 @@ def sharded_exchange(
         MismatchError: no policy shards it, and it has no shards.
     """
     check_declared_name(name, "exchange")
-    exchange = yield from exchange_found(access.vhost, name)
-    policy = yield from policy_of(access.vhost, exchange)
-    shards = yield from _shards(access.vhost, name)
-    sharded = SHARDS_PER_NODE in policy
-    if not sharded and not shards:
+    api, vhost = broker.api, broker.vhost
+    exchange = find_exchange(api, vhost, name)
+    policy = read_policy_of(api, vhost, exchange)
+    shards = _read_shards(api, vhost, name)
+    is_sharded = SHARDS_PER_NODE in policy
+    if not is_sharded and not shards:
         raise MismatchError(
-            f"exchange {name!r} in vhost {access.vhost!r} is not sharded: no policy with shards-per-node applies to it; set one, "
+            f"exchange {name!r} in vhost {vhost!r} is not sharded: no policy with shards-per-node applies to it; set one, "
             "and enable the plugin rabbitmq_sharding",
             exchange=name,
         )
     per_node = policy.get(SHARDS_PER_NODE)
-    nodes = yield from _running_nodes()
     sharding = ShardedExchange(
         name,
         exchange["type"],
-        exchange["policy"] if sharded else None,
+        exchange["policy"] if is_sharded else None,
         per_node if isinstance(per_node, int) else 0,  # the broker takes 1.5, and then makes no shard
         str(policy.get("routing-key", "")),
         shards,
-        nodes,
+        _read_running_nodes(api),
         release,
     )
-    return (yield from _counted(sharding)) if counts else sharding
+    return _with_counts(sharding, broker) if counts else sharding
 
 
-def _shards(vhost: str, exchange: str) -> ApiSequence[tuple[Shard, ...]]:
+def _read_shards(api: ManagementApi, vhost: str, exchange: str) -> tuple[Shard, ...]:
     keys: dict[str, list[str]] = {}
-    for destination, key in (yield from bindings_listed(vhost, exchange)):
+    for destination, key in list_bindings(api, vhost, exchange):
         if isinstance(destination, str):
             keys.setdefault(destination, []).append(key)
-    listed = yield from _queues_named(vhost, f"^sharding: {re.escape(exchange)} - ")
+    listed = _read_queues_named(api, vhost, f"^sharding: {re.escape(exchange)} - ")
     types = {str(entry["name"]): str(entry.get("type", "classic")) for entry in listed}
     # From 4.0 on, a classic queue whose node is away is in the list of bindings alone.
     names = {name: ShardName.parsed(name) for name in {*types, *keys}}
@@ -520,39 +519,34 @@ def _shards(vhost: str, exchange: str) -> ApiSequence[tuple[Shard, ...]]:
     )
 
 
-def _queues_named(vhost: str, pattern: str) -> ApiSequence[list[dict[str, Any]]]:
+def _read_queues_named(api: ManagementApi, vhost: str, pattern: str) -> list[dict[str, Any]]:
     """Return the queues whose names match an expression, page by page, so that a large vhost is not listed whole."""
     queues: list[dict[str, Any]] = []
     page, pages = 1, 1
     while page <= pages:
         query = {"page": str(page), "page_size": str(_PAGE), "name": pattern, "use_regex": "true"}
         query |= _WITHOUT_STATISTICS
-        answer = yield ApiRequest("GET", ("queues", vhost), query, fields={"items": list, "page_count": int})
+        answer = api.get("queues", vhost, query=query, fields={"items": list, "page_count": int})
         queues += answer["items"]
         page, pages = page + 1, answer["page_count"]
     return queues
 
 
-def _running_nodes() -> ApiSequence[tuple[str, ...] | None]:
-    request = ApiRequest("GET", ("nodes",), {"columns": "name,running"}, listed=True, fields={"name": str})
+def _read_running_nodes(api: ManagementApi) -> tuple[str, ...] | None:
     try:
-        nodes = yield request
+        nodes = api.get_list("nodes", query={"columns": "name,running"}, fields=_NAMED)
     except AccessRefusedError:  # listing nodes takes the tag monitoring
         return None
     return tuple(sorted(node["name"] for node in nodes if node.get("running")))
 
 
-def _counted(exchange: ShardedExchange) -> Sequence[ShardedExchange]:
-    counts_of: dict[str, QueueCounts] = {}
-    for shard in exchange.reachable:
-        answer = yield QueueDeclare(shard.name, passive=True)
-        if isinstance(answer, QueueCounts):
-            counts_of[shard.name] = answer
+def _with_counts(exchange: ShardedExchange, broker: LiveBroker) -> ShardedExchange:
+    counted = {shard.name: try_count(broker.amqp, shard.name) for shard in exchange.reachable}
     return replace(
         exchange,
         shards=tuple(
             replace(shard, messages=counts.messages, consumers=counts.consumers)
-            if (counts := counts_of.get(shard.name))
+            if (counts := counted.get(shard.name))
             else shard
             for shard in exchange.shards
         ),

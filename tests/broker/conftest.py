@@ -10,7 +10,6 @@ from typing import Any
 
 import pika
 import pytest
-from both_brokers import BOTH_BROKERS
 from checked_orders import ORDERS_FILE, declare_orders, shop_of
 from quick_rings import quick_prefix
 from shop import Shop, declare
@@ -62,10 +61,10 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return run
 
 
-@pytest.fixture(params=BOTH_BROKERS)
-def live(vhost: RunningBroker, request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A `Broker`, then an `AsyncBroker`, on the test's vhost, which reads the true rings."""
-    with request.param(vhost.url, ring_source=quick_prefix(vhost)) as live:
+@pytest.fixture
+def live(vhost: RunningBroker) -> Iterator[Broker]:
+    """A `Broker` on the test's vhost, which reads the true rings."""
+    with Broker(vhost.url, ring_source=quick_prefix(vhost)) as live:
         yield live
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pika
 import pytest
 from fire_streams import StreamRun, addresses_of, leader_of, make_stream, stored, until_confirmed
-from sharded import LOOK_EVERY_S, Handled, in_a_loop, published, running, sharded, until
+from sharded import LOOK_EVERY_S, Handled, applied, found, in_a_loop, published, running, sharded, until
 from streamed import Streamed
 
-from rabbit_chx import AsyncBroker, StreamReader, Topology
+from rabbit_chx import Broker, StreamReader, Topology
 from rabbit_chx.broker import queue_addresses
 from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming import ShardConsumer
@@ -30,7 +30,6 @@ from rabbit_chx.testing import (
     need,
 )
 from rabbit_chx.testing.readiness import amqp_version, free_ports
-from rabbit_chx.topology import plan
 
 pytestmark = [
     pytest.mark.broker,
@@ -203,8 +202,8 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
     handled = Handled()
     control(joining, "stop_app")
     control(joining, "reset")
-    async with AsyncBroker(home.url, home.management_url) as broker:
-        assert len(await sharded(broker, 2)) == 4
+    with Broker(home.url, home.management_url) as broker:
+        assert len(await sharded(home, 2)) == 4
         consumer = ShardConsumer(home.url, "images", broker.sharding, look_every_s=LOOK_EVERY_S)
         async with running(consumer, handled):
             await published(cluster.urls[1], 0, 300)
@@ -214,10 +213,10 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
             await asyncio.to_thread(control, joining, "start_app")
             await asyncio.to_thread(cluster.wait_until_together)
             # 3.10.8 makes the shards of the new node by itself. 4.0.5 and 4.3.6 do not.
-            found = await broker.sharding("images")
-            assert found.missing == shard_names("images", [node], 2)
-            assert [finding.kind for finding in found.findings] == ["missing"]
-            await sharded(broker, 3)
+            images = await found(home)
+            assert images.missing == shard_names("images", [node], 2)
+            assert [finding.kind for finding in images.findings] == ["missing"]
+            await sharded(home, 3)
             await until(lambda: len(consumer.queues) == 9)
             await published(joining.url, 300, 300)
             await until(lambda: handled.count == 600)
@@ -225,8 +224,8 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
 
             await asyncio.to_thread(control, joining, "stop_app")
             await until(lambda: len(consumer.queues) == 6)
-            found = await broker.sharding("images")
-            assert {finding.kind: finding.names for finding in found.findings} == {
+            images = await found(home)
+            assert {finding.kind: finding.names for finding in images.findings} == {
                 "node-away": shard_names("images", [node], 3)
             }
             await asyncio.to_thread(control, joining, "start_app")
@@ -234,9 +233,9 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
             await until(lambda: len(consumer.queues) == 9)
             await published(home.url, 600, 300)
             await until(lambda: handled.count == 900)
-        gone = plan(Topology(owns=("images", "shards", "sharding: *")), await broker.topology())
         # What was handled and not yet acked when the consumer stopped is in its queue again.
-        await broker.apply(gone, allow_delete=True, allow_loss=True)
+        gone = Topology(owns=("images", "shards", "sharding: *"))
+        await applied(home, gone, allow_delete=True, allow_loss=True)
     assert sorted(body for bodies in handled.bodies.values() for body in bodies) == list(range(900))
 
 

@@ -115,7 +115,6 @@ def test_bad_input_is_refused_here_and_the_connection_goes_on(
 
 
 def test_a_float_is_what_pika_cannot_send(vhost_url: str) -> None:
-    """aio-pika can."""
     with Broker(vhost_url) as broker, pytest.raises(InputError, match="cannot be sent"):
         broker.declare("x", BINDINGS, queue_arguments={"x": 1.5})
 

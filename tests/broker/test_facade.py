@@ -1,15 +1,31 @@
-"""A `Broker` opened and closed."""
+"""A `Broker` opened and closed, called with asyncio, and interrupted."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from functools import partial
+
 import pytest
 from declared import BINDINGS
+from quick_rings import quick_prefix
 
+from rabbit_chx import Topology
 from rabbit_chx.broker import Broker
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import plan
 
 pytestmark = pytest.mark.broker
+
+WANTED = """
+[[exchanges]]
+name = "x"
+type = "x-consistent-hash"
+ring = [{ queue = "q.{1..3}" }]
+[[queues]]
+name = "q.{1..3}"
+"""
 
 
 def test_the_release_is_the_broker_s(live: Broker, vhost: RunningBroker) -> None:
@@ -34,3 +50,52 @@ def test_a_ring_source_that_is_none(vhost_url: str) -> None:
         Broker(vhost_url, ring_source="docker exec 'x")
     with pytest.raises(InputError, match="ring_source is of type bytes"):
         Broker(vhost_url, ring_source=b"docker exec x")  # type: ignore[arg-type]
+
+
+def test_with_asyncio_in_a_thread(vhost: RunningBroker) -> None:
+    """As docs/topology.md has it. A task that is cancelled leaves the application to its thread, which ends it."""
+    wanted = Topology.from_toml(WANTED)
+
+    async def apply() -> None:
+        with Broker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
+            made = plan(wanted, await asyncio.to_thread(broker.topology))
+            applied = await asyncio.to_thread(broker.apply, made)
+            assert applied.rings["x"].provenance == "read"
+            assert plan(wanted, await asyncio.to_thread(broker.topology)).changes == ()
+
+    asyncio.run(apply())
+    wider = Topology.from_toml(WANTED.replace("3", "30"))
+    begun = threading.Event()
+
+    async def cancelled(broker: Broker) -> None:
+        made = plan(wider, broker.topology())
+        apply = partial(broker.apply, made, allow_moved=1, progress=lambda *_: begun.set())
+        task = asyncio.create_task(asyncio.to_thread(apply))
+        await asyncio.to_thread(begun.wait, 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with Broker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
+        asyncio.run(cancelled(broker))  # which waits for the threads in the end
+        assert plan(wider, broker.topology()).changes == ()
+
+
+def test_an_application_that_is_interrupted(vhost: RunningBroker) -> None:
+    """The lock goes with the connection, and another plan has what is left. Up to 100 changes are done together."""
+    wanted = Topology.from_toml(WANTED.replace("3", "150"))
+
+    def interrupt(done: int, _total: int) -> None:
+        if done >= 1:
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with Broker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
+            made = plan(wanted, broker.topology())
+            with pytest.raises(KeyboardInterrupt):
+                broker.apply(made, allow_moved=1, progress=interrupt)
+    with Broker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
+        left = plan(wanted, broker.topology())
+        assert len(left.changes) < len(made.changes)
+        broker.apply(left, allow_moved=1)
+        assert plan(wanted, broker.topology()).changes == ()

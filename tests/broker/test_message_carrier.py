@@ -13,7 +13,8 @@ import pytest
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.message_carrier import MessageCarrier
-from rabbit_chx.topology.steps import HandOverMarker, MarkerReply, MarkerSending
+from rabbit_chx.errors import BrokerRefusedError
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 pytestmark = pytest.mark.broker
 
@@ -29,7 +30,7 @@ def carrier(vhost_url: str) -> Iterator[MessageCarrier]:
         for _ in range(20):
             channel.basic_publish("", "old", b"")
     with closing(MessageCarrier(ConnectionSettings.from_uri(vhost_url))) as made:
-        made.answer(MarkerSending("old", _MARKER))
+        made.send_marker("old", _MARKER)
         yield made
 
 
@@ -61,14 +62,25 @@ def slow_reader(vhost_url: str) -> Iterator[None]:
 @pytest.mark.usefixtures("slow_reader")
 def test_a_reader_may_take_longer_than_the_time_without_reading(carrier: MessageCarrier) -> None:
     began = time.monotonic()
-    assert carrier.answer(MarkerReply(_MARKER, "flushed", 3.0, 60.0, ("old", "no queue")))
+    assert carrier.wait_for_reply(
+        _MARKER, "flushed", timeout_s=3.0, longest_s=60.0, queues=("old", "no queue")
+    )
     assert time.monotonic() - began > 4, "the reader was too quick to show anything"
 
 
 @pytest.mark.usefixtures("slow_reader")
 def test_a_reader_that_takes_too_long_is_not_awaited(carrier: MessageCarrier) -> None:
-    assert not carrier.answer(MarkerReply(_MARKER, "flushed", 30.0, 1.0, ("old",)))
+    assert not carrier.wait_for_reply(_MARKER, "flushed", timeout_s=30.0, longest_s=1.0, queues=("old",))
 
 
 def test_what_nobody_reads_is_not_awaited(carrier: MessageCarrier) -> None:
-    assert not carrier.answer(MarkerReply(_MARKER, "flushed", 1.0, 600.0, ("old",)))
+    assert not carrier.wait_for_reply(_MARKER, "flushed", timeout_s=1.0, longest_s=600.0, queues=("old",))
+
+
+def test_a_marker_that_no_queue_takes(carrier: MessageCarrier) -> None:
+    with pytest.raises(
+        BrokerRefusedError, match="queue gone does not take the marker of a hand-over"
+    ) as caught:
+        carrier.send_marker("gone", _MARKER)
+    assert caught.value.queue == "gone"
+    carrier.send_marker("old", _MARKER)  # it connects again

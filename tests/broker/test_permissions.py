@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from blocks import page
-from both_brokers import BOTH_BROKERS, AnyBroker
 from declared import with_login
 from quick_rings import quick_prefix
 
@@ -72,9 +70,9 @@ class Users:
     management: Management
     prefix: str
 
-    def named(self, user: str, kind: Any = Broker, *, rings: bool = False) -> Any:
+    def named(self, user: str, *, rings: bool = False) -> Broker:
         """Return a broker for one of them."""
-        return kind(self.url(user), self.management_url(user), quick_prefix(self.vhost) if rings else None)
+        return Broker(self.url(user), self.management_url(user), quick_prefix(self.vhost) if rings else None)
 
     def url(self, user: str) -> str:
         """Return the AMQP URL of one of them."""
@@ -139,11 +137,10 @@ def pattern(names: str) -> str:
     return f"^({'|'.join(map(re.escape, names.split()))})$"
 
 
-@pytest.mark.parametrize("kind", BOTH_BROKERS)
-def test_the_users_of_the_page(users: Users, kind: AnyBroker) -> None:
+def test_the_users_of_the_page(users: Users) -> None:
     with (
-        users.named("planner", kind, rings=True) as planner,
-        users.named("applier", kind, rings=True) as applier,
+        users.named("planner", rings=True) as planner,
+        users.named("applier", rings=True) as applier,
     ):
         made = plan(Topology.from_toml(FILE + POLICY), planner.topology())
         assert len(applier.apply(made).changes) == 9

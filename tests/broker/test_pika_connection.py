@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import AccessRefusedError, BrokerTimeoutError, ConnectionLostError, NotFoundError
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology.steps import check_exchange
 
 pytestmark = pytest.mark.broker
 
@@ -75,6 +75,12 @@ def test_permissions(stranger: tuple[Management, str], vhost_url: str) -> None:
     management.request("PUT", "permissions", vhost, name, body=nothing)
     with Broker(url) as live, pytest.raises(AccessRefusedError, match="exchange 'x'"):
         live.declare("x", BINDINGS)
+    with (
+        closing(PikaConnection(ConnectionSettings.from_uri(url))) as connection,
+        pytest.raises(AccessRefusedError, match="queue 'q'") as caught,
+    ):
+        connection.count("q")
+    assert "configure" not in str(caught.value), "any permission on the name would do"
 
 
 def settings_through(port: int, url: str) -> ConnectionSettings:
@@ -86,14 +92,14 @@ def settings_through(port: int, url: str) -> ConnectionSettings:
 def test_a_broker_that_goes_silent(proxy: Callable[..., Any], vhost_url: str) -> None:
     way = proxy()
     connection = PikaConnection(settings_through(way.port, vhost_url), reply_timeout_s=0.5)
-    connection.run(check_exchange("here", "amq.direct"))
+    connection.check_exchange("amq.direct")
     way.freeze()
 
     start = time.monotonic()
     with pytest.raises(BrokerTimeoutError, match=r"no answer within 0\.5 s"):
-        connection.run(check_exchange("here", "amq.direct"))
+        connection.check_exchange("amq.direct")
     with pytest.raises(ConnectionLostError):
-        connection.run(check_exchange("here", "amq.direct"))
+        connection.check_exchange("amq.direct")
     connection.close()
 
     assert time.monotonic() - start < 5
@@ -102,11 +108,11 @@ def test_a_broker_that_goes_silent(proxy: Callable[..., Any], vhost_url: str) ->
 def test_a_connection_that_is_cut(proxy: Callable[..., Any], vhost_url: str) -> None:
     way = proxy()
     connection = PikaConnection(settings_through(way.port, vhost_url))
-    connection.run(check_exchange("here", "amq.direct"))
+    connection.check_exchange("amq.direct")
     way.cut()
 
     with pytest.raises(ConnectionLostError, match="connect again"):
-        connection.run(check_exchange("here", "amq.direct"))
+        connection.check_exchange("amq.direct")
     connection.close()
     connection.close()
 

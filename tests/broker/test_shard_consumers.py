@@ -8,13 +8,24 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sharded import LONGEST_S, LOOK_EVERY_S, Handled, in_a_loop, published, running, sharded, until
+from sharded import (
+    LONGEST_S,
+    LOOK_EVERY_S,
+    Handled,
+    applied,
+    found,
+    in_a_loop,
+    published,
+    running,
+    sharded,
+    until,
+)
 
-from rabbit_chx import AsyncBroker, Topology
+from rabbit_chx import Broker, Topology
 from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer, ShardMessage
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, plan
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition
 
 pytestmark = pytest.mark.broker
 
@@ -22,37 +33,36 @@ pytestmark = pytest.mark.broker
 @in_a_loop
 async def test_all_shards_are_consumed_and_followed(vhost: RunningBroker) -> None:
     handled = Handled()
-    async with AsyncBroker(vhost.url, vhost.management_url) as broker:
-        names = await sharded(broker, 2)
+    with Broker(vhost.url, vhost.management_url) as broker:
+        names = await sharded(vhost, 2)
         await published(vhost.url, 0, 500)
         consumer = ShardConsumer(vhost.url, "images", broker.sharding, prefetch=20, look_every_s=LOOK_EVERY_S)
         async with running(consumer, handled):
             await until(lambda: handled.count == 500)
             assert handled.queues == set(names) == set(consumer.queues)
             assert all(bodies == sorted(bodies) for bodies in handled.bodies.values())
-            names = await sharded(broker, 4)
+            names = await sharded(vhost, 4)
             await until(lambda: set(consumer.queues) == set(names))
             await published(vhost.url, 500, 500)
             await until(lambda: handled.count == 1_000)
-        found = await broker.sharding("images")
+        images = await found(vhost)
     assert sorted(body for bodies in handled.bodies.values() for body in bodies) == list(range(1_000))
     assert handled.queues == set(names)
-    assert [(shard.messages, shard.consumers) for shard in found.shards] == [(0, 0)] * 4
+    assert [(shard.messages, shard.consumers) for shard in images.shards] == [(0, 0)] * 4
     assert consumer.queues == ()
 
 
 @in_a_loop
 async def test_a_shard_that_is_deleted_and_made_again_is_consumed_again(vhost: RunningBroker) -> None:
-    async with AsyncBroker(vhost.url, vhost.management_url) as broker:
-        first, second = await sharded(broker, 2)
+    with Broker(vhost.url, vhost.management_url) as broker:
+        first, second = await sharded(vhost, 2)
         consumer = ShardConsumer(vhost.url, "images", broker.sharding, look_every_s=LOOK_EVERY_S)
         async with running(consumer, Handled()):
             await until(lambda: consumer.queues == (first, second))
             without = Topology((), owns=("sharding: *", "shards"))
-            bare = plan(without, await broker.topology())
-            await broker.apply(bare, allow_delete=True, allow_loss=True)
+            await applied(vhost, without, allow_delete=True, allow_loss=True)
             await until(lambda: consumer.queues == ())
-            await sharded(broker, 2)
+            await sharded(vhost, 2)
             await until(lambda: set(consumer.queues) == {first, second})
 
 
@@ -60,8 +70,8 @@ async def test_a_shard_that_is_deleted_and_made_again_is_consumed_again(vhost: R
 async def test_a_lost_connection_is_replaced(vhost: RunningBroker, proxy: Callable[[], Any]) -> None:
     line, handled = proxy(), Handled()
     address = vhost.url.rpartition("@")[2].partition("/")[0]
-    async with AsyncBroker(vhost.url, vhost.management_url) as broker:
-        await sharded(broker, 2)
+    with Broker(vhost.url, vhost.management_url) as broker:
+        await sharded(vhost, 2)
         url = vhost.url.replace(address, f"127.0.0.1:{line.port}")
         consumer = ShardConsumer(url, "images", broker.sharding, look_every_s=LOOK_EVERY_S)
         async with running(consumer, handled):
@@ -80,8 +90,8 @@ async def test_what_the_handler_raises_ends_it_and_the_message_comes_again(vhost
         seen.append(message.redelivered)
         raise LookupError(message.routing_key)
 
-    async with AsyncBroker(vhost.url, vhost.management_url) as broker:
-        await sharded(broker, 1)
+    with Broker(vhost.url, vhost.management_url) as broker:
+        await sharded(vhost, 1)
         await published(vhost.url, 0, 1)
         for _ in range(2):
             with pytest.raises(LookupError, match="k0"):
@@ -96,17 +106,16 @@ async def test_the_pseudo_queue_with_fewer_consumers_than_shards(
     vhost: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     handled = Handled()
-    async with AsyncBroker(vhost.url, vhost.management_url) as broker:
-        names = await sharded(broker, 3)
-        consumer = PseudoQueueConsumer(vhost.url, "images", 2, look_every_s=LOOK_EVERY_S)
-        with caplog.at_level(logging.WARNING, "rabbit_chx.consuming"):
-            async with running(consumer, handled):
-                await until(lambda: consumer.unconsumed == names[2:])
-                await published(vhost.url, 0, 100)
-                found = await broker.sharding("images")
-                await until(lambda: handled.count == 100 - (found.shards[2].messages or 0))
-    assert [shard.consumers for shard in found.shards] == [1, 1, 0]
-    assert found.shards[2].messages
+    names = await sharded(vhost, 3)
+    consumer = PseudoQueueConsumer(vhost.url, "images", 2, look_every_s=LOOK_EVERY_S)
+    with caplog.at_level(logging.WARNING, "rabbit_chx.consuming"):
+        async with running(consumer, handled):
+            await until(lambda: consumer.unconsumed == names[2:])
+            await published(vhost.url, 0, 100)
+            images = await found(vhost)
+            await until(lambda: handled.count == 100 - (images.shards[2].messages or 0))
+    assert [shard.consumers for shard in images.shards] == [1, 1, 0]
+    assert images.shards[2].messages
     (line,) = caplog.messages
     assert "1 of 3 shards of exchange 'images' on this node have no consumer (" + names[2] in line
 
@@ -114,25 +123,24 @@ async def test_the_pseudo_queue_with_fewer_consumers_than_shards(
 @in_a_loop
 async def test_the_pseudo_queue_with_a_consumer_for_each_shard(vhost: RunningBroker) -> None:
     handled = Handled()
-    async with AsyncBroker(vhost.url, vhost.management_url) as broker:
-        await sharded(broker, 2)
-        consumer = PseudoQueueConsumer(vhost.url, "images", look_every_s=LOOK_EVERY_S)
-        async with running(consumer, handled):
-            await until(lambda: len(consumer.queues) == 2)
-            names = await sharded(broker, 3)
-            await until(lambda: len(consumer.queues) == 3)
-            await published(vhost.url, 0, 100)
-            await until(lambda: handled.count == 100)
-            found = await broker.sharding("images")
-    assert {shard.name: shard.consumers for shard in found.shards} == dict.fromkeys(names, 1)
+    await sharded(vhost, 2)
+    consumer = PseudoQueueConsumer(vhost.url, "images", look_every_s=LOOK_EVERY_S)
+    async with running(consumer, handled):
+        await until(lambda: len(consumer.queues) == 2)
+        names = await sharded(vhost, 3)
+        await until(lambda: len(consumer.queues) == 3)
+        await published(vhost.url, 0, 100)
+        await until(lambda: handled.count == 100)
+        images = await found(vhost)
+    assert {shard.name: shard.consumers for shard in images.shards} == dict.fromkeys(names, 1)
     assert handled.queues == {"images"}
 
 
 @in_a_loop
 async def test_what_is_not_sharded_is_refused(vhost: RunningBroker) -> None:
-    async with AsyncBroker(vhost.url, vhost.management_url) as broker:
+    with Broker(vhost.url, vhost.management_url) as broker:
         there = Topology((ExchangeDefinition("plain"),), (QueueDefinition("queue"),))
-        await broker.apply(plan(there, await broker.topology()))
+        await applied(vhost, there)
         with pytest.raises(MismatchError, match="no policy with shards-per-node applies"):
             await ShardConsumer(vhost.url, "plain", broker.sharding).run(Handled())
     with pytest.raises(NotFoundError, match="exchange 'plain' has no shard on this node"):

@@ -1,4 +1,4 @@
-"""A sharded exchange on a real broker: declared by a topology, read by both brokers, shown by ``rabbit-chx shards``."""
+"""A sharded exchange on a real broker: declared by a topology, read, and shown by ``rabbit-chx shards``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pika
 import pytest
-from both_brokers import BOTH_BROKERS, AnyBroker
 from exchange_types import CHX, FANOUT
 from pika.adapters.blocking_connection import BlockingChannel
 
@@ -34,9 +33,9 @@ definition = { shards-per-node = 3, routing-key = "7" }
 LOWERED = FILE.replace("= 3", "= 1")
 
 
-@pytest.fixture(params=BOTH_BROKERS)
-def live(vhost: RunningBroker, request: pytest.FixtureRequest) -> Iterator[Broker]:
-    with request.param(vhost.url, vhost.management_url) as live:
+@pytest.fixture
+def live(vhost: RunningBroker) -> Iterator[Broker]:
+    with Broker(vhost.url, vhost.management_url) as live:
         yield live
 
 
@@ -101,9 +100,8 @@ def test_what_is_not_sharded(live: Broker, channel: BlockingChannel) -> None:
         live.sharding("nowhere")
 
 
-@pytest.mark.parametrize("kind", BOTH_BROKERS)
-def test_amqp_alone_does_not_tell(vhost: RunningBroker, kind: AnyBroker) -> None:
-    with kind(vhost.url) as live, pytest.raises(ManagementNeededError):
+def test_amqp_alone_does_not_tell(vhost: RunningBroker) -> None:
+    with Broker(vhost.url) as live, pytest.raises(ManagementNeededError):
         live.sharding("images")
 
 

@@ -98,8 +98,8 @@ def test_nothing_is_lost_or_doubled_while_slots_change_hands(site: ChangedSite) 
     moved = parked = 0
     with numbered_load(site.broker.url, per_s=_PER_S) as load:
         for _ in range(_ROUNDS):
-            for members, client in ((3, "pika"), (2, "aio-pika")):
-                done = site.apply(_slots(members, _SLOTS), client)
+            for members in (3, 2):
+                done = site.apply(_slots(members, _SLOTS))
                 moved += len(done.handed_over)
                 parked += done.unparked
     assert moved == 2 * (_SLOTS // 3) * _ROUNDS
@@ -142,14 +142,14 @@ def test_a_mover_that_dies_leaves_work_for_the_next(site: ChangedSite) -> None:
         for _ in range(_ROUNDS):
             copied_now = 0
             with numbered_load(site.broker.url, per_s=_PER_S) as load:
-                for step, (wanted, client) in zip(_STEPS, cycle([(three, "pika"), (two, "aio-pika")])):
+                for step, wanted in zip(_STEPS, cycle([three, two])):
                     if step.after != "operation":  # it takes a park with messages in it to get there
                         _unbind(site, "events.slot.00")  # as a mover that died after its second operation
                         _wait_for_parked(site, step.count)
-                    copied_now += applier.died(wanted, step, client)
+                    copied_now += applier.died(wanted, step)
                     deaths += 1
                     site.wait_until_unlocked()
-                    site.apply(wanted, client)
+                    site.apply(wanted)
                     assert _count(site, "events.park") == 0
             found = load.found(site.broker.url, _QUEUES)
             assert load.returned == 0
@@ -244,12 +244,12 @@ def test_a_mover_that_dies_in_order_leaves_work_for_the_next(site: ChangedSite, 
     ):
         _wait_for_consumers(site, 6)
         with numbered_load(site.broker.url, per_s=_ORDERED_PER_S) as load:
-            wanted = cycle([(three, "pika"), (two, "aio-pika")])
-            for step, (to, client) in zip(_ORDERED_STEPS * _ROUNDS, wanted, strict=False):
-                applier.died(to, step, client, "in-order")
+            wanted = cycle([three, two])
+            for step, to in zip(_ORDERED_STEPS * _ROUNDS, wanted, strict=False):
+                applier.died(to, step, "in-order")
                 deaths += 1
                 site.wait_until_unlocked()
-                site.apply(to, client, hand_over="in-order")
+                site.apply(to, hand_over="in-order")
                 assert _count(site, "events.park") == 0
         handled = readers.handled(load.count)
     assert load.returned == 0

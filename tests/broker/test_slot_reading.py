@@ -1,4 +1,4 @@
-"""The slots of a live exchange, read by both brokers and shown by the commands, against where messages are."""
+"""The slots of a live exchange, read, and shown by the commands, against where messages are."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from both_brokers import BOTH_BROKERS, AnyBroker
 from pika.exchange_type import ExchangeType
 from shop import Shop
 from slotted import declare_slots
 
 from rabbit_chx import ExchangeRef, SlotTable
-from rabbit_chx.broker import DiagnosticsRing
+from rabbit_chx.broker import Broker, DiagnosticsRing
 from rabbit_chx.cli import main
 from rabbit_chx.errors import ManagementNeededError, NotFoundError
 
@@ -57,11 +56,8 @@ def _body(shop: Shop, queue: str) -> Any:
     return shop.channel.basic_get(queue, auto_ack=True)[2]
 
 
-@pytest.mark.parametrize("broker_type", BOTH_BROKERS)
-def test_the_table_is_read_and_routes_as_the_broker_does(slotted: Shop, broker_type: AnyBroker) -> None:
-    with broker_type(
-        slotted.broker.url, slotted.broker.management_url, DiagnosticsRing(slotted.ring_via)
-    ) as live:
+def test_the_table_is_read_and_routes_as_the_broker_does(slotted: Shop) -> None:
+    with Broker(slotted.broker.url, slotted.broker.management_url, DiagnosticsRing(slotted.ring_via)) as live:
         table = live.slots("e")
         assert table == SlotTable(live.ring("e"), OWNERS, frozenset([AUDIT]))
         assert (table.provenance, table.slots) == ("read", tuple(SLOTS))
@@ -81,21 +77,19 @@ def test_the_table_is_read_and_routes_as_the_broker_does(slotted: Shop, broker_t
     }
 
 
-@pytest.mark.parametrize("broker_type", BOTH_BROKERS)
-def test_what_is_parked_is_counted_at_once(slotted: Shop, broker_type: AnyBroker) -> None:
+def test_what_is_parked_is_counted_at_once(slotted: Shop) -> None:
     slotted.channel.queue_unbind("e.2", "e.slot.01", "")
     found = queues_of_messages(slotted)
     parked = len(set(KEYS) - set(found))
-    with broker_type(slotted.broker.url, slotted.broker.management_url) as live:
+    with Broker(slotted.broker.url, slotted.broker.management_url) as live:
         assert live.topology().messages["e.park"] == parked > 0
         slotted.channel.queue_purge("e.park")
         assert live.topology().messages["e.park"] == 0
 
 
-@pytest.mark.parametrize("broker_type", BOTH_BROKERS)
-def test_without_the_management_api_nobody_knows_the_queues(slotted: Shop, broker_type: AnyBroker) -> None:
+def test_without_the_management_api_nobody_knows_the_queues(slotted: Shop) -> None:
     with (
-        broker_type(slotted.broker.url, ring_source=DiagnosticsRing(slotted.ring_via)) as live,
+        Broker(slotted.broker.url, ring_source=DiagnosticsRing(slotted.ring_via)) as live,
         pytest.raises(ManagementNeededError, match="give management_url="),
     ):
         live.slots("e")

@@ -12,7 +12,7 @@ import pytest
 from both_publishers import Awaited
 from tls_broker import OTHER_NAME, TlsBroker, tls_broker
 
-from rabbit_chx import AsyncBroker, Broker, ConsumerGroup, StreamPublisher, StreamReader
+from rabbit_chx import Broker, ConsumerGroup, StreamPublisher, StreamReader
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
@@ -49,14 +49,6 @@ def by_broker(url: str) -> object:
         return broker.release
 
 
-def by_async_broker(url: str) -> object:
-    async def release() -> object:
-        async with AsyncBroker(url) as broker:
-            return broker.release
-
-    return asyncio.run(asyncio.wait_for(release(), 60))
-
-
 def by_group(url: str) -> object:
     async def opened() -> object:
         async with ConsumerGroup(url, ["q"], member="one") as group:
@@ -89,7 +81,7 @@ def by_http(url: str) -> object:
     return Management(url).request("GET", "overview")
 
 
-BY_AMQP: tuple[Way, ...] = (by_pika, by_broker, by_async_broker, by_group, by_publisher, by_async_publisher)
+BY_AMQP: tuple[Way, ...] = (by_pika, by_broker, by_group, by_publisher, by_async_publisher)
 BY_STREAMS: tuple[Way, ...] = (by_stream_publisher, by_stream_reader)
 ALL: tuple[Way, ...] = (*BY_AMQP, *BY_STREAMS, by_http)
 WAYS = pytest.mark.parametrize("way", ALL)
@@ -144,7 +136,7 @@ def test_a_client_is_asked_for_its_certificate(mutual: TlsBroker, way: Way) -> N
         refusal(way, url_for(way, mutual, parameters))
 
 
-@pytest.mark.parametrize("way", [by_publisher, by_async_publisher, by_broker, by_async_broker, by_http])
+@pytest.mark.parametrize("way", [by_publisher, by_async_publisher, by_broker, by_http])
 def test_what_is_said_where_the_certificate_of_the_client_is_missing(mutual: TlsBroker, way: Way) -> None:
     url = url_for(way, mutual, mutual.trusted)
     # The system may drop the broker's alert, where the broker has closed the connection before we read.

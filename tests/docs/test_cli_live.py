@@ -26,7 +26,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology.reading import release_read
+from rabbit_chx.topology.reading import read_release
 
 pytestmark = pytest.mark.broker
 
@@ -132,7 +132,7 @@ def test_the_example_prints_what_the_page_says(
     management = Management(vhost.management_url)
     is_topology = command.startswith(("rabbit-chx topology", "rabbit-chx ring repair"))
     has_management = is_topology or "--management-url" in command
-    release = management.run(release_read()) if has_management else Release(vhost.version)
+    release = read_release(management) if has_management else Release(vhost.version)
     name = ConnectionSettings.from_uri(vhost.url).vhost
     if "images" in command:  # whose columns are as wide as the name of the node
         printed = of_node(printed, next(node["name"] for node in management.request("GET", "nodes")))

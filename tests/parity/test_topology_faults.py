@@ -150,8 +150,7 @@ def test_an_application_that_is_killed_before_any_operation_is_done_by_the_next(
                 site.apply(there)
             before = site.planned(wanted)
             changes = max(changes, len(before.changes))
-            client = "aio-pika" if number % 5 == 4 else "pika"
-            if not applier.killed(wanted, number, client):
+            if not applier.killed(wanted, number):
                 break
             kills += 1
             check_moment(before, site)
@@ -227,12 +226,12 @@ class Appliers:
     def __init__(self, site: ChangedSite, random: Random) -> None:
         self._site, self._random = site, random
 
-    def results(self, plans: list[Plan], clients: tuple[str, ...]) -> list[Applied | Exception]:
+    def results(self, plans: list[Plan]) -> list[Applied | Exception]:
         """What each of them came to."""
         results: list[Applied | Exception] = []
         threads = [
-            threading.Thread(target=self._one, args=(made, client, self._random.uniform(0, 0.05), results))
-            for made, client in zip(plans, clients, strict=True)
+            threading.Thread(target=self._one, args=(made, self._random.uniform(0, 0.05), results))
+            for made in plans
         ]
         for thread in threads:
             thread.start()
@@ -241,15 +240,14 @@ class Appliers:
         assert len(results) == len(plans)
         return results
 
-    def _one(self, made: Plan, client: str, delay_s: float, results: list[Applied | Exception]) -> None:
+    def _one(self, made: Plan, delay_s: float, results: list[Applied | Exception]) -> None:
         time.sleep(delay_s)
         try:
-            results.append(self._site.apply(made, client))
+            results.append(self._site.apply(made))
         except Exception as error:  # noqa: BLE001  # the test looks at it
             results.append(error)
 
 
-CLIENTS = [("pika", "pika"), ("pika", "aio-pika"), ("aio-pika", "aio-pika"), ("aio-pika", "pika")]
 WAYS = ("q0 q1 q2 q3", "q3 q1 q0", "q1 q2 q3 q0 q5", "q0 q2 q4", "q5 q4 q3 q2 q1")
 
 
@@ -263,7 +261,7 @@ def test_of_two_applications_at_once_one_wins(rabbit: Rabbit, site: ChangedSite)
         # Every other round the two want different rings.
         to = [(at + 1) % len(WAYS), (at + 1 + n % 2) % len(WAYS)]
         plans = [plan(ring_of(WAYS[way]), live) for way in to]
-        results = appliers.results(plans, CLIENTS[n % 4])
+        results = appliers.results(plans)
         won = [result for result in results if isinstance(result, Applied)]
         lost = [result for result in results if not isinstance(result, Applied)]
         assert len(won) == 1, results

@@ -36,17 +36,15 @@ class RealStage:
         return self._site.live()
 
     def apply(self, made: Plan) -> Applied:
-        client = ("pika", "aio-pika")[self._seen["applied"] % 2]
-        done = self._site.apply(made, client, allow_loss=True)
+        done = self._site.apply(made, allow_loss=True)
         self._seen["applied"] += 1
         self._seen["changes"] += len(done.changes)
         self._seen["slots handed over"] += len(done.handed_over)
         return done
 
     def dies(self, made: Plan, before: int) -> bool:
-        client = ("pika", "aio-pika")[self._seen["dying"] % 2]
         self._seen["dying"] += 1
-        died = self._applier.killed(made.wanted, before, client)
+        died = self._applier.killed(made.wanted, before)
         self._seen["killed"] += died
         self._site.wait_until_unlocked()
         return died

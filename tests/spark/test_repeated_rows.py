@@ -10,14 +10,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-
-from rabbit_chx import SqliteDeduplicator
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
 
@@ -81,8 +80,14 @@ def run(job: Path, url: str, fate: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
-def insert(db: sqlite3.Connection, body: bytes) -> None:
-    db.execute("INSERT INTO effects VALUES (?)", (body.decode().rstrip("."),))
+def insert_once(db: sqlite3.Connection, message_id: str, body: bytes) -> bool:
+    """The effect, with the id in its transaction, as docs/deduplication.md has it."""
+    with db:
+        insert = "INSERT INTO handled VALUES (?) ON CONFLICT DO NOTHING"
+        is_new = bool(db.execute(insert, (message_id,)).rowcount)
+        if is_new:
+            db.execute("INSERT INTO effects VALUES (?)", (body.decode().rstrip("."),))
+    return is_new
 
 
 @pytest.mark.timeout(400)
@@ -106,20 +111,18 @@ def test_each_row_has_one_effect(vhost_url: str, channel: BlockingChannel, tmp_p
     delivered = waiting(channel)
     assert delivered >= first + ROWS + 100, "no task was retried after it had published"
 
-    database = tmp_path / "shop.db"
     ran: Counter[bool] = Counter()
-    with SqliteDeduplicator(database, max_ids=10 * ROWS) as seen:
-        seen.run_in_transaction("table", lambda db: db.execute("CREATE TABLE effects (value TEXT)"))
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as db:
+        db.execute("CREATE TABLE effects (value TEXT)")
+        db.execute("CREATE TABLE handled (message_id TEXT PRIMARY KEY NOT NULL)")
         for queue in QUEUES:
             channel.basic_qos(prefetch_count=100)
             left = waiting(channel, queue)
             coming: Iterator[Any] = channel.consume(queue, inactivity_timeout=30)
             for method, properties, body in islice(coming, left):
-                ran[seen.run_in_transaction(properties.message_id, insert, body)] += 1
+                ran[insert_once(db, properties.message_id, body)] += 1
                 channel.basic_ack(method.delivery_tag)
             channel.cancel()
+        effects = Counter(value for (value,) in db.execute("SELECT value FROM effects"))
     assert ran == {True: ROWS, False: delivered - ROWS}
-    db = sqlite3.connect(database)
-    effects = Counter(value for (value,) in db.execute("SELECT value FROM effects"))
-    db.close()
     assert effects == {f"row {n}": 2 for n in range(ROWS // 2)}

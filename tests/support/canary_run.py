@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rabbit_chx import AsyncBroker, AsyncPublisher, Broker, ConsumerGroup, Publisher, Topology
+from rabbit_chx import AsyncPublisher, Broker, ConsumerGroup, Publisher, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.management_url import ManagementUrl
 from rabbit_chx.broker import aio_pika_arguments, pika_parameters
@@ -120,12 +120,6 @@ def topology(url: str, management: str) -> object:
         return broker.apply(made), broker.topology(), broker.exchange("orders"), broker.ring("orders")
 
 
-async def topology_async(url: str, management: str) -> object:
-    async with AsyncBroker(url, management) as broker:
-        outcome("repr", broker)
-        return await broker.topology(), await broker.ring("orders")
-
-
 async def consume(url: str, queues: list[str]) -> object:
     handled = 0
 
@@ -193,7 +187,6 @@ def run(url: str, management: str, ring_via: str) -> None:
     bad = bad_urls(url)
     step("values", partial(values, url, management))
     step("topology", partial(topology, url, management))
-    step("topology async", partial(awaited, topology_async, url, management))
     senders: dict[str, Callable[..., object]] = {
         "publisher": publish,
         "async publisher": partial(awaited, publish_async),
@@ -209,7 +202,6 @@ def run(url: str, management: str, ring_via: str) -> None:
     step("group of nothing", partial(awaited, consume, url, ["nothing"]))
     for fault, wrong in bad.items():
         step(f"broker with {fault}", partial(opened, wrong, management))
-        step(f"async broker with {fault}", partial(awaited, topology_async, wrong, management))
         step(f"group with {fault}", partial(awaited, consume, wrong, ["orders.1"]))
     commands(url, management, ring_via, bad)
 

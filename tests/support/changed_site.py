@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +12,7 @@ import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
 
-from rabbit_chx import AsyncBroker, Broker, Topology
+from rabbit_chx import Broker, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
@@ -66,29 +65,17 @@ class ChangedSite:
         """Return a broker that is not open yet."""
         return Broker(self.broker.url, self.broker.management_url, self.source)
 
-    def connected_async(self) -> AsyncBroker:
-        """Return the same for asyncio."""
-        return AsyncBroker(self.broker.url, self.broker.management_url, self.source)
-
     def live(self) -> Topology:
         """Return what is there, what is somebody else's too."""
         with self.connected() as broker:
             return broker.topology()
 
-    def apply(self, wanted: Topology | Plan, client: str = "pika", **allowed: Any) -> Applied:
+    def apply(self, wanted: Topology | Plan, **allowed: Any) -> Applied:
         """Plan, if that is not done, and apply; everything but losses is allowed, if nothing is said."""
         allowed = {"allow_moved": 1.0, "allow_delete": True, **allowed}
-        if client == "pika":
-            with self.connected() as broker:
-                made = plan(wanted, broker.topology()) if isinstance(wanted, Topology) else wanted
-                return broker.apply(made, **allowed)
-
-        async def applied() -> Applied:
-            async with self.connected_async() as broker:
-                made = plan(wanted, await broker.topology()) if isinstance(wanted, Topology) else wanted
-                return await broker.apply(made, **allowed)
-
-        return asyncio.run(applied())
+        with self.connected() as broker:
+            made = plan(wanted, broker.topology()) if isinstance(wanted, Topology) else wanted
+            return broker.apply(made, **allowed)
 
     def wait_until_unlocked(self) -> None:
         """Wait until the broker has noticed that who applied a plan is gone, and has done all that came from there."""
@@ -120,12 +107,12 @@ class ChangedSite:
         """Ask the management API of something outside the vhost."""
         return self._management.request(method, *path, body=body)
 
-    def check_done(self, wanted: Topology, client: str = "pika") -> None:
+    def check_done(self, wanted: Topology) -> None:
         """A second plan is empty, and its application changes nothing. What is somebody else's is as it was."""
         before = self.exported()
         again = plan(wanted, before[2])
         assert (again.changes, again.refusals) == ((), ())
-        assert self.apply(wanted, client).changes == ()
+        assert self.apply(wanted).changes == ()
         assert self.exported() == before
         self.check_theirs(before[2])
 

@@ -7,7 +7,6 @@ its operation of that number, so at any point: within a pipeline, and between th
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -22,10 +21,11 @@ from changed_site import ChangedSite
 from few_seeds import few_seeds
 from placed_death import PlacedDeath, die_at
 
-from rabbit_chx import AsyncBroker, Broker, Topology
-from rabbit_chx.broker import aio_pika_connection, pika_connection
+from rabbit_chx import Broker, Topology
+from rabbit_chx.broker import pika_connection
 from rabbit_chx.broker.management import Management
 from rabbit_chx.topology import plan
+from rabbit_chx.topology.operations import Operation
 
 _TIMEOUT_S = 60
 
@@ -42,28 +42,24 @@ class DyingApplier:
     process: subprocess.Popen[str]
     site: ChangedSite
 
-    def killed(self, wanted: Topology, before: int, client: str = "pika") -> bool:
+    def killed(self, wanted: Topology, before: int) -> bool:
         """Apply until an operation, and return whether that was reached, so that the process was killed.
 
         Args:
             wanted: what is wanted.
             before: the number of the operation, the lock being 0.
-            client: ``pika`` or ``aio-pika``.
         """
-        return self._told(wanted, {"before": before, "client": client}) is not None
+        return self._told(wanted, {"before": before}) is not None
 
-    def died(
-        self, wanted: Topology, death: PlacedDeath, client: str = "pika", hand_over: str = "parked"
-    ) -> int:
+    def died(self, wanted: Topology, death: PlacedDeath, hand_over: str = "parked") -> int:
         """Apply until a step, which must be reached; return how many parked messages are there twice then.
 
         Args:
             wanted: what is wanted.
             death: the step.
-            client: ``pika`` or ``aio-pika``.
             hand_over: how slots change hands.
         """
-        told = self._told(wanted, {"death": asdict(death), "client": client, "hand_over": hand_over})
+        told = self._told(wanted, {"death": asdict(death), "hand_over": hand_over})
         assert told is not None, f"it did not come to {death}"
         return told
 
@@ -112,25 +108,19 @@ def _die_before(number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         left -= 1
 
-    pika_call, aio_call, answer = pika_connection._call, aio_pika_connection._call, Management.answer
+    pika_call, request = pika_connection._call, Management.request
 
-    def by_pika(channel: Any, operation: Any) -> Any:
-        if not getattr(operation, "passive", False):
+    def by_pika(channel: Any, operation: Operation) -> None:
+        counted()
+        pika_call(channel, operation)
+
+    def by_http(self: Management, method: str, *path: str, **options: Any) -> Any:
+        if method != "GET":
             counted()
-        return pika_call(channel, operation)
+        return request(self, method, *path, **options)
 
-    async def by_aio_pika(channel: Any, operation: Any, how: Any) -> Any:
-        if not getattr(operation, "passive", False):
-            counted()
-        return await aio_call(channel, operation, how)
-
-    def by_http(self: Management, request: Any) -> Any:
-        if request.method != "GET":
-            counted()
-        return answer(self, request)
-
-    pika_connection._call, aio_pika_connection._call = by_pika, by_aio_pika
-    Management.answer = by_http  # type: ignore[method-assign]
+    pika_connection._call = by_pika
+    Management.request = by_http  # type: ignore[method-assign]
 
 
 def _apply(task: dict[str, Any], told: int) -> None:
@@ -141,16 +131,8 @@ def _apply(task: dict[str, Any], told: int) -> None:
         die_at(PlacedDeath(**task["death"]), told)
     else:
         _die_before(task["before"])
-    if task["client"] == "pika":
-        with Broker(*arguments) as broker:
-            broker.apply(plan(wanted, broker.topology()), **allowed)
-        return
-
-    async def applied() -> None:
-        async with AsyncBroker(*arguments) as broker:
-            await broker.apply(plan(wanted, await broker.topology()), **allowed)
-
-    asyncio.run(applied())
+    with Broker(*arguments) as broker:
+        broker.apply(plan(wanted, broker.topology()), **allowed)
 
 
 def _main() -> None:

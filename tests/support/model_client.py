@@ -1,31 +1,28 @@
-"""Carries out sequences on the broker made of values, and dies before an operation if it is told to."""
+"""The broker made of values, as topology code calls a live one. It dies before an operation if it is told to."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 from model_broker import ModelBroker
 
-from rabbit_chx.broker import Buckets
-from rabbit_chx.drive import drive
-from rabbit_chx.routing import Destination, ExchangeRef
-from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.operations import (
-    ApiRequest,
-    ExchangeBind,
-    ExchangeDeclare,
-    ExchangeDelete,
-    Operation,
-    QueueBind,
-    QueueCounts,
-    QueueDeclare,
-    QueueDelete,
-    QueueUnbind,
+from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.topology import (
+    Applied,
+    BindingDefinition,
+    Plan,
+    PolicyDefinition,
+    QueueDefinition,
+    Topology,
 )
-from rabbit_chx.topology.reading import APPLY_LOCK
-from rabbit_chx.topology.steps import Pipeline, RingRequest, SendingCheck
+from rabbit_chx.topology.applying import Permission, apply_plan
+from rabbit_chx.topology.arguments import plain
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.operations import Operation, QueueCounts
+from rabbit_chx.topology.reading import APPLY_LOCK, read_topology
 
 
 class ClientKilledError(BaseException):
@@ -33,41 +30,27 @@ class ClientKilledError(BaseException):
 
 
 class ModelClient:
-    """A client of a model.
+    """A client of a model: connection, management API and carrier in one.
 
     Args:
         model: the broker.
         dies_before: the number of the operation that it dies before; None: it lives.
     """
 
+    where, vhost = "amqp://model", "/"
+    has_management = has_source = True
+
     def __init__(self, model: ModelBroker, dies_before: int | None = None) -> None:
         self._model, self._left = model, dies_before
+        self.amqp = self.api = self.carrier = self
 
-    def run(self, sequence: Generator[Any, Any, Any]) -> Any:
-        """Carry out a sequence.
+    def live(self) -> Topology:
+        """Return what is there."""
+        return read_topology(self)
 
-        Raises:
-            ClientKilledError: it died on the way.
-        """
-        return drive(sequence, self._do)
-
-    def _do(self, step: Any) -> Any:
-        if isinstance(step, ApiRequest):
-            return self._listed(step) if step.method == "GET" else self._policy(step)
-        if isinstance(step, RingRequest):
-            rings = self._model.rings
-            return {
-                name: Buckets(rings[name].buckets, len(rings[name].buckets))
-                for name in step.exchanges
-                if name in rings
-            }
-        if isinstance(step, SendingCheck):
-            return None
-        if not isinstance(step, Pipeline):
-            return self._perform(step)
-        for operation in step.operations:
-            self._perform(operation)
-        return None
+    def applied(self, plan: Plan, permission: Permission) -> Applied:
+        """Apply a plan."""
+        return apply_plan(plan, self, permission, lambda *_: None)
 
     def _count(self) -> None:
         if self._left == 0:
@@ -75,64 +58,134 @@ class ModelClient:
         if self._left is not None:
             self._left -= 1
 
-    def _perform(self, operation: Operation) -> QueueCounts | None:
-        if getattr(operation, "passive", False):
-            return QueueCounts(0, 0)
-        if getattr(operation, "queue", None) == APPLY_LOCK:
-            return QueueCounts(0, 0)
-        self._count()
-        model = self._model
-        if isinstance(operation, QueueDeclare):
-            model.create(
-                QueueDefinition(
-                    operation.queue, "classic", operation.durable, operation.exclusive, operation.auto_delete,
-                    operation.arguments or {},
-                )
-            )  # fmt: skip
-        elif isinstance(operation, ExchangeDeclare):
-            model.create(
-                ExchangeDefinition(
-                    operation.exchange, operation.type, operation.durable, operation.auto_delete,
-                    operation.internal, operation.arguments or {},
-                )
-            )  # fmt: skip
-        elif isinstance(operation, QueueDelete):
-            if operation.queue in model.queues:
-                model.delete(model.queues[operation.queue])
-        elif isinstance(operation, ExchangeDelete):
-            if operation.exchange in model.exchanges:
-                model.delete(model.exchanges[operation.exchange])
-        else:
-            place: Destination = (
-                operation.queue
-                if isinstance(operation, (QueueBind, QueueUnbind))
-                else ExchangeRef(operation.destination)
-            )
-            binding = BindingDefinition(
-                operation.exchange, place, operation.binding_key, operation.arguments or {}
-            )
-            bind = isinstance(operation, (QueueBind, ExchangeBind))
-            (model.bind if bind else model.unbind)(binding)
-        return QueueCounts(0, 0) if isinstance(operation, QueueDeclare) else None
+    # -- AMQP
 
-    def _policy(self, step: ApiRequest) -> None:
-        assert step.path[0] == "policies"
-        self._count()
-        name, body = step.path[-1], step.body
-        if step.method == "DELETE":
-            self._model.policies.pop(name)
-        else:
-            assert isinstance(body, dict)
-            self._model.policies[name] = PolicyDefinition(
-                name, body["pattern"], body["apply-to"], body["definition"], body["priority"]
-            )
+    def perform(self, operation: Operation) -> None:
+        """Perform an operation, unless it is about the lock.
 
-    def _listed(self, step: ApiRequest) -> Any:
+        Raises:
+            ClientKilledError: it dies before.
+        """
+        subject, model = operation.subject, self._model
+        if getattr(subject, "name", None) == APPLY_LOCK:
+            return
+        self._count()
+        if isinstance(subject, BindingDefinition):
+            (model.bind if operation.action == "bind" else model.unbind)(replace(subject, owner="ours"))
+        elif operation.action == "declare":
+            model.create(subject)
+        elif subject.name in (model.queues if isinstance(subject, QueueDefinition) else model.exchanges):
+            model.delete(subject)
+
+    def perform_together(self, operations: Sequence[Operation]) -> bool:
+        """Perform operations, and return whether none was refused."""
+        try:
+            for operation in operations:
+                self.perform(operation)
+        except RabbitChxError:
+            return False
+        return True
+
+    def check_sendable(self, operations: Sequence[Operation]) -> None:
+        """A model takes anything."""
+
+    def count(self, queue: str) -> QueueCounts:  # noqa: ARG002
+        """All queues are empty."""
+        return QueueCounts(0, 0)
+
+    def check_exchange(self, exchange: str) -> None:
+        """All exchanges exist."""
+
+    # -- rings and time
+
+    def read_rings(self, exchanges: Sequence[str], release: Release) -> dict[str, HashRing]:
+        """Return the rings that the model has."""
+        rings = self._model.rings
+        return {
+            name: HashRing.from_buckets(rings[name].buckets, release, next_bucket=len(rings[name].buckets))
+            for name in exchanges
+            if name in rings
+        }
+
+    def sleep(self, seconds: float) -> None:
+        """No time passes in a model."""
+
+    # -- the carrier
+
+    def move_messages(self, queue: str, exchange: str, limit: int) -> int:
+        """All queues are empty."""
+        raise NotImplementedError
+
+    def send_marker(self, queue: str, marker: HandOverMarker) -> None:
+        """There is no group."""
+        raise NotImplementedError
+
+    def wait_for_reply(
+        self,
+        marker: HandOverMarker,
+        kind: Literal["flushed", "taken"],
+        *,
+        timeout_s: float,
+        longest_s: float,
+        queues: Sequence[str],
+    ) -> bool:
+        """There is no group."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the carrier."""
+
+    # -- the management API
+
+    def overview(self) -> dict[str, Any]:
+        """Return the overview."""
+        return {"rabbitmq_version": self._model.release.version, "cluster_name": "rabbit@model"}
+
+    def put(self, *path: str, body: object) -> None:
+        """Set a policy.
+
+        Raises:
+            ClientKilledError: it dies before.
+        """
+        kind, _, name = path
+        assert kind == "policies"
+        assert isinstance(body, dict)
+        self._count()
+        self._model.policies[name] = PolicyDefinition(
+            name, body["pattern"], body["apply-to"], body["definition"], body["priority"]
+        )
+
+    def delete(self, *path: str) -> None:
+        """Delete a policy.
+
+        Raises:
+            ClientKilledError: it dies before.
+        """
+        assert path[0] == "policies"
+        self._count()
+        self._model.policies.pop(path[-1])
+
+    def get(
+        self,
+        *path: str,
+        query: Mapping[str, str] | None = None,  # noqa: ARG002
+        fields: Mapping[str, type] | None = None,  # noqa: ARG002
+    ) -> Any:
+        """Return what is listed."""
+        return self._listed(*path)
+
+    def get_list(
+        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type]
+    ) -> list[dict[str, Any]]:
+        """Return what is listed, each entry with the fields that are asked for."""
+        listed: list[dict[str, Any]] = self.get(*path, query=query, fields=fields)
+        assert all(isinstance(entry[name], kind) for entry in listed for name, kind in fields.items())
+        return listed
+
+    def _listed(self, kind: str, *path: str) -> Any:
         model = self._model
         flags = ("name", "durable", "auto_delete")
-        if step.path[0] == "overview":
-            return {"rabbitmq_version": model.release.version, "cluster_name": "rabbit@model"}
-        if step.path[0] == "exchanges":
+        if kind == "exchanges":
             return [
                 {
                     **{name: getattr(exchange, name) for name in (*flags, "type", "internal")},
@@ -140,7 +193,7 @@ class ModelClient:
                 }
                 for exchange in model.exchanges.values()
             ]
-        if step.path[0] == "queues":
+        if kind == "queues":
             return [
                 {
                     **{name: getattr(queue, name) for name in (*flags, "exclusive")},
@@ -148,7 +201,7 @@ class ModelClient:
                 }
                 for queue in model.queues.values()
             ]
-        if step.path[0] == "policies":
+        if kind == "policies":
             return [
                 {
                     "name": policy.name, "pattern": policy.pattern, "apply-to": policy.apply_to, "priority": policy.priority,
@@ -156,11 +209,9 @@ class ModelClient:
                 }
                 for policy in model.policies.values()
             ]  # fmt: skip
-        if step.path[0] == "bindings":
+        if kind == "bindings":
             return [
-                self._binding(binding)
-                for binding in model.bindings
-                if step.path[2:] in ((), self._path(binding))
+                self._binding(binding) for binding in model.bindings if path[1:] in ((), self._path(binding))
             ]
         return []
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
 from typing import Any
 
 from model_broker import ModelBroker
 from model_client import ModelClient
 
 from rabbit_chx import ExchangeRef, Topology
-from rabbit_chx.drive import drive
 from rabbit_chx.routing import Place
-from rabbit_chx.topology import Plan, plan
-from rabbit_chx.topology.applying import Applied, Permission, plan_applied
-from rabbit_chx.topology.operations import ApiRequest, Operation, QueueCounts, QueueDeclare, QueueDelete
-from rabbit_chx.topology.reading import topology_read
-from rabbit_chx.topology.steps import Access, CarrierStep, MessageTransfer
+from rabbit_chx.topology import Plan, QueueDefinition, plan
+from rabbit_chx.topology.applying import Applied, Permission
+from rabbit_chx.topology.operations import Operation, QueueCounts
 
-ACCESS = Access("amqp://model", "/", has_management=True, has_source=True)
 _WITH_RING_LIMIT = Permission(1.0)
 
 
@@ -108,50 +103,33 @@ class Mover(ModelClient):
         self.traffic = traffic
         self.operations = 0
 
-    def run(self, sequence: Generator[Any, Any, Any]) -> Any:
-        """Carry out a sequence."""
-        return drive(sequence, self._step)
+    def count(self, queue: str) -> QueueCounts:
+        """Count the messages of a queue."""
+        return QueueCounts(len(self.traffic.queues.get(queue, ())), 0)
 
-    def _step(self, step: Any) -> Any:
-        if isinstance(step, MessageTransfer):
-            return self._transferred(step)
-        if isinstance(step, CarrierStep):
-            return None
-        if isinstance(step, QueueDeclare) and step.passive:
-            return QueueCounts(len(self.traffic.queues.get(step.queue, ())), 0)
-        if isinstance(step, ApiRequest) and step.path[0] == "consumers":
-            return []
-        return self._do(step)
-
-    def _perform(self, operation: Operation) -> QueueCounts | None:
-        answer = super()._perform(operation)
-        if isinstance(operation, QueueDelete):
-            self.traffic.delete(operation.queue)
-        return answer
+    def perform(self, operation: Operation) -> None:
+        """Perform an operation; what is in a queue goes with it."""
+        super().perform(operation)
+        if operation.action == "delete" and isinstance(operation.subject, QueueDefinition):
+            self.traffic.delete(operation.subject.name)
 
     def _count(self) -> None:
         super()._count()
         self.operations += 1
         self.traffic.publish()
 
-    def _transferred(self, step: MessageTransfer) -> int:
+    def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002  # as they came from
         """Bring parked messages on, and die before any of them. Others come while the first is on its way."""
-        parked = self.traffic.queues[step.queue]
-        for number in range(step.limit):
+        parked = self.traffic.queues[queue]
+        for number in range(limit):
             if number == 0:
                 self._count()
             else:
                 super()._count()
             self.traffic.route_again(*parked.pop(0))
-        return step.limit
-
-    def live(self) -> Topology:
-        """Return what is there."""
-        there: Topology = self.run(topology_read(ACCESS))
-        return there
+        return limit
 
     def apply(self, wanted: Topology | Plan, permission: Permission = _WITH_RING_LIMIT) -> Applied:
         """Plan, if that is not done, and apply."""
         made = plan(wanted, self.live()) if isinstance(wanted, Topology) else wanted
-        done: Applied = self.run(plan_applied(made, ACCESS, permission, lambda *_: None))
-        return done
+        return self.applied(made, permission)

@@ -17,8 +17,8 @@ from slot_files import NEWEST
 
 from rabbit_chx import Topology
 from rabbit_chx.broker import Broker
-from rabbit_chx.topology.operations import ApiRequest, QueueCounts, QueueDeclare, Refusal
-from rabbit_chx.topology.steps import CarrierStep, MessageTransfer, Pipeline
+from rabbit_chx.topology import QueueDefinition
+from rabbit_chx.topology.operations import Operation, QueueCounts, refused
 
 _OPTIONS = ("--url", "amqp://model", "--management-url", "http://model:15672", "--ring-via", "")
 
@@ -68,17 +68,16 @@ class ModelledCommands:
         return self._shown.getvalue()
 
     def _broker(self, *arguments: Any) -> Broker:
-        client, commands = _Client(self), self
+        connected: Any = _Client(self)
+        commands = self
 
         class Modelled(Broker):
-            """Carries out on the model what it would carry out on its connection."""
+            """Does on the model what it would do on its connections."""
 
             def open(self) -> Modelled:
                 commands.opened += 1
+                self._connected = connected
                 return self
-
-            def _run(self, sequence: Any) -> Any:
-                return client.run(sequence)
 
         return Modelled(*arguments)
 
@@ -88,26 +87,29 @@ class _Client(ModelClient):
         super().__init__(commands.model)
         self._commands = commands
 
-    def _do(self, step: Any) -> Any:
-        if isinstance(step, MessageTransfer):
-            return self._commands.messages.pop(step.queue)
-        if isinstance(step, CarrierStep):
-            return None
-        if isinstance(step, Pipeline):
-            answers = map(self._do, step.operations)
-            return next((answer for answer in answers if isinstance(answer, Refusal)), None)
-        return self._declared(step) if isinstance(step, QueueDeclare) else super()._do(step)
+    def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002  # all of them
+        return self._commands.messages.pop(queue)
 
-    def _declared(self, step: QueueDeclare) -> Any:
-        if step.queue in self._commands.refuses:
-            return Refusal(403, f"ACCESS_REFUSED - access to queue '{step.queue}' refused")
-        if step.passive or step.queue in self._model.queues:  # a second time, as a broker allows
-            return QueueCounts(self._commands.messages.get(step.queue, 0), 0)
-        return super()._do(step)
+    def count(self, queue: str) -> QueueCounts:
+        self._refuse(queue)
+        return QueueCounts(self._commands.messages.get(queue, 0), 0)
 
-    def _listed(self, step: ApiRequest) -> Any:
-        listed = super()._listed(step)
-        if step.path[0] == "queues":
+    def perform(self, operation: Operation) -> None:
+        subject = operation.subject
+        if operation.action == "declare" and isinstance(subject, QueueDefinition):
+            self._refuse(subject.name)
+            if subject.name in self._model.queues:  # a second time, as a broker allows
+                return
+        super().perform(operation)
+
+    def _refuse(self, queue: str) -> None:
+        if queue in self._commands.refuses:
+            text = f"ACCESS_REFUSED - access to queue '{queue}' refused"
+            raise refused(self.where, Operation("declare", QueueDefinition(queue)), 403, text)
+
+    def _listed(self, kind: str, *path: str) -> Any:
+        listed = super()._listed(kind, *path)
+        if kind == "queues":
             return [{**entry, "messages": self._commands.messages.get(entry["name"], 0)} for entry in listed]
         return listed
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
 from rabbit_chx.broker.message_carrier import MessageCarrier, _Copies
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.topology.operations import QueueCounts, Refusal
-from rabbit_chx.topology.steps import Pipeline, SendingCheck
+from rabbit_chx.errors import BrokerRefusedError
+from rabbit_chx.topology.operations import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,42 +70,27 @@ def die_at(death: PlacedDeath, told: int) -> None:
 
 
 def _follow_operations(steps: _Steps) -> None:
-    by_pika, by_aio_pika = PikaConnection.perform, AioPikaConnection.perform
+    perform = PikaConnection.perform
 
-    def ends(operation: Any, answer: QueueCounts | Refusal | None) -> bool:
-        if isinstance(answer, Refusal):
-            return True
-        if not isinstance(operation, SendingCheck) and not getattr(operation, "passive", False):
-            steps.done("operation")
-        return False
+    def perform_and_count(self: PikaConnection, operation: Operation) -> None:
+        perform(self, operation)
+        steps.done("operation")
 
-    def perform(self: PikaConnection, step: Any) -> QueueCounts | Refusal | None:
-        answer = None
-        for operation in _one_by_one(step):
-            answer = by_pika(self, operation)
-            if ends(operation, answer):
-                break
-        return answer
+    def perform_one_by_one(self: PikaConnection, operations: Sequence[Operation]) -> bool:
+        try:
+            for operation in operations:
+                perform_and_count(self, operation)
+        except BrokerRefusedError:
+            return False
+        return True
 
-    async def perform_async(self: AioPikaConnection, step: Any) -> QueueCounts | Refusal | None:
-        answer = None
-        for operation in _one_by_one(step):
-            answer = await by_aio_pika(self, operation)
-            if ends(operation, answer):
-                break
-        return answer
-
-    PikaConnection.perform = perform  # type: ignore[method-assign]
-    AioPikaConnection.perform = perform_async  # type: ignore[method-assign]
-
-
-def _one_by_one(step: Any) -> tuple[Any, ...]:
-    return step.operations if isinstance(step, Pipeline) else (step,)
+    PikaConnection.perform = perform_and_count  # type: ignore[method-assign]
+    PikaConnection.perform_together = perform_one_by_one  # type: ignore[method-assign]
 
 
 def _follow_carrier(steps: _Steps) -> None:
     get, ack, publish = BlockingChannel.basic_get, BlockingChannel.basic_ack, _Copies.publish
-    send, came = MessageCarrier._send, MessageCarrier._came
+    send, wait = MessageCarrier.send_marker, MessageCarrier.wait_for_reply
 
     def basic_get(self: BlockingChannel, *arguments: Any) -> Any:
         got = get(self, *arguments)
@@ -124,16 +108,16 @@ def _follow_carrier(steps: _Steps) -> None:
         steps.copied.discard(tag)
         steps.done("ack", self.basic_qos)  # whose answer comes when the broker has done what was sent before
 
-    def sent(self: MessageCarrier, step: Any) -> None:
-        send(self, step)
+    def sent(self: MessageCarrier, *marker: Any) -> None:
+        send(self, *marker)
         steps.done("marker")
 
-    def replied(self: MessageCarrier, step: Any) -> bool:
-        in_time = came(self, step)
+    def replied(self: MessageCarrier, *marker: Any, **limits: Any) -> bool:
+        in_time = wait(self, *marker, **limits)
         steps.done("reply")
         return in_time
 
     BlockingChannel.basic_get = basic_get  # type: ignore[method-assign,assignment]
     BlockingChannel.basic_ack = basic_ack  # type: ignore[method-assign,assignment]
     _Copies.publish = publish_copy  # type: ignore[method-assign,assignment]
-    MessageCarrier._send, MessageCarrier._came = sent, replied  # type: ignore[method-assign]
+    MessageCarrier.send_marker, MessageCarrier.wait_for_reply = sent, replied  # type: ignore[method-assign]

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.link import Link
-from rabbit_chx.drive import drive
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 from rabbit_chx.publishing.delivery import Close, Delivery, Open, Sleep, Step, Steps, Turn
+from rabbit_chx.publishing.drive import drive
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.rows import Rows

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rabbit_chx import AsyncBroker, AsyncPublisher, Topology
+from rabbit_chx import AsyncPublisher, Broker, Topology
 from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer, ShardMessage
-from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, plan
+from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, ShardedExchange, plan
 
 LONGEST_S = 30
 LOOK_EVERY_S = 0.2
@@ -53,10 +54,30 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def sharded(broker: AsyncBroker, shards: int) -> tuple[str, ...]:
-    await broker.apply(plan(topology(shards), await broker.topology()))
-    found = await broker.sharding("images", counts=False)
-    return tuple(shard.name for shard in found.shards)
+async def applied(inside: RunningBroker, wanted: Topology, **allowed: bool) -> None:
+    """Apply a topology over a connection of its own."""
+
+    def apply() -> None:
+        with Broker(inside.url, inside.management_url) as broker:
+            broker.apply(plan(wanted, broker.topology()), **allowed)
+
+    await asyncio.to_thread(apply)
+
+
+async def found(inside: RunningBroker) -> ShardedExchange:
+    """Read the exchange over a connection of its own."""
+
+    def read() -> ShardedExchange:
+        with Broker(inside.url, inside.management_url) as broker:
+            return broker.sharding("images")
+
+    return await asyncio.to_thread(read)
+
+
+async def sharded(inside: RunningBroker, shards: int) -> tuple[str, ...]:
+    """Declare the exchange and the policy, and return the names of the shards."""
+    await applied(inside, topology(shards))
+    return tuple(shard.name for shard in (await found(inside)).shards)
 
 
 async def published(url: str, first: int, count: int) -> None:

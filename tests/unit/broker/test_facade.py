@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import pydoc
 
 import pytest
 
-from rabbit_chx.broker import AsyncBroker, Broker
+from rabbit_chx.broker import Broker
 from rabbit_chx.errors import InputError, UriError
 
 
@@ -39,26 +38,5 @@ def test_no_password_is_shown() -> None:
     assert "c4nary" not in str(caught.value)
 
 
-PUBLIC = [name for name in vars(Broker) if not name.startswith("_")]
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_both_brokers_have_the_same_methods_with_the_same_arguments(name: str) -> None:
-    blocking, asynchronous = vars(Broker)[name], vars(AsyncBroker)[name]
-    if isinstance(blocking, property):
-        assert isinstance(asynchronous, property)
-        return
-    assert inspect.iscoroutinefunction(asynchronous)
-    assert not inspect.iscoroutinefunction(blocking)
-    assert inspect.signature(blocking) == inspect.signature(asynchronous)
-    if name != "open":  # only AsyncBroker needs an extra
-        assert inspect.getdoc(asynchronous) == inspect.getdoc(blocking)
-
-
-def test_help_shows_the_arguments_of_both_brokers() -> None:
-    for broker in (Broker, AsyncBroker):
-        assert "allow_existing: whether to bind" in pydoc.render_doc(broker)
-
-
-def test_neither_broker_has_more_than_the_other() -> None:
-    assert [name for name in vars(AsyncBroker) if not name.startswith("_")] == PUBLIC
+def test_help_shows_the_arguments() -> None:
+    assert "allow_existing: whether to bind" in pydoc.render_doc(Broker)

@@ -25,7 +25,6 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.topology.operations import ApiRequest
 
 LOGIN = "u:c4nary"
 CODED = base64.b64encode(LOGIN.encode()).decode()
@@ -244,39 +243,62 @@ def test_an_answer_without_end(api: ScriptedApi, monkeypatch: pytest.MonkeyPatch
     assert "is longer than 1,000,000 bytes" in str(refused)
 
 
-LISTED = ApiRequest("GET", ("queues", "/"), listed=True, fields={"name": str})
-SINGLE = ApiRequest("GET", ("overview",), fields={"rabbitmq_version": str})
-SHAPES: list[tuple[ApiRequest, object, bool]] = [
-    (LISTED, [], True),
-    (LISTED, [{"name": "q", "more": 1}], True),
-    (LISTED, [{"name": "q"}, {}], False),
-    (LISTED, [{"name": None}], False),
-    (LISTED, ["q"], False),
-    (LISTED, {"name": "q"}, False),
-    (LISTED, {"items": [{"name": "q"}], "page": 1, "page_count": 2}, False),
-    (LISTED, None, False),
-    (SINGLE, {"rabbitmq_version": "4.3.6"}, True),
-    (SINGLE, {"rabbitmq_version": 4}, False),
-    (SINGLE, {}, False),
-    (SINGLE, [], False),
-    (SINGLE, "4.3.6", False),
-    (SINGLE, None, False),
-    (ApiRequest("PUT", ("x",)), None, True),
-]
-
-
-@pytest.mark.parametrize(("request_", "answer", "fits"), SHAPES)
-def test_the_shape_of_an_answer(api: ScriptedApi, request_: ApiRequest, answer: object, fits: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(
+    ("answer", "fits"),
+    [
+        ([], True),
+        ([{"name": "q", "more": 1}], True),
+        ([{"name": "q"}, {}], False),
+        ([{"name": None}], False),
+        (["q"], False),
+        ({"name": "q"}, False),
+        ({"items": [{"name": "q"}], "page": 1, "page_count": 2}, False),
+        (None, False),
+    ],
+)
+def test_the_shape_of_a_list(api: ScriptedApi, answer: object, fits: bool) -> None:  # noqa: FBT001
     api.scripts[""] = page("200 OK", answer)
     management = Management(api.url)
     if fits:
-        assert management.answer(request_) == answer
+        assert management.get_list("queues", "/", fields={"name": str}) == answer
         return
-    shape = "a list of objects with name" if request_ is LISTED else "an object with rabbitmq_version"
-    with pytest.raises(
-        BrokerRefusedError, match=f"the answer to GET [a-z/]+ is not {shape}: check that the URL"
-    ):
-        management.answer(request_)
+    says = "the answer to GET queues// is not a list of objects with name: check that the URL"
+    with pytest.raises(BrokerRefusedError, match=says):
+        management.get_list("queues", "/", fields={"name": str})
+
+
+@pytest.mark.parametrize(
+    ("answer", "fits"),
+    [
+        ({"rabbitmq_version": "4.3.6"}, True),
+        ({"rabbitmq_version": 4}, False),
+        ({}, False),
+        ([], False),
+        ("4.3.6", False),
+        (None, False),
+    ],
+)
+def test_the_shape_of_an_object(api: ScriptedApi, answer: object, fits: bool) -> None:  # noqa: FBT001
+    api.scripts[""] = page("200 OK", answer)
+    management = Management(api.url)
+    assert management.get("overview") == answer
+    if fits:
+        assert management.get("overview", fields={"rabbitmq_version": str}) == answer
+        return
+    says = "the answer to GET overview is not an object with rabbitmq_version: check that the URL"
+    with pytest.raises(BrokerRefusedError, match=says):
+        management.get("overview", fields={"rabbitmq_version": str})
+
+
+def test_changes(api: ScriptedApi) -> None:
+    api.scripts[""] = page("204 No Content", b"")
+    management = Management(api.url)
+    management.put("policies", "/", "p", body={"pattern": "^q"})
+    management.delete("policies", "/", "p")
+    assert [first.rpartition(" ")[0] for first, _ in api.requests] == [
+        "PUT /api/policies/%2F/p",
+        "DELETE /api/policies/%2F/p",
+    ]
 
 
 @pytest.mark.parametrize(

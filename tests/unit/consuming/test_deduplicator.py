@@ -1,48 +1,28 @@
-"""What both de-duplicators do: an effect once for each id that is known, and an id only after its effect."""
+"""What a deduplicator does: an effect once for each id that is known, and an id only after its effect."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from rabbit_chx import Deduplicator, SqliteDeduplicator
+from rabbit_chx import Deduplicator
 from rabbit_chx.consuming import DeduplicationReport
 from rabbit_chx.errors import DeduplicationError, InputError
 
-if TYPE_CHECKING:
-    Either = Deduplicator | SqliteDeduplicator
-    Make = Callable[..., Either]
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """Makes a de-duplicator with these arguments, of one kind or the other."""
-
-    def made(**arguments: Any) -> Either:
-        if request.param == "memory":
-            return Deduplicator(**arguments)
-        seen = SqliteDeduplicator(tmp_path / "seen.db", **arguments)
-        request.addfinalizer(seen.close)
-        return seen
-
-    return made
-
 
 @pytest.fixture
-def seen(make: Make) -> Either:
-    return make(max_ids=100)
+def seen() -> Deduplicator:
+    return Deduplicator(max_ids=100)
 
 
 def fail() -> None:
     raise OSError("the shop is closed")
 
 
-def test_a_repeat_has_no_effect(seen: Either) -> None:
+def test_a_repeat_has_no_effect(seen: Deduplicator) -> None:
     effects: list[str] = []
     assert [seen.run_if_new(name, effects.append, name) for name in "abab"] == [True, True, False, False]
     assert effects == ["a", "b"]
@@ -52,7 +32,7 @@ def test_a_repeat_has_no_effect(seen: Either) -> None:
     assert 0 <= report.reaches_back_s < 60
 
 
-def test_a_repeat_has_no_effect_on_asyncio(seen: Either) -> None:
+def test_a_repeat_has_no_effect_on_asyncio(seen: Deduplicator) -> None:
     effects: list[str] = []
 
     async def effect(name: str) -> None:
@@ -70,7 +50,7 @@ def test_a_repeat_has_no_effect_on_asyncio(seen: Either) -> None:
     assert effects == ["a", "b"]
 
 
-def test_an_effect_that_fails_marks_no_id(seen: Either) -> None:
+def test_an_effect_that_fails_marks_no_id(seen: Deduplicator) -> None:
     with pytest.raises(OSError, match="closed"):
         seen.run_if_new("a", fail)
     with pytest.raises(OSError, match="closed"):
@@ -80,17 +60,17 @@ def test_an_effect_that_fails_marks_no_id(seen: Either) -> None:
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
-def test_an_effect_that_ends_the_program_marks_no_id(make: Make, end: type[BaseException]) -> None:
+def test_an_effect_that_ends_the_program_marks_no_id(end: type[BaseException]) -> None:
     def interrupted() -> None:
         raise end
 
-    seen = make(max_ids=100, timeout_s=0.1)
+    seen = Deduplicator(max_ids=100, timeout_s=0.1)
     with pytest.raises(end):
         seen.run_if_new("a", interrupted)
     assert seen.run_if_new("a", lambda: None)
 
 
-def test_an_effect_that_is_cancelled_marks_no_id(seen: Either) -> None:
+def test_an_effect_that_is_cancelled_marks_no_id(seen: Deduplicator) -> None:
     async def main() -> bool:
         begun = asyncio.Event()
 
@@ -109,7 +89,7 @@ def test_an_effect_that_is_cancelled_marks_no_id(seen: Either) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_copy_in_another_thread_waits_for_the_first(seen: Either, fails: bool) -> None:  # noqa: FBT001
+def test_a_copy_in_another_thread_waits_for_the_first(seen: Deduplicator, fails: bool) -> None:  # noqa: FBT001
     """It is a repeat only if the first has succeeded."""
     begun, go = threading.Event(), threading.Event()
     ran: dict[str, bool] = {}
@@ -141,7 +121,7 @@ def test_a_copy_in_another_thread_waits_for_the_first(seen: Either, fails: bool)
     assert ran == {"first": not fails, "second": fails}
 
 
-def test_copies_in_many_tasks_have_one_effect(seen: Either) -> None:
+def test_copies_in_many_tasks_have_one_effect(seen: Deduplicator) -> None:
     effects: list[str] = []
 
     async def effect(name: str) -> None:
@@ -155,7 +135,7 @@ def test_copies_in_many_tasks_have_one_effect(seen: Either) -> None:
     assert sorted(effects) == ["a", "b", "c"]
 
 
-def test_who_waits_and_is_cancelled_does_not_end_the_wait_of_others(seen: Either) -> None:
+def test_who_waits_and_is_cancelled_does_not_end_the_wait_of_others(seen: Deduplicator) -> None:
     async def main() -> list[bool | BaseException]:
         go, begun = asyncio.Event(), asyncio.Event()
 
@@ -176,9 +156,9 @@ def test_who_waits_and_is_cancelled_does_not_end_the_wait_of_others(seen: Either
     assert isinstance(second, asyncio.CancelledError)
 
 
-def test_a_handler_that_hangs_is_not_waited_for_without_end(make: Make) -> None:
-    seen = make(max_ids=10, timeout_s=0.05)
-    says = "message 'a': another handler of this process is at work on it since more than 0.05 s"
+def test_a_handler_that_hangs_is_not_waited_for_without_end() -> None:
+    seen = Deduplicator(max_ids=10, timeout_s=0.05)
+    says = "message 'a': another handler of this process has worked on it for more than 0.05 s"
 
     def nested() -> None:
         seen.run_if_new("a", lambda: None)
@@ -193,8 +173,8 @@ def test_a_handler_that_hangs_is_not_waited_for_without_end(make: Make) -> None:
     assert seen.run_if_new("a", lambda: None)
 
 
-def test_the_oldest_ids_are_forgotten(make: Make) -> None:
-    seen = make(max_ids=3)
+def test_the_oldest_ids_are_forgotten() -> None:
+    seen = Deduplicator(max_ids=3)
     for name in "abcd":
         seen.run_if_new(name, lambda: None)
     assert (seen.report.ids, seen.report.forgotten) == (3, 1)
@@ -202,12 +182,11 @@ def test_the_oldest_ids_are_forgotten(make: Make) -> None:
     assert seen.run_if_new("a", lambda: None)
 
 
-def test_old_ids_are_forgotten(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is scripted."""
     now = 1_000.0
-    monkeypatch.setattr("time.time", lambda: now)
     monkeypatch.setattr("time.monotonic", lambda: now)
-    seen = make(max_ids=10, max_age_s=60)
+    seen = Deduplicator(max_ids=10, max_age_s=60)
     seen.run_if_new("a", lambda: None)
     now += 59
     assert not seen.run_if_new("a", lambda: None)
@@ -221,19 +200,19 @@ def test_old_ids_are_forgotten(make: Make, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("missing", [None, ""])
-def test_a_message_without_an_id_is_an_error(seen: Either, missing: str | None) -> None:
+def test_a_message_without_an_id_is_an_error(seen: Deduplicator, missing: str | None) -> None:
     with pytest.raises(InputError, match="no message_id: publish it with one, or give another text"):
         seen.run_if_new(missing, lambda: None)
     with pytest.raises(InputError, match="no message_id"):
         asyncio.run(seen.run_if_new_async(missing, lambda: None))
 
 
-def test_an_id_is_text(seen: Either) -> None:
+def test_an_id_is_text(seen: Deduplicator) -> None:
     with pytest.raises(InputError, match=r"the message id 5 is of type int: give text"):
         seen.run_if_new(5, lambda: None)  # type: ignore[arg-type]
 
 
-def test_an_async_effect_is_not_lost(seen: Either) -> None:
+def test_an_async_effect_is_not_lost(seen: Deduplicator) -> None:
     async def effect() -> None: ...
 
     with pytest.raises(InputError, match="async function, and was not run"):
@@ -252,9 +231,9 @@ def test_an_async_effect_is_not_lost(seen: Either) -> None:
         {"max_ids": 5, "timeout_s": -1},
     ],
 )
-def test_a_bound_that_is_none(make: Make, wrong: dict[str, Any]) -> None:
+def test_a_bound_that_is_none(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=rf"{list(wrong)[-1]} is {list(wrong.values())[-1]}: give"):
-        make(**wrong)
+        Deduplicator(**wrong)
 
 
 def test_a_report_is_one_line() -> None:

@@ -7,12 +7,11 @@ from typing import Any, Literal
 
 import pytest
 from hand_over_exploration import hand_overs_explored
+from hand_over_mover import ReplayedBroker
 from roster_exploration import rosters_explored
 from state_search import BrokenModelError
 
 from rabbit_chx.consuming import journal
-from rabbit_chx.topology import hand_over as slot_hand_over
-from rabbit_chx.topology.steps import Pause
 
 
 @pytest.mark.parametrize(
@@ -35,10 +34,11 @@ def test_all_invariants_hold(
 def test_a_mover_that_awaits_no_reply_breaks_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The exploration can fail: here the old queue is not read up to the marker."""
 
-    def reply(*_: object) -> Pause:
-        return Pause(1.0)
+    def wait_blindly(self: ReplayedBroker, *_: object, **_limits: object) -> bool:
+        self.sleep(1.0)
+        return False
 
-    monkeypatch.setattr(slot_hand_over, "MarkerReply", reply)
+    monkeypatch.setattr(ReplayedBroker, "wait_for_reply", wait_blindly)
     with pytest.raises(BrokenModelError, match="message 2 is started after"):
         hand_overs_explored("in-order", 1, 2)
 

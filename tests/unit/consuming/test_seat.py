@@ -24,7 +24,7 @@ from rabbit_chx.consuming.seat import (
     Start,
     Subscribe,
 )
-from rabbit_chx.topology.steps import HandOverMarker
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 FLUSH, BEGIN, END = (HandOverMarker(kind, "e.slot.00", "1", "e.park") for kind in ("flush", "begin", "end"))
 

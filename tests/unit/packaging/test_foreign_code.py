@@ -57,11 +57,9 @@ CALLS = {
 #: What is pickled data of our own. The driver reads what its executors sent, an executor what the driver sent: Spark itself
 #: pickles both ways around it, so who can change it runs code there anyway.
 KNOWN = {("spark_connector/executor_functions.py", "pickle.loads", 2)}
-#: Rules of ruff on the same; where one is switched off, somebody has looked: S603 runs a list of words, S608 puts the name
-#: of a table into SQL that `sqlite` has checked to be letters, digits and underscores.
+#: Rules of ruff on the same; where one is switched off, somebody has looked: S603 runs a list of words.
 LOOKED_AT = {
     "rabbit_chx/broker/ring_source.py": {"S603"},
-    "rabbit_chx/consuming/sqlite.py": {"S608"},
     "rabbit_chx/testing/commands.py": {"S603"},
     "rabbit_chx/testing/drill.py": {"S603"},
     "rabbit_chx/testing/local_server.py": {"S603"},

@@ -25,7 +25,6 @@ from scripted_delivery import (
     unblocked,
 )
 
-from rabbit_chx.drive import drive
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -36,6 +35,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.publishing.delivery import Open, Sleep, Step
+from rabbit_chx.publishing.drive import drive
 from rabbit_chx.publishing.limits import Limits
 from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.publishing.rows import Rows

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from rabbit_chx import Release
-from rabbit_chx.drive import drive
+from rabbit_chx import HashRing, Release
 from rabbit_chx.errors import (
     AccessRefusedError,
     ApplyError,
@@ -18,21 +17,12 @@ from rabbit_chx.errors import (
     PlanOutdatedError,
     PlanRefusedError,
 )
-from rabbit_chx.topology import Applied, Plan, QueueDefinition, Topology, plan
-from rabbit_chx.topology.applying import Permission, plan_applied
-from rabbit_chx.topology.operations import (
-    ApiRequest,
-    Operation,
-    QueueBind,
-    QueueCounts,
-    QueueDeclare,
-    QueueDelete,
-    Refusal,
-)
+from rabbit_chx.topology import Applied, BindingDefinition, Plan, QueueDefinition, Topology, plan
+from rabbit_chx.topology.applying import Permission, apply_plan
+from rabbit_chx.topology.operations import Operation, QueueCounts, refused
 from rabbit_chx.topology.reading import APPLY_LOCK
-from rabbit_chx.topology.steps import Access, Pipeline, RingRequest, SendingCheck
 
-ACCESS = Access("amqp://guest:***@host:5672/%2F", "/", has_management=True, has_source=True)
+LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 WANTED = Topology.from_toml(
     """
     owns = ["old"]
@@ -51,16 +41,18 @@ class Script:
     """A broker without objects, whose answers to some operations are given.
 
     Attributes:
-        answers: the answer to an operation; None: it is done.
+        refuses: the code and the words with which an operation is refused; None: it is done.
+        counts: what is in the queue that is counted, from one time to the next.
         ring: the buckets that are read at the end.
         queues: the names of the queues that are there.
         type: their type.
-        steps: what was asked.
+        steps: what was asked: an operation, a tuple of those that were sent together, or the name of a queue that was counted.
         counted: what the management API counts in each queue.
         counted_last: the same just before a queue is deleted.
     """
 
-    answers: Callable[[Operation], Any] = lambda _: None
+    refuses: Callable[[Operation], tuple[int, str] | None] = lambda _: None
+    counts: list[QueueCounts] = field(default_factory=list)
     ring: tuple[str, ...] = ("orders.1", "orders.2", "orders.3")
     queues: tuple[str, ...] = ()
     type: str = "classic"
@@ -68,48 +60,75 @@ class Script:
     counted: dict[str, int] = field(default_factory=dict)
     counted_last: dict[str, int] = field(default_factory=dict)
 
-    def do(self, step: Any) -> Any:
-        """Answer a step."""
-        self.steps.append(step)
-        if isinstance(step, ApiRequest):
-            return (
-                {
-                    "overview": {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@one"},
-                    "queues": [
-                        {
-                            "name": name,
-                            "durable": True,
-                            "arguments": {"x-queue-type": self.type},
-                            **self.counted,
-                        }
-                        for name in self.queues
-                    ],
-                }.get(step.path[0], [])
-                if len(step.path) < 3
-                else self.counted_last
-            )
-        if isinstance(step, RingRequest):
-            return {"orders": self.ring}
-        if isinstance(step, SendingCheck):
-            return None
-        if isinstance(step, Pipeline):
-            return next(
-                (answer for operation in step.operations if (answer := self.answers(operation))), None
-            )
-        return self.answers(step)
+    where, vhost = "amqp://guest:***@host:5672/%2F", "/"
+    has_management = has_source = True
+
+    @property
+    def amqp(self) -> Script:
+        return self
+
+    @property
+    def api(self) -> Script:
+        return self
+
+    @property
+    def carrier(self) -> Any:
+        raise AssertionError("there are no slots")
+
+    def perform(self, operation: Operation) -> None:
+        self.steps.append(operation)
+        refusal = self.refuses(operation)
+        if refusal is not None:
+            raise refused(self.where, operation, *refusal)
+
+    def perform_together(self, operations: Sequence[Operation]) -> bool:
+        self.steps.append(tuple(operations))
+        return all(self.refuses(operation) is None for operation in operations)
+
+    def check_sendable(self, operations: Sequence[Operation]) -> None:
+        """All can be sent."""
+
+    def count(self, queue: str) -> QueueCounts:
+        self.steps.append(queue)
+        return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
+
+    def check_exchange(self, exchange: str) -> None:
+        raise AssertionError(exchange)
+
+    def read_rings(self, exchanges: Sequence[str], release: Release) -> dict[str, HashRing]:
+        return {exchange: HashRing.from_buckets(self.ring, release) for exchange in exchanges}
+
+    def sleep(self, seconds: float) -> None:
+        """No time passes."""
+
+    def overview(self) -> dict[str, Any]:
+        return {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@one"}
+
+    def get(self, *path: str, **_: Any) -> Any:
+        assert path == ("queues", "/", "old")
+        return self.counted_last
+
+    def get_list(self, *path: str, **_: Any) -> list[dict[str, Any]]:
+        if path[0] != "queues":
+            return []
+        arguments = {"x-queue-type": self.type}
+        return [
+            {"name": name, "durable": True, "arguments": arguments, **self.counted} for name in self.queues
+        ]
+
+    def put(self, *path: str, body: object) -> None:  # noqa: ARG002
+        raise AssertionError(path)
+
+    def delete(self, *path: str) -> None:
+        raise AssertionError(path)
 
     def operations(self) -> list[Any]:
         """Return the operations after the lock and before its end."""
-        return [
-            step
-            for step in self.steps
-            if not isinstance(step, (ApiRequest, RingRequest, SendingCheck))
-            and getattr(step, "queue", "") != APPLY_LOCK
-        ]
+        return [step for step in self.steps if not isinstance(step, Operation) or step.subject != LOCK]
 
     def apply(self, made: Plan, permission: Permission = Permission()) -> Applied:  # noqa: B008
         """Apply a plan."""
-        return drive(plan_applied(made, ACCESS, permission, lambda _done, _all: None), self.do)
+        return apply_plan(made, self, permission, lambda _done, _all: None)
 
     def live(self) -> Topology:
         """Return what is there."""
@@ -120,19 +139,24 @@ class Script:
         )
 
 
-def test_new_objects_go_in_one_pipeline_and_the_ring_is_read_afterwards() -> None:
+def declares(operation: Operation, name: str) -> bool:
+    """Whether an operation declares this queue."""
+    subject = operation.subject
+    return operation.action == "declare" and isinstance(subject, QueueDefinition) and subject.name == name
+
+
+def test_new_objects_go_together_and_the_ring_is_read_afterwards() -> None:
     script = Script()
     done = script.apply(plan(WANTED, script.live()))
 
-    (pipeline,) = script.operations()
-    assert isinstance(pipeline, Pipeline)
-    assert [operation for operation in pipeline.operations if isinstance(operation, QueueBind)] == [
-        QueueBind(f"orders.{n}", "orders", "1", {}) for n in (1, 2, 3)
+    (together,) = script.operations()
+    assert [operation for operation in together if operation.action == "bind"] == [
+        Operation("bind", BindingDefinition("orders", f"orders.{n}", "1")) for n in (1, 2, 3)
     ]
     assert len(done.changes) == 7
     assert done.rings["orders"].buckets == script.ring
-    assert script.steps[0] == QueueDeclare(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
-    assert script.steps[-1] == QueueDelete(APPLY_LOCK)
+    assert script.steps[0] == Operation("declare", LOCK)
+    assert script.steps[-1] == Operation("delete", LOCK)
 
 
 def test_a_plan_of_another_broker_is_outdated_and_nothing_is_done() -> None:
@@ -140,22 +164,18 @@ def test_a_plan_of_another_broker_is_outdated_and_nothing_is_done() -> None:
     with pytest.raises(PlanOutdatedError, match="has changed since the plan was made"):
         script.apply(plan(WANTED, Script().live()))
     assert script.operations() == []
-    assert script.steps[-1] == QueueDelete(APPLY_LOCK)
+    assert script.steps[-1] == Operation("delete", LOCK)
 
 
 def test_another_application_is_waited_for_by_the_user() -> None:
-    script = Script(
-        lambda operation: Refusal(405, "RESOURCE_LOCKED") if isinstance(operation, QueueDeclare) else None
-    )
+    script = Script(lambda _: (405, "RESOURCE_LOCKED"))
     with pytest.raises(PlanOutdatedError, match=f"exclusive queue {APPLY_LOCK}"):
         script.apply(plan(WANTED, script.live()))
     assert len(script.steps) == 1
 
 
 def test_who_may_not_declare_the_lock_is_refused_before_anything_is_done() -> None:
-    script = Script(
-        lambda operation: Refusal(403, "ACCESS_REFUSED") if isinstance(operation, QueueDeclare) else None
-    )
+    script = Script(lambda _: (403, "ACCESS_REFUSED"))
     with pytest.raises(
         AccessRefusedError, match=rf"needs configure on queue {APPLY_LOCK}: .*nothing was changed"
     ) as caught:
@@ -164,12 +184,12 @@ def test_who_may_not_declare_the_lock_is_refused_before_anything_is_done() -> No
     assert (caught.value.queue, caught.value.reply_code) == (APPLY_LOCK, 403)
 
 
-def test_a_refused_pipeline_is_done_again_one_by_one_to_find_the_refusal() -> None:
-    def answers(operation: Operation) -> Refusal | None:
-        refused = isinstance(operation, QueueDeclare) and operation.queue == "orders.2"
-        return Refusal(403, "ACCESS_REFUSED - access to queue 'orders.2' refused") if refused else None
+def test_a_refusal_of_several_together_is_done_again_one_by_one_to_find_the_refusal() -> None:
+    def refuses(operation: Operation) -> tuple[int, str] | None:
+        text = "ACCESS_REFUSED - access to queue 'orders.2' refused"
+        return (403, text) if declares(operation, "orders.2") else None
 
-    script = Script(answers)
+    script = Script(refuses)
     with pytest.raises(
         ApplyError, match=r"queue 'orders.2' refused.*; 2 of 7 changes were done: plan and apply again"
     ) as caught:
@@ -179,24 +199,20 @@ def test_a_refused_pipeline_is_done_again_one_by_one_to_find_the_refusal() -> No
 
 
 def test_a_first_operation_that_is_refused_changes_nothing() -> None:
-    def answers(operation: Operation) -> Refusal | None:
-        return (
-            None
-            if getattr(operation, "queue", None) == APPLY_LOCK
-            else Refusal(403, "ACCESS_REFUSED - access to x refused")
-        )
+    def refuses(operation: Operation) -> tuple[int, str] | None:
+        return None if operation.subject == LOCK else (403, "ACCESS_REFUSED - access to x refused")
 
-    script = Script(answers)
+    script = Script(refuses)
     with pytest.raises(AccessRefusedError, match="access to x refused"):
         script.apply(plan(WANTED, script.live()))
 
 
 def test_a_lost_connection_says_how_far_it_got() -> None:
-    def answers(operation: Operation) -> None:
-        if isinstance(operation, QueueBind):
+    def refuses(operation: Operation) -> None:
+        if operation.action == "bind":
             raise ConnectionLostError("gone")
 
-    script = Script(answers)
+    script = Script(refuses)
     with pytest.raises(ApplyError, match="gone; 0 of 7 changes were done") as caught:
         script.apply(plan(WANTED, script.live()))
     assert isinstance(caught.value.__cause__, ConnectionLostError)
@@ -217,36 +233,24 @@ def test_another_ring_than_planned_is_an_error() -> None:
     ],
 )
 def test_a_queue_in_use_is_not_deleted(counts: QueueCounts, says: str) -> None:
-    def answers(operation: Operation) -> Any:
-        return counts if isinstance(operation, QueueDeclare) and operation.passive else None
-
-    script = Script(answers, queues=("old",))
+    script = Script(counts=[counts], queues=("old",))
     made = plan(Topology(owns=("old",)), script.live())
     with pytest.raises(PlanRefusedError, match=f"queue old is to be deleted, and {says}") as caught:
         script.apply(made, Permission(delete=True))
     assert [refusal.allow_with for refusal in caught.value.refusals] == ["--allow-loss"]
 
     assert len(script.apply(made, Permission(delete=True, loss=True)).changes) == 1
-    assert script.operations()[-1] == QueueDelete("old")
+    assert script.operations()[-1] == Operation("delete", QueueDefinition("old"))
 
 
-def declared(*counts: QueueCounts) -> Callable[[Operation], Any]:
-    """Return answers with these counts to one passive declaration of a queue after the other."""
-    left = list(counts)
-    return lambda operation: left.pop(0) if getattr(operation, "passive", False) else None
-
-
-@pytest.mark.parametrize(
-    ("type_", "deletion"),
-    [("classic", QueueDelete("old", if_empty=True)), ("quorum", QueueDelete("old"))],
-)
-def test_an_empty_queue_is_deleted_with_its_consumers(type_: str, deletion: QueueDelete) -> None:
-    empty = QueueCounts(0, 2)
-    script = Script(declared(empty, empty), queues=("old",), type=type_, counted={"messages": 0})
+@pytest.mark.parametrize("type_", ["classic", "quorum"])
+def test_an_empty_queue_is_deleted_with_its_consumers(type_: str) -> None:
+    script = Script(counts=[QueueCounts(0, 2)], queues=("old",), type=type_, counted={"messages": 0})
     made = plan(Topology(owns=("old",)), script.live())
     script.apply(made, Permission(delete=True))
 
-    assert script.operations()[-2:] == [QueueDeclare("old", passive=True), deletion]
+    deletion = Operation("delete", QueueDefinition("old", type_), if_empty=type_ == "classic")
+    assert script.operations()[-2:] == ["old", deletion]
     named = replace(script.live(), consumers={"old": ("billing-1", "billing-2")})
     assert plan(Topology(owns=("old",)), named).warnings == (
         "queue old is deleted with its consumers billing-1, billing-2",
@@ -260,41 +264,46 @@ def test_an_empty_queue_is_deleted_with_its_consumers(type_: str, deletion: Queu
 def test_messages_that_come_before_the_deletion_stop_it(
     type_: str, counts: QueueCounts, counted_last: dict[str, int]
 ) -> None:
-    answers = declared(QueueCounts(0, 2), counts)
-    script = Script(answers, queues=("old",), type=type_, counted={"messages": 0}, counted_last=counted_last)
+    script = Script(
+        counts=[QueueCounts(0, 2), counts],
+        queues=("old",),
+        type=type_,
+        counted={"messages": 0},
+        counted_last=counted_last,
+    )
     with pytest.raises(PlanRefusedError, match="queue old is to be deleted, and has 3 messages and 2 cons"):
         script.apply(plan(Topology(owns=("old",)), script.live()), Permission(delete=True))
 
-    assert not any(isinstance(step, QueueDelete) for step in script.operations())
+    assert not any(isinstance(step, Operation) for step in script.operations())
 
 
 def test_messages_that_consumers_have_not_acknowledged_count() -> None:
-    script = Script(declared(QueueCounts(0, 1)), queues=("old",), counted={"messages": 7})
+    script = Script(counts=[QueueCounts(0, 1)], queues=("old",), counted={"messages": 7})
     with pytest.raises(PlanRefusedError, match="has 7 messages and 1 consumer"):
         script.apply(plan(Topology(owns=("old",)), script.live()), Permission(delete=True))
 
 
 def test_an_empty_quorum_queue_is_counted_again_just_before_it_is_deleted() -> None:
-    script = Script(declared(QueueCounts(0, 0), QueueCounts(1, 0)), queues=("old",), type="quorum")
+    script = Script(counts=[QueueCounts(0, 0), QueueCounts(1, 0)], queues=("old",), type="quorum")
     with pytest.raises(PlanRefusedError, match="has 1 message"):
         script.apply(plan(Topology(owns=("old",)), script.live()), Permission(delete=True))
 
 
 def test_a_deletion_has_to_be_allowed() -> None:
-    script = Script(
-        lambda operation: QueueCounts(0, 0) if getattr(operation, "passive", False) else None, queues=("old",)
-    )
+    script = Script(counts=[QueueCounts(0, 0)], queues=("old",))
     made = plan(Topology(owns=("old",)), script.live())
     with pytest.raises(PlanRefusedError, match="--allow-delete"):
         script.apply(made)
     script.apply(made, Permission(delete=True))
-    assert script.operations()[-1] == QueueDelete("old", if_unused=True, if_empty=True)
+    assert script.operations()[-1] == Operation(
+        "delete", QueueDefinition("old"), if_unused=True, if_empty=True
+    )
 
 
 def test_only_a_plan_is_applied() -> None:
     script = Script()
     with pytest.raises(InputError, match=r"a Topology is no plan: make one with rabbit_chx\.topology\.plan"):
-        drive(plan_applied(WANTED, ACCESS, Permission(), lambda *_: None), script.do)  # type: ignore[arg-type]
+        apply_plan(WANTED, script, Permission(), lambda *_: None)  # type: ignore[arg-type]
     assert script.steps == []
 
 
@@ -303,21 +312,19 @@ def test_what_was_done_is_shown_in_a_line() -> None:
 
 
 def test_nobody_counts_what_is_in_a_stream() -> None:
-    script = Script(lambda _: QueueCounts(0, 0), queues=("old",), type="stream")
+    script = Script(counts=[QueueCounts(0, 0)], queues=("old",), type="stream")
     made = plan(Topology(owns=("old",)), script.live())
     with pytest.raises(PlanRefusedError, match="queue old is to be deleted, and is a stream"):
         script.apply(made, Permission(delete=True))
     script.apply(made, Permission(delete=True, loss=True))
-    assert script.operations()[-1] == QueueDelete("old")
+    assert script.operations()[-1] == Operation("delete", QueueDefinition("old", "stream"))
 
 
 def test_what_the_client_cannot_send_is_refused_before_anything_is_changed() -> None:
     @dataclass
     class Unable(Script):
-        def do(self, step: Any) -> Any:
-            if isinstance(step, SendingCheck):
-                raise InputError(f"{len(step.operations)} operations")
-            return super().do(step)
+        def check_sendable(self, operations: Sequence[Operation]) -> None:
+            raise InputError(f"{len(operations)} operations")
 
     script = Unable()
     with pytest.raises(InputError, match="7 operations"):
@@ -332,8 +339,8 @@ def test_a_name_that_would_reach_the_broker_as_another_is_refused_before_anythin
     assert script.operations() == []
 
 
-def test_a_pipeline_that_ends_with_a_queue_is_done_once() -> None:
-    script = Script(lambda operation: QueueCounts(0, 0) if isinstance(operation, QueueDeclare) else None)
+def test_what_goes_together_and_ends_with_a_queue_is_done_once() -> None:
+    script = Script()
     script.apply(plan(Topology(queues=(QueueDefinition("a"), QueueDefinition("b"))), script.live()))
-    (pipeline,) = script.operations()
-    assert isinstance(pipeline, Pipeline)
+    (together,) = script.operations()
+    assert len(together) == 2

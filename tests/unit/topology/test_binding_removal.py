@@ -9,15 +9,11 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.drive import drive
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition
-from rabbit_chx.topology.applying import binding_removed
-from rabbit_chx.topology.operations import ApiRequest
-from rabbit_chx.topology.steps import Access
+from rabbit_chx.topology.applying import remove_binding
 
-ACCESS = Access("amqp://host", "shop", has_management=True)
 TO_QUEUE = BindingDefinition("x", "q", "k", {"n": 5})
 PATH = ("bindings", "shop", "e", "x", "q", "q")
 LISTED = [
@@ -27,43 +23,59 @@ LISTED = [
 ]
 
 
-def asked(binding: BindingDefinition, listed: list[Any], access: Access = ACCESS) -> list[ApiRequest]:
-    requests: list[ApiRequest] = []
+class Script:
+    """A management API that lists these bindings, or knows none of their ends."""
 
-    def do(request: ApiRequest) -> Any:
-        requests.append(request)
-        return listed if request.method == "GET" else None
+    vhost = "shop"
 
-    drive(binding_removed(binding, access), do)
+    def __init__(self, listed: list[Any] | None, *, has_management: bool = True) -> None:
+        self._listed, self.has_management = listed, has_management
+        self.asked: list[tuple[str, ...]] = []
+        self.api = self
+
+    def get(self, *path: str) -> Any:
+        self.asked.append(("get", *path))
+        if self._listed is None:
+            raise NotFoundError("no queue")
+        return self._listed
+
+    def delete(self, *path: str) -> None:
+        self.asked.append(("delete", *path))
+
+
+def asked(
+    binding: BindingDefinition, listed: list[Any] | None, *, has_management: bool = True
+) -> list[tuple[str, ...]]:
+    script: Any = Script(listed, has_management=has_management)
+    remove_binding(binding, script)
+    requests: list[tuple[str, ...]] = script.asked
     return requests
 
 
 def test_what_is_left_goes() -> None:
-    assert asked(TO_QUEUE, LISTED) == [ApiRequest("GET", PATH), ApiRequest("DELETE", (*PATH, "k~five"))]
-    assert asked(TO_QUEUE, LISTED[:2]) == [ApiRequest("GET", PATH)]
+    assert asked(TO_QUEUE, LISTED) == [("get", *PATH), ("delete", *PATH, "k~five")]
+    assert asked(TO_QUEUE, LISTED[:2]) == [("get", *PATH)]
 
 
 def test_an_exchange_is_another_end_than_a_queue() -> None:
     (get,) = asked(BindingDefinition("x", ExchangeRef("y"), "k", {"n": 5}), [])
-    assert get.path == ("bindings", "shop", "e", "x", "e", "y")
+    assert get == ("get", "bindings", "shop", "e", "x", "e", "y")
 
 
 @pytest.mark.parametrize(
-    ("binding", "access"),
+    ("binding", "has_management"),
     [
-        (BindingDefinition("x", "q", "k"), ACCESS),
-        (TO_QUEUE, Access("amqp://host", "shop")),
-        (BindingDefinition("x", "..", "k", {"n": 5}), ACCESS),
+        (BindingDefinition("x", "q", "k"), True),
+        (TO_QUEUE, False),
+        (BindingDefinition("x", "..", "k", {"n": 5}), True),
     ],
 )
 def test_nothing_is_asked_where_nothing_can_be_left_or_nothing_can_be_asked(
-    binding: BindingDefinition, access: Access
+    binding: BindingDefinition,
+    has_management: bool,  # noqa: FBT001
 ) -> None:
-    assert asked(binding, LISTED, access) == []
+    assert asked(binding, LISTED, has_management=has_management) == []
 
 
 def test_what_went_meanwhile_is_gone() -> None:
-    def do(_: ApiRequest) -> Any:
-        raise NotFoundError("no queue")
-
-    drive(binding_removed(TO_QUEUE, ACCESS), do)
+    assert asked(TO_QUEUE, None) == [("get", *PATH)]

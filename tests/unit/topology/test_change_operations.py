@@ -1,4 +1,4 @@
-"""Each kind of change as operations."""
+"""Each kind of change as operations, and each operation as a call of pika."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rabbit_chx.broker.pika_connection import _call
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -14,19 +15,7 @@ from rabbit_chx.topology import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.operations import (
-    ApiRequest,
-    ExchangeBind,
-    ExchangeDeclare,
-    ExchangeDelete,
-    ExchangeUnbind,
-    QueueBind,
-    QueueDeclare,
-    QueueDelete,
-    QueueUnbind,
-    is_repeatable,
-    steps_of,
-)
+from rabbit_chx.topology.operations import Operation, is_repeatable, operations_of
 
 EXCHANGE = ExchangeDefinition(
     "x", "topic", auto_delete=True, internal=True, arguments={"n": [1, {"a": True}]}
@@ -36,69 +25,42 @@ QUORUM = QueueDefinition("q", "quorum")
 TO_QUEUE = BindingDefinition("x", "q", "k", {"x-match": "all"})
 TO_EXCHANGE = BindingDefinition("x", ExchangeRef("y"), "#")
 POLICY = PolicyDefinition("p", "^q", "queues", {"max-length": 5}, 3)
-X = ExchangeDeclare("x", "topic", True, {"n": [1, {"a": True}]}, auto_delete=True, internal=True)
 
-CASES: dict[str, tuple[PlannedChange, tuple[Any, ...]]] = {
-    "an exchange": (PlannedChange("create", None, EXCHANGE), (X,)),
-    "a queue": (
-        PlannedChange("create", None, CLASSIC),
-        (QueueDeclare("q", False, {"x-max-length": 5, "x-queue-type": "classic"}, auto_delete=True),),
+CASES: dict[str, tuple[PlannedChange, tuple[Operation, ...]]] = {
+    "an exchange": (PlannedChange("create", None, EXCHANGE), (Operation("declare", EXCHANGE),)),
+    "a queue": (PlannedChange("create", None, CLASSIC), (Operation("declare", CLASSIC),)),
+    "a deleted exchange": (
+        PlannedChange("delete", EXCHANGE, None),
+        (Operation("delete", EXCHANGE, if_unused=True),),
     ),
-    "an exclusive queue": (
-        PlannedChange("create", None, QueueDefinition("q", exclusive=True)),
-        (QueueDeclare("q", True, {"x-queue-type": "classic"}, exclusive=True),),
-    ),
-    "a deleted exchange": (PlannedChange("delete", EXCHANGE, None), (ExchangeDelete("x", if_unused=True),)),
     "a deleted queue": (
         PlannedChange("delete", CLASSIC, None),
-        (QueueDelete("q", if_unused=True, if_empty=True),),
+        (Operation("delete", CLASSIC, if_unused=True, if_empty=True),),
     ),
-    "a deleted quorum queue": (PlannedChange("delete", QUORUM, None), (QueueDelete("q"),)),
+    "a deleted quorum queue": (PlannedChange("delete", QUORUM, None), (Operation("delete", QUORUM),)),
     "a replaced queue": (
         PlannedChange("replace", CLASSIC, QUORUM),
-        (
-            QueueDelete("q", if_unused=True, if_empty=True),
-            QueueDeclare("q", True, {"x-queue-type": "quorum"}),
-        ),
+        (Operation("delete", CLASSIC, if_unused=True, if_empty=True), Operation("declare", QUORUM)),
     ),
-    "a binding": (
-        PlannedChange("bind", None, TO_QUEUE),
-        (QueueBind("q", "x", "k", {"x-match": "all"}),),
+    "a replaced exchange": (
+        PlannedChange("replace", EXCHANGE, ExchangeDefinition("x")),
+        (Operation("delete", EXCHANGE, if_unused=True), Operation("declare", ExchangeDefinition("x"))),
     ),
-    "a binding of an exchange": (
-        PlannedChange("bind", None, TO_EXCHANGE),
-        (ExchangeBind("y", "x", "#", {}),),
-    ),
-    "an unbound queue": (
-        PlannedChange("unbind", TO_QUEUE, None),
-        (QueueUnbind("q", "x", "k", {"x-match": "all"}),),
-    ),
-    "an unbound exchange": (PlannedChange("unbind", TO_EXCHANGE, None), (ExchangeUnbind("y", "x", "#", {}),)),
-    "a policy": (
-        PlannedChange("update", PolicyDefinition("p", "^q"), POLICY),
-        (
-            ApiRequest(
-                "PUT",
-                ("policies", "shop", "p"),
-                body={"pattern": "^q", "apply-to": "queues", "definition": {"max-length": 5}, "priority": 3},
-            ),
-        ),
-    ),
-    "a deleted policy": (
-        PlannedChange("delete", POLICY, None),
-        (ApiRequest("DELETE", ("policies", "shop", "p")),),
-    ),
+    "a binding": (PlannedChange("bind", None, TO_QUEUE), (Operation("bind", TO_QUEUE),)),
+    "an unbound exchange": (PlannedChange("unbind", TO_EXCHANGE, None), (Operation("unbind", TO_EXCHANGE),)),
+    "a policy": (PlannedChange("update", PolicyDefinition("p", "^q"), POLICY), ()),
+    "a deleted policy": (PlannedChange("delete", POLICY, None), ()),
 }
 
 
-@pytest.mark.parametrize(("change", "steps"), CASES.values(), ids=CASES)
-def test_a_change_as_operations(change: PlannedChange, steps: tuple[Any, ...]) -> None:
-    assert steps_of(change, "shop", allow_loss=False) == steps
+@pytest.mark.parametrize(("change", "operations"), CASES.values(), ids=CASES)
+def test_a_change_as_operations(change: PlannedChange, operations: tuple[Operation, ...]) -> None:
+    assert operations_of(change, allow_loss=False) == operations
 
 
 def test_what_may_be_lost_is_deleted_without_conditions() -> None:
-    (step,) = steps_of(PlannedChange("delete", CLASSIC, None), "shop", allow_loss=True)
-    assert step == QueueDelete("q")
+    (operation,) = operations_of(PlannedChange("delete", CLASSIC, None), allow_loss=True)
+    assert operation == Operation("delete", CLASSIC)
 
 
 @pytest.mark.parametrize(("change", "_"), CASES.values(), ids=CASES)
@@ -108,3 +70,42 @@ def test_creations_and_binds_may_be_done_again(change: PlannedChange, _: object)
 
 def test_a_policy_does_not_go_over_a_channel() -> None:
     assert not is_repeatable(PlannedChange("create", None, POLICY))
+
+
+class Channel:
+    """A channel of pika, which notes its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, method: str) -> Any:
+        return lambda *arguments: self.calls.append((method, *arguments))
+
+
+SENT: dict[str, tuple[Operation, tuple[Any, ...]]] = {
+    "exchange": (
+        Operation("declare", EXCHANGE),
+        ("exchange_declare", "x", "topic", False, True, True, True, {"n": [1, {"a": True}]}),
+    ),
+    "queue": (
+        Operation("declare", CLASSIC),
+        ("queue_declare", "q", False, False, False, True, {"x-max-length": 5, "x-queue-type": "classic"}),
+    ),
+    "exclusive queue": (
+        Operation("declare", QueueDefinition("q", exclusive=True)),
+        ("queue_declare", "q", False, True, True, False, {"x-queue-type": "classic"}),
+    ),
+    "deleted exchange": (Operation("delete", EXCHANGE, if_unused=True), ("exchange_delete", "x", True)),
+    "deleted queue": (Operation("delete", CLASSIC, if_empty=True), ("queue_delete", "q", False, True)),
+    "binding": (Operation("bind", TO_QUEUE), ("queue_bind", "q", "x", "k", {"x-match": "all"})),
+    "binding of an exchange": (Operation("bind", TO_EXCHANGE), ("exchange_bind", "y", "x", "#", {})),
+    "unbound queue": (Operation("unbind", TO_QUEUE), ("queue_unbind", "q", "x", "k", {"x-match": "all"})),
+    "unbound exchange": (Operation("unbind", TO_EXCHANGE), ("exchange_unbind", "y", "x", "#", {})),
+}
+
+
+@pytest.mark.parametrize(("operation", "call"), SENT.values(), ids=SENT)
+def test_an_operation_as_a_call_of_pika(operation: Operation, call: tuple[Any, ...]) -> None:
+    channel = Channel()
+    _call(channel, operation)
+    assert channel.calls == [call]

@@ -2,92 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from rabbit_chx.drive import drive
+from rabbit_chx import ExchangeRef, Release
 from rabbit_chx.errors import MismatchError, NotFoundError
-from rabbit_chx.topology.operations import (
-    ExchangeBind,
-    ExchangeDeclare,
-    Operation,
-    QueueBind,
-    QueueDeclare,
-    Refusal,
-)
-from rabbit_chx.topology.steps import OperationSequence, look_at, performed
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.declaring import AskedExchange, declare_exchange
+from rabbit_chx.topology.operations import Operation, QueueCounts, refused
 
-X = ExchangeDeclare("x")
-Q2, Q1 = QueueDeclare("q2"), QueueDeclare("q1")
-BINDS = (QueueBind("q2", "x", "1"), QueueBind("q1", "x", "2"))
-ABSENT = Refusal(404, "NOT_FOUND - no such thing")
-WHERE = "amqp://guest:***@host:5672/%2F"
+X = Operation("declare", ExchangeDefinition("x", "x-consistent-hash"))
+Q2, Q1 = (Operation("declare", QueueDefinition(name)) for name in ("q2", "q1"))
+BINDS = [Operation("bind", BindingDefinition("x", *bound)) for bound in (("q2", "1"), ("q1", "2"))]
+TO_QUEUES = (("q2", 1), ("q1", 2))
 
 
-def declared(
-    where: str,
-    exchange: ExchangeDeclare,
-    queues: Sequence[QueueDeclare],
-    bindings: Sequence[QueueBind | ExchangeBind],
-) -> OperationSequence[None]:
-    missing = yield from look_at(where, exchange, queues, bindings)
-    yield from performed(where, (*missing, *bindings))
+class Script:
+    """A broker by AMQP alone, on which some objects exist, and others differ. A name is what was looked at passively."""
 
+    where, vhost = "amqp://guest:***@host:5672/%2F", "/"
+    has_management = has_source = False
+    api = carrier = None
 
-def play(steps: OperationSequence[None], answer: Callable[[Operation], Refusal | None]) -> list[Operation]:
-    done: list[Operation] = []
+    def __init__(self, *there: str, differs: Operation | None = None) -> None:
+        self._there, self._differs = there, differs
+        self.done: list[Any] = []
+        self.amqp: Any = self
 
-    def do(operation: Operation) -> Refusal | None:
-        done.append(operation)
-        return answer(operation)
+    def declare(self, *bindings: Any) -> list[Any]:
+        asked = AskedExchange("x", bindings, allow_existing=True)
+        broker: Any = self
+        declare_exchange(asked, broker, Release("4.3.6"))
+        return self.done
 
-    drive(steps, do)
-    return done
+    def perform(self, operation: Operation) -> None:
+        self.done.append(operation)
+        if operation == self._differs:
+            text = "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q1'"
+            raise refused(self.where, operation, 406, text)
 
+    def perform_together(self, operations: Sequence[Operation]) -> bool:
+        self.done += operations
+        return True
 
-def passive(operation: ExchangeDeclare | QueueDeclare) -> Operation:
-    return replace(operation, passive=True)
+    def check_sendable(self, operations: Sequence[Operation]) -> None:
+        """All can be sent."""
+
+    def check_exchange(self, exchange: str) -> None:
+        self.done.append(exchange)
+        if exchange not in self._there:
+            raise NotFoundError("no such thing", exchange=exchange, reply_code=404)
+
+    def count(self, queue: str) -> QueueCounts:
+        self.check_exchange(queue)
+        return QueueCounts(0, 0)
 
 
 def test_on_an_empty_broker_all_is_looked_at_then_created_then_bound_in_order() -> None:
-    def nothing_there(operation: Operation) -> Refusal | None:
-        return ABSENT if getattr(operation, "passive", False) else None
-
-    done = play(declared(WHERE, X, [Q2, Q1], BINDS), nothing_there)
-
-    assert done == [passive(X), passive(Q2), passive(Q1), X, Q2, Q1, *BINDS]
+    assert Script().declare(*TO_QUEUES) == ["x", "q2", "q1", X, Q2, Q1, *BINDS]
 
 
 def test_what_exists_is_compared_where_it_is_found() -> None:
-    done = play(declared(WHERE, X, [Q2, Q1], BINDS), lambda _: None)
-
-    assert done == [passive(X), X, passive(Q2), Q2, passive(Q1), Q1, *BINDS]
+    assert Script("x", "q1", "q2").declare(*TO_QUEUES) == ["x", X, "q2", Q2, "q1", Q1, *BINDS]
 
 
 def test_nothing_is_created_if_something_else_differs() -> None:
-    done: list[Operation] = []
-
-    def last_queue_differs(operation: Operation) -> Refusal | None:
-        done.append(operation)
-        if operation == Q1:
-            return Refusal(406, "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q1'")
-        return ABSENT if operation in {passive(X), passive(Q2)} else None
-
+    script = Script("q1", differs=Q1)
     with pytest.raises(MismatchError, match="x-max-length") as caught:
-        play(declared(WHERE, X, [Q2, Q1], BINDS), last_queue_differs)
-
+        script.declare(*TO_QUEUES)
     assert caught.value.queue == "q1"
-    assert X not in done
-    assert Q2 not in done
+    assert script.done == ["x", "q2", "q1", Q1]
 
 
 def test_destination_exchanges_are_looked_at_once_and_never_created() -> None:
-    binds = (ExchangeBind("slot", "x", "1"), ExchangeBind("slot", "x", "2"))
-    looked = ExchangeDeclare("slot", passive=True)
-
-    assert play(declared(WHERE, X, [], binds), lambda _: None) == [passive(X), X, looked, *binds]
+    slot = ExchangeRef("slot")
+    bound = Operation("bind", BindingDefinition("x", slot, "1"))
+    assert Script("x", "slot").declare((slot, 1)) == ["x", X, "slot", bound]
     with pytest.raises(NotFoundError) as caught:
-        play(declared(WHERE, X, [], binds), lambda o: ABSENT if o == looked else None)
+        Script("x").declare((slot, 1))
     assert caught.value.exchange == "slot"

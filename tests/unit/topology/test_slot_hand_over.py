@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import pytest
@@ -19,16 +20,8 @@ from rabbit_chx.topology import BindingDefinition, plan
 from rabbit_chx.topology.applying import Permission, tag_of
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over import HandOver, parts_of
-from rabbit_chx.topology.operations import (
-    ApiRequest,
-    QueueBind,
-    QueueCounts,
-    QueueDeclare,
-    QueueDelete,
-    QueueUnbind,
-    Refusal,
-)
-from rabbit_chx.topology.steps import MarkerReply, MarkerSending, MessageTransfer, Pause, Pipeline
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.operations import Operation, QueueCounts, refused
 
 #: How many movers die before each operation; twenty by `make hand-over`.
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))
@@ -122,8 +115,8 @@ def test_a_park_that_never_gets_empty_is_given_up() -> None:
     traffic = _begun()
 
     class Feeding(Mover):
-        def _transferred(self, step: MessageTransfer) -> int:
-            return step.limit
+        def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002
+            return limit
 
     traffic.queues["events.park"] = [("events", ExchangeRef("events.slot.00"), 1)]
     with pytest.raises(BrokerRefusedError, match=r"the parking queue events[.]park was emptied 50 times"):
@@ -156,36 +149,52 @@ class Watched(Mover):
     def _count(self) -> None:
         pass
 
-    def _step(self, step: Any) -> Any:  # noqa: C901, PLR0911  # one branch for each
-        match step:
-            case Pipeline(operations):
-                return next((answer for answer in map(self._step, operations) if answer), None)
-            case QueueUnbind() | QueueBind() | QueueDelete():
-                self.told.append(f"{type(step).__name__} {step.queue}")
-                if self.told[-1] == self._refuses:
-                    return Refusal(403, "ACCESS_REFUSED")
-                bound = any(
-                    binding.source == getattr(step, "exchange", "") for binding in self._model.bindings
-                )
-                if isinstance(step, QueueUnbind) and not bound:  # a second time, as a broker allows
-                    return None
-            case QueueDeclare(queue="events.park", passive=True):
-                return QueueCounts(self.parked, 0)
-            case MessageTransfer():
-                self.told.append(f"{step.limit} from {step.queue}")
-                self.parked -= step.limit
-                return step.limit
-            case MarkerSending():
-                self.told.append(f"{step.marker.kind} of {step.marker.slot} to {step.queue}")
-            case MarkerReply():
-                self.told.append(f"{step.kind} by {' and '.join(step.queues)}")
-                return True
-            case Pause():
-                self.told.append("pause")
-            case ApiRequest(path=("consumers", _)):
-                queues = (f"events.{n}" for n in range(1, 4))
-                return [{"queue": {"name": queue}, "consumer_tag": tag_of("one")} for queue in queues]
-        return super()._step(step)
+    def perform(self, operation: Operation) -> None:
+        subject, action = operation.subject, operation.action
+        if isinstance(subject, BindingDefinition):
+            self.told.append(f"{action} {subject.destination}")
+        elif action == "delete":
+            self.told.append(f"delete {subject.name}")
+        if self.told and self.told[-1] == self._refuses:
+            raise refused(self.where, operation, 403, "ACCESS_REFUSED")
+        sources = {binding.source for binding in self._model.bindings}
+        if action == "unbind" and isinstance(subject, BindingDefinition) and subject.source not in sources:
+            return  # a second time, as a broker allows
+        super().perform(operation)
+
+    def count(self, queue: str) -> QueueCounts:
+        return QueueCounts(self.parked, 0) if queue == "events.park" else super().count(queue)
+
+    def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002
+        self.told.append(f"{limit} from {queue}")
+        self.parked -= limit
+        return limit
+
+    def send_marker(self, queue: str, marker: HandOverMarker) -> None:
+        self.told.append(f"{marker.kind} of {marker.slot} to {queue}")
+
+    def wait_for_reply(
+        self,
+        marker: HandOverMarker,  # noqa: ARG002
+        kind: Literal["flushed", "taken"],
+        *,
+        timeout_s: float,
+        longest_s: float,
+        queues: Sequence[str],
+    ) -> bool:
+        assert timeout_s < longest_s
+        self.told.append(f"{kind} by {' and '.join(queues)}")
+        return True
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.told.append("pause")
+
+    def _listed(self, kind: str, *path: str) -> Any:
+        if kind == "consumers":
+            queues = (f"events.{n}" for n in range(1, 4))
+            return [{"queue": {"name": queue}, "consumer_tag": tag_of("one")} for queue in queues]
+        return super()._listed(kind, *path)
 
 
 class Unlisted(Watched):
@@ -195,14 +204,14 @@ class Unlisted(Watched):
         super().__init__()
         self._looks, self._consumers = looks, consumers
 
-    def _step(self, step: Any) -> Any:
-        match step:
-            case ApiRequest(path=("consumers", _)) if self._looks:
-                self._looks -= 1
-                return []
-            case QueueDeclare(queue="events.1" | "events.2" | "events.3", passive=True):
-                return QueueCounts(0, self._consumers)
-        return super()._step(step)
+    def _listed(self, kind: str, *path: str) -> Any:
+        if kind == "consumers" and self._looks:
+            self._looks -= 1
+            return []
+        return super()._listed(kind, *path)
+
+    def count(self, queue: str) -> QueueCounts:
+        return super().count(queue) if queue == "events.park" else QueueCounts(0, self._consumers)
 
 
 def test_consumers_that_the_management_api_does_not_list_yet_are_waited_for() -> None:
@@ -222,14 +231,14 @@ def test_in_order_the_new_queue_has_its_marker_before_it_has_the_slot() -> None:
     done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
     assert len(done.handed_over) == 2
     assert done.overtaken == ()
-    first = mover.told.index("QueueUnbind events.1")
+    first = mover.told.index("unbind events.1")
     assert mover.told[first : first + 9] == [
-        "QueueUnbind events.1",
+        "unbind events.1",
         "pause",
         "flush of events.slot.02 to events.1",
         "flushed by events.1",
         "begin of events.slot.02 to events.3",
-        "QueueBind events.3",
+        "bind events.3",
         "pause",
         "end of events.slot.02 to events.park",
         "taken by events.3 and events.park",
@@ -241,7 +250,7 @@ def test_in_order_what_was_parked_before_is_published_once_more_first() -> None:
     mover = Watched(parked=7)
     done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
     assert done.unparked == 7
-    assert mover.told.index("7 from events.park") < mover.told.index("QueueUnbind events.1")
+    assert mover.told.index("7 from events.park") < mover.told.index("unbind events.1")
 
 
 @pytest.mark.parametrize("level", ["parked", "in-order"])
@@ -249,7 +258,7 @@ def test_a_slot_whose_new_queue_is_refused_has_not_changed_hands(
     level: Literal["parked", "in-order"],
 ) -> None:
     """Its old queue does not have it any more, so something was changed."""
-    mover = Watched(refuses="QueueBind events.3")
+    mover = Watched(refuses="bind events.3")
     says = r"needs write on queue events\.3.*; 0 of 4 changes were done: plan and apply again"
     with pytest.raises(ApplyError, match=says) as caught:
         mover.apply(_THREE, Permission(1.0, hand_over=level))
@@ -259,7 +268,7 @@ def test_a_slot_whose_new_queue_is_refused_has_not_changed_hands(
 
 
 def test_a_slot_whose_old_queue_is_refused_is_where_it_was() -> None:
-    mover = Watched(refuses="QueueUnbind events.1")
+    mover = Watched(refuses="unbind events.1")
     with pytest.raises(AccessRefusedError, match=r"needs write on queue events\.1"):
         mover.apply(_THREE)
     assert plan(_TWO, mover.traffic.model.topology()).changes == ()
@@ -274,5 +283,5 @@ def test_a_park_is_emptied_before_it_is_deleted(*, loss: bool) -> None:
     )
     wanted = Topology.from_toml(f'owns = ["events.*"]\n{ring}[[queues]]\nname = "events.{{1..3}}"\n')
     done = mover.apply(wanted, Permission(1.0, delete=True, loss=loss))
-    assert mover.told.index("7 from events.park") < mover.told.index("QueueDelete events.park")
+    assert mover.told.index("7 from events.park") < mover.told.index("delete events.park")
     assert done.unparked == 7

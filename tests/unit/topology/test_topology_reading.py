@@ -9,14 +9,12 @@ import pytest
 from model_broker import ModelBroker
 from model_client import ModelClient
 
+from rabbit_chx.errors import UnreachableError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology import PolicyDefinition, Topology, check
-from rabbit_chx.topology.operations import ApiRequest, QueueCounts, QueueDeclare, Refusal
-from rabbit_chx.topology.reading import topology_read
+from rabbit_chx.topology.operations import QueueCounts
 from rabbit_chx.topology.slots import expanded
-from rabbit_chx.topology.steps import Access
 
-ACCESS = Access("amqp://model", "/", has_management=True, has_source=True)
 WANTED = Topology.from_toml("""
 [[exchanges]]
 name = "events"
@@ -37,33 +35,33 @@ BY_POLICY = replace(
 class Counting(ModelClient):
     """A client whose management API counts nine messages in each queue, and which asks the queues themselves, too."""
 
-    def __init__(self, topology: Topology, answer: QueueCounts | Refusal) -> None:
+    def __init__(self, topology: Topology, answer: QueueCounts | None) -> None:
         super().__init__(ModelBroker.holding(topology, Release("4.3.6")))
         self.asked: list[str] = []
         self._answer = answer
 
-    def _do(self, step: Any) -> Any:
-        if isinstance(step, QueueDeclare):
-            assert step.passive
-            self.asked.append(step.queue)
-            return self._answer
-        found = super()._do(step)
-        if isinstance(step, ApiRequest) and step.path[0] == "queues":
-            return [{**answer, "messages": 9} for answer in found]
-        return found
+    def count(self, queue: str) -> QueueCounts:
+        self.asked.append(queue)
+        if self._answer is None:
+            raise UnreachableError("its node is down", reply_code=404)
+        return self._answer
+
+    def _listed(self, kind: str, *path: str) -> Any:
+        listed = super()._listed(kind, *path)
+        return [{**entry, "messages": 9} for entry in listed] if kind == "queues" else listed
 
 
 @pytest.mark.parametrize("there", [PLAIN, BY_POLICY], ids=["argument", "policy"])
 @pytest.mark.parametrize(
     ("answer", "parked"),
-    [(QueueCounts(0, 0), 0), (QueueCounts(12, 0), 12), (Refusal(404, "down"), 9)],
+    [(QueueCounts(0, 0), 0), (QueueCounts(12, 0), 12), (None, 9)],
     ids=str,
 )
 def test_what_is_parked_is_asked_of_the_queue_itself(
-    there: Topology, answer: QueueCounts | Refusal, parked: int
+    there: Topology, answer: QueueCounts | None, parked: int
 ) -> None:
     client = Counting(there, answer)
-    live = client.run(topology_read(ACCESS))
+    live = client.live()
     assert client.asked == ["events.park"]
     assert live.messages == {"events.1": 9, "events.2": 9, "events.park": parked}
     assert check(live).parked == {"events": parked}
@@ -71,20 +69,20 @@ def test_what_is_parked_is_asked_of_the_queue_itself(
 
 
 def test_without_slots_no_queue_is_asked() -> None:
-    client = Counting(Topology.from_toml("[[queues]]\nname = 'q'\n"), Refusal(404, "none"))
-    assert client.run(topology_read(ACCESS)).messages == {"q": 9}
+    client = Counting(Topology.from_toml("[[queues]]\nname = 'q'\n"), None)
+    assert client.live().messages == {"q": 9}
     assert client.asked == []
 
 
 def test_operator_policies_are_read_and_are_no_part_of_what_is_there() -> None:
     class WithOperatorPolicy(ModelClient):
-        def _do(self, step: Any) -> Any:
-            if isinstance(step, ApiRequest) and step.path == ("operator-policies", "/"):
+        def _listed(self, kind: str, *path: str) -> Any:
+            if kind == "operator-policies":
                 definition = {"max-length": 5}
                 return [{"name": "caps", "pattern": "^q", "apply-to": "queues", "definition": definition}]
-            return super()._do(step)
+            return super()._listed(kind, *path)
 
     topology = Topology.from_toml("[[queues]]\nname = 'q'\n")
-    live = WithOperatorPolicy(ModelBroker.holding(topology, Release("4.3.6"))).run(topology_read(ACCESS))
+    live = WithOperatorPolicy(ModelBroker.holding(topology, Release("4.3.6"))).live()
     assert live.operator_policies == (PolicyDefinition("caps", "^q", "queues", {"max-length": 5}),)
     assert live.policies == ()

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from rabbit_chx.drive import drive, drive_async
 from rabbit_chx.errors import ConnectionLostError
+from rabbit_chx.publishing.drive import drive, drive_async
 
 Form: TypeAlias = Callable[[Generator[Any, Any, Any], Callable[[Any], Any]], Any]
 
