@@ -1,10 +1,9 @@
-"""The options that name a live broker, and those of its tracer."""
+"""The options that name a live broker."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,23 +12,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import click
-
 from rabbit_chx.amqp.url_parts import with_path
 from rabbit_chx.cli.command import TEXT, Number, option, typed
 from rabbit_chx.cli.config_file import DEFAULT_FILE, DEFAULT_NODE, read_node
 from rabbit_chx.cli.stderr import say
-from rabbit_chx.errors import BrokerRefusedError, EmptyRingError, InputError, UnreachableError
+from rabbit_chx.errors import BrokerRefusedError, InputError, UnreachableError
 from rabbit_chx.rendering import CountProgress, sign_of_life
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.amqp.management_url import ManagementUrl
-    from rabbit_chx.analysis.traffic import Observation
     from rabbit_chx.broker import Broker, RingSource
-    from rabbit_chx.broker.firehose import TracedMessage
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.topology.reading import LiveExchange
 
 _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -268,102 +262,12 @@ def _wait_for(broker: LiveBroker, seconds: float) -> None:
                 return
 
 
-@dataclass(frozen=True, slots=True)
-class TraceOptions:
-    """The options of the tracer."""
-
-    passive: bool = option(
-        is_flag=True,
-        help="Watch real traffic with the firehose tracer. It is on for the whole vhost while the command runs.",
-    )
-    seconds: float = option(
-        type=Number(0, 86_400, min_open=True),
-        default=60.0,
-        show_default=True,
-        help="With --passive: stop after this many seconds.",
-    )
-    messages: int = option(
-        type=click.IntRange(1, 1_000_000),
-        default=10_000,
-        show_default=True,
-        help="With --passive: stop after this many messages.",
-    )
-
-    def observed(
-        self, broker: LiveBroker, management: Management, exchange: LiveExchange
-    ) -> list[Observation]:
-        """Trace the traffic of a hash exchange; say beforehand what that costs, and show progress.
-
-        Args:
-            broker: the broker, for AMQP.
-            management: the broker's HTTP API.
-            exchange: the exchange to trace.
-
-        Raises:
-            EmptyRingError: nothing is bound to the exchange, so traffic shows nothing of its ring.
-        """
-        from rabbit_chx.broker.firehose import trace_exchange
-
-        if not exchange.bindings:
-            raise EmptyRingError(
-                f"nothing is bound to exchange {exchange.name!r}: every message is unroutable, and its traffic shows no ring"
-            )
-        with self._announced(exchange.vhost, exchange.name) as seen:
-            return trace_exchange(
-                broker.settings, management, exchange, seconds=self.seconds, messages=self.messages, seen=seen
-            )
-
-    def traced(self, broker: LiveBroker, exchange: str, other_sample: str) -> list[TracedMessage]:
-        """Trace the messages to an exchange of any type, as `observed` does.
-
-        Args:
-            broker: the broker.
-            exchange: the name of the exchange.
-            other_sample: the options that give a sample otherwise, for the message.
-
-        Raises:
-            InputError: no message came.
-        """
-        from rabbit_chx.broker.firehose import trace_messages
-
-        management = broker.management("the tracer is switched over the management API")
-        vhost = broker.settings.vhost
-        with self._announced(vhost, exchange) as seen:
-            messages = trace_messages(
-                broker.settings,
-                management,
-                vhost,
-                exchange,
-                seconds=self.seconds,
-                messages=self.messages,
-                seen=seen,
-            )
-        if not messages:
-            raise InputError(
-                f"no message came to {exchange!r} in {self.seconds:g} s: trace for longer, or give {other_sample}",
-                exchange=exchange,
-            )
-        return messages
-
-    @contextmanager
-    def _announced(self, vhost: str, exchange: str) -> Iterator[Callable[[int], None]]:
-        """Say what a trace costs, and show the progress of the block that traces."""
-        sys.stderr.write(
-            f"tracing vhost {vhost!r} for at most {self.seconds:g} s or {self.messages:,} messages to {exchange!r}: "
-            "until then the broker copies every message that is published or delivered in this vhost, bodies included, "
-            "and publishing may be a third to a half slower; tracing is off again at the end, after Ctrl-C too, unless it "
-            "was on before\n"
-        )
-        with unwound_by_signals(), counted("traced", self.messages) as seen:
-            yield seen
-
-
 @contextmanager
 def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show the progress of a block, which reports how far it is.
 
     Args:
-        what: what is done, such as ``traced``.
+        what: what is done, such as ``compared``.
         total: the count at which it is done.
     """
     now = 0

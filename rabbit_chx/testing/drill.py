@@ -1,4 +1,4 @@
-"""A command that is tried: messages pass through a copy of a topology while it runs, or real traffic is watched."""
+"""A command that is tried: messages pass through a copy of a topology while it runs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker.firehose import Observer, traced_batches
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.consuming import ConsumerGroup
 from rabbit_chx.consuming.queue_consumers import HandleMessage, QueueConsumers
 from rabbit_chx.errors import BrokerTimeoutError, NotFoundError, PublishError, RabbitChxError
 from rabbit_chx.publishing import AsyncPublisher, PublishReport
-from rabbit_chx.testing.drill_verdict import DrillVerdict, SentBatch, drill_verdict, live_verdict
+from rabbit_chx.testing.drill_verdict import DrillVerdict, SentBatch, drill_verdict
 from rabbit_chx.topology import QueueDefinition, Topology
 from rabbit_chx.topology.operations import QueueCounts, QueueDeclare
-from rabbit_chx.topology.reading import LiveExchange
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumingConnection
@@ -411,54 +409,3 @@ def _left(settings: ConnectionSettings, queues: _Queues) -> dict[str, int]:
         for name, found in counts.items()
         if isinstance(found, QueueCounts) and found.messages
     }
-
-
-def watched(
-    settings: ConnectionSettings,
-    management: Management,
-    exchange: LiveExchange,
-    run: CommandRun,
-    said: Callable[[str], None],
-) -> DrillVerdict:
-    """Watch the real traffic of an exchange while a command runs, and return what became of the messages.
-
-    An error does not end the command, which is at work on a real broker.
-
-    Args:
-        settings: the AMQP connection; its user must read ``amq.rabbitmq.trace`` and declare a queue.
-        management: the broker's HTTP API; its user needs the tag administrator.
-        exchange: the exchange.
-        run: the command.
-        said: called with what happens, in words.
-
-    Raises:
-        RabbitChxError: as in `traced_batches`.
-    """
-    observer, traced = Observer(exchange.release, exchange.arguments), 0
-    lost: RabbitChxError | None = None
-
-    def seen() -> Generator[tuple[int, object, frozenset[str]]]:
-        nonlocal traced, lost
-        with (
-            closing(traced_batches(settings, management, exchange.vhost, exchange.name)) as batches,
-            closing(run.ticks(said, lambda: f"{traced:,} messages seen")) as ticks,
-        ):
-            next(batches)
-            for second in ticks:
-                try:
-                    batch = next(batches, [])
-                except RabbitChxError as error:
-                    lost = error
-                    said(f"nothing is seen any more: {error}")
-                    continue
-                if lost is not None:
-                    time.sleep(_TICK_S)
-                traced += len(batch)
-                for observed in map(observer.observe, batch):
-                    yield second, observed.seed, observed.queues
-
-    with closing(seen()) as messages:
-        verdict = live_verdict(messages)
-    if lost is not None:
-        raise lost
-    return verdict

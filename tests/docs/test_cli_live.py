@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,17 +34,6 @@ TOPOLOGY = re.findall(r"^```toml\n(max_share.*?)^```$", TEXT, re.DOTALL | re.MUL
 #: The checksum of a plan, which is another one for another broker, when somebody connected, and how long it took.
 OF_THE_MOMENT = re.compile(r"[0-9a-f]{64}|(?<=seconds) +\d+\.\d|\d{4}-\d\d-\d\d[ T][\d:.]+(?:Z|\+00:00)")
 EXAMPLES = console_examples(TEXT, "console live")
-
-
-def publish_when_traced(management: Management, url: str, done: threading.Event) -> None:
-    name = ConnectionSettings.from_uri(url).vhost
-    while not management.request("GET", "vhosts", name)["tracing"]:
-        if done.wait(0.05):
-            return
-    with pika.BlockingConnection(pika_parameters(url)) as connection:
-        channel = connection.channel()
-        for n in range(600):
-            channel.basic_publish("orders", f"user-{n}", b"")
 
 
 def declare_shards(vhost: RunningBroker, channel: BlockingChannel) -> None:
@@ -166,21 +154,11 @@ def test_the_example_prints_what_the_page_says(
         (tmp_path / "topology.toml").write_text(TOPOLOGY)
         environment["RABBIT_CHX_MANAGEMENT_URL"] = vhost.management_url
         environment["RABBIT_CHX_RING_VIA"] = shlex.join(quick_prefix(vhost))
-    done = threading.Event()
-    publisher = threading.Thread(target=publish_when_traced, args=(management, vhost.url, done))
-    publisher.start()
-    try:
-        ran = run_command(replaced(command, addresses), 90, tmp_path, **environment)
-    finally:
-        done.set()
-        publisher.join(60)
+    ran = run_command(replaced(command, addresses), 90, tmp_path, **environment)
     assert OF_THE_MOMENT.sub("", ran.stdout.decode()) == OF_THE_MOMENT.sub("", replaced(printed, here))
     # A slow machine shows progress.
-    said = re.sub(
-        r"^(applied|compared|traced): .* after \d+ s\n", "", ran.stderr.decode(), flags=re.MULTILINE
-    )
+    said = re.sub(r"^(applied|compared): .* after \d+ s\n", "", ran.stderr.decode(), flags=re.MULTILINE)
     begins = {
-        "--passive": "tracing vhost",
         "drill": "rabbit-chx: the copy is in vhost",
         "stream show": "rabbit-chx: only the management API",
         "replay user-7 user-8": "rabbit-chx: 8 rows in trips-1; rows from before",

@@ -103,7 +103,6 @@ def test_without_docker_nothing_is_proven(
         ((*RELEASES, "--type", "account=long", "--pattern", "user-{n}"), "does not suit exchange 'accounts'"),
         (("--to", "4.3.6"), "does not say its release: give --from"),
         (("--from", "4.3.6", "--to", "4.0.9"), "4.0.9 is older than 4.3.6"),
-        ((*RELEASES, "--passive"), "--passive traces a live exchange: give --exchange NAME and no FILE"),
         ((*RELEASES, "--url", "amqp://localhost"), "--url is about a live broker"),
     ],
 )
