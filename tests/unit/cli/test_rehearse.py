@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from definitions_file import definitions_file
 from upgrade_topologies import FILE, MIXED
 
 RELEASES = ("--from", "3.12.14", "--to", "4.3.6")
@@ -66,7 +67,7 @@ def test_one_exchange_of_a_file(answer: Callable[..., Any], file: str) -> None:
 def test_a_definitions_file_says_its_release(
     ran: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
-    definitions = json.loads(MIXED.to_definitions())
+    definitions = json.loads(definitions_file(MIXED))
     path = tmp_path / "definitions.json"
     path.write_text(json.dumps({**definitions, "rabbitmq_version": "3.12.14"}))
     command = ("rehearse", str(path), "--to", "4.3.6", "--count", "5", "--no-brokers", "--output", "json")
