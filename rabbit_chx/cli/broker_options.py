@@ -14,8 +14,6 @@ from urllib.parse import quote
 
 from rabbit_chx.amqp.url_parts import with_path
 from rabbit_chx.cli.command import TEXT, Number, option, typed
-from rabbit_chx.cli.config_file import DEFAULT_FILE, DEFAULT_NODE, read_node
-from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import BrokerRefusedError, InputError, UnreachableError
 from rabbit_chx.rendering import CountProgress, sign_of_life
 
@@ -29,13 +27,6 @@ _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # Windows has no SIGHUP
 _LOOK_S = 0.5
-#: The variables that name a configuration file and its section.
-_OF_FILE = (
-    "RABBIT_CHX_CONFIG",
-    "RABBITMQADMIN_CONFIG_FILE_PATH",
-    "RABBIT_CHX_NODE",
-    "RABBITMQADMIN_NODE_ALIAS",
-)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -127,7 +118,7 @@ class LiveBroker:
             "RABBIT_CHX_MANAGEMENT_URL": self.management_url,
             "RABBIT_CHX_RING_VIA": self.ring_via,
         }
-        kept = {name: value for name, value in os.environ.items() if name not in (*given, *_OF_FILE)}
+        kept = {name: value for name, value in os.environ.items() if name not in given}
         return kept | {name: value for name, value in given.items() if value is not None}
 
     def vhosts(self) -> list[str]:
@@ -183,17 +174,6 @@ class BrokerOptions:
         help="The command prefix that reaches rabbitmqctl, to read the true ring: 'docker exec NAME', "
         "'kubectl exec POD --', or '' on the broker's own machine.  [default: $RABBIT_CHX_RING_VIA]",
     )
-    config: str | None = option(
-        envvar=_OF_FILE[:2],
-        metavar="FILE",
-        help="The configuration file of rabbitmqadmin, for what is not given otherwise.  "
-        f"[default: $RABBIT_CHX_CONFIG, or {DEFAULT_FILE} where neither URL is given]",
-    )
-    node: str | None = option(
-        envvar=_OF_FILE[2:],
-        metavar="SECTION",
-        help=f"The broker's section in that file.  [default: $RABBIT_CHX_NODE, or {DEFAULT_NODE}]",
-    )
     wait: float = option(
         type=Number(0, 3_600),
         default=0.0,
@@ -202,7 +182,7 @@ class BrokerOptions:
     )
 
     def live(self, *, streams: bool = False) -> LiveBroker:
-        """Return the broker that they name, once it is there. An option goes before the environment, and that before the file.
+        """Return the broker that they name, once it is there. An option goes before the environment.
 
         Args:
             streams: whether the URL may be one of streams, ``rabbitmq-stream://``, too.
@@ -225,25 +205,16 @@ class BrokerOptions:
         of_streams = streams and (url or "").lower().startswith("rabbitmq-stream")
         read = parse_stream_uri if of_streams else ConnectionSettings.from_uri
         on_line = typed(BrokerOptions)
-        named = self.config is not None or self.node is not None
-        node = read_node(self.config, self.node) if named or (url, management_url) == (None, None) else None
-        if node is not None:
-            host, own = (read(given or node.url).host for given in (url, node.url))
-            if host != own:
-                name = "--url" if "--url" in on_line else "$AMQP_URL"
-                say(f"{name} names the host {host} and goes before {node.where}, which names {own}")
-            url, management_url = url or node.url, management_url or node.management_url
-            ring_via = node.ring_via if ring_via is None else ring_via
         if url is None:
             raise InputError(
-                "there is no broker: give --url amqp://user:password@host/vhost, or set AMQP_URL, or write its address "
-                f"in {DEFAULT_FILE}"
+                "there is no broker: give --url amqp://user:password@host/vhost, or set AMQP_URL"
             )
         settings = read(url)
         source = None if ring_via is None else DiagnosticsRing(ring_via)
+        broker = LiveBroker(url, settings, management_url, source, ring_via)
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
-            return LiveBroker(url, settings, management_url, source, ring_via).in_vhost(self.vhost)
-        return LiveBroker(url, settings, management_url, source, ring_via)
+            return broker.in_vhost(self.vhost)
+        return broker
 
 
 def _wait_for(broker: LiveBroker, seconds: float) -> None:

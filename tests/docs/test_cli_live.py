@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pika
 import pytest
@@ -80,24 +79,6 @@ def of_node(printed: str, node: str) -> str:
     return printed.replace("rabbit@rabbitmq", node)
 
 
-def write_config(path: Path, vhost: RunningBroker, name: str) -> None:
-    """Write the configuration file of the page, with the addresses of the test's broker."""
-    shown = re.search(r"^```toml\n(\[prod\].*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
-    assert shown is not None
-    api, amqp = urlsplit(str(vhost.management_url)), ConnectionSettings.from_uri(vhost.url)
-    here = {
-        '"localhost"': f'"{api.hostname}"',
-        "15672": f"{api.port}",
-        'username = "guest"': f'username = "{amqp.username}"',
-        'password = "guest"': f'password = "{amqp.password.reveal()}"',
-        '"shop"': f'"{name}"',
-        "[prod.rabbit_chx]": f"[prod.rabbit_chx]\namqp_port = {amqp.port}",
-        "docker exec rabbitmq": shlex.join(quick_prefix(vhost)),
-    }
-    path.write_text(replaced(shown[1], here))
-    path.chmod(0o600)
-
-
 @pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command[:90] for command, _ in EXAMPLES])
 def test_the_example_prints_what_the_page_says(
     vhost: RunningBroker, tmp_path: Path, open_things: ExitStack, command: str, printed: str
@@ -145,11 +126,7 @@ def test_the_example_prints_what_the_page_says(
         "docker exec rabbitmq": shlex.join(quick_prefix(vhost)),
         "--vhost shop": f"--vhost {name}",
     }
-    environment = {"HOME": str(tmp_path)}
-    if "--node" in command:
-        write_config(tmp_path / ".rabbitmqadmin.conf", vhost, name)
-    else:
-        environment["AMQP_URL"] = vhost.stream_url if "trips" in command else vhost.url
+    environment = {"AMQP_URL": vhost.stream_url if "trips" in command else vhost.url}
     if is_topology:
         (tmp_path / "topology.toml").write_text(TOPOLOGY)
         environment["RABBIT_CHX_MANAGEMENT_URL"] = vhost.management_url

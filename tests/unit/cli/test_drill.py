@@ -118,7 +118,7 @@ def test_it_waits_while_consumed_queues_are_not_empty(
 
 def test_a_command_means_the_broker_and_the_vhost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        os, "environ", {"PATH": "/bin", "AMQP_URL": "amqp://other", "RABBIT_CHX_NODE": "prod"}
+        os, "environ", {"PATH": "/bin", "AMQP_URL": "amqp://other", "RABBIT_CHX_VHOST": "prod"}
     )
     live = LiveBroker(URL, ConnectionSettings.from_uri(URL), "http://h:15672", None, "docker exec rabbitmq")
     assert live.in_vhost("a copy").environment() == {
