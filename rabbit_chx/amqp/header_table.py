@@ -96,19 +96,6 @@ def _encode_field(field: AmqpField) -> bytes:
     return tag + (form.pack(*value) if type_ == "decimal" else b"")  # else void
 
 
-def headers_in(properties: bytes) -> HeaderTable:
-    """Return the header table of a message's properties, as they are in its content header frame.
-
-    Args:
-        properties: the property flags and all bytes behind them.
-
-    Raises:
-        InputError: the bytes are not message properties.
-    """
-    headers: HeaderTable = properties_in(properties).get("headers", ())
-    return headers
-
-
 def properties_in(properties: bytes) -> dict[str, Any]:
     """Return the properties that a message has, by name, in the order of the wire.
 

@@ -1,8 +1,7 @@
 """How many messages each slot of a ring gets, and which keys they have. No I/O.
 
 RabbitMQ has no such figures: it counts a message for the exchange that it was published to, and not for those it passes on its
-way (tried on 3.10.8, 4.0.5 and 4.3.6: slot exchanges have no ``message_stats``). So they come from keys: of a file, or of real
-traffic.
+way (tried on 3.10.8, 4.0.5 and 4.3.6: slot exchanges have no ``message_stats``). So they come from a sample of keys.
 """
 
 from __future__ import annotations
@@ -75,22 +74,9 @@ class SlotLoad:
         check_key_map(key_map)
         ring = ring_beneath(key_map)
         hashing = hashing or Hashing()
-        routed = chain.from_iterable(_routed(ring, batch, hashing) for batch in batches)
-        return cls.of_routed(routed, counters=counters)
-
-    @classmethod
-    def of_routed(
-        cls, routed: Iterable[tuple[Hashable, Place, int]], *, counters: int = _COUNTERS
-    ) -> SlotLoad:
-        """Return the load of messages of which it is known where they go.
-
-        Args:
-            routed: keys, where each goes (None for nowhere), and the number of messages.
-            counters: how many keys to count at a time; see :class:`rabbit_chx.analysis.KeySketch`.
-        """
         messages: Counter[Place] = Counter()
         sketch = KeySketch(counters)
-        for key, place, count in routed:
+        for key, place, count in chain.from_iterable(_routed(ring, batch, hashing) for batch in batches):
             messages[place] += count
             sketch.add((key, place), count)
         nowhere = messages.pop(None, 0)

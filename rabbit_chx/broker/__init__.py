@@ -1,9 +1,8 @@
-"""What talks to a live broker, apart from publishing: declaring, reading rings, tracing, the management API."""
+"""What talks to a live broker, apart from publishing: declaring, reading rings, the management API."""
 
 from __future__ import annotations
 
 from rabbit_chx.broker.facade import Broker
-from rabbit_chx.broker.firehose import TracedRing
 from rabbit_chx.broker.locality import queue_addresses
 from rabbit_chx.broker.pika_connection import pika_parameters
 from rabbit_chx.broker.ring_output import Buckets, eval_expression
@@ -18,7 +17,6 @@ __all__ = [
     "DiagnosticsRing",
     "RingSource",
     "SavedRing",
-    "TracedRing",
     "aio_pika_arguments",
     "eval_expression",
     "pika_parameters",

@@ -1,13 +1,12 @@
-"""An exchange as the management API shows it, read at once: its arguments, bindings, ring, and what its messages reach."""
+"""An exchange as the management API shows it, read at once: its arguments, bindings, ring and slots."""
 
 from __future__ import annotations
 
-from rabbit_chx.analysis.traffic import Reach
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.ring_source import RingSource, ring_by
-from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing import HashRing
 from rabbit_chx.topology.objects import LiveSlots
-from rabbit_chx.topology.reading import LiveExchange, destination_of, read_hash_exchange, read_slots_behind
+from rabbit_chx.topology.reading import LiveExchange, read_hash_exchange, read_slots_behind
 
 
 def read_exchange(management: Management, vhost: str, name: str) -> LiveExchange:
@@ -51,23 +50,3 @@ def read_slots(management: Management, exchange: LiveExchange, ring: HashRing) -
         ring: its ring.
     """
     return read_slots_behind(management, exchange.vhost, exchange.name, ring)
-
-
-def read_reach(management: Management, exchange: LiveExchange) -> Reach:
-    """Read which queues a message to the exchange can reach, over other exchanges too.
-
-    Args:
-        management: the broker's HTTP API.
-        exchange: the exchange.
-    """
-    destinations = dict.fromkeys(destination for destination, _ in exchange.bindings)
-    if exchange.alternate is None and not any(isinstance(place, ExchangeRef) for place in destinations):
-        return Reach(destinations)
-    listed = management.request("GET", "bindings", exchange.vhost)
-    exchanges = management.request("GET", "exchanges", exchange.vhost)
-    return Reach(
-        destinations,
-        [(binding["source"], destination_of(binding)) for binding in listed],
-        exchange.alternate,
-        [entry["name"] for entry in exchanges if entry["type"] == "fanout"],
-    )

@@ -1,10 +1,9 @@
-"""The options that name a live broker, and those of its tracer."""
+"""The options that name a live broker."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,35 +12,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import click
-
 from rabbit_chx.amqp.url_parts import with_path
 from rabbit_chx.cli.command import TEXT, Number, option, typed
-from rabbit_chx.cli.config_file import DEFAULT_FILE, DEFAULT_NODE, read_node
-from rabbit_chx.cli.stderr import say
-from rabbit_chx.errors import BrokerRefusedError, EmptyRingError, InputError, UnreachableError
+from rabbit_chx.errors import BrokerRefusedError, InputError, UnreachableError
 from rabbit_chx.rendering import CountProgress, sign_of_life
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.amqp.management_url import ManagementUrl
-    from rabbit_chx.analysis.traffic import Observation
     from rabbit_chx.broker import Broker, RingSource
-    from rabbit_chx.broker.firehose import TracedMessage
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.topology.reading import LiveExchange
 
 _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # Windows has no SIGHUP
 _LOOK_S = 0.5
-#: The variables that name a configuration file and its section.
-_OF_FILE = (
-    "RABBIT_CHX_CONFIG",
-    "RABBITMQADMIN_CONFIG_FILE_PATH",
-    "RABBIT_CHX_NODE",
-    "RABBITMQADMIN_NODE_ALIAS",
-)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -133,7 +118,7 @@ class LiveBroker:
             "RABBIT_CHX_MANAGEMENT_URL": self.management_url,
             "RABBIT_CHX_RING_VIA": self.ring_via,
         }
-        kept = {name: value for name, value in os.environ.items() if name not in (*given, *_OF_FILE)}
+        kept = {name: value for name, value in os.environ.items() if name not in given}
         return kept | {name: value for name, value in given.items() if value is not None}
 
     def vhosts(self) -> list[str]:
@@ -189,17 +174,6 @@ class BrokerOptions:
         help="The command prefix that reaches rabbitmqctl, to read the true ring: 'docker exec NAME', "
         "'kubectl exec POD --', or '' on the broker's own machine.  [default: $RABBIT_CHX_RING_VIA]",
     )
-    config: str | None = option(
-        envvar=_OF_FILE[:2],
-        metavar="FILE",
-        help="The configuration file of rabbitmqadmin, for what is not given otherwise.  "
-        f"[default: $RABBIT_CHX_CONFIG, or {DEFAULT_FILE} where neither URL is given]",
-    )
-    node: str | None = option(
-        envvar=_OF_FILE[2:],
-        metavar="SECTION",
-        help=f"The broker's section in that file.  [default: $RABBIT_CHX_NODE, or {DEFAULT_NODE}]",
-    )
     wait: float = option(
         type=Number(0, 3_600),
         default=0.0,
@@ -208,7 +182,7 @@ class BrokerOptions:
     )
 
     def live(self, *, streams: bool = False) -> LiveBroker:
-        """Return the broker that they name, once it is there. An option goes before the environment, and that before the file.
+        """Return the broker that they name, once it is there. An option goes before the environment.
 
         Args:
             streams: whether the URL may be one of streams, ``rabbitmq-stream://``, too.
@@ -231,25 +205,16 @@ class BrokerOptions:
         of_streams = streams and (url or "").lower().startswith("rabbitmq-stream")
         read = parse_stream_uri if of_streams else ConnectionSettings.from_uri
         on_line = typed(BrokerOptions)
-        named = self.config is not None or self.node is not None
-        node = read_node(self.config, self.node) if named or (url, management_url) == (None, None) else None
-        if node is not None:
-            host, own = (read(given or node.url).host for given in (url, node.url))
-            if host != own:
-                name = "--url" if "--url" in on_line else "$AMQP_URL"
-                say(f"{name} names the host {host} and goes before {node.where}, which names {own}")
-            url, management_url = url or node.url, management_url or node.management_url
-            ring_via = node.ring_via if ring_via is None else ring_via
         if url is None:
             raise InputError(
-                "there is no broker: give --url amqp://user:password@host/vhost, or set AMQP_URL, or write its address "
-                f"in {DEFAULT_FILE}"
+                "there is no broker: give --url amqp://user:password@host/vhost, or set AMQP_URL"
             )
         settings = read(url)
         source = None if ring_via is None else DiagnosticsRing(ring_via)
+        broker = LiveBroker(url, settings, management_url, source, ring_via)
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
-            return LiveBroker(url, settings, management_url, source, ring_via).in_vhost(self.vhost)
-        return LiveBroker(url, settings, management_url, source, ring_via)
+            return broker.in_vhost(self.vhost)
+        return broker
 
 
 def _wait_for(broker: LiveBroker, seconds: float) -> None:
@@ -268,102 +233,12 @@ def _wait_for(broker: LiveBroker, seconds: float) -> None:
                 return
 
 
-@dataclass(frozen=True, slots=True)
-class TraceOptions:
-    """The options of the tracer."""
-
-    passive: bool = option(
-        is_flag=True,
-        help="Watch real traffic with the firehose tracer. It is on for the whole vhost while the command runs.",
-    )
-    seconds: float = option(
-        type=Number(0, 86_400, min_open=True),
-        default=60.0,
-        show_default=True,
-        help="With --passive: stop after this many seconds.",
-    )
-    messages: int = option(
-        type=click.IntRange(1, 1_000_000),
-        default=10_000,
-        show_default=True,
-        help="With --passive: stop after this many messages.",
-    )
-
-    def observed(
-        self, broker: LiveBroker, management: Management, exchange: LiveExchange
-    ) -> list[Observation]:
-        """Trace the traffic of a hash exchange; say beforehand what that costs, and show progress.
-
-        Args:
-            broker: the broker, for AMQP.
-            management: the broker's HTTP API.
-            exchange: the exchange to trace.
-
-        Raises:
-            EmptyRingError: nothing is bound to the exchange, so traffic shows nothing of its ring.
-        """
-        from rabbit_chx.broker.firehose import trace_exchange
-
-        if not exchange.bindings:
-            raise EmptyRingError(
-                f"nothing is bound to exchange {exchange.name!r}: every message is unroutable, and its traffic shows no ring"
-            )
-        with self._announced(exchange.vhost, exchange.name) as seen:
-            return trace_exchange(
-                broker.settings, management, exchange, seconds=self.seconds, messages=self.messages, seen=seen
-            )
-
-    def traced(self, broker: LiveBroker, exchange: str, other_sample: str) -> list[TracedMessage]:
-        """Trace the messages to an exchange of any type, as `observed` does.
-
-        Args:
-            broker: the broker.
-            exchange: the name of the exchange.
-            other_sample: the options that give a sample otherwise, for the message.
-
-        Raises:
-            InputError: no message came.
-        """
-        from rabbit_chx.broker.firehose import trace_messages
-
-        management = broker.management("the tracer is switched over the management API")
-        vhost = broker.settings.vhost
-        with self._announced(vhost, exchange) as seen:
-            messages = trace_messages(
-                broker.settings,
-                management,
-                vhost,
-                exchange,
-                seconds=self.seconds,
-                messages=self.messages,
-                seen=seen,
-            )
-        if not messages:
-            raise InputError(
-                f"no message came to {exchange!r} in {self.seconds:g} s: trace for longer, or give {other_sample}",
-                exchange=exchange,
-            )
-        return messages
-
-    @contextmanager
-    def _announced(self, vhost: str, exchange: str) -> Iterator[Callable[[int], None]]:
-        """Say what a trace costs, and show the progress of the block that traces."""
-        sys.stderr.write(
-            f"tracing vhost {vhost!r} for at most {self.seconds:g} s or {self.messages:,} messages to {exchange!r}: "
-            "until then the broker copies every message that is published or delivered in this vhost, bodies included, "
-            "and publishing may be a third to a half slower; tracing is off again at the end, after Ctrl-C too, unless it "
-            "was on before\n"
-        )
-        with unwound_by_signals(), counted("traced", self.messages) as seen:
-            yield seen
-
-
 @contextmanager
 def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show the progress of a block, which reports how far it is.
 
     Args:
-        what: what is done, such as ``traced``.
+        what: what is done, such as ``compared``.
         total: the count at which it is done.
     """
     now = 0

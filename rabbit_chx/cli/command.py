@@ -3,11 +3,11 @@
 ::
 
     @dataclass(frozen=True, slots=True)
-    class TraceOptions:
-        passive: bool = option(is_flag=True, help="Watch real traffic.")
+    class HashingOptions:
+        hash_header: str | None = option(metavar="NAME", help="The exchange's argument hash-header.")
 
-    @command(example="rabbit-chx verify orders")
-    def verify(*, exchange: str = argument(), trace: TraceOptions = options(TraceOptions)) -> Outcome:
+    @command(example="rabbit-chx route --bind q1=1 user-1")
+    def route(*, keys: tuple[str, ...] = argument(), hashing: HashingOptions = options(HashingOptions)) -> Outcome:
         ...
 
 The function gets values: each option converted, each group of options as an instance of its dataclass.

@@ -1,4 +1,4 @@
-"""``rabbit-chx drill``: a change is tried on a copy while messages pass, or watched in real traffic."""
+"""``rabbit-chx drill``: a change is tried on a copy while messages pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import click
 
 from rabbit_chx.analysis import Hashing
 from rabbit_chx.analysis.wording import plural
-from rabbit_chx.broker.live_exchange import read_exchange
 from rabbit_chx.broker.scratch_vhost import scratch_vhost
 from rabbit_chx.cli.arguments import hashed_value
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, unwound_by_signals
@@ -29,7 +28,6 @@ from rabbit_chx.cli.command import (
     command,
     option,
     options,
-    typed,
 )
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import ASSUMED, document, entry, numbers, texts
@@ -38,7 +36,7 @@ from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, sign_of_life
-from rabbit_chx.testing.drill import CommandRun, DrillLoad, DrillRecord, copy_of, drilled, watched
+from rabbit_chx.testing.drill import CommandRun, DrillLoad, DrillRecord, copy_of, drilled
 from rabbit_chx.testing.drill_verdict import COUNTS, DrillVerdict
 from rabbit_chx.topology import ExchangeDefinition, Topology, plan
 from rabbit_chx.topology.objects import HASH_EXCHANGE, SlotNames
@@ -95,8 +93,7 @@ class DrillReport:
 
     Attributes:
         exchange: the exchange that they were published to.
-        source: what was copied, or watched, in words.
-        live: whether this was real traffic.
+        source: what was copied, in words.
         run: the command.
         how: how it was tried.
         verdict: what became of the messages.
@@ -105,7 +102,6 @@ class DrillReport:
 
     exchange: str
     source: str
-    live: bool
     run: CommandRun
     how: DrillOptions
     verdict: DrillVerdict
@@ -141,7 +137,7 @@ class DrillReport:
     def _facts(self) -> Iterator[tuple[str, str]]:
         run, verdict, total = self.run, self.verdict, self.verdict.total
         yield "exchange", self.exchange
-        yield "watched" if self.live else "copied", self.source
+        yield "copied", self.source
         ended = "ended by --timeout" if run.exit_code is None else f"exit code {run.exit_code}"
         yield (
             "command",
@@ -161,7 +157,7 @@ class DrillReport:
             return "nothing is proven: no message came"
         if self.unproven:
             return f"not proven: {self.unproven:,} still in queues; lower --rate or --work"
-        kept = "no message is unroutable" if self.live else "each message came, in the order of its key"
+        kept = "each message came, in the order of its key"
         allowed = f", but for what --allow lets pass: {', '.join(self.how.allow)}" if self.how.allow else ""
         return (
             kept + allowed + ("" if self.run.exit_code == 0 else "; but COMMAND failed, so this shows little")
@@ -169,8 +165,6 @@ class DrillReport:
 
     def _columns(self) -> list[tuple[str, str]]:
         """Return the counts that are shown, each with its heading."""
-        if self.live:
-            return [("published", "seen"), ("unroutable", "unroutable"), ("moved", "moved")]
         shown = [name for name in COUNTS if name != "refused" or self.verdict.total[name]]
         return [(name, name.replace("_", " ")) for name in shown]
 
@@ -199,7 +193,7 @@ class DrillReport:
         verdict, total = self.verdict, self.verdict.total
         return document(
             "drill",
-            mode="live" if self.live else "copy",
+            mode="copy",
             **entry(self, "exchange", "source"),
             command={"program": _program(self.run), **entry(self.run, "exit_code", "began_s", "ended_s")},
             **entry(self.how, "rate", "seconds", "work", "group", "allow"),
@@ -236,7 +230,6 @@ def drill(
     topology: str | None = option(
         metavar="FILE", help="Copy what this topology file says, and not what is on the broker."
     ),
-    live: bool = option(is_flag=True, help="Publish nothing: watch the real traffic of --exchange."),
     how: DrillOptions = options(DrillOptions),
     sample: SampleOptions = sample_options(_KEY_PATTERN, _KEYS),
     broker: BrokerOptions = options(BrokerOptions),
@@ -247,9 +240,6 @@ def drill(
     queue has a consumer, those that COMMAND makes too. COMMAND runs with AMQP_URL and the RABBIT_CHX_ variables that name the
     temporary vhost; its output goes to stderr. Nothing else is touched, unless COMMAND itself names another broker or vhost.
     The vhost is deleted at the end, after Ctrl-C too.
-
-    With --live nothing is copied or published. COMMAND runs on the broker itself, and the firehose tracer, which needs the tag
-    administrator, shows the real traffic meanwhile.
 
     The exit code is 1 if a message that was confirmed is lost, if messages of a key are out of order, or if messages are
     unroutable or refused. It is 3 if that is not so, but COMMAND failed, no message came, or messages are left in queues. Messages
@@ -264,8 +254,6 @@ def drill(
             f"there is no program {words[0]!r}: write the command behind --, such as -- ./change.sh"
         )
     run = CommandRun(words, environment, how.seconds, how.timeout)
-    if live:
-        return _outcome(_live(at, exchange, topology, run, how=how, sample=sample))
     wanted, name, source = (
         _from_broker(at, exchange) if topology is None else _from_file(at, topology, exchange)
     )
@@ -280,7 +268,7 @@ def drill(
             opened.apply(plan(copy_of(wanted), opened.topology()), allow_moved=1.0)
         run.environment = scratch.environment()
         record = _run(drilled(scratch.url, management, load, run, say))
-    return _outcome(DrillReport(name, source, False, run, how, record.verdict(load.keys), record.left))
+    return _outcome(DrillReport(name, source, run, how, record.verdict(load.keys), record.left))
 
 
 def _run(drilling: Coroutine[Any, Any, DrillRecord]) -> DrillRecord:
@@ -307,33 +295,6 @@ def _run(drilling: Coroutine[Any, Any, DrillRecord]) -> DrillRecord:
 
 def _outcome(report: DrillReport) -> Outcome:
     return Outcome(report, code=report.code)
-
-
-def _live(
-    at: LiveBroker,
-    exchange: str | None,
-    topology: str | None,
-    run: CommandRun,
-    *,
-    how: DrillOptions,
-    sample: SampleOptions,
-) -> DrillReport:
-    if exchange is None or topology is not None:
-        raise InputError("--live watches an exchange of the broker: give --exchange NAME, and no --topology")
-    idle = [name for name in typed(DrillOptions) if name in ("--rate", "--work", "--group")]
-    if sample.given or idle:
-        raise InputError(
-            f"--live publishes nothing: leave {idle[0] if idle else '--keys, --pattern and --count'} out"
-        )
-    management = at.management("the tracer is switched over the management API")
-    found = read_exchange(management, at.settings.vhost, exchange)
-    say(
-        f"tracing vhost {found.vhost!r} while COMMAND runs: until then the broker copies every message of this vhost, bodies "
-        "included, and publishing may be a third to a half slower; tracing is off again at the end, after Ctrl-C too"
-    )
-    with unwound_by_signals():
-        verdict = watched(at.settings, management, found, run, say)
-    return DrillReport(exchange, f"real traffic at {at.settings.masked_url}", True, run, how, verdict)
 
 
 def _from_broker(at: LiveBroker, exchange: str | None) -> tuple[Topology, str, str]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import click
-
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
 from rabbit_chx.cli.inputs import read_topology
+from rabbit_chx.cli.report import document
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
@@ -20,7 +19,7 @@ from rabbit_chx.topology import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.shards import without_shards
-from rabbit_chx.topology.slots import collapsed, expanded, not_collapsed
+from rabbit_chx.topology.slots import collapsed, not_collapsed
 from rabbit_chx.topology.toml_file import toml_value
 
 #: What one queue of five takes when it comes or goes.
@@ -31,7 +30,7 @@ _MOST_PATTERNS = 10
 
 @dataclass(frozen=True, slots=True)
 class TopologyText:
-    """A topology in the text of a file."""
+    """A topology in the text of a topology file."""
 
     text: str
 
@@ -40,9 +39,8 @@ class TopologyText:
         yield Verbatim(self.text)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document, where the text is one."""
-        document: dict[str, Any] = json.loads(self.text)
-        return document
+        """Return the tables of the file."""
+        return document("topology", **tomllib.loads(self.text))
 
 
 @command(example="rabbit-chx topology export --ring-via 'docker exec rabbitmq' > topology.toml")
@@ -56,72 +54,32 @@ def export(
         help="Only this exchange, and what its messages reach: its queues, bindings, alternate and dead-letter exchanges, "
         "and the policies that match them. Repeat it for more.",
     ),
-    format_: str | None = option(
-        "--format",
-        type=click.Choice(["toml", "definitions", "kubernetes"]),
-        help="The form of the file.  [default: toml; definitions with --output json]",
-    ),
-    no_rings: bool = option(
-        is_flag=True,
-        help="Leave the bindings of x-consistent-hash exchanges out, for an import that does not keep their order.",
-    ),
-    rabbitmq_cluster: str | None = option(
-        type=TEXT, metavar="NAME", help="With --format kubernetes: the name of the RabbitmqCluster."
-    ),
-    namespace: str | None = option(
-        type=TEXT, metavar="NAME", help="With --format kubernetes: the namespace of the objects."
-    ),
     source: str | None = option(
         "--from",
         metavar="FILE",
         help="Convert this topology file or definitions file instead of asking a broker; - is stdin.",
     ),
     broker: BrokerOptions = options(BrokerOptions),
-    output: str,
 ) -> Outcome:
     """Write what is on the broker as a topology file, whose plan is empty. Slots become `slots` and `members`.
 
     --ring-via reads the true rings. Without it their order is assumed. What is there and is not written, such as users,
-    queues that the broker named, and shards, which their policy brings back, is told on stderr.
+    queues that the broker named, and shards, which their policy brings back, is told on stderr. --output json writes the
+    tables of the file.
     """
     live = broker.live() if source is None else None
-    vhost = live.settings.vhost if live else broker.vhost or "/"
-    format_ = format_ or ("definitions" if output == "json" else "toml")
-    _check(format_, output, no_rings=no_rings, cluster=rabbitmq_cluster, namespace=namespace)
     if live:
         with live.broker() as opened, sign_of_life("reading the broker"):
             topology = _without_exclusive(opened.topology())
     else:
-        topology = read_topology(str(source), vhost).topology
+        topology = read_topology(str(source), broker.vhost or "/").topology
     if exchanges:
         topology = _reached(topology, exchanges, live=live is not None)
     topology = without_shards(topology)
     if live:
         _say_what_is_missed(topology)
-    if format_ == "toml":
-        written = _with_slots(topology)
-        return Outcome(TopologyText(_with_choices(written.to_toml(), written)))
-    topology = _expanded(topology, format_)
-    if not no_rings:
-        _warn_of_order(topology, format_)
-    if format_ == "definitions":
-        return Outcome(TopologyText(topology.to_definitions(vhost=vhost, rings=not no_rings)))
-    text = topology.to_kubernetes(str(rabbitmq_cluster), namespace=namespace, vhost=vhost, rings=not no_rings)
-    return Outcome(TopologyText(text))
-
-
-def _check(format_: str, output: str, *, no_rings: bool, cluster: str | None, namespace: str | None) -> None:
-    """Raise an error where options do not suit the form of the file."""
-    if output == "json" and format_ != "definitions":
-        raise InputError(
-            f"--format {format_} is no JSON: leave --output json out, or give --format definitions"
-        )
-    if format_ == "kubernetes" and cluster is None:
-        raise InputError("the manifests name a RabbitmqCluster: give --rabbitmq-cluster NAME")
-    if format_ != "kubernetes" and (cluster, namespace) != (None, None):
-        raise InputError("--rabbitmq-cluster and --namespace are for manifests: give --format kubernetes too")
-    if no_rings and format_ == "toml":
-        raise InputError("a topology file keeps the order of its rings: leave --no-rings out")
+    written = _with_slots(topology)
+    return Outcome(TopologyText(_with_choices(written.to_toml(), written)))
 
 
 def _reached(topology: Topology, exchanges: tuple[str, ...], *, live: bool) -> Topology:
@@ -188,16 +146,6 @@ def _with_choices(text: str, topology: Topology) -> str:
     return f"{head}\n\n{objects}" if comments else text
 
 
-def _expanded(topology: Topology, format_: str) -> Topology:
-    """Return a topology without `slots`, which only a topology file knows: with what they are made of."""
-    slotted = [exchange.name for exchange in topology.exchanges if exchange.slots is not None]
-    if not slotted:
-        return topology
-    says = f"the slots of {', '.join(slotted)} are written with their queues as on a new broker"
-    say(f"{says}: the format {format_} does not share them out")
-    return expanded(topology, Topology())
-
-
 def _say_what_is_missed(topology: Topology) -> None:
     for line in topology.left_out:
         say(f"left out: {line}")
@@ -207,14 +155,4 @@ def _say_what_is_missed(topology: Topology) -> None:
         say(
             f"the order of {', '.join(assumed)} is assumed as the bindings are listed, and is probably another one: give "
             "--ring-via to read it"
-        )
-
-
-def _warn_of_order(topology: Topology, format_: str) -> None:
-    hashed = [exchange.name for exchange in topology.exchanges if exchange.ring and exchange.owner == "ours"]
-    if hashed:
-        who = "a broker that imports this" if format_ == "definitions" else "the operator"
-        say(
-            f"{who} binds in no particular order, so the ring order of {', '.join(hashed)} is lost: give --no-rings, "
-            f"import that, and bind in order with: rabbit-chx ring repair {hashed[0]} --file FILE --apply"
         )

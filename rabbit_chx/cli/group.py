@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis import Finding
@@ -17,17 +14,14 @@ from rabbit_chx.analysis.wording import plural
 from rabbit_chx.broker.live_exchange import read_exchange, read_slots
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.cli.broker_options import BrokerOptions, unwound_by_signals
-from rabbit_chx.cli.command import TEXT, Number, Outcome, argument, command, option, options
+from rabbit_chx.cli.broker_options import BrokerOptions
+from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
 from rabbit_chx.cli.report import document, entries, numbers, texts
 from rabbit_chx.cli.stderr import say
-from rabbit_chx.consuming import JOURNAL, GroupStatus, JournalEntry, QueueStatus, Roster, group_findings
+from rabbit_chx.consuming import JOURNAL, GroupStatus, JournalEntry, Roster, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
-from rabbit_chx.rendering import Block, Facts, Line, Table, printable
+from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import Release
-
-if TYPE_CHECKING:
-    from rich.console import Console, Group
 
 #: What the management API knows is up to 5 s old.
 _STALE_S = 6.0
@@ -42,10 +36,6 @@ _QUEUES = {
     "columns": "name,type,arguments,messages_ready,messages_unacknowledged",
 }
 _UNKNOWN = "-"
-_LINE_EVERY_S = 60.0
-_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
-#: Those of Okabe and Ito, which colour-blind people tell apart. Every member is named, too.
-_COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#0072b2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,70 +154,6 @@ def _moment_json(seconds: float | None) -> str | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLook:
-    """One look of many at a group.
-
-    Attributes:
-        report: the group when the broker last told it.
-        at: when this look was, in seconds since 1970.
-        changes: what is another since the look before, in words.
-        problem: why the broker tells nothing now; empty where it does.
-    """
-
-    report: GroupReport
-    at: float
-    changes: tuple[str, ...] = ()
-    problem: str = ""
-
-    def next(self, report: GroupReport) -> GroupLook:
-        """Return the look after this one. A queue that has another active member by now has got it by now."""
-        at, switches, changes = time.time(), dict(self.report.switches), []
-        before = {queue.name: _active_text(queue) for queue in self.report.status.queues}
-        for queue in report.status.queues:
-            old, new = before.get(queue.name, _UNKNOWN), _active_text(queue)
-            if old != new:
-                switches[queue.name] = at
-                changes.append(f"{queue.name}: {old} -> {new}")
-        kinds = Counter(finding.kind for finding in report.findings)
-        if kinds != Counter(finding.kind for finding in self.report.findings):
-            changes.append(f"warnings: {', '.join(kinds) or 'none'}")
-        if self.problem:
-            changes.append("the broker answers again")
-        return GroupLook(replace(report, switches=switches), at, tuple(changes))
-
-    def failed(self, error: RabbitChxError) -> GroupLook:
-        """Return the look after this one, at which the broker told nothing."""
-        changes = () if self.problem else ("the broker does not answer",)
-        return replace(self, at=time.time(), changes=changes, problem=str(error))
-
-    def as_line(self) -> str:
-        """Return the time, the totals and what has changed."""
-        told = (self.problem,) if self.problem else (self.totals(), *self.changes)
-        return "  ".join((_moment(self.at), *told))
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document ``rabbit-chx/group``, with the time and what has changed."""
-        return {
-            **self.report.as_json(),
-            "at": _moment_json(self.at),
-            "changes": list(self.changes),
-            "problem": self.problem or None,
-        }
-
-    def totals(self) -> str:
-        """Return in words how much there is of all."""
-        queues, members = self.report.status.queues, self.report.status.members
-        ready, unacked = (
-            sum(queue.ready or 0 for queue in queues),
-            sum(queue.unacked or 0 for queue in queues),
-        )
-        counted = f"{plural(len(queues), 'queue')}, {plural(len(members), 'member')}"
-        return (
-            f"{counted}, {ready:,} ready, {unacked:,} unacked, {plural(len(self.report.findings), 'warning')}"
-        )
-
-
 @command(example="rabbit-chx group show orders --management-url http://localhost:15672")
 def show(
     *,
@@ -239,20 +165,7 @@ def show(
         metavar="NAME",
         help="The stream in which the members of the group tell of each other.",
     ),
-    watch: bool = option(
-        is_flag=True,
-        help="Look again and again until Ctrl-C, and show what changes: in place on a terminal, elsewhere a line or a JSON "
-        "document for each change, and each minute.",
-    ),
-    every: float = option(
-        type=Number(0.1, 3_600),
-        default=2.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="With --watch: look this often.",
-    ),
     broker: BrokerOptions = options(BrokerOptions),
-    output: str,
 ) -> Outcome:
     """Show the queues of EXCHANGE and who consumes them: messages that wait, messages in hand, the active member.
 
@@ -271,133 +184,15 @@ def show(
     """
     at = broker.live()
     management = at.management("AMQP alone shows neither bindings nor consumers")
-    roster: Roster | None = None
-
-    def look() -> GroupReport:
-        nonlocal roster
-        names, release = _names(management, at.settings.vhost, exchange)
-        queues, status = _read(management, at.settings.vhost, names, patient=not watch)
-        parking = f"{exchange}.park"
-        parked = next((queue.get("messages_ready") for queue in queues if queue["name"] == parking), None)
-        if roster is None:
-            roster = _roster(at.settings, journal, queues)
-        switches = {queue: claim.at for queue, claim in roster.claims.items() if queue in names}
-        weights = {name: member.weight for name, member in roster.members.items()}
-        findings = group_findings(status, release, weights)
-        return GroupReport(exchange, at.settings.vhost, release, status, findings, switches, parked)
-
-    first = look()
-    if not watch:
-        return Outcome(first)
-    looks = _looks(GroupLook(first, time.time()), look, every)
-    if output == "table" and sys.stdout.isatty():
-        with suppress(KeyboardInterrupt), unwound_by_signals():
-            _show_in_place(looks)
-        return Outcome()
-    return Outcome(batches=_worth_a_line(looks))
-
-
-def _looks(latest: GroupLook, look: Callable[[], GroupReport], every_s: float) -> Iterator[GroupLook]:
-    """Yield looks at a group until Ctrl-C. A broker that does not answer, as while it restarts, is asked again."""
-    with suppress(KeyboardInterrupt):
-        while True:
-            yield latest
-            time.sleep(every_s)
-            try:
-                latest = latest.next(look())
-            except RabbitChxError as error:
-                latest = latest.failed(error)
-
-
-def _worth_a_line(looks: Iterable[GroupLook]) -> Iterator[Sequence[GroupLook]]:
-    """Yield the first look, those at which something has changed, and one a minute."""
-    told_at = float("-inf")
-    for look in looks:
-        if look.changes or look.at >= told_at + _LINE_EVERY_S:
-            told_at = look.at
-            yield (look,)
-
-
-def _show_in_place(looks: Iterable[GroupLook]) -> None:
-    """Show each look on the terminal in the place of the one before."""
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console()
-    colours: dict[str, str] = {}
-    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        for look in looks:
-            live.update(_picture(look, colours, console), refresh=True)
-
-
-def _picture(look: GroupLook, colours: dict[str, str], console: Console) -> Group:
-    """Return a look as what a terminal shows: a row for each queue that fits, a colour for each member.
-
-    Args:
-        look: the look.
-        colours: the colour of each member that was seen; new ones are added.
-        console: the terminal.
-    """
-    from rich.console import Group
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    report, mark = look.report, "#" if console.options.ascii_only else "\u25a0"
-
-    def text(words: str, style: str = "") -> Text:
-        return Text(printable(words, console.encoding), style, no_wrap=True, overflow="ellipsis")
-
-    def consumer(name: str) -> Text:
-        if name not in colours:
-            colours[name] = _COLOURS[len(colours) % len(_COLOURS)]
-        return Text.assemble((mark, colours[name]), " ", text(name))
-
-    def grid(*columns: str, right: Sequence[str] = ()) -> Grid:
-        made = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for column in columns:
-            made.add_column(column, justify="right" if column in right else "left", no_wrap=True)
-        return made
-
-    problem = [text(look.problem, "bold red")] if look.problem else []
-    warnings = [text(f"{finding.kind}: {finding.says}", "yellow") for finding in report.findings]
-    members = grid("member", "active", "waiting", right=("active", "waiting"))
-    for member in report.status.members:
-        members.add_row(consumer(member.name), f"{len(member.active):,}", f"{len(member.waiting):,}")
-    queues = grid("queue", "ready", "unacked", "active", "last switch", right=("ready", "unacked"))
-    others = 7 + len(problem) + len(warnings) + len(report.status.members)
-    rows = max(console.size.height - others, 3)
-    left = report.status.queues[rows:] if len(report.status.queues) > rows + 1 else ()
-    for queue in report.status.queues[: len(report.status.queues) - len(left)]:
-        queues.add_row(
-            text(queue.name),
-            _count(queue.ready),
-            _count(queue.unacked),
-            Text(" ").join(consumer(active.name) for active in queue.active) or text("nobody", "bold red"),
-            _ago(look.at, report.switches.get(queue.name)),
-        )
-    if left:
-        waiting = sum(queue.ready or 0 for queue in left)
-        queues.add_row(text(f"{len(left):,} more"), f"{waiting:,}")
-    head = text(f"{report.exchange} in {report.vhost}: {look.totals()}", "bold")
-    foot = text(f"{_moment(look.at)}; Ctrl-C ends", "dim")
-    return Group(head, *problem, members, Text(), queues, *warnings, foot)
-
-
-def _active_text(queue: QueueStatus) -> str:
-    return ", ".join(consumer.name for consumer in queue.active) or _UNKNOWN
-
-
-def _count(count: int | None) -> str:
-    return _UNKNOWN if count is None else f"{count:,}"
-
-
-def _ago(now: float, then: float | None) -> str:
-    """Return how long ago something was, in its largest unit."""
-    if then is None:
-        return _UNKNOWN
-    seconds = max(int(now - then), 0)
-    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= 2 * size), ("s", 1))
-    return f"{seconds // size} {unit} ago"
+    names, release = _names(management, at.settings.vhost, exchange)
+    queues, status = _read(management, at.settings.vhost, names)
+    parking = f"{exchange}.park"
+    parked = next((queue.get("messages_ready") for queue in queues if queue["name"] == parking), None)
+    roster = _roster(at.settings, journal, queues)
+    switches = {queue: claim.at for queue, claim in roster.claims.items() if queue in names}
+    weights = {name: member.weight for name, member in roster.members.items()}
+    findings = group_findings(status, release, weights)
+    return Outcome(GroupReport(exchange, at.settings.vhost, release, status, findings, switches, parked))
 
 
 def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:
@@ -424,16 +219,16 @@ def _roster(settings: ConnectionSettings, journal: str, queues: Iterable[Mapping
 
 
 def _read(
-    management: Management, vhost: str, names: Sequence[str], *, patient: bool
+    management: Management, vhost: str, names: Sequence[str]
 ) -> tuple[list[dict[str, Any]], GroupStatus]:
     """Read the queues of the vhost and the group; look again for some seconds where nobody is active."""
     queues, status = _read_once(management, vhost, names)
     deadline = time.monotonic() + _STALE_S
-    if patient and status.nobody_active:
+    if status.nobody_active:
         say(
             "there are queues with consumers of whom none is active; what the API knows may be 5 s old: looking again"
         )
-    while patient and status.nobody_active and time.monotonic() < deadline:
+    while status.nobody_active and time.monotonic() < deadline:
         time.sleep(_LOOK_S)
         queues, status = _read_once(management, vhost, names)
     return queues, status

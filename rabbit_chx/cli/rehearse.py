@@ -13,7 +13,7 @@ from rabbit_chx.analysis import Hashing
 from rabbit_chx.analysis.pictures import movement_figure, ring_strip
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.cli.arguments import hashed_value
-from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, TraceOptions, counted, unwound_by_signals
+from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
     DIFFERENCE,
     DONE,
@@ -39,7 +39,7 @@ from rabbit_chx.cli.report import (
     texts,
 )
 from rabbit_chx.cli.rings import chosen_release
-from rabbit_chx.cli.samples import Sample, SampleOptions, sample_options, traced_sample
+from rabbit_chx.cli.samples import Sample, SampleOptions, sample_options
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Figure, Line, Section, Table, TableColumn
@@ -281,13 +281,11 @@ class _Subject:
         topology: what there is.
         source: the file, or the exchange and its broker, in words.
         file: the name of the topology file, for commands; None where there is none.
-        live: the broker; None for a file.
     """
 
     topology: Topology
     source: str
     file: str | None = None
-    live: LiveBroker | None = None
 
 
 @command(
@@ -322,7 +320,6 @@ def rehearse(
     ),
     sample: SampleOptions = sample_options(_KEY_PATTERN, _KEYS),
     broker: BrokerOptions = options(BrokerOptions),
-    trace: TraceOptions = options(TraceOptions),
 ) -> Outcome:
     """Rehearse an upgrade of the broker: which keys move, and what repairs that?
 
@@ -331,21 +328,13 @@ def rehearse(
     rabbitmq-server. Each gets the hash exchanges and the same messages, and each message is compared with the
     prediction. The brokers are removed in any case, after Ctrl-C too. Your own broker is only read.
 
-    With --passive the sample is real traffic of the live exchange, traced with the types of its headers.
-
     The exit code is 0 if no key moves, 1 if keys move or may move, and 70 if a broker does not do what was
     predicted, which is a bug in rabbit-chx. Without brokers nothing is proven, and the result says so.
     """
     if file is not None and topology_file is not None:
         raise InputError(f"the file is given twice, as {file} and as {topology_file}: give it once")
     file = file or topology_file
-    if file is not None and trace.passive:
-        raise InputError("--passive traces a live exchange: give --exchange NAME and no FILE")
     subject = _of_broker(broker, exchange) if file is None else _of_file(file, exchange, broker)
-    if trace.passive and (sample.given or types):
-        raise InputError(
-            "--passive takes real traffic as the sample: leave --keys, --pattern, --count and --type out"
-        )
     topology = subject.topology
     _say_slots(topology)
     before = chosen_release(upgrade.from_release, upgrade.from_store) or topology.release
@@ -355,14 +344,9 @@ def rehearse(
         say(f"{subject.source} is of RabbitMQ {topology.release}; it is taken for one of {before}")
     after = chosen_release(upgrade.to_release, upgrade.to_store)
     assert after is not None  # noqa: S101  # --to is required
-    wanted = field_types(types, topology)  # before a broker is traced or started
-    if trace.passive and subject.live is not None:
-        (traced,) = hash_exchanges(topology)
-        messages = trace.traced(subject.live, traced.name, "--keys or --pattern")
-        samples, said = {traced.name: traced_sample(hashed_on(traced), messages)}, "traced traffic"
-    else:
-        samples = samples_of(topology, sample, wanted)
-        said = sample.key_file or sample.pattern or f"{_KEY_PATTERN}, numbers alone where a number is hashed"
+    wanted = field_types(types, topology)  # before a broker is started
+    samples = samples_of(topology, sample, wanted)
+    said = sample.key_file or sample.pattern or f"{_KEY_PATTERN}, numbers alone where a number is hashed"
     prediction = predict_upgrade(topology, samples, before, after, file=subject.file)
     proof: UpgradeProof | str = "it was not asked for"
     if not no_brokers:
@@ -397,7 +381,7 @@ def _of_broker(broker: BrokerOptions, exchange: str | None) -> _Subject:
     ring = topology.rings.get(exchange)
     if ring is not None and ring.provenance == "assumed":
         say(f"the ring of exchange {exchange!r} is {ASSUMED}")
-    return _Subject(_only(topology, exchange, source, live=True), source, None, live)
+    return _Subject(_only(topology, exchange, source, live=True), source)
 
 
 def _only(topology: Topology, exchange: str | None, source: str, *, live: bool) -> Topology:

@@ -10,9 +10,8 @@ from typing import Any
 
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import percent, place_text, plural
-from rabbit_chx.broker.firehose import infer_live_ring
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
-from rabbit_chx.cli.broker_options import BrokerOptions, TraceOptions
+from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options
 from rabbit_chx.cli.report import bucket_ranges, document, entries, exchange_facts, numbers, texts
 from rabbit_chx.cli.stderr import say
@@ -78,12 +77,11 @@ def show(
     *,
     exchange: str = argument(),
     broker: BrokerOptions = options(BrokerOptions),
-    trace: TraceOptions = options(TraceOptions),
 ) -> Outcome:
     """Show the buckets of each destination of EXCHANGE, with the exact share of all keys.
 
-    --ring-via reads the true ring; --passive infers it from real traffic. Without either the ring is assumed
-    from the bindings that the management API lists, and the output says so.
+    --ring-via reads the true ring. Without it the ring is assumed from the bindings that the management API
+    lists, and the output says so.
 
     Where the ring has slots, each is shown with its queue, and each queue with its share of all keys. That needs
     --management-url.
@@ -97,18 +95,14 @@ def show(
     at = broker.live()
     vhost, key_map, arguments = at.settings.vhost, None, None
     ring: HashRing
-    if not trace.passive and at.ring_source is not None and at.management_url is None:
+    if at.ring_source is not None and at.management_url is None:
         with at.broker() as opened:
             ring = opened.ring(exchange)
         findings = ring_findings(ring)
     else:
         management = at.management("AMQP alone shows no bindings")
         live = read_exchange(management, vhost, exchange)
-        if trace.passive:
-            observations = trace.observed(at, management, live)
-            ring = infer_live_ring(management, live, observations).ring(live.release)
-        else:
-            ring = read_ring(live, at.ring_source)
+        ring = read_ring(live, at.ring_source)
         findings, arguments = ring_findings(ring, live.bindings, live.alternate), live.arguments
         slots = read_slots(management, live, ring)
         key_map = slots.key_map()

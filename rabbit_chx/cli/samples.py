@@ -1,4 +1,4 @@
-"""Samples of keys, as options give them, and of traced messages."""
+"""Samples of keys, as options give them."""
 
 from __future__ import annotations
 
@@ -11,28 +11,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rabbit_chx.amqp import AmqpField
 from rabbit_chx.cli.arguments import hashed_value
 from rabbit_chx.cli.command import TEXT, option, options
 from rabbit_chx.cli.inputs import file_name
 from rabbit_chx.cli.key_files import KeyBatch, KeyFile
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import sign_of_life
-from rabbit_chx.routing import ConsistentHashExchange, HashedOn, KeyMap, ring_beneath
+from rabbit_chx.routing import ConsistentHashExchange, KeyMap, ring_beneath
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis import Hashing, ModuloMap, SampleBatch
-    from rabbit_chx.broker.firehose import TracedMessage
-    from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
-KEYS_HELP = "A file of keys, {}: a key on each line, or CSV, TSV, JSON lines or Parquet with --column, each also in gzip; - is stdin."
+KEYS_HELP = "A file of keys, {}: a key on each line, or .csv or .parquet with --column; - is stdin."
 COLUMN_HELP = "The column of the file that has the keys."
 PATTERN_KEYS = 100_000
 #: They are in memory all at once.
 _MOST_KEYS = 100_000_000
 _NUMBER = "{n}"
 _BATCH = 1 << 14
-_MODULUS_HEADERS = (b"CC", b"BCC")
 _T = TypeVar("_T")
 
 
@@ -272,39 +268,3 @@ def sample_options(pattern: str | None = None, count: int = PATTERN_KEYS) -> Any
         pattern=f"A pattern in place of a file: {{n}} is a number from 0.{default}",
         count=f"How many keys the pattern makes.  [default: {count:,}]",
     )
-
-
-def traced_sample(hashed: HashedOn | None, traced: Sequence[TracedMessage]) -> list[SampledMessage]:
-    """Return traced messages with all that an exchange may hash of them, and nothing else.
-
-    Args:
-        hashed: what an ``x-consistent-hash`` exchange hashes; None for an ``x-modulus-hash`` exchange.
-        traced: the messages.
-    """
-    return [_traced(hashed, message) for message in traced]
-
-
-def _traced(hashed: HashedOn | None, message: TracedMessage) -> SampledMessage:
-    from rabbit_chx.topology.upgrade_exchange import SampledMessage
-
-    routing_key = message.routing_key.decode(errors="backslashreplace")
-    if hashed is None or hashed.kind == "routing-key":
-        headers = tuple(pair for pair in message.headers if hashed is None and pair[0] in _MODULUS_HEADERS)
-        return SampledMessage(routing_key, message.routing_key, headers)
-    if hashed.kind == "header":
-        headers = tuple(pair for pair in message.headers if pair[0] == hashed.name)
-        named = _field_text(headers[0][1]) if headers else "(no header)"
-        return SampledMessage(named, "", headers)
-    name = hashed.name.decode()
-    if name not in message.properties:
-        return SampledMessage(f"(no {name})")
-    value = message.properties[name]
-    shown = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-    return SampledMessage(shown, properties={name: value})
-
-
-def _field_text(field: AmqpField) -> str:
-    if isinstance(field.value, bytes):
-        text = field.value.decode(errors="backslashreplace")
-        return text if field.type == "longstr" else f"{field.type} {text}"
-    return f"{field.type} {field.value}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,7 +14,7 @@ from rabbit_chx.analysis import Hashing, SlotLoad
 from rabbit_chx.analysis.pictures import owner_of
 from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
-from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, TraceOptions
+from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import (
     DIFFERENCE,
     DONE,
@@ -27,25 +27,20 @@ from rabbit_chx.cli.command import (
     options,
 )
 from rabbit_chx.cli.report import document, entry, exchange_facts, numbers, rounded, rounded_entry, texts
-from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options, traced_sample
-from rabbit_chx.cli.stderr import say
-from rabbit_chx.errors import ChannelClosedError, InputError, MismatchError
+from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
+from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.rendering import Block, Facts, Figure, Line, Table, Verbatim
 from rabbit_chx.rendering.figures import Bar, Bars, owners_strip
-from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Place, SlotTable
+from rabbit_chx.routing import ExchangeRef, Place, SlotTable
 from rabbit_chx.topology import LoadTarget, SlotBalance
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.objects import SlotNames, order_of_name
 from rabbit_chx.topology.reading import PublishRates, read_rates
 from rabbit_chx.topology.toml_file import member_texts, members_text
 
-if TYPE_CHECKING:
-    from rabbit_chx.topology.upgrade_exchange import SampledMessage
-
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10
 _HEAVIEST = 5
-_TRACED = "traced traffic"
 _RESULTS = {
     "balanced": "nothing to do: no queue has more than it may have",
     "impossible": "no slots that change hands reach the target",
@@ -104,7 +99,7 @@ class SlotSample:
     Attributes:
         load: the load.
         messages: how many messages were counted.
-        source: the file of keys, or that it was traced.
+        source: the file of keys, or the pattern.
     """
 
     load: SlotLoad
@@ -145,13 +140,8 @@ class LoadOptions:
         metavar="TYPE",
         help="With --keys or --pattern, where the exchange hashes a header: the AMQP type of the keys.  [default: longstr]",
     )
-    trace: TraceOptions = options(TraceOptions)
 
     def __post_init__(self) -> None:
-        if self.trace.passive and self.sample.given:
-            raise InputError(
-                "--passive takes real traffic as the sample: leave --keys, --pattern and --count out"
-            )
         if self.type_ is not None and not self.sample.given:
             raise InputError(
                 f"--type {self.type_} is the type of the keys of a sample: give --keys or --pattern too"
@@ -160,23 +150,17 @@ class LoadOptions:
     @property
     def given(self) -> bool:
         """Whether any sample was asked for."""
-        return self.trace.passive or self.sample.given
+        return self.sample.given
 
-    def read(self, broker: LiveBroker, table: LiveTable) -> SlotSample:
-        """Return the sample.
+    def read(self, table: LiveTable) -> SlotSample:
+        """Count the keys of the sample. The memory that this takes does not grow with a file.
 
         Args:
-            broker: the broker.
             table: the slots.
 
         Raises:
-            InputError: the keys cannot be read, or there are none, or one is no value of the type; or no message came.
-            RabbitChxError: the broker cannot be asked.
+            InputError: the keys cannot be read, or there are none, or one is no value of the type.
         """
-        return self._traced(broker, table) if self.trace.passive else self._of_keys(table)
-
-    def _of_keys(self, table: LiveTable) -> SlotSample:
-        """Count keys. The memory that this takes does not grow with a file."""
         header = table.arguments.get("hash-header")
         if self.type_ is not None and header is None:
             raise InputError(
@@ -187,32 +171,6 @@ class LoadOptions:
         with batches.named():
             load = SlotLoad.of_keys(table.slots, batches, hashing=hashing)
         return SlotSample.counted(load, self.sample.source)
-
-    def _traced(self, broker: LiveBroker, table: LiveTable) -> SlotSample:
-        """Count real traffic, and say on stderr if it went to other queues than the slots tell."""
-        messages = self.trace.traced(broker, table.exchange, "--keys FILE")
-        mirror = ConsistentHashExchange(table.exchange, table.slots.ring, table.arguments)
-        sample = traced_sample(mirror.hashed_on, messages)
-        places = [_place(mirror, message) for message in sample]
-        elsewhere = sum(
-            isinstance(queue := table.slots.queue_of(place), str) and queue not in message.queues
-            for place, message in zip(places, messages, strict=True)
-        )
-        if elsewhere:
-            say(
-                f"{elsewhere:,} of {plural(len(messages), 'message')} went to another queue than the slots of {table.exchange!r} tell: "
-                "the load of each slot is not sure; read the ring with --ring-via, and look for slots that change hands"
-            )
-        counts = Counter((message.key, place) for message, place in zip(sample, places, strict=True))
-        routed = ((key, place, count) for (key, place), count in counts.most_common())
-        return SlotSample.counted(SlotLoad.of_routed(routed), _TRACED)
-
-
-def _place(mirror: ConsistentHashExchange, message: SampledMessage) -> Place:
-    try:
-        return mirror.route(message.routing_key, headers=message.headers, properties=message.properties)
-    except ChannelClosedError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,18 +484,18 @@ def show(
     """Show who has which slot of EXCHANGE, with the exact share of all keys.
 
     RabbitMQ counts messages for the exchange that they are published to, and for queues, but not for slots. The load of each
-    slot comes from a sample: --keys FILE is one of yours, --pattern TEXT makes one, and --passive traces real traffic. With any
-    of them the ring must be read, by --ring-via. The exit code is 0.
+    slot comes from a sample: --keys FILE is one of yours, and --pattern TEXT makes one. With either the ring must be read, by
+    --ring-via. The exit code is 0.
     """
     live = broker.live()
     if load.given:
         live.need_rings()
     table = LiveTable.read(live, exchange)
-    return Outcome(SlotsReport(table, load.read(live, table) if load.given else None))
+    return Outcome(SlotsReport(table, load.read(table) if load.given else None))
 
 
 @command(
-    example="rabbit-chx slots balance events --passive --management-url http://localhost:15672 "
+    example="rabbit-chx slots balance events --keys keys.txt --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
     outputs=PICTURED,
 )
@@ -563,9 +521,8 @@ def balance(
 ) -> Outcome:
     """Propose the fewest slots of EXCHANGE that change hands so that no queue has too much of the load.
 
-    The load comes from a sample: --keys FILE, --pattern TEXT, or --passive, which traces real traffic. Of proposals with as few slots it is one
-    that moves the least load. Nothing is changed: the result has the members for the topology file, and topology plan and
-    apply take them.
+    The load comes from a sample: --keys FILE or --pattern TEXT. Of proposals with as few slots it is one that moves the least load.
+    Nothing is changed: the result has the members for the topology file, and topology plan and apply take them.
 
     A key that has more than a queue may have is named, since nothing can split it.
 
@@ -575,12 +532,11 @@ def balance(
     aim, weighted = LoadTarget.from_text(target), _parsed_weights(weights)
     if not load.given:
         raise InputError(
-            "RabbitMQ does not count the messages of slots: give --keys FILE with a sample of keys, or --pattern TEXT, or --passive "
-            "to trace real traffic"
+            "RabbitMQ does not count the messages of slots: give --keys FILE with a sample of keys, or --pattern TEXT"
         )
     live.need_rings()
     table = LiveTable.read(live, exchange)
-    sample = load.read(live, table)
+    sample = load.read(table)
     there = {queue: 1 for queue in table.slots.destinations if isinstance(queue, str)}
     _check_queues(exchange, weighted, there)
     wanted = {queue: weight for queue, weight in {**there, **weighted}.items() if weight}

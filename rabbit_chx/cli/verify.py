@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,15 +12,13 @@ from typing import Any
 import pika
 
 from rabbit_chx.analysis import Finding, Hashing, Place, Refused, ring_findings
-from rabbit_chx.analysis.traffic import InferredRing, Misrouted, compare_traffic
 from rabbit_chx.analysis.wording import place_text, plural
-from rabbit_chx.broker.firehose import infer_live_ring
-from rabbit_chx.broker.live_exchange import read_exchange, read_reach, read_ring
+from rabbit_chx.broker.live_exchange import read_exchange, read_ring
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch_copy import ScratchMessage, copied_runs, declare_copy, route_on_copy
 from rabbit_chx.broker.scratch_vhost import scratch_vhost
-from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, TraceOptions, counted, unwound_by_signals
+from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
     DIFFERENCE,
     DONE,
@@ -36,7 +33,6 @@ from rabbit_chx.cli.command import (
 )
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.report import (
-    bucket_ranges,
     document,
     entries,
     entry,
@@ -53,14 +49,13 @@ from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.stream_options import Placement, StreamOptions
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Block, Facts, Line, Table
+from rabbit_chx.rendering import Block, Facts, Table
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology.reading import LiveExchange
 
 _DEFAULT_KEYS = 10_000
 _DEFAULT_PATTERN = "key-{n}"
 _MOST_SHOWN = 20
-_HAS_NO_BINDING = "has buckets and no binding: if it does not exist any more, its messages are lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +101,7 @@ class ScratchReport:
         if self.ring.provenance == "assumed":
             made_of, remedy = "that guess", "give --ring-via PREFIX to read it"
         else:
-            made_of, remedy = (
-                "the ring of the file",
-                "give --ring-via PREFIX in the place of --topology, or --passive",
-            )
+            made_of, remedy = "the ring of the file", "give --ring-via PREFIX in the place of --topology"
         return f"the copy was made from {made_of}, so this compares the rules of the broker, and not the ring; {remedy}"
 
     @property
@@ -130,11 +122,15 @@ class ScratchReport:
         copied = f"{plural(compared, 'message')} with a copy in a vhost of its own, now removed"
         yield Facts(
             [
-                *_about(self.exchange, self.ring),
+                *exchange_facts(self.exchange.name, self.exchange.vhost, self.exchange.arguments, self.ring),
                 ("compared", copied if compared else "nothing"),
                 ("mismatches", f"{len(self.differences):,}"),
-                *_doubt("nothing about the ring", self.guess),
-                *_finding_facts(self.findings),
+                *(
+                    [("proven", f"nothing about the ring, which is a guess: {self.guess}")]
+                    if self.guess
+                    else []
+                ),
+                *(("finding", f"{finding.kind}: {finding.says}") for finding in self.findings),
             ]
         )
         if not compared:
@@ -157,10 +153,15 @@ class ScratchReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
-        return {
-            **_document("scratch", self.exchange, self.ring, self.findings, sum(self.found.values())),
-            "mismatches": len(self.differences),
-            "destinations": [
+        return document(
+            "verify",
+            way="scratch",
+            **entry(self.exchange, "exchange=name", "vhost", "arguments"),
+            ring=ring_as_json(self.ring),
+            findings=entries(self.findings, "kind", "destination", "share", "says"),
+            compared=sum(self.found.values()),
+            mismatches=len(self.differences),
+            destinations=[
                 {
                     "destination": to_json(place),
                     "messages": self.found.get(place, 0),
@@ -168,155 +169,8 @@ class ScratchReport:
                 }
                 for place in self.destinations
             ],
-            "examples": entries(self.differences[:_MOST_SHOWN], "key", "predicted", "found"),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class PassiveReport:
-    """A comparison with real traffic.
-
-    Attributes:
-        exchange: the exchange that was watched.
-        ring: the ring that its traffic was compared with.
-        findings: what is wrong with that ring.
-        compared: how many messages were seen.
-        misrouted: the messages that were elsewhere.
-        inferred: what the traffic says of the ring.
-    """
-
-    exchange: LiveExchange
-    ring: HashRing
-    findings: Sequence[Finding]
-    compared: int
-    misrouted: Sequence[Misrouted]
-    inferred: InferredRing
-
-    @property
-    def guess(self) -> str | None:
-        """What a ring that was not read leaves open; None where it was, or the traffic proves all of it."""
-        proven = self.inferred.complete and self.inferred.ring(self.ring.release) == self.ring
-        if self.ring.provenance == "read" or self.misrouted or proven:
-            return None
-        return "this traffic does not prove all of it; give --ring-via PREFIX to read it, or more --messages"
-
-    @property
-    def code(self) -> int:
-        """The exit code."""
-        if self.misrouted or self.unbound or self.findings:
-            return DIFFERENCE
-        return PARTLY if self.guess or not self.compared else DONE
-
-    def blocks(self) -> Iterator[Block]:
-        """Return what was compared, which messages were elsewhere, and the inferred ring."""
-        compared = f"{plural(self.compared, 'message')} of real traffic; tracing is as it was before"
-        yield Facts(
-            [
-                *_about(self.exchange, self.ring),
-                ("compared", compared),
-                ("mismatches", f"{len(self.misrouted):,}"),
-                *_doubt("not all of the ring", self.guess),
-                *_finding_facts(self.findings),
-                ("inferred", self._inferred()),
-                *(("unbound", f"{place_text(place)} {_HAS_NO_BINDING}") for place in self.unbound),
-            ]
+            examples=entries(self.differences[:_MOST_SHOWN], "key", "predicted", "found"),
         )
-        if shown := self.misrouted[:_MOST_SHOWN]:
-            yield Table(
-                texts("key", "predicted", "found"),
-                [
-                    (
-                        message.observation.key,
-                        place_text(message.predicted),
-                        ", ".join(sorted(message.observation.queues)) or "(nowhere)",
-                    )
-                    for message in shown
-                ],
-            )
-        if not self.compared:
-            yield Line(
-                "Nothing was published to the exchange over this node in that time: nothing is proven."
-            )
-            return
-        ranges = bucket_ranges(sorted(self.inferred.proven.items()))
-        rows = [(place_text(place), text) for place, text in ranges.items()]
-        yield Table(texts("destination", "buckets that are proven"), rows)
-
-    @property
-    def unbound(self) -> list[Place]:
-        """Destinations that have buckets and no binding; one may be a queue that no longer exists and loses
-        its messages.
-        """
-        bound = {destination for destination, _ in self.exchange.bindings}
-        return [place for place in dict.fromkeys(self.inferred.proven.values()) if place not in bound]
-
-    def _inferred(self) -> str:
-        inferred = self.inferred
-        parts = [f"{len(inferred.proven):,} of {plural(len(inferred.candidates), 'bucket')} proven"]
-        if inferred.unknown:
-            parts.append(f"{len(inferred.unknown):,} unknown")
-        if inferred.contradicted:
-            parts.append(
-                f"{len(inferred.contradicted):,} contradicted: the ring changed during the trace, or is larger"
-            )
-        if len(inferred.candidates) != inferred.expected:
-            parts.append(
-                f"the bindings say {plural(inferred.expected, 'bucket')}: some have no binding any more"
-            )
-        return ", ".join(parts)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command."""
-        inferred = self.inferred
-        whole = json.loads(inferred.ring(self.exchange.release).to_json()) if inferred.complete else None
-        return {
-            **_document("passive", self.exchange, self.ring, self.findings, self.compared),
-            "mismatches": len(self.misrouted),
-            "examples": [
-                {
-                    "key": message.observation.key,
-                    "predicted": to_json(message.predicted),
-                    "found": sorted(message.observation.queues),
-                }
-                for message in self.misrouted[:_MOST_SHOWN]
-            ],
-            "inferred": {
-                "buckets": len(inferred.candidates),
-                "buckets_by_bindings": inferred.expected,
-                "proven": [
-                    {"bucket": bucket, "destination": to_json(place)}
-                    for bucket, place in inferred.proven.items()
-                ],
-                **entry(inferred, "unknown", "contradicted"),
-                "unbound": to_json(self.unbound),
-                "ring": whole,
-            },
-        }
-
-
-def _about(exchange: LiveExchange, ring: HashRing) -> list[tuple[str, str]]:
-    return exchange_facts(exchange.name, exchange.vhost, exchange.arguments, ring)
-
-
-def _doubt(what: str, guess: str | None) -> list[tuple[str, str]]:
-    return [] if guess is None else [("proven", f"{what}, which is a guess: {guess}")]
-
-
-def _finding_facts(findings: Sequence[Finding]) -> list[tuple[str, str]]:
-    return [("finding", f"{finding.kind}: {finding.says}") for finding in findings]
-
-
-def _document(
-    way: str, exchange: LiveExchange, ring: HashRing, findings: Sequence[Finding], compared: int
-) -> dict[str, Any]:
-    return document(
-        "verify",
-        way=way,
-        **entry(exchange, "exchange=name", "vhost", "arguments"),
-        ring=ring_as_json(ring),
-        findings=entries(findings, "kind", "destination", "share", "says"),
-        compared=compared,
-    )
 
 
 @command(
@@ -331,7 +185,6 @@ def verify(
         help="Take the ring that this topology file says, and not that of the broker. EXCHANGE may be left out if the file has one.",
     ),
     broker: BrokerOptions = options(BrokerOptions),
-    trace: TraceOptions = options(TraceOptions),
     sample: SampleOptions = sample_options(_DEFAULT_PATTERN, _DEFAULT_KEYS),
     streams: tuple[str, ...] = option(
         "--stream",
@@ -349,12 +202,9 @@ def verify(
     there (10,000 keys by default), consumes it and compares. Then it removes the vhost, after Ctrl-C too. A
     key is what EXCHANGE hashes: the routing key, the text of its hash-header, or its hash-property.
 
-    With --passive nothing is published. The command compares real traffic, and infers the ring from it.
-
     --ring-via reads the ring, and the command compares it with the bindings: holes, buckets without a binding
     and bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the
-    bindings, and a copy of it proves nothing about EXCHANGE (exit code 3). The same holds for --topology: it
-    takes --passive, and so real traffic, to show whether the broker has the ring of the file.
+    bindings, and a copy of it proves nothing about EXCHANGE (exit code 3). The same holds for --topology.
 
     With --stream, --all-streams or --super-stream nothing is published. The command reads the rows that streams have, over the
     stream protocol. Each row says its exchange and its routing key; the ring, or for a super stream murmur3, says where it belongs.
@@ -368,9 +218,6 @@ def verify(
             raise InputError(
                 "rows of streams are compared as they are: leave --keys, --pattern and --count out"
             )
-        _refuse(
-            typed(TraceOptions), "watches traffic, and rows of streams are compared as they are: leave it out"
-        )
         if streams and all_streams:
             raise InputError("the streams are given twice, by --stream and by --all-streams: leave one out")
         at = broker.live(streams=True)
@@ -380,15 +227,11 @@ def verify(
             exchange = exchange_of(at, streams[0], stored)
         placement = stored.placement(at, exchange, topology)
         return _of_stored_rows(at, placement, streams, stored)
-    _refuse(typed(StreamOptions), "is about the rows of streams: give --stream NAME or --all-streams, too")
+    if idle := typed(StreamOptions):
+        raise InputError(f"{idle[0]} is about the rows of streams: give --stream NAME or --all-streams, too")
     if exchange is None and topology is None:
         raise InputError("there is nothing to verify: give EXCHANGE, or --topology FILE")
-    return _of_messages(broker.live(), exchange, topology, trace, sample)
-
-
-def _refuse(idle: Sequence[str], why: str) -> None:
-    if idle:
-        raise InputError(f"{idle[0]} {why}")
+    return _of_messages(broker.live(), exchange, topology, sample)
 
 
 def _of_stored_rows(
@@ -402,11 +245,9 @@ def _of_stored_rows(
 
 
 def _of_messages(
-    at: LiveBroker, exchange: str | None, topology: str | None, trace: TraceOptions, sample: SampleOptions
+    at: LiveBroker, exchange: str | None, topology: str | None, sample: SampleOptions
 ) -> Outcome:
-    """Compare messages, those of a sample or those of others."""
-    if trace.passive and sample.given:
-        raise InputError("--passive compares real traffic: leave --keys, --pattern and --count out")
+    """Compare the messages of a sample."""
     if topology is not None and "--ring-via" in typed(BrokerOptions):
         raise InputError("the ring is given twice, by --topology and by --ring-via: leave one of them out")
     wanted = None if topology is None else read_topology(topology, at.settings.vhost)
@@ -419,13 +260,7 @@ def _of_messages(
     else:
         ring = wanted.topology.ring(name, live.release)
         findings = _findings_against(wanted, ring, live)
-    report: ScratchReport | PassiveReport
-    if trace.passive:
-        observations = trace.observed(at, management, live)
-        misrouted = compare_traffic(observations, ring, read_reach(management, live))
-        inferred = infer_live_ring(management, live, observations)
-        report = PassiveReport(live, ring, findings, len(observations), misrouted, inferred)
-    elif not ring.bucket_count:
+    if not ring.bucket_count:
         report = ScratchReport(live, ring, findings, {}, {}, [])
     else:
         report = _on_copy(at, management, live, ring, sample=sample, findings=findings)

@@ -1,4 +1,4 @@
-"""A command that is tried: messages pass through a copy of a topology while it runs, or real traffic is watched."""
+"""A command that is tried: messages pass through a copy of a topology while it runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker.firehose import Observer, traced_batches
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.consuming import ConsumerGroup
 from rabbit_chx.consuming.queue_consumers import HandleMessage, QueueConsumers
 from rabbit_chx.errors import BrokerTimeoutError, NotFoundError, PublishError, RabbitChxError
 from rabbit_chx.publishing import AsyncPublisher, PublishReport
-from rabbit_chx.testing.drill_verdict import DrillVerdict, SentBatch, drill_verdict, live_verdict
+from rabbit_chx.testing.drill_verdict import DrillVerdict, SentBatch, drill_verdict
 from rabbit_chx.topology import QueueDefinition, Topology
 from rabbit_chx.topology.live_broker import try_count
 from rabbit_chx.topology.reading import LiveExchange

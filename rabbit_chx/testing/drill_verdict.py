@@ -4,7 +4,7 @@ Messages are numbered from 0. The keys take turns: message n has the key n modul
 second in which it was published:
 
 ============  ================================================================================================================
-published     messages that were published, or in real traffic seen
+published     messages that were published
 confirmed     messages that the broker took, and did not return
 unroutable    messages that no queue took
 refused       messages that the broker refused, or did not answer for; the publisher knows of them
@@ -162,19 +162,3 @@ def _arrived(
         newest[key_of[number]] = max(newer, number)
         queues_of.setdefault(number, []).append(queue)
     return queues_of, late
-
-
-def live_verdict(seen: Iterable[tuple[int, object, frozenset[str]]]) -> DrillVerdict:
-    """Return what became of real messages.
-
-    Args:
-        seen: of each message the second, what decides of its key, and the queues that it was routed to.
-    """
-    verdict = DrillVerdict()
-    for second, key, queues in seen:
-        verdict.by_second[second]["published"] += 1
-        if queues:
-            verdict.came(second, key, queues)
-        else:
-            verdict.by_second[second]["unroutable"] += 1
-    return verdict

@@ -1,4 +1,4 @@
-"""RabbitMQ's own definitions files, read and written: of a whole broker, or of a single vhost.
+"""RabbitMQ's own definitions files: of a whole broker, or of a single vhost.
 
 Read on exports of 3.8.9, 3.10.8, 4.0.5 and 4.3.6. What they do not tell:
 
@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     OBJECT_LISTS,
     QUEUE_TYPE,
     BindingDefinition,
     ExchangeDefinition,
-    ObjectSet,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
@@ -284,106 +282,3 @@ _MAKERS: dict[str, Any] = {
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def definitions_text(topology: ObjectSet, vhost: str | None, *, rings: bool) -> str:
-    """Return the JSON text.
-
-    Args:
-        topology: what to write; external objects are not written.
-        vhost: the vhost of all objects; None for a file of a single vhost.
-        rings: whether to write the bindings of hash exchanges.
-
-    Raises:
-        TopologyError: an exchange has slots, or a queue is exclusive.
-    """
-    problems = list(unwritable(topology, "definitions"))
-    if problems:
-        raise TopologyError(problems)
-    document: dict[str, Any] = {"explanation": _explanation(topology, rings=rings)}
-    for name, definitions in (
-        ("exchanges", ours(topology.exchanges)),
-        ("queues", ours(topology.queues)),
-        ("bindings", listed_bindings(topology, rings=rings)),
-        ("policies", ours(topology.policies)),
-    ):
-        document[name] = [_entry(name, definition, vhost) for definition in definitions]
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _entry(name: str, definition: Any, vhost: str | None) -> dict[str, Any]:  # noqa: ANN401
-    values = listed_fields(definition)
-    if isinstance(definition, QueueDefinition):
-        values["arguments"] = plain(definition.declared_arguments)
-    first, *rest = (field for field in _FIELDS[name] if field != "exclusive")
-    place = {} if vhost is None else {"vhost": vhost}
-    return {first: values[first], **place} | {field: values[field.replace("-", "_")] for field in rest}
-
-
-def listed_fields(definition: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return the fields of an object as RabbitMQ lists them: a destination is a name and its type, a table is a dict."""
-    values = {field.name: getattr(definition, field.name) for field in fields(definition)}
-    for name, value in list(values.items()):
-        if isinstance(value, Mapping):
-            values[name] = plain(value)
-    if "destination" in values:
-        place = values["destination"]
-        is_exchange = isinstance(place, ExchangeRef)
-        values["destination"] = place.name if is_exchange else place
-        values["destination_type"] = "exchange" if is_exchange else "queue"
-    return values
-
-
-class _Owned(Protocol):
-    @property
-    def owner(self) -> str: ...
-
-
-_T = TypeVar("_T", bound=_Owned)
-
-
-def ours(definitions: Iterable[_T]) -> list[_T]:
-    """Return the objects that are not external."""
-    return [definition for definition in definitions if definition.owner == "ours"]
-
-
-def listed_bindings(topology: ObjectSet, *, rings: bool) -> Iterator[BindingDefinition]:
-    """Yield the bindings that are ours; those of hash exchanges come last, in ring order, if `rings` are wanted."""
-    yield from ours(topology.bindings)
-    for exchange in ours(topology.exchanges):
-        for member in (exchange.ring or ()) if rings else ():
-            yield BindingDefinition(exchange.name, member.destination, member.key, member.arguments)
-
-
-def unwritable(topology: ObjectSet, where: str) -> Iterator[Problem]:
-    """Yield what neither a definitions file nor the Kubernetes operator can say; `where` names the format, in the plural."""
-    for exchange in ours(topology.exchanges):
-        if exchange.slots is not None:
-            rule = f"{where} do not know which queue has which slot"
-            remedy = "apply the file, and write what broker.topology() says then"
-            yield Problem(f"exchange {exchange.name}", "", rule, remedy)
-    for queue in ours(topology.queues):
-        if queue.exclusive:
-            rule = f"{where} have no exclusive queues"
-            yield Problem(f"queue {queue.name}", "", rule, "leave the queue out: its client declares it")
-
-
-def hash_exchange_names(topology: ObjectSet) -> str:
-    """Return the names of our hash exchanges that have members, for a sentence."""
-    return ", ".join(
-        exchange.name
-        for exchange in ours(topology.exchanges)
-        if exchange.type == HASH_EXCHANGE and exchange.ring
-    )
-
-
-def _explanation(topology: ObjectSet, *, rings: bool) -> str:
-    names = hash_exchange_names(topology)
-    if not names:
-        return "Written by rabbit_chx."
-    if rings:
-        return (
-            f"Written by rabbit_chx. RabbitMQ binds in parallel when it imports this file, so the ring order of {names} "
-            "is lost. To keep it, export without the rings, import that, and bind their members in order."
-        )
-    return f"Written by rabbit_chx without the bindings of {names}: after the import, bind their members in ring order."

@@ -12,10 +12,9 @@ from typing import Any
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, KeyMap, Release, SlotTable
-from rabbit_chx.topology.definitions import definitions_content, definitions_text
+from rabbit_chx.topology.definitions import definitions_content
 from rabbit_chx.topology.fields import documented, read_document
 from rabbit_chx.topology.file_rules import misspellings, problems_of
-from rabbit_chx.topology.kubernetes import manifests
 from rabbit_chx.topology.objects import (
     FILE,
     HASH_EXCHANGE,
@@ -121,43 +120,6 @@ class Topology(ObjectSet):
             TopologyError: the text is not a definitions file, or does not have that vhost.
         """
         return cls(**definitions_content(text, vhost))
-
-    def to_definitions(self, *, vhost: str | None = "/", rings: bool = True) -> str:
-        """Return a definitions file of RabbitMQ, for ``rabbitmqctl import_definitions`` or the management API.
-
-        A broker that imports the file binds in parallel, so **the ring order of each hash exchange is lost**. With
-        ``rings=False`` the file has no bindings of hash exchanges. Import that, and bind them afterwards in order.
-        The text of the file says so too, under ``explanation``. External objects are not written.
-
-        Args:
-            vhost: the vhost of all objects, which has to exist. None makes a file of a single vhost, which is imported
-                into any vhost by ``POST /api/definitions/VHOST``.
-            rings: whether to write the bindings of ``x-consistent-hash`` exchanges.
-
-        Raises:
-            TopologyError: an exchange has slots, or a queue is exclusive: definitions cannot say that.
-        """
-        return definitions_text(self, vhost, rings=rings)
-
-    def to_kubernetes(
-        self, cluster: str, *, namespace: str | None = None, vhost: str = "/", rings: bool = True
-    ) -> str:
-        """Return YAML for RabbitMQ's messaging topology operator: a document for each object.
-
-        The operator binds in no particular order, so **the ring order of each hash exchange is lost**; a comment at the
-        top says so. With ``rings=False`` the bindings of hash exchanges are not written. External objects are not
-        written either.
-
-        Args:
-            cluster: the name of the ``RabbitmqCluster``.
-            namespace: the namespace of the objects; None: none is written.
-            vhost: the vhost.
-            rings: whether to write the bindings of ``x-consistent-hash`` exchanges.
-
-        Raises:
-            TopologyError: the operator has no field for something: slots, an internal exchange, an exclusive queue.
-        """
-        return manifests(self, cluster, namespace, vhost, rings=rings)
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -7,8 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,7 @@ from blocks import ROOT
 from command_line import PROGRAM
 from quick_rings import quick_prefix
 from shop import Shop
-from tcp_proxy import Proxy
 
-from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.cli import main
 from rabbit_chx.testing import RunningBroker
 
@@ -260,48 +256,3 @@ def test_nothing_is_left_after_a_signal(
     assert errors.endswith("rabbit-chx: interrupted\n")
     assert not shop.scratch_vhosts()
     assert not alive.exists() or not Path(f"/proc/{alive.read_text()}").exists()
-
-
-def test_real_traffic_is_watched_and_nothing_is_published(
-    shop: Shop, tmp_path: Path, drill: Callable[..., Any]
-) -> None:
-    change = (
-        "def publish(count):\n"
-        "    for n in range(count):\n        channel.basic_publish('orders', f'user-{n}', b'')\n    connection.process_data_events(0.3)\n"
-        "bindings = [('q3', '2'), ('q1', '10'), ('q2', '1')]\n"
-        "publish(50)\nchannel.exchange_unbind('slot', 'orders', '3')\n"
-        "for queue, key in bindings: channel.queue_unbind(queue, 'orders', key)\n"
-        "publish(7)\nchannel.queue_bind('q3', 'orders', '1')\npublish(50)\n"
-    )
-    live = ["--exchange", "orders", *shop.live, "--live", "--seconds", "0.5"]
-    document = drill(*live, *script(tmp_path, change), code=1)
-    assert (document["totals"]["published"], document["broken"]) == (107, {"unroutable": 7})
-    assert 0 < document["moved_at_end"] <= 50
-    assert not shop.is_traced()
-    assert not shop.scratch_vhosts()
-
-
-def test_a_command_on_the_real_broker_ends_by_itself_though_nothing_is_seen_any_more(
-    shop: Shop, proxy: Callable[..., Proxy], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line, begun, done = proxy(), tmp_path / "begun", tmp_path / "done"
-    change = f"open({str(begun)!r}, 'w')\ntime.sleep(1)\nopen({str(done)!r}, 'w')\n"
-    direct = ["env", f"AMQP_URL={shop.broker.url}", *script(tmp_path, change)[1:]]
-
-    def cut() -> None:
-        deadline = time.monotonic() + 60
-        while not begun.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        line.cut()
-
-    thread = threading.Thread(target=cut)
-    thread.start()
-    settings = ConnectionSettings.from_uri(shop.broker.url)
-    url = shop.broker.url.replace(f"{settings.host}:{settings.port}", f"127.0.0.1:{line.port}")
-    at = ["--url", url, "--management-url", str(shop.broker.management_url)]
-    code = main(["drill", "--exchange", "orders", *at, "--live", "--seconds", "0.2", "--", *direct])
-    thread.join()
-    assert code == 69
-    assert done.exists()
-    assert "nothing is seen any more: " in capsys.readouterr().err
-    assert not shop.is_traced()

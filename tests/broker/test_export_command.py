@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from typing import Any
 
 import pika
@@ -114,23 +113,13 @@ def test_what_is_not_written_is_said(topologies: Topologies) -> None:
     assert topologies.document("plan", topologies.file(text))["changes"] == []
 
 
-def test_a_definitions_file_warns_of_the_order(topologies: Topologies) -> None:
-    out, errors = topologies.run("export", "--output", "json")
-    assert "the ring order of orders is lost: give --no-rings" in errors
-    vhosts = {queue["vhost"] for queue in json.loads(out)["queues"]}
-    assert vhosts == {topologies.shop.settings.vhost}
-    out, errors = topologies.run("export", "--format", "definitions", "--no-rings")
-    assert (errors, [binding["source"] for binding in json.loads(out)["bindings"]]) == ("", ["slot"])
-
-
-def test_what_an_import_loses_a_repair_restores(
+def test_a_repair_restores_the_bindings_of_an_exchange_that_was_made_again(
     topologies: Topologies, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop = topologies.shop
     text, _ = topologies.run("export")
-    document, _ = topologies.run("export", "--format", "definitions", "--no-rings")
     shop.channel.exchange_delete("orders")
-    shop.management.request("POST", "definitions", body=json.loads(document))
+    shop.channel.exchange_declare("orders", CHX, durable=True)
     missing = topologies.document("plan", topologies.file(text), code=1)["changes"]
     assert [change["action"] for change in missing] == ["bind"] * 4
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from command_line import PROGRAM
 from exchange_types import CHX
 from group_members import ORDERED, consuming
 from shop import Shop
@@ -112,27 +109,6 @@ def test_the_last_switch_is_read_from_the_journal_of_a_real_group(
     )
     assert main_of_cli(["group", "show", "events", *shop.live]) == 0
     assert f" {first['last_switch'][:10]} " in capsys.readouterr().out
-
-
-def test_a_watch_tells_each_change_until_it_is_interrupted(shop: Shop) -> None:
-    shop.channel.exchange_declare("events", CHX)
-    shop.channel.queue_declare("events.1", durable=True, arguments=ORDERED)
-    shop.channel.queue_bind("events.1", "events", "1")
-    watch = [PROGRAM, "group", "show", "events", *shop.live, "--watch", "--every", "0.2", "-o", "json"]
-    with subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as process:
-        lines = process.stdout
-        assert lines is not None
-        try:
-            assert json.loads(lines.readline())["members"] == []
-            with consuming(shop.broker.url, "pod-1", {"events.1": 1}):
-                while "events.1: - -> pod-1" not in (look := json.loads(lines.readline()))["changes"]:
-                    assert look["problem"] is None
-            assert look["queues"][0]["active"] == ["pod-1"]
-            assert look["queues"][0]["last_switch"] == look["at"]
-            process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
 
 
 def test_a_plain_exchange_without_a_group(shop: Shop, answer: Callable[..., Any]) -> None:

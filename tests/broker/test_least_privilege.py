@@ -6,9 +6,8 @@ import asyncio
 import io
 import re
 import shlex
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -172,32 +171,6 @@ def repair(site: Site) -> None:
     command("ring", "repair", "orders", "--file", "{file}", "--allow-moved", "1", "--apply")(site)
 
 
-@contextmanager
-def traffic(site: Site) -> Iterator[None]:
-    over = threading.Event()
-
-    def send() -> None:
-        with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
-            channel, number = connection.channel(), 0
-            while not over.wait(0.005):
-                number += 1
-                channel.basic_publish("orders", f"key {number}", b"")
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(30)
-
-
-def watch(site: Site) -> None:
-    with traffic(site):
-        command("verify", "orders", "--passive", "--seconds", "60", "--messages", "100")(site)
-        command("drill", "--exchange", "orders", "--live", "--seconds", "1", "--", "true")(site)
-
-
 #: What each row of the table stands for.
 ACTIONS: dict[str, list[Callable[[Site], None]]] = {
     "`Publisher`, `AsyncPublisher`, a write from Spark": [publish],
@@ -225,13 +198,12 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
     "`group show`, `slots show`, `slots balance`": [
         command("group", "show", "orders"),
         command("slots", "show", "events"),
-        command("slots", "balance", "events", "--keys", "{file}"),
+        command("slots", "balance", "events", "--pattern", "k{n}"),
     ],
     "`verify`, `drill`": [
         command("verify", "orders", "--count", "20"),
         command("drill", "--exchange", "orders", "--seconds", "0.2", "--", "true"),
     ],
-    "`verify --passive`, `drill --live`": [watch],
 }
 ROWS = re.findall(
     r"^\| (.+?) \| (.*?) ?\| (.*?) ?\| (.*?) ?\| (.*?) ?\|$",

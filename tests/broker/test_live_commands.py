@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pika
 import pytest
@@ -201,41 +200,18 @@ CANARY = "c4n@ry/%2F"
 
 
 @pytest.fixture
-def config(shop: Shop, tmp_path: Path) -> Path:
-    """A configuration file with the login of a user of its own, in the layout of rabbitmqadmin 2."""
+def secret(shop: Shop) -> dict[str, str]:
+    """The environment that names the broker, with the login of a user of its own."""
     user = f"user-{shop.settings.vhost}"
     shop.management.request("PUT", "users", user, body={"password": CANARY, "tags": "monitoring"})
     rights = {"configure": "", "write": "", "read": ".*"}
     shop.management.request("PUT", "permissions", shop.settings.vhost, user, body=rights)
-    path = tmp_path / "rabbitmqadmin.conf"
     api, amqp = urlsplit(str(shop.broker.management_url)), ConnectionSettings.from_uri(shop.broker.url)
-    path.write_text(
-        f"""
-[prod]
-hostname = "{api.hostname}"
-port = {api.port}
-username = "{user}"
-password = "{CANARY}"
-virtual_host = "{shop.settings.vhost}"
-[prod.rabbit_chx]
-amqp_port = {amqp.port}
-ring_via = "{shop.via[1]}"
-[wrong]
-hostname = "{api.hostname}"
-port = {api.port}
-password = "{CANARY}"
-[wrong.rabbit_chx]
-amqp_port = {amqp.port}
-[gone]
-hostname = "{api.hostname}"
-port = 1
-password = "{CANARY}"
-[gone.rabbit_chx]
-amqp_port = 1
-"""
-    )
-    path.chmod(0o600)
-    return path
+    return {
+        "AMQP_URL": f"amqp://{user}:{quote(CANARY, safe='')}@{amqp.host}:{amqp.port}/{amqp.vhost}",
+        "RABBIT_CHX_MANAGEMENT_URL": f"http://{api.hostname}:{api.port}",
+        "RABBIT_CHX_RING_VIA": shop.via[1],
+    }
 
 
 def command_lines() -> str:
@@ -245,12 +221,14 @@ def command_lines() -> str:
     ).stdout
 
 
-def test_a_password_of_the_file_shows_nowhere(config: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in {"AMQP_URL", "HOME"}}
-    environment["HOME"] = str(config.parent)
-    arguments = [PROGRAM, "route", "--exchange", "orders", "--config", str(config), "--node", "prod", "-"]
+def test_a_password_of_the_environment_shows_nowhere(secret: dict[str, str]) -> None:
+    arguments = [PROGRAM, "route", "--exchange", "orders", "-"]
     with subprocess.Popen(
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        arguments,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | secret,
     ) as process:
         assert process.stdin is not None
         seen = ""
@@ -258,52 +236,22 @@ def test_a_password_of_the_file_shows_nowhere(config: Path) -> None:
         while "rabbitmqctl" not in seen and time.monotonic() < deadline:
             seen += command_lines()
         out, errors = process.communicate(b"k\n", timeout=60)
-    assert f"--config {config}" in seen
+    assert "route --exchange orders" in seen
     assert (process.returncode, errors) == (0, b"")
     assert out.startswith(b"k\t")
     for shown in (seen, out.decode()):
         assert "c4n" not in shown
 
 
-@pytest.mark.parametrize(("node", "code"), [("wrong", 77), ("gone", 69)])
-def test_a_password_of_the_file_shows_in_no_error(
-    capsys: pytest.CaptureFixture[str], config: Path, node: str, code: int
+@pytest.mark.parametrize(("gone", "code"), [(False, 77), (True, 69)], ids=["wrong login", "no broker"])
+def test_a_password_of_the_environment_shows_in_no_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shop: Shop, *, gone: bool, code: int
 ) -> None:
+    api, amqp = urlsplit(str(shop.broker.management_url)), ConnectionSettings.from_uri(shop.broker.url)
+    address = f"{amqp.host}:{1 if gone else amqp.port}"
+    monkeypatch.setenv("AMQP_URL", f"amqp://guest:{quote(CANARY, safe='')}@{address}/{amqp.vhost}")
+    monkeypatch.setenv("RABBIT_CHX_MANAGEMENT_URL", f"http://{api.hostname}:{1 if gone else api.port}")
     for command in (["ring", "show", "orders"], ["route", "--exchange", "orders", "k"], ["verify", "orders"]):
-        assert main([*command, "--config", str(config), "--node", node]) == code
+        assert main(command) == code
         found = capsys.readouterr()
         assert (found.out, "c4n" in found.err, "guest:***@" in found.err) == ("", False, True), found.err
-
-
-def authority() -> str:
-    """The certificate of some authority that this machine trusts."""
-    return ssl.DER_cert_to_PEM_cert(ssl.create_default_context().get_ca_certs(binary_form=True)[0])
-
-
-def test_rabbitmqadmin_reads_the_same_file(shop: Shop, config: Path, answer: Callable[..., Any]) -> None:
-    def ran(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*shop.ring_via, *command], capture_output=True, text=True, timeout=60, check=False
-        )
-
-    first = ran("rabbitmqadmin", "--version")
-    if first.returncode not in {0, 2}:
-        pytest.skip("this broker has no rabbitmqadmin beside it")
-    text = config.read_text()
-    if first.returncode == 0:  # version 1
-        text = text.replace('"', "").replace("'", "").replace("%", "%%").replace("virtual_host", "vhost")
-        config.write_text(text)
-    inside = text.replace(
-        f"port = {urlsplit(str(shop.broker.management_url)).port}\n", "port = 15672\n"
-    ).replace("hostname = 127.0.0.1", "hostname = localhost")
-    # Without any certificate, as in the image, version 2 starts no client, not for HTTP either.
-    write_and_list = """
-        printf %s "$1" > /tmp/rabbitmqadmin.conf
-        printf %s "$2" > /tmp/authorities.pem
-        export SSL_CERT_FILE=/tmp/authorities.pem
-        rabbitmqadmin --config /tmp/rabbitmqadmin.conf --node prod list queues
-    """
-    listed = ran("sh", "-c", write_and_list, "sh", inside, authority())
-    assert (listed.returncode, "q1" in listed.stdout) == (0, True), listed
-    document = answer("ring", "show", "orders", "--config", str(config), "--node", "prod")
-    assert (document["provenance"], document["arguments"]) == ("read", {})

@@ -37,7 +37,6 @@ pytestmark = pytest.mark.broker
         ),
         (("verify", "orders", "--management-url", "http://guest:c4nary@{where}"), 77, "answered 401"),
         (("verify", "orders", "--ring-via", "false"), 70, "the ring was not read"),
-        (("verify", "orders", "--passive", "--pattern", "{n}"), 2, "leave --keys, --pattern and --count out"),
     ],
 )
 def test_an_error_is_one_line_without_a_password(

@@ -6,23 +6,19 @@ import json
 import re
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pika
 import pytest
 from command_line import PROGRAM
-from exchange_types import CHX
 from shop import Shop
 from upgrade_topologies import FILE, MIXED, samples
 
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.routing import Release
-from rabbit_chx.testing import RunningBroker, need, skip_unless_ci
+from rabbit_chx.testing import need, skip_unless_ci
 from rabbit_chx.testing.containers import docker, image_version
 from rabbit_chx.topology.upgrade import predict_upgrade
 
@@ -116,40 +112,6 @@ def test_a_live_exchange_is_rehearsed(shop: Shop, capsys: pytest.CaptureFixture[
     assert (orders["before"]["provenance"], orders["sample"]["moved"]) == ("read", 0)
     assert code == (0 if orders["order"] == "kept" else 1)
     assert document["from"]["version"] == shop.broker.version
-
-
-def test_traced_traffic_keeps_the_types_of_its_headers(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = {"hash-header": "tenant"}
-    shop.channel.exchange_declare("tenants", CHX, durable=True, arguments=arguments)
-    for queue in ("t1", "t2"):
-        shop.channel.queue_declare(queue, durable=True)
-        shop.channel.queue_bind(queue, "tenants", "1")
-    done = threading.Event()
-    publisher = threading.Thread(target=publish_until, args=(shop.broker, done))
-    publisher.start()
-    try:
-        command = ["rehearse", "--exchange", "tenants", *shop.live, "--passive", "--messages", "30"]
-        releases = ["--from", "3.12.14", "--to", "4.3.6", "--no-brokers", "--output", "json"]
-        assert main([*command, *releases]) == 1
-    finally:
-        done.set()
-        publisher.join(30)
-    found = capsys.readouterr()
-    assert "tracing vhost" in found.err
-    (tenants,) = json.loads(found.out)["exchanges"]
-    assert tenants["sample"]["keys"] == tenants["kept_in_array"] == 30
-    assert all(move["key"].startswith("signedint ") for move in tenants["sample"]["moves"])
-
-
-def publish_until(broker: RunningBroker, done: threading.Event) -> None:
-    with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
-        channel = connection.channel()
-        for number in range(10_000):
-            channel.basic_publish("tenants", "", b"", pika.BasicProperties(headers={"tenant": number}))
-            if done.wait(0.01):
-                return
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from definitions_file import definitions_file
 
-from rabbit_chx import HashRing, Topology
+from rabbit_chx import Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker
@@ -75,7 +76,7 @@ def test_a_broker_has_what_a_file_says_but_for_the_order_of_the_ring(
     management: Management, vhost_url: str
 ) -> None:
     vhost = ConnectionSettings.from_uri(vhost_url).vhost
-    there = imported(management, vhost, TOPOLOGY.to_definitions(vhost=None))
+    there = imported(management, vhost, definitions_file(TOPOLOGY, None))
     assert members(there) == members(TOPOLOGY)
     assert there.queues == TOPOLOGY.queues
     assert there.bindings == TOPOLOGY.bindings
@@ -92,18 +93,9 @@ def test_a_broker_has_what_a_file_says_but_for_the_order_of_the_ring(
     assert Topology.from_toml(there.to_toml()) == there
 
 
-def test_the_file_without_rings_leaves_the_binding_to_us(management: Management, vhost_url: str) -> None:
-    vhost = ConnectionSettings.from_uri(vhost_url).vhost
-    there = imported(management, vhost, TOPOLOGY.to_definitions(vhost=None, rings=False))
-    assert members(there) == set()
-    assert there.rings["orders"] == HashRing.from_bindings([], there.release, "assumed")
-    assert there.queues == TOPOLOGY.queues
-    assert there.bindings == TOPOLOGY.bindings
-
-
 def test_a_file_of_several_vhosts_is_imported_too(management: Management, vhost_url: str) -> None:
     vhost = ConnectionSettings.from_uri(vhost_url).vhost
-    management.request("POST", "definitions", body=json.loads(TOPOLOGY.to_definitions(vhost=vhost)))
+    management.request("POST", "definitions", body=json.loads(definitions_file(TOPOLOGY, vhost)))
     whole = Topology.from_definitions(json.dumps(management.request("GET", "definitions")), vhost)
     assert (whole.queues, whole.bindings, whole.policies) == (
         TOPOLOGY.queues,

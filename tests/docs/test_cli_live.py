@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pika
 import pytest
@@ -35,17 +33,6 @@ TOPOLOGY = re.findall(r"^```toml\n(max_share.*?)^```$", TEXT, re.DOTALL | re.MUL
 #: The checksum of a plan, which is another one for another broker, when somebody connected, and how long it took.
 OF_THE_MOMENT = re.compile(r"[0-9a-f]{64}|(?<=seconds) +\d+\.\d|\d{4}-\d\d-\d\d[ T][\d:.]+(?:Z|\+00:00)")
 EXAMPLES = console_examples(TEXT, "console live")
-
-
-def publish_when_traced(management: Management, url: str, done: threading.Event) -> None:
-    name = ConnectionSettings.from_uri(url).vhost
-    while not management.request("GET", "vhosts", name)["tracing"]:
-        if done.wait(0.05):
-            return
-    with pika.BlockingConnection(pika_parameters(url)) as connection:
-        channel = connection.channel()
-        for n in range(600):
-            channel.basic_publish("orders", f"user-{n}", b"")
 
 
 def declare_shards(vhost: RunningBroker, channel: BlockingChannel) -> None:
@@ -90,24 +77,6 @@ def of_node(printed: str, node: str) -> str:
         r"^ (─+)$", lambda found: " " + "─" * (len(found[1]) + more), printed, flags=re.MULTILINE
     )
     return printed.replace("rabbit@rabbitmq", node)
-
-
-def write_config(path: Path, vhost: RunningBroker, name: str) -> None:
-    """Write the configuration file of the page, with the addresses of the test's broker."""
-    shown = re.search(r"^```toml\n(\[prod\].*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
-    assert shown is not None
-    api, amqp = urlsplit(str(vhost.management_url)), ConnectionSettings.from_uri(vhost.url)
-    here = {
-        '"localhost"': f'"{api.hostname}"',
-        "15672": f"{api.port}",
-        'username = "guest"': f'username = "{amqp.username}"',
-        'password = "guest"': f'password = "{amqp.password.reveal()}"',
-        '"shop"': f'"{name}"',
-        "[prod.rabbit_chx]": f"[prod.rabbit_chx]\namqp_port = {amqp.port}",
-        "docker exec rabbitmq": shlex.join(quick_prefix(vhost)),
-    }
-    path.write_text(replaced(shown[1], here))
-    path.chmod(0o600)
 
 
 @pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command[:90] for command, _ in EXAMPLES])
@@ -157,30 +126,16 @@ def test_the_example_prints_what_the_page_says(
         "docker exec rabbitmq": shlex.join(quick_prefix(vhost)),
         "--vhost shop": f"--vhost {name}",
     }
-    environment = {"HOME": str(tmp_path)}
-    if "--node" in command:
-        write_config(tmp_path / ".rabbitmqadmin.conf", vhost, name)
-    else:
-        environment["AMQP_URL"] = vhost.stream_url if "trips" in command else vhost.url
+    environment = {"AMQP_URL": vhost.stream_url if "trips" in command else vhost.url}
     if is_topology:
         (tmp_path / "topology.toml").write_text(TOPOLOGY)
         environment["RABBIT_CHX_MANAGEMENT_URL"] = vhost.management_url
         environment["RABBIT_CHX_RING_VIA"] = shlex.join(quick_prefix(vhost))
-    done = threading.Event()
-    publisher = threading.Thread(target=publish_when_traced, args=(management, vhost.url, done))
-    publisher.start()
-    try:
-        ran = run_command(replaced(command, addresses), 90, tmp_path, **environment)
-    finally:
-        done.set()
-        publisher.join(60)
+    ran = run_command(replaced(command, addresses), 90, tmp_path, **environment)
     assert OF_THE_MOMENT.sub("", ran.stdout.decode()) == OF_THE_MOMENT.sub("", replaced(printed, here))
     # A slow machine shows progress.
-    said = re.sub(
-        r"^(applied|compared|traced): .* after \d+ s\n", "", ran.stderr.decode(), flags=re.MULTILINE
-    )
+    said = re.sub(r"^(applied|compared): .* after \d+ s\n", "", ran.stderr.decode(), flags=re.MULTILINE)
     begins = {
-        "--passive": "tracing vhost",
         "drill": "rabbit-chx: the copy is in vhost",
         "stream show": "rabbit-chx: only the management API",
         "replay user-7 user-8": "rabbit-chx: 8 rows in trips-1; rows from before",

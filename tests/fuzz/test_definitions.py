@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from blocks import ROOT
+from definitions_file import definitions_file
 from fuzzing import Mutator, bounded_memory, inputs, shares, told
 
 from rabbit_chx import Topology
@@ -105,11 +106,7 @@ def check(text: str | bytes) -> None:
     except TopologyError as error:
         check_error(error)
         return
-    try:
-        again = topology.to_definitions()
-    except TopologyError:
-        return
-    assert Topology.from_definitions(again).queues == topology.queues
+    assert Topology.from_definitions(definitions_file(topology)).queues == topology.queues
 
 
 def check_error(error: TopologyError) -> None:

@@ -167,7 +167,6 @@ def commands(url: str, management: str, ring_via: str, bad: dict[str, str]) -> N
         "keys --exchange orders orders.1 --count 2",
         "simulate --exchange orders",
         "verify orders --count 50",
-        "verify orders --passive --seconds 1",
         "group show orders",
         "slots show orders",
         "shards show orders",

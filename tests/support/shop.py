@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import shlex
-import threading
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import pika
 from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 from quick_rings import quick_prefix
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.testing import RunningBroker
@@ -50,10 +44,6 @@ class Shop:
         """What stands before a command of the broker's tools."""
         return quick_prefix(self.broker)
 
-    def is_traced(self) -> bool:
-        """Whether the tracer is on."""
-        return bool(self.management.request("GET", "vhosts", self.settings.vhost)["tracing"])
-
     def scratch_vhosts(self) -> set[str]:
         """Vhosts made by us but that of the test, which has such a name as well."""
         names = {vhost["name"] for vhost in self.management.request("GET", "vhosts")}
@@ -72,32 +62,3 @@ def declare(channel: BlockingChannel, exchange: str, arguments: dict[str, Any] |
         else:
             channel.queue_declare(destination, durable=True)
             channel.queue_bind(destination, exchange, str(weight))
-
-
-@contextmanager
-def traffic(
-    shop: Shop, messages: Iterable[tuple[str, pika.BasicProperties | None]], exchange: str = "orders"
-) -> Iterator[None]:
-    """Publishes messages as soon as the vhost is traced."""
-
-    def publish() -> None:
-        deadline = time.monotonic() + 30
-        while not shop.is_traced() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        with pika.BlockingConnection(pika_parameters(shop.broker.url)) as connection:
-            channel = connection.channel()
-            for key, properties in messages:
-                channel.basic_publish(exchange, key, b"body", properties)
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join(60)
-    assert not thread.is_alive()
-
-
-def numbered(count: int) -> list[tuple[str, None]]:
-    """Return so many messages with keys of their own."""
-    return [(f"user-{n}", None) for n in range(count)]

@@ -14,7 +14,7 @@ from pika.data import encode_table as encode_table_by_pika  # type: ignore[impor
 
 from rabbit_chx.amqp.client_fields import table_for
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
-from rabbit_chx.amqp.header_table import encode_headers, encode_table, headers_in, parse_table, properties_in
+from rabbit_chx.amqp.header_table import encode_headers, encode_table, parse_table, properties_in
 from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
 from rabbit_chx.errors import InputError
 
@@ -55,7 +55,7 @@ def test_the_headers_among_other_properties(
     properties = pika.BasicProperties(
         content_type=content_type, content_encoding=encoding, headers=table, message_id="m", timestamp=7
     )
-    assert headers_in(b"".join(properties.encode())) == table_for(table)
+    assert properties_in(b"".join(properties.encode()))["headers"] == table_for(table)
 
 
 def test_every_property_that_pika_writes() -> None:
@@ -70,7 +70,7 @@ def test_every_property_that_pika_writes() -> None:
 
 
 def test_a_message_without_headers() -> None:
-    assert headers_in(b"".join(pika.BasicProperties(message_id="m").encode())) == ()
+    assert properties_in(b"".join(pika.BasicProperties(message_id="m").encode())) == {"message_id": "m"}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_bytes_that_are_no_table(data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\x20\0", b"\x80\0"])
 def test_bytes_that_are_no_properties(data: bytes) -> None:
     with pytest.raises(InputError, match="no message properties"):
-        headers_in(data)
+        properties_in(data)
 
 
 @pytest.mark.parametrize("unscaled", [0, 2**31 - 1, 2**31, 2**32 - 1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +16,10 @@ URL = "amqp://ann:s%40crt@host:5673/shop?heartbeat=5"
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., LiveBroker]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., LiveBroker]:
     """The broker that options name, under an environment."""
-    for name in [
-        name for name in os.environ if name.startswith(("AMQP_URL", "RABBIT_CHX_", "RABBITMQADMIN_"))
-    ]:
+    for name in [name for name in os.environ if name.startswith(("AMQP_URL", "RABBIT_CHX_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
 
     def ask(*arguments: str, **environment: str) -> LiveBroker:
         found: list[LiveBroker] = []
@@ -100,75 +96,6 @@ def test_a_broker_has_all_that_the_options_tell(asked: Callable[..., LiveBroker]
     assert repr(asked("--url", URL).broker()) == "Broker('amqp://ann:***@host:5673/shop')"
 
 
-CONFIG = """
-[default]
-hostname = "d"
-password = "c4nary"
-[prod]
-hostname = "prod"
-username = "eve"
-password = "c4nary"
-virtual_host = "eu"
-[prod.rabbit_chx]
-ring_via = "docker exec prod"
-"""
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> str:
-    """A configuration file of rabbitmqadmin, where rabbitmqadmin looks for it."""
-    path = tmp_path / ".rabbitmqadmin.conf"
-    path.write_text(CONFIG)
-    path.chmod(0o600)
-    return str(path)
-
-
-def test_a_section_of_the_file_says_everything(asked: Callable[..., LiveBroker], config: str) -> None:
-    expected = "Broker('amqp://eve:***@prod:5672/eu', management_url='http://eve:***@prod:15672')"
-    for named, environment in (
-        (("--config", config, "--node", "prod"), {}),
-        (("--node", "prod"), {}),
-        ((), {"RABBIT_CHX_CONFIG": config, "RABBIT_CHX_NODE": "prod"}),
-        ((), {"RABBITMQADMIN_CONFIG_FILE_PATH": config, "RABBITMQADMIN_NODE_ALIAS": "prod"}),
-    ):
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            broker = asked(*named)
-        assert repr(broker.broker()) == expected
-        assert repr(broker.ring_source) == repr(DiagnosticsRing("docker exec prod"))
-        assert "c4nary" not in repr(broker)
-
-
-def test_without_any_name_the_default_section_is_taken(asked: Callable[..., LiveBroker], config: str) -> None:
-    assert config
-    assert repr(asked()) == "LiveBroker('amqp://guest:***@d:5672/%2F')"
-    # A file that nobody named says nothing about a broker that somebody named.
-    assert asked("--url", URL).management_url is None
-    with pytest.raises(InputError, match="there is no broker"):
-        asked("--management-url", "http://there:1")
-
-
-def test_options_go_before_the_environment_and_that_before_the_file(
-    asked: Callable[..., LiveBroker], config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = ("--config", config, "--node", "prod")
-    broker = asked(*file, "--vhost", "v", "--ring-via", "")
-    assert broker.settings.masked_url == "amqp://eve:***@prod:5672/v"
-    assert repr(broker.ring_source) == repr(DiagnosticsRing(""))
-    assert capsys.readouterr().err == ""
-    broker = asked(*file, "--management-url", "http://there:1", AMQP_URL=URL, RABBIT_CHX_RING_VIA="ssh h")
-    assert repr(broker.broker()) == (
-        "Broker('amqp://ann:***@host:5673/shop', management_url='http://ann:***@there:1')"
-    )
-    assert repr(broker.ring_source) == repr(DiagnosticsRing("ssh h"))
-    assert capsys.readouterr().err == (
-        f"rabbit-chx: $AMQP_URL names the host host and goes before {config}, section [prod], which names prod\n"
-    )
-    assert asked(*file, "--url", "amqp://x").management("it").masked_url == "http://eve:***@prod:15672"
-    assert "--url names the host x" in capsys.readouterr().err
-
-
 def test_a_vhost_of_the_environment_does_not_change_a_url_of_the_command_line(
     asked: Callable[..., LiveBroker],
 ) -> None:
@@ -178,5 +105,5 @@ def test_a_vhost_of_the_environment_does_not_change_a_url_of_the_command_line(
 
 
 def test_without_a_broker_every_way_to_name_one_is_said(asked: Callable[..., LiveBroker]) -> None:
-    with pytest.raises(InputError, match=r"give --url .* or set AMQP_URL, or write its address in ~/"):
+    with pytest.raises(InputError, match=r"give --url .* or set AMQP_URL"):
         asked()

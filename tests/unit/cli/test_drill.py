@@ -26,7 +26,6 @@ def report(
     exit_code: int | None = 0,
     rows: int = 4,
     *,
-    live: bool = False,
     left: int = 0,
     **options: Any,
 ) -> DrillReport:
@@ -35,7 +34,7 @@ def report(
     batches = [SentBatch(n, range(n, n + 1), 1, 0) for n in range(rows)]
     verdict = drill_verdict(batches, [(int(number), "q") for number in arrivals], ["a", "b"], 1, left)
     how = DrillOptions(**{**OPTIONS, **options})
-    return DrillReport("orders", "t.toml", live, run, how, verdict, {"q": left} if left else {})
+    return DrillReport("orders", "t.toml", run, how, verdict, {"q": left} if left else {})
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,6 @@ def report(
         (report("032", allow=("out-of-order",)), 1, "broken: 1 lost"),
         (report("01", left=2), 3, "not proven: 2 still in queues; lower --rate or --work"),
         (report("01", left=1), 1, "broken: 1 lost"),
-        (report("0123", live=True), 0, "no message is unroutable"),
     ],
 )  # fmt: skip
 def test_the_exit_code_and_the_verdict(given: DrillReport, code: int, says: str) -> None:
@@ -91,9 +89,6 @@ def test_of_a_long_drill_the_seconds_are_shown_in_which_something_happened() -> 
         (["--exchange", "x", "--", "no-such-program"], "there is no program 'no-such-program'"),
         (["--", "AMQP_URL=amqp://u:c4nary@h", "x.sh"], "write -- env NAME=VALUE ./change.sh"),
         (["--", "true"], "give --exchange NAME, or --topology FILE"),
-        (["--live", "--", "true"], "--live watches an exchange of the broker: give --exchange NAME"),
-        (["--live", "--exchange", "x", "--work", "1", "--", "true"], "--live publishes nothing: leave --work out"),
-        (["--live", "--exchange", "x", "--count", "1", "--", "true"], "leave --keys, --pattern and --count out"),
         (["--exchange", "x", "--", "true"], "give --management-url"),
         (["--exchange", "x"], "COMMAND"),
     ],
@@ -123,7 +118,7 @@ def test_it_waits_while_consumed_queues_are_not_empty(
 
 def test_a_command_means_the_broker_and_the_vhost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        os, "environ", {"PATH": "/bin", "AMQP_URL": "amqp://other", "RABBIT_CHX_NODE": "prod"}
+        os, "environ", {"PATH": "/bin", "AMQP_URL": "amqp://other", "RABBIT_CHX_VHOST": "prod"}
     )
     live = LiveBroker(URL, ConnectionSettings.from_uri(URL), "http://h:15672", None, "docker exec rabbitmq")
     assert live.in_vhost("a copy").environment() == {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -69,45 +70,11 @@ def test_why_slots_stay_plain_is_told(ran: Callable[..., tuple[int, str, str]], 
     )
 
 
-@pytest.mark.parametrize("options", [["--format", "definitions"], ["--output", "json"]])
-def test_definitions_say_that_the_order_is_lost(
-    exported: Callable[..., tuple[int, str, str]], options: list[str]
-) -> None:
-    code, out, errors = exported(*options, "--vhost", "shop")
+def test_the_document_has_the_tables_of_the_file(exported: Callable[..., tuple[int, str, str]]) -> None:
+    text, (code, out, errors) = exported()[1], exported("--output", "json")
     document: dict[str, Any] = json.loads(out)
-    assert code == 0
-    assert {queue["vhost"] for queue in document["queues"]} == {"shop"}
-    assert "the ring order of orders is lost: give --no-rings" in errors
-    assert "ring repair orders --file FILE --apply" in errors
-    _, out, errors = exported(*options, "--no-rings")
-    assert (json.loads(out)["bindings"], errors) == ([], "")
-
-
-def test_manifests_name_the_cluster(exported: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, errors = exported(
-        "--format", "kubernetes", "--rabbitmq-cluster", "prod", "--namespace", "shop"
-    )
-    assert code == 0
-    assert 'namespace: "shop"' in out
-    assert 'name: "prod"' in out
-    assert "the operator binds in no particular order" in errors
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--format", "kubernetes"), "give --rabbitmq-cluster NAME"),
-        (("--format", "toml", "--output", "json"), "--format toml is no JSON"),
-        (("--namespace", "shop"), "give --format kubernetes too"),
-        (("--no-rings",), "a topology file keeps the order of its rings: leave --no-rings out"),
-    ],
-)
-def test_options_that_do_not_go_together(
-    exported: Callable[..., tuple[int, str, str]], options: tuple[str, ...], words: str
-) -> None:
-    code, out, errors = exported(*options)
-    assert (code, out) == (2, "")
-    assert words in errors
+    assert (code, errors) == (0, "")
+    assert document == {"format": "rabbit-chx/topology", "format_version": 1, **tomllib.loads(text)}
 
 
 def test_what_limits_a_plan_is_a_comment_to_be_chosen(

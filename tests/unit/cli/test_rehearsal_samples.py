@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from upgrade_topologies import MIXED
 
 from rabbit_chx import Topology
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.broker.firehose import TracedMessage
 from rabbit_chx.cli.rehearse import field_types, samples_of
-from rabbit_chx.cli.samples import SampleOptions, traced_sample
-from rabbit_chx.routing import HashedOn
+from rabbit_chx.cli.samples import SampleOptions
 
 ASKED = SampleOptions(count=3)
-HEADERS = (
-    (b"CC", AmqpField("array", [AmqpField("longstr", "c")])),
-    (b"tenant", AmqpField("unsignedbyte", 5)),
-    (b"tenant", AmqpField("longstr", "second")),
-)
-MESSAGE = TracedMessage("x", b"key", HEADERS, {"message_id": b"m1", "timestamp": 7}, frozenset())
 
 
 def test_types_are_of_all_headers_or_of_one() -> None:
@@ -35,23 +26,3 @@ def test_keys_without_a_pattern_suit_their_exchange() -> None:
     assert [message.key for message in made["accounts"]] == ["0", "1", "2"]
     assert [message.key for message in made["tenants"]] == ["key-0", "key-1", "key-2"]
     assert made["tenants"][0].headers == ((b"tenant", AmqpField("longstr", "key-0")),)
-
-
-@pytest.mark.parametrize(
-    ("hashed", "key", "headers"),
-    [
-        (HashedOn("routing-key"), "key", ()),
-        (None, "key", HEADERS[:1]),
-        (HashedOn("header", b"tenant"), "unsignedbyte 5", HEADERS[1:]),
-        (HashedOn("header", b"gone"), "(no header)", ()),
-        (HashedOn("property", b"message_id"), "m1", ()),
-        (HashedOn("property", b"timestamp"), "7", ()),
-        (HashedOn("property", b"correlation_id"), "(no correlation_id)", ()),
-    ],
-)
-def test_of_a_traced_message_only_what_is_hashed_is_kept(
-    hashed: HashedOn | None, key: str, headers: tuple[object, ...]
-) -> None:
-    (message,) = traced_sample(hashed, [MESSAGE])
-    assert (message.key, message.headers) == (key, headers)
-    assert bool(message.routing_key) == (key == "key")

@@ -12,7 +12,6 @@ from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.fields import FieldType
 from rabbit_chx.analysis import Hashing
-from rabbit_chx.cli.broker_options import LiveBroker, TraceOptions
 from rabbit_chx.cli.samples import SampleOptions
 from rabbit_chx.cli.slots import BalanceReport, LiveTable, LoadOptions, SlotSample, SlotsReport
 from rabbit_chx.errors import InputError
@@ -40,8 +39,7 @@ def counted(live: LiveTable, path: Path, type_: FieldType | None = None) -> Slot
 
 
 def sampled(live: LiveTable, sample: SampleOptions, type_: FieldType | None = None) -> SlotSample:
-    broker: LiveBroker = None  # type: ignore[assignment]  # a sample of keys needs none
-    return LoadOptions(sample, type_).read(broker, live)
+    return LoadOptions(sample, type_).read(live)
 
 
 def text(report: Report) -> str:
@@ -127,18 +125,9 @@ def test_the_keys_are_of_the_type_that_the_exchange_hashes(tmp_path: Path) -> No
         counted(LIVE, path, "long")
 
 
-@pytest.mark.parametrize(
-    ("key_file", "field_type", "passive", "says"),
-    [
-        ("keys", None, True, "leave --keys, --pattern and --count out"),
-        (None, "long", True, "give --keys or --pattern too"),
-    ],
-)
-def test_options_that_contradict_each_other(
-    key_file: str | None, field_type: FieldType | None, *, passive: bool, says: str
-) -> None:
-    with pytest.raises(InputError, match=says):
-        LoadOptions(SampleOptions(key_file), field_type, TraceOptions(passive))
+def test_a_type_without_a_sample_is_refused() -> None:
+    with pytest.raises(InputError, match="give --keys or --pattern too"):
+        LoadOptions(SampleOptions(), "long")
 
 
 def test_a_pattern_makes_the_sample_that_a_file_of_its_keys_is(tmp_path: Path) -> None:

@@ -94,7 +94,6 @@ def test_addresses_are_pairs() -> None:
         (["verify", "x", "--since", "2h"], "--since is about the rows of streams"),
         (["verify", "x", "--ring", "f"], "--ring is about the rows of streams"),
         (["verify", "x", "--stream", "s", "--count", "3"], "leave --keys, --pattern and --count out"),
-        (["verify", "x", "--stream", "s", "--passive"], "--passive watches traffic"),
         (["verify", "x", "--stream", "s", "--all-streams"], "by --stream and by --all-streams"),
         (["verify", "x", "--super-stream", "s"], "exchange 'x' and --super-stream s"),
         (["verify", "--super-stream", "s", "--ring", "f"], "by --super-stream and by --ring"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import piped
+from definitions_file import definitions_file
 
 from rabbit_chx import HashRing, SlotTable, Topology
 from rabbit_chx.cli import main
@@ -195,7 +196,7 @@ def test_a_definitions_file_tells_no_order(
     ran: Callable[..., tuple[int, str, str]], tmp_path: Path, one: str
 ) -> None:
     path = tmp_path / "definitions.json"
-    path.write_text(Topology.from_toml(Path(one).read_text()).to_definitions())
+    path.write_text(definitions_file(Topology.from_toml(Path(one).read_text())))
     code, out, errors = ran("simulate", "--topology", str(path), "-o", "json")
     assert (code, json.loads(out)["ring"]["provenance"]) == (0, "assumed")
     assert "does not tell the order of a ring: that of orders is assumed" in errors

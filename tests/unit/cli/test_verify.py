@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from rabbit_chx.analysis import Finding, Place
-from rabbit_chx.analysis.traffic import InferredRing, Misrouted, Observation
-from rabbit_chx.cli.verify import Difference, PassiveReport, ScratchReport
+from rabbit_chx.cli.verify import Difference, ScratchReport
 from rabbit_chx.rendering import Facts
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology.reading import LiveExchange
@@ -31,18 +30,6 @@ def scratch(
     return ScratchReport(EXCHANGE, ring, findings, counts, counts, differences)
 
 
-def passive(
-    ring: HashRing,
-    findings: Sequence[Finding] = (),
-    misrouted: Sequence[Misrouted] = (),
-    compared: int = 5,
-    buckets: Sequence[str | None] = ("q1", "q2"),
-) -> PassiveReport:
-    candidates = tuple(None if place is None else frozenset({place}) for place in buckets)
-    inferred = InferredRing(candidates, len(buckets), (len(buckets),))
-    return PassiveReport(EXCHANGE, ring, findings, compared, misrouted, inferred)
-
-
 @pytest.mark.parametrize(
     ("report", "code"),
     [
@@ -52,29 +39,19 @@ def passive(
         (scratch(READ, found=0), 3),
         (scratch(ASSUMED), 3),
         (scratch(ASSUMED, differences=[ELSEWHERE]), 1),
-        (passive(READ), 0),
-        (passive(READ, misrouted=[Misrouted(Observation("k", 1, frozenset({"q2"})), "q1")]), 1),
-        (passive(READ, findings=[GHOST]), 1),
-        (passive(READ, buckets=("q1", "q9")), 1),
-        (passive(READ, compared=0, buckets=(None, None)), 3),
-        (passive(READ, buckets=("q1", None)), 0),
-        (passive(ASSUMED), 0),
-        (passive(ASSUMED, buckets=("q1", None)), 3),
-        (passive(ASSUMED, misrouted=[Misrouted(Observation("k", 1, frozenset({"q2"})), "q1")]), 1),
     ],
 )
-def test_the_exit_code_says_what_was_found(report: ScratchReport | PassiveReport, code: int) -> None:
+def test_the_exit_code_says_what_was_found(report: ScratchReport, code: int) -> None:
     assert report.code == code
 
 
 def test_a_guess_says_what_it_leaves_open() -> None:
-    assert scratch(READ).guess is passive(READ).guess is passive(ASSUMED).guess is None
+    assert scratch(READ).guess is None
     assert "give --ring-via PREFIX" in str(scratch(ASSUMED).guess)
-    assert "give --ring-via PREFIX" in str(passive(ASSUMED, buckets=("q1", None)).guess)
 
 
-@pytest.mark.parametrize("report", [scratch(READ, [GHOST]), passive(READ, [GHOST])])
-def test_each_finding_has_a_line_and_a_place_in_the_document(report: ScratchReport | PassiveReport) -> None:
+def test_each_finding_has_a_line_and_a_place_in_the_document() -> None:
+    report = scratch(READ, [GHOST])
     facts = next(iter(report.blocks()))
     assert isinstance(facts, Facts)
     assert ("finding", "ghost-bucket: q9 has 1 bucket and no binding") in facts.pairs
@@ -84,17 +61,10 @@ def test_each_finding_has_a_line_and_a_place_in_the_document(report: ScratchRepo
 
 
 @pytest.mark.parametrize(
-    ("guessed", "read", "says"),
-    [
-        (scratch(ASSUMED), scratch(READ), "nothing about the ring, which is a guess"),
-        (passive(ASSUMED, buckets=("q1", None)), passive(READ), "not all of the ring, which is a guess"),
-    ],
+    ("ring", "says"), [(ASSUMED, "nothing about the ring, which is a guess"), (READ, None)]
 )
-def test_a_guess_is_told_where_the_result_is(
-    guessed: ScratchReport | PassiveReport, read: ScratchReport | PassiveReport, says: str
-) -> None:
-    for report, doubt in ((guessed, says), (read, None)):
-        first = next(iter(report.blocks()))
-        assert isinstance(first, Facts)
-        told = dict(first.pairs).get("proven")
-        assert (told is None) if doubt is None else str(told).startswith(doubt)
+def test_a_guess_is_told_where_the_result_is(ring: HashRing, says: str | None) -> None:
+    first = next(iter(scratch(ring).blocks()))
+    assert isinstance(first, Facts)
+    told = dict(first.pairs).get("proven")
+    assert (told is None) if says is None else str(told).startswith(says)

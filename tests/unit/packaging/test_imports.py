@@ -60,7 +60,7 @@ def test_importing_the_package_loads_no_array_library_and_no_client(package: str
         "from rabbit_chx import phash2; phash2(b'k')",
         "from rabbit_chx import HashRing; HashRing.from_bindings([('q', 1), ('r', 2)]).destination_for('k')",
         "from rabbit_chx.amqp import ConnectionSettings; ConnectionSettings.from_uri('amqps://h')",
-        "from rabbit_chx import Topology; Topology.from_toml(Topology().to_toml()).to_kubernetes('c')",
+        "from rabbit_chx import Topology; Topology.from_toml(Topology().to_toml()).problems",
     ],
 )
 def test_the_pure_floors_load_only_the_standard_library(code: str) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbit_chx.testing.drill_verdict import SentBatch, drill_verdict, live_verdict
+from rabbit_chx.testing.drill_verdict import SentBatch, drill_verdict
 
 KEYS = ["a", "b"]
 
@@ -84,14 +84,6 @@ def test_what_is_left_in_queues_is_not_lost() -> None:
 
 def test_what_nobody_published_does_not_count() -> None:
     assert drill_verdict(sent((0, 1)), came("0q 7q"), KEYS, 0).total == Counter(published=1, confirmed=1)
-
-
-def test_real_traffic() -> None:
-    q, r, nowhere = frozenset("q"), frozenset("r"), frozenset[str]()
-    seen = [(0, 1, q), (0, 2, r), (1, 1, nowhere), (2, 1, r), (2, 2, r), (3, 1, q)]
-    verdict = live_verdict(seen)
-    assert verdict.total == Counter(published=6, unroutable=1, moved=2)
-    assert (verdict.by_second[1]["unroutable"], verdict.movers, verdict.moved_at_end) == (1, {1}, 0)
 
 
 @given(

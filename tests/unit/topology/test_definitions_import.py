@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from definitions_file import definitions_file
+from hypothesis import given
+from topologies import topologies
 
 from rabbit_chx import ExchangeRef, Release, Topology
 from rabbit_chx.errors import TopologyError
@@ -106,8 +110,30 @@ def test_what_is_left_out_is_said_without_secrets(name: str) -> None:
 def test_an_export_survives_both_files(name: str) -> None:
     topology = Topology.from_definitions(exported(name))
     assert Topology.from_toml(topology.to_toml()) == topology
-    assert Topology.from_definitions(topology.to_definitions()) == topology
-    assert Topology.from_definitions(topology.to_definitions(vhost=None), vhost="any") == topology
+    assert Topology.from_definitions(definitions_file(topology)) == topology
+    assert Topology.from_definitions(definitions_file(topology, None), vhost="any") == topology
+
+
+def ours(topology: Topology) -> Topology:
+    """Return a topology of objects that a definitions file can say: ours, without slots, with listed queues."""
+    exchanges = tuple(
+        replace(exchange, owner="ours", slots=None, members=None, ring=exchange.ring or () if exchange.type == "x-consistent-hash" else None, max_share_moved=None)
+        for exchange in topology.exchanges
+    )  # fmt: skip
+    queues = {queue.name: replace(queue, owner="ours", exclusive=False) for queue in topology.queues}
+    for binding in topology.bindings:
+        if isinstance(binding.destination, str):
+            queues.setdefault(binding.destination, QueueDefinition(binding.destination))
+    bindings = tuple(replace(binding, owner="ours") for binding in topology.bindings)
+    policies = tuple(replace(policy, owner="ours") for policy in topology.policies)
+    return Topology(exchanges, tuple(queues.values()), bindings, policies)
+
+
+@given(topologies())
+def test_a_topology_is_what_its_definitions_say(topology: Topology) -> None:
+    said = ours(topology)
+    for vhost in ("/", None):
+        assert Topology.from_definitions(definitions_file(said, vhost)) == said
 
 
 def test_another_vhost_is_read_by_its_name() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from definitions_file import definitions_file
 from slot_files import NEWEST, live_of, slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
@@ -56,7 +57,7 @@ def test_a_ring_that_was_read_is_the_ring() -> None:
 
 
 def test_definitions_tell_no_order() -> None:
-    assert Topology.from_definitions(FILE.to_definitions()).ring("orders").provenance == "assumed"
+    assert Topology.from_definitions(definitions_file(FILE)).ring("orders").provenance == "assumed"
 
 
 @pytest.mark.parametrize(
