@@ -45,7 +45,6 @@ _LONGEST_APP_ID = 200  # bytes; with the digest behind it, it is the name of a p
 _OF_AMQP = (
     "allowExchangeColumn", "routingKey", "mandatory", "persistent", "headersConst", "messageId", "writeName", "maxInFlight",
     "maxInFlightBytes", "ordering", "onUnroutable", "blockedTimeout", "maxReconnects", "reconnectBackoff", "nackRetries", "routing",
-    "localityMap",
 )  # fmt: skip
 _OF_STREAMS = ("window", "addresses")
 _OF_EXACTLY_ONCE = ("appId", "version", "verify", "onStaleVersion", "managementUrl")
@@ -53,7 +52,6 @@ _OF_EXACTLY_ONCE = ("appId", "version", "verify", "onStaleVersion", "managementU
 _FILE_SYSTEMS = ("file", "s3a", "s3", "hdfs", "viewfs", "gs", "abfs", "abfss")
 #: What a connection name may have in braces.
 _NAME_FIELDS = ("app", "stage", "partition", "attempt", "write", "batch")
-_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(?P<port>\d{1,5})")
 
 
 def _headers(text: str) -> dict[str, str | int | bool]:
@@ -99,16 +97,6 @@ def _ring(text: str) -> KeyMap:
             "option 'ring' has no buckets, or its slots no queue, so it predicts nothing: bind queues first, or leave it out"
         )
     return ring
-
-
-def _locality(text: str) -> dict[str, tuple[str, int]]:
-    locality: dict[str, tuple[str, int]] = {}
-    for queue, address in JSON_OBJECT.read(text).items():
-        match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-        if match is None or not 1 <= int(match["port"]) <= 65535:
-            raise InputError(f"option 'localityMap': {queue!r} is at {shown(str(address))}: give 'host:port'")
-        locality[queue] = (match["host"].strip("[]"), int(match["port"]))
-    return locality
 
 
 def _name_pattern(text: str) -> str:
@@ -166,7 +154,6 @@ def _version(text: str) -> int:
 
 _HEADERS = Kind("JSON object", _headers, "a JSON object")
 _RING = Kind("text", _ring)
-_LOCALITY = Kind("JSON object", _locality, "a JSON object")
 _NAME_PATTERN = Kind("text", _name_pattern)
 _REPORT_PATH = Kind("text", _report_path)
 _VERSION = Kind("whole number, 1 or more", _version, "a whole number from 1 to 2147483647")
@@ -181,7 +168,6 @@ class WriteOptions:
         brokers: the addresses to connect to, with user and password.
         exchange: the exchange; empty if only a column names it.
         ring: predicts the queue of a row, for counting, and for `client_routing`; None to count no queues.
-        locality: host and port by queue.
     """
 
     brokers: Brokers
@@ -330,12 +316,6 @@ class WriteOptions:
         "`client`: straight to the queue that the ring names, through the default exchange; needs `ringVia`. See below what "
         "that gives up",
         default=False,
-    )
-    locality: Mapping[str, tuple[str, int]] = option(
-        "localityMap",
-        _LOCALITY,
-        "`host:port` by queue, as `queue_addresses` finds it; a task whose rows go to one queue connects there first",
-        default={},
     )
     super_stream: str = option(
         "superStream",
@@ -508,8 +488,6 @@ def _check(options: WriteOptions) -> None:
             f"option 'writeName' is {shown(options.write_name)}, but messageId is {options.message_id!r}: the name is for ids "
             "that are made, so set messageId to auto, or leave the name out"
         )
-    if options.locality and options.ring is None:
-        raise InputError("option 'localityMap' needs the option 'ring', which says where a task's rows go")
 
 
 class _Texts(dict[str, str]):

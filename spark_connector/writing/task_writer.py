@@ -175,14 +175,7 @@ class TaskWriter:
         )
 
     def _addresses(self) -> Sequence[ConnectionSettings]:
-        """Return where to connect: first to the queue's own node, if the first batch goes to one queue."""
-        addresses = self._options.brokers.resolve(self._task.partition)
-        if len(self._predicted) == 1:
-            (queue,) = self._predicted
-            if queue in self._options.locality:
-                host, port = self._options.locality[queue]
-                return (replace(addresses[0], host=host, port=port), *addresses)
-        return addresses
+        return self._options.brokers.resolve(self._task.partition)
 
     def _connection_name(self) -> str:
         task = self._task

@@ -16,7 +16,7 @@ from shop import Shop
 from slotted import declare_slots
 
 from rabbit_chx import Publisher
-from rabbit_chx.broker import pika_parameters, queue_addresses
+from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.connection.queue_consumer import QueueConsumer, QueueFacts, look_at_queue
 from rabbit_chx.errors import MismatchError
@@ -151,15 +151,6 @@ def check_what_is_found(shop: Shop, orders_file: str, answer: Callable[..., Any]
     assert finding_kinds(twice) == [("second-binding", "orders.2"), ("different", "orders.2")]
     assert finding_kinds(silent) == [("silent-binding", "orders.2"), ("different", None)]
     assert finding_kinds(order) == [("order", None)]
-
-
-@on_3_10
-def test_a_quorum_queue_that_has_just_been_declared_has_an_address(
-    inside: RunningBroker, its_shop: Shop
-) -> None:
-    its_shop.channel.queue_declare("new", durable=True, arguments={"x-queue-type": "quorum"})
-    found = queue_addresses([inside.url], str(inside.management_url))
-    assert found == {"new": inside.url.rpartition("@")[2].partition("/")[0]}
 
 
 @on_3_10

@@ -187,16 +187,6 @@ def test_the_next_address_is_tried(vhost_url: str, consumed: Consumed) -> None:
     assert report.confirmed == len(consumed()) == 10
 
 
-def test_a_task_of_one_queue_connects_to_its_node_first(vhost_url: str, consumed: Consumed) -> None:
-    """Nobody is at the address of the URL, so the one of the queue must have been taken."""
-    port = vhost_url.rpartition("/")[0].rpartition(":")[2]
-    key = next(f"k{i}" for i in range(100) if RING.destination_for(f"k{i}") == "q2")
-    dead = re.sub(r"@[^/]+/", "@127.0.0.1:1/", vhost_url)
-    locality = json.dumps({"q2": f"localhost:{port}"})
-    report = write(dead, {"key": [key], "value": ["v"]}, ring=RING.to_json(), localityMap=locality)
-    assert report.confirmed == len(consumed()) == 1
-
-
 @pytest.mark.usefixtures("channel")
 def test_the_password_comes_from_the_task(
     vhost_url: str, monkeypatch: pytest.MonkeyPatch, consumed: Consumed

@@ -47,7 +47,7 @@ def test_what_is_not_given_is_safe() -> None:
     assert (given.mandatory, given.persistent, given.preflight) == (True, True, True)
     assert (given.skip_bad_rows, given.skip_unroutable, given.keep_order) == (False, False, False)
     assert (given.allow_exchange_column, given.ignore_unknown_columns) == (False, False)
-    assert (given.routing_key, given.headers, given.ring, given.locality) == (None, {}, None, {})
+    assert (given.routing_key, given.headers, given.ring) == (None, {}, None)
     assert (given.message_id, given.max_message_bytes, given.on_speculation) == ("none", 16 << 20, "warn")
     assert given.connection_name == "spark:{app}:{stage}.{partition}.{attempt}"
     assert given.report_path is None
@@ -132,8 +132,6 @@ def test_a_ring_from_a_file(tmp_path: Path) -> None:
             {"ring": "/no/such.json"},
             "option 'ring' is '/no/such.json': it is not a JSON object, and cannot be read",
         ),
-        ({"localityMap": '{"q1": "a:1"}'}, "option 'localityMap' needs the option 'ring'"),
-        ({"localityMap": '{"q1": "a"}', "ring": RING.to_json()}, "'q1' is at 'a': give 'host:port'"),
         ({"ring": "{}"}, "option 'ring': this JSON is no ring"),
         ({"ring": RING.to_json(), "ringVia": "env"}, "options 'ring' and 'ringVia' are both given"),
         (
@@ -148,10 +146,6 @@ def test_a_ring_from_a_file(tmp_path: Path) -> None:
         (
             {"ring": "amqp://a:c4nary@h"},
             "option 'ring' is a text with an '@', which is not shown: it is not a JSON",
-        ),
-        (
-            {"localityMap": '{"q1": "amqp://a:c4nary@h:5672"}', "ring": RING.to_json()},
-            "'q1' is at a text with an '@', which is not shown: give 'host:port'",
         ),
         ({"connectionName": "{user}"}, "in braces must be one of {app}, {stage}"),
         ({"connectionName": "{partition:99999999999}"}, "in braces must be one of {app}, {stage}"),

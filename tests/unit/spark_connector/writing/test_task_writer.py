@@ -164,14 +164,6 @@ def test_a_ring_counts_the_rows_of_its_exchange_only() -> None:
     assert write(elsewhere, ring=ring, allowExchangeColumn="true").predicted == {}
 
 
-def test_the_node_of_the_queue_is_tried_before_the_other_addresses() -> None:
-    queue = RING.destination_for("a")
-    options = {"ring": RING.to_json(), "localityMap": f'{{"{queue}": "node:5673"}}'}
-    write({"key": ["a"], "value": ["1"]}, url="amqp://h1/v,amqp://h2/v", **options)
-    found = [(address.host, address.port, address.vhost) for address in Scripted.given["addresses"]]
-    assert found == [("node", 5673, "v"), ("h1", 5672, "v"), ("h2", 5672, "v")]
-
-
 def as_task(monkeypatch: pytest.MonkeyPatch, task: Task) -> None:
     monkeypatch.setattr(Task, "current", classmethod(lambda *_: task))
 
