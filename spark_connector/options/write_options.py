@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
@@ -48,8 +48,8 @@ _OF_AMQP = (
 )  # fmt: skip
 _OF_STREAMS = ("window", "addresses")
 _OF_EXACTLY_ONCE = ("appId", "version", "verify", "onStaleVersion", "managementUrl")
-#: The schemes of URIs that ``reportPath`` takes.
-_FILE_SYSTEMS = ("file", "s3a", "s3", "hdfs", "viewfs", "gs", "abfs", "abfss")
+#: A letter alone is a drive of Windows.
+_URI = re.compile("[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 #: What a connection name may have in braces.
 _NAME_FIELDS = ("app", "stage", "partition", "attempt", "write", "batch")
 
@@ -113,36 +113,21 @@ def _name_pattern(text: str) -> str:
     return text
 
 
-def arrow_uri(text: str) -> str | None:
-    """Return the URI of a path of ``reportPath`` as Arrow knows it; None for a path of the driver.
-
-    Raises:
-        InputError: Arrow knows no such file system, or the URI has a secret.
-    """
-    if re.match("[a-z][a-z0-9+.-]+:/", text, re.IGNORECASE) is None:
-        return None
-    scheme, _, rest = text.partition(":")
-    name = scheme.lower()
-    if name not in _FILE_SYSTEMS:
-        raise InputError(
-            f"option 'reportPath' is {shown(text)}: give a path of the driver, or a URI with "
-            + ", ".join(f"{known}:" for known in _FILE_SYSTEMS)
-        )
-    parts = urlsplit(text)
-    if parts.password is not None or "token" in parts.query:
-        raise InputError(
-            f"option 'reportPath' is a URI ({scheme}:) with a secret: leave it out, and set it in the environment of the driver, "
-            "such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        )
-    return f"{'s3' if name == 's3a' else name}:{rest}"
-
-
 def _report_path(text: str) -> str:
-    if "\0" in text or (arrow_uri(text) is None and not Path(text).parent.is_dir()):
+    path = text
+    if _URI.match(text):
+        uri = urlsplit(text)
+        if uri.scheme != "file" or uri.netloc:
+            raise InputError(
+                f"option 'reportPath' is {shown(text)}: a report is not written to a remote file system: give a path on the driver, "
+                "which may be that of a mounted file system; or store the report that spark_connector.publish returns"
+            )
+        path = unquote(uri.path)
+    if "\0" in path or not Path(path).parent.is_dir():
         raise InputError(
             f"option 'reportPath' is {text!r}: its folder does not exist on the driver; make it first"
         )
-    return text
+    return path
 
 
 def _version(text: str) -> int:
@@ -381,8 +366,8 @@ class WriteOptions:
     report_path: str | None = option(
         "reportPath",
         _REPORT_PATH,
-        "file or folder for the report as JSON, on the driver or as a URI: `s3a://`, `hdfs://`, `gs://`, `abfss://`, `file:/`; "
-        "a stream needs a folder, which is created",
+        "file or folder for the report as JSON, on the driver, where a remote file system may be mounted; a stream needs a folder, "
+        "which is created",
     )
 
     @classmethod

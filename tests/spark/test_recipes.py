@@ -219,7 +219,7 @@ def test_options(rows: DataFrame, options, consumed, tmp_path: Path) -> None:
         ({"reportPath": tmp_path / "new" / "report"}, "make it first", {"reportPath": tmp_path / "report"}),
         (
             {"reportPath": f"dbfs:{tmp_path}/a"},
-            "give a path of the driver, or a URI with file:, s3a:",
+            "not written to a remote file system: give a path on the driver",
             {"reportPath": f"file:{tmp_path}/a"},
         ),
     ):

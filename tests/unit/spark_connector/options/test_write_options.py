@@ -92,6 +92,11 @@ def test_a_ring_from_a_file(tmp_path: Path) -> None:
     assert parse(**URL, ring=str(file)).ring == RING
 
 
+def test_a_report_path_as_a_uri(tmp_path: Path) -> None:
+    for text in (f"file:{tmp_path}/the%20report/", f"FILE://{tmp_path}/the%20report/"):
+        assert parse(**URL, reportPath=text).report_path == f"{tmp_path}/the report/"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -151,11 +156,17 @@ def test_a_ring_from_a_file(tmp_path: Path) -> None:
         ({"connectionName": "{partition:99999999999}"}, "in braces must be one of {app}, {stage}"),
         ({"connectionName": "{app!r}"}, "in braces must be one of {app}, {stage}"),
         ({"connectionName": "{app"}, "in braces must be one of {app}, {stage}"),
-        ({"reportPath": "dbfs:/reports"}, "give a path of the driver, or a URI with file:, s3a:"),
+        (
+            {"reportPath": "s3://bucket/r.json"},
+            "option 'reportPath' is 's3://bucket/r.json': a report is not written to a remote file system",
+        ),
+        ({"reportPath": "dbfs:/reports"}, "give a path on the driver, which may be that of a mounted"),
+        ({"reportPath": "file://elsewhere/r.json"}, "not written to a remote file system"),
         (
             {"reportPath": "s3a://key:c4nary@bucket/r"},
-            "with a secret: leave it out, and set it in the environment",
+            "is a text with an '@', which is not shown: a report is",
         ),
+        ({"reportPath": "file:/no/such/r.json"}, "its folder does not exist on the driver"),
         ({"reportPath": "/no/such/r.json"}, "its folder does not exist on the driver"),
         ({"exchange": "é" * 128}, "option 'exchange' has 256 bytes: AMQP carries at most 255"),
         (
