@@ -46,10 +46,11 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
             return load("spark_connector.writing.spark_writers", "BatchWriter")(plan)
 
         def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802  # Spark's
+            load("spark_connector.writing.spark_writers", "check_stream_writer")()
             plan = load("spark_connector.writing.write_plan", "WritePlan").checked(
                 self.options, schema, overwrite=overwrite, streaming=True, speculation=speculation
             )
-            return load("spark_connector.writing.spark_writers", "stream_writer")(plan)
+            return load("spark_connector.writing.spark_writers", "StreamWriter")(plan)
 
         def schema(self) -> str:
             if load("spark_connector.options.queue_options", "is_of_queues")(self.options):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
-    pytest.mark.pyspark("4.0", "format('rabbitmq')"),
+    pytest.mark.pyspark("4.2", "readStream.format('rabbitmq')"),
     pytest.mark.timeout(300),
 ]
 

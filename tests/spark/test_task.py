@@ -53,12 +53,12 @@ def write(url: str, columns: dict[str, list[Any]], *, batches: int = 1, **option
         [pa.array(values, type=types[name][1]) for name, values in columns.items()], names=list(columns)
     )
     positions = MessageColumns.of(schema, parsed)
-    return TaskWriter(WritePlan(positions, parsed, schema), Task.current("w", 7)).write([batch] * batches)
+    return TaskWriter(WritePlan(positions, parsed), Task.current("w", 7)).write([batch] * batches)
 
 
 def plan_of(options: WriteOptions) -> WritePlan:
     schema = StructType().add("key", StringType()).add("value", StringType())
-    return WritePlan(MessageColumns.of(schema, options), options, schema)
+    return WritePlan(MessageColumns.of(schema, options), options)
 
 
 def rows(count: int) -> dict[str, list[Any]]:

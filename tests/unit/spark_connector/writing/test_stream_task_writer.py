@@ -28,7 +28,7 @@ OF_S1 = [key for key in map(str, range(100)) if PLACING.partition_for(key) == "s
 def writer(partition: int = 1) -> StreamTaskWriter:
     options = WriteOptions.parse({"url": "amqp://h", "superStream": "s", "delivery": "exactly-once"})
     columns = MessageColumns.of(SCHEMA, options)
-    plan = WritePlan(columns, options, SCHEMA, streaming=True, layout=StreamLayout.of(PLACING, SCHEMA))
+    plan = WritePlan(columns, options, streaming=True, layout=StreamLayout.of(PLACING, SCHEMA))
     return StreamTaskWriter(plan, Task(partition=partition))
 
 
