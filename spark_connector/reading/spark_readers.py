@@ -16,7 +16,6 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from rabbit_chx.errors import InputError
 from rabbit_chx.streams.chunks import Fingerprint
 from spark_connector.executor_functions import pickled_as_code
-from spark_connector.options.queue_options import is_of_queues
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading.micro_batches import MicroBatches
 from spark_connector.reading.ranges import Range, split
@@ -70,11 +69,6 @@ def batch_reader(texts: Mapping[str, str], schema: StructType) -> BatchReader:
 @raising_without_traceback
 def stream_reader(texts: Mapping[str, str], schema: StructType) -> MicroBatchReader:
     """Return the reader of a streaming query. The arguments and errors are those of `batch_reader`."""
-    if is_of_queues(texts):
-        raise InputError(
-            "options 'queue' and 'mode': a queue cannot be read as a streaming query, as its messages cannot be read again: read a stream, "
-            "or take batches out of the queue with spark_connector.drain"
-        )
     if not _HAS_LIMITS:
         raise InputError(
             "readStream.format('rabbitmq') needs PySpark 4.2 or newer, where a source can bound a micro-batch: upgrade, or read "

@@ -56,5 +56,10 @@ def test_a_query_on_a_release_that_cannot_limit_its_micro_batches(monkeypatch: p
         InputError, match=r"needs PySpark 4\.2 or newer, .*: upgrade, or read batches with spark\.read"
     ):
         source({"url": "amqp://here", "stream": "s"}).streamReader(SCHEMA)
-    with pytest.raises(InputError, match="take batches out of the queue with"):
-        source({"url": "amqp://here", "queue": "q"}).streamReader(SCHEMA)
+
+
+def test_a_queue_is_drained_and_not_read() -> None:
+    source = data_source(speculation=False)({"url": "amqp://here", "QUEUE": "q", "mode": "peek"})
+    for read in (source.schema, lambda: source.reader(SCHEMA), lambda: source.streamReader(SCHEMA)):
+        with pytest.raises(InputError, match=r"take batches out of the queue with spark_connector\.drain"):
+            read()
