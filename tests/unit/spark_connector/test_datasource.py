@@ -14,7 +14,6 @@ pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs P
 from rabbit_chx.errors import InputError
 from spark_connector.datasource import data_source
 from spark_connector.reading import spark_readers
-from spark_connector.writing import spark_writers
 from spark_connector.writing.spark_writers import BatchWriter, StreamWriter
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
@@ -42,7 +41,7 @@ def test_its_stream_writer_is_found_after_it_travelled() -> None:
 
 
 def test_a_stream_sink_on_a_release_that_passes_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(spark_writers.datasource, "DataSourceStreamArrowWriter", raising=False)
+    monkeypatch.delattr("pyspark.sql.datasource.DataSourceStreamArrowWriter", raising=False)
     with pytest.raises(
         InputError, match=r"needs PySpark 4\.1 or newer, .*: upgrade, or use writeStream\.foreachBatch"
     ):

@@ -80,7 +80,7 @@ def test_a_piece_has_many_rows_or_many_bytes(monkeypatch: pytest.MonkeyPatch) ->
     for bound, most in (("_PIECE_ROWS", 20), ("_PIECE_BYTES", 1_500)):
         with monkeypatch.context() as bounded:
             bounded.setattr(stream_task_writer, bound, most)
-            pieces = stream_task_writer._pieces(writer()._messages([batch] * 5))
+            pieces = stream_task_writer._pieces(writer()._counter.messages([batch] * 5))
             assert [len(keys) for keys, _ in pieces] == [20, 20, 10]
 
 
