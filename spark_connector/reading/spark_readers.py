@@ -107,8 +107,9 @@ class _Reader:
         # Spark's own, where a batch has no ranges: None in PySpark 4.0, later one that is empty.
         if partition is None or partition.value is None:
             return
-        stream, start, end, before = partition.value
-        each = Range(stream, start, end, before and Fingerprint(*before))
+        stream, start, end, before, landmarks = partition.value
+        known = tuple(Fingerprint(*landmark) for landmark in landmarks)
+        each = Range(stream, start, end, before and Fingerprint(*before), known)
         context = TaskContext.get()
         error = None
         try:
@@ -120,7 +121,15 @@ class _Reader:
 
     def _partitions(self, ranges: list[Range]) -> list[InputPartition]:
         return [
-            InputPartition((each.stream, each.start, each.end, each.before and tuple(each.before)))
+            InputPartition(
+                (
+                    each.stream,
+                    each.start,
+                    each.end,
+                    each.before and tuple(each.before),
+                    [*map(tuple, each.landmarks)],
+                )
+            )
             for each in split(ranges, self._options.min_partitions)
         ]
 
@@ -139,7 +148,12 @@ class BatchReader(_Reader, DataSourceReader):
             ends = sources.ends()
             starts = sources.offsets_at("startingOffsets", options.start or "earliest", ends)
             stops = sources.offsets_at("endingOffsets", options.end or "latest", ends)
-        return self._partitions([Range(stream, start, stops[stream]) for stream, start in starts.items()])
+        return self._partitions(
+            [
+                Range(stream, start, stops[stream], landmarks=_known(ends[stream].fingerprint))
+                for stream, start in starts.items()
+            ]
+        )
 
 
 class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -196,7 +210,7 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
         # A stream that is new is noted with its first offset, and read in the next micro-batch.
         return self._partitions(
             [
-                Range(stream, starts[stream].next, place.next, starts[stream].before)
+                Range(stream, starts[stream].next, place.next, starts[stream].before, _known(place.before))
                 for stream, place in places_in(end).items()
                 if stream in starts
             ]
@@ -206,3 +220,7 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
         """Close the connections."""
         if self._made is not None:
             self._made.close()
+
+
+def _known(fingerprint: Fingerprint | None) -> tuple[Fingerprint, ...]:
+    return () if fingerprint is None else (fingerprint,)
