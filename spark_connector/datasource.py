@@ -46,22 +46,18 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
             return load("spark_connector.writing.spark_writers", "BatchWriter")(plan)
 
         def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802  # Spark's
+            load("spark_connector.writing.spark_writers", "check_stream_writer")()
             plan = load("spark_connector.writing.write_plan", "WritePlan").checked(
                 self.options, schema, overwrite=overwrite, streaming=True, speculation=speculation
             )
-            return load("spark_connector.writing.spark_writers", "stream_writer")(plan)
+            return load("spark_connector.writing.spark_writers", "StreamWriter")(plan)
 
         def schema(self) -> str:
-            if load("spark_connector.options.queue_options", "is_of_queues")(self.options):
-                return str(load("spark_connector.reading.queue_reader", "queue_columns")(self.options))
             options = load("spark_connector.options.read_options", "ReadOptions")
             include = options.checked(self.options, streaming=None).include
             return str(load("spark_connector.reading.task_rows", "columns")(include))
 
         def reader(self, schema: StructType) -> Any:  # noqa: ANN401
-            if load("spark_connector.options.queue_options", "is_of_queues")(self.options):
-                reader = load("spark_connector.reading.queue_reader", "queue_reader")
-                return reader(self.options, schema, speculation=speculation)
             return load("spark_connector.reading.spark_readers", "batch_reader")(self.options, schema)
 
         def streamReader(self, schema: StructType) -> Any:  # noqa: ANN401, N802

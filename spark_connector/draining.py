@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyspark
 
 from rabbit_chx.checks import check_seconds, check_whole
-from rabbit_chx.connection.queue_consumer import Delivery, QueueConsumer
 from rabbit_chx.errors import InputError, MissingExtraError
 from spark_connector.options.queue_options import QueueOptions
 from spark_connector.options.write_options import texts
-from spark_connector.reading.queue_choice import queues_of
-from spark_connector.reading.queue_rows import batch_of
+from spark_connector.reading.queue_consumer import QueueConsumer
+from spark_connector.reading.queue_rows import Delivery, batch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,8 +80,8 @@ def drain(
         spark: the session, classic or Connect, of PySpark 4.0 or newer.
         options: `url`, `queue` or `exchange`, and the others of docs/spark.md for queues; a number or a boolean needs no quotes. A
             batch has up to `maxRows` messages and about `maxBytes` bytes.
-        write: stores a batch before it returns, as ``lambda df: df.write.mode("append").parquet(path)``. Its columns are those of
-            ``mode="peek"``. The broker's ``consumer_timeout`` (30 minutes) is the longest time that it may take.
+        write: stores a batch before it returns, as ``lambda df: df.write.mode("append").parquet(path)``. Its columns are in
+            docs/spark.md. The broker's ``consumer_timeout`` (30 minutes) is the longest time that it may take.
         max_messages: the most messages in all; None for all that are there.
         max_seconds: no batch begins later than this, in seconds; None for no such bound.
 
@@ -105,17 +104,18 @@ def drain(
         raise MissingExtraError(
             f"drain needs PySpark {_ARROW_SINCE}.0 or newer, and this is {pyspark.__version__}"
         )
-    parsed = QueueOptions.parse(texts(options, None), peeks=False)
+    parsed = QueueOptions.parse(texts(options, None))
     began = time.monotonic()
-    ready = queues_of(parsed)
     with closing(parsed.brokers.first_that_answers(QueueConsumer)) as consumer:
-        work = _Drain(consumer, parsed, ready, max_messages)
+        work = _Drain(consumer, parsed, _ready(parsed, consumer), max_messages)
         try:
             while max_seconds is None or time.monotonic() - began < max_seconds:
                 taken = work.take()
                 if not taken:
                     break
-                _write(write, spark.createDataFrame(work.table(taken)))
+                frame = spark.createDataFrame(work.table(taken))
+                with consumer.kept_alive():
+                    _write(write, frame)
                 work.acknowledge(taken)
         except BaseException as cause:
             cause.add_note(
@@ -149,7 +149,7 @@ class _Drain:
                 continue
             messages = self._consumer.take(queue, wanted, room_bytes)
             room -= len(messages)
-            room_bytes -= sum(len(message.body) + len(message.properties) for message in messages)
+            room_bytes -= sum(message.size for message in messages)
             if len(messages) < wanted and room_bytes > 0:
                 self._left[queue] = len(messages)  # others have taken the rest
             if messages:
@@ -176,6 +176,42 @@ class _Drain:
         seconds = time.monotonic() - began
         left = {queue: count for queue, count in self._left.items() if count}
         return DrainReport(dict(self._done), left, self._batches, self._redelivered, seconds)
+
+
+def _ready(options: QueueOptions, consumer: QueueConsumer) -> dict[str, int]:
+    """Return how many messages are ready in each queue that is to be drained.
+
+    Raises:
+        InputError: a queue is a stream, or no queue is bound to the exchange.
+        NotFoundError: there is no such queue or exchange.
+        UnreachableError: nobody answers.
+    """
+    ready = {}
+    for queue in options.queues or _bound(options):
+        ready[queue] = consumer.ready(queue)
+        if consumer.is_stream(queue):
+            raise InputError(
+                f"queue {queue!r} is a stream, which keeps its messages: read it with spark.read and the option stream={queue!r}",
+                queue=queue,
+            )
+    return ready
+
+
+def _bound(options: QueueOptions) -> list[str]:
+    from spark_connector.reading.bound_queues import bound_queues  # loads pika, which an executor may lack
+
+    assert options.exchange is not None  # noqa: S101  # the options are checked
+    assert options.management_url is not None  # noqa: S101
+    login = options.brokers.resolve()[0]
+    types = bound_queues(options.management_url.with_login_of(login), login.vhost, options.exchange)
+    queues = sorted(queue for queue, kind in types.items() if kind != "stream")
+    if not queues:
+        raise InputError(
+            f"no queue is bound to exchange {options.exchange!r} in vhost {login.vhost!r}, but {len(types)} streams: read them "
+            "with spark.read",
+            exchange=options.exchange,
+        )
+    return queues
 
 
 def _write(write: Callable[[Any], object], df: DataFrame) -> None:

@@ -15,8 +15,8 @@ from spark_connector.reports.task_report import TaskReport
 from spark_connector.reports.write_report import WriteReport
 from spark_connector.spark_errors import raised_in_task
 from spark_connector.writing.preflight import PreflightAnswer, speculation_of
-from spark_connector.writing.stream_task_writer import writer_of
 from spark_connector.writing.task import Task
+from spark_connector.writing.task_writer import writer_of
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:

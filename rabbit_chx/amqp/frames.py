@@ -37,7 +37,6 @@ BASIC: Final = 60
 #: Class and method, as they are at the head of a method frame's payload.
 METHOD_PUBLISH: Final = BASIC << 16 | 40
 METHOD_RETURN: Final = BASIC << 16 | 50
-METHOD_DELIVER: Final = BASIC << 16 | 60
 METHOD_ACK: Final = BASIC << 16 | 80
 METHOD_NACK: Final = BASIC << 16 | 120
 
@@ -182,18 +181,6 @@ def parse_return(payload: bytes) -> Return:
     _exchange, at = _shortstr(payload, at)
     key, _ = _shortstr(payload, at)
     return Return(int.from_bytes(payload[4:6]), text.decode(errors="replace"), key)
-
-
-def parse_deliver(payload: bytes) -> tuple[int, bool, bytes, bytes]:
-    """Return delivery tag, redelivered, exchange and routing key of a basic.deliver; names may hold any bytes.
-
-    Raises:
-        ValueError: the bytes are not a basic.deliver.
-    """
-    _consumer, at = _shortstr(payload, 4)
-    exchange, end = _shortstr(payload, at + 9)
-    key, _ = _shortstr(payload, end)
-    return int.from_bytes(payload[at : at + 8]), bool(payload[at + 8] & 1), exchange, key
 
 
 def _shortstr(payload: bytes, at: int) -> tuple[bytes, int]:

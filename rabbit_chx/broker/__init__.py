@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rabbit_chx.broker.facade import Broker
-from rabbit_chx.broker.locality import queue_addresses
 from rabbit_chx.broker.pika_connection import pika_parameters
 from rabbit_chx.broker.ring_output import Buckets, eval_expression
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, SavedRing
@@ -20,5 +19,4 @@ __all__ = [
     "aio_pika_arguments",
     "eval_expression",
     "pika_parameters",
-    "queue_addresses",
 ]

@@ -238,7 +238,7 @@ class PikaConnection:
 
     def _ask_passively(self, ask: Callable[[BlockingChannel], _T], **about: str) -> _T:
         try:
-            with _unlogged_absence():
+            with self.refusal_unlogged(404):
                 return self._ask(ask)
         except _RefusedError as error:
             code, text = error.args
@@ -278,12 +278,27 @@ class PikaConnection:
             RabbitChxError: the broker refuses something.
             ConnectionLostError: the connection ended.
         """
-        if raw_headers:
-            self._connection.keep_raw_properties()
-        try:
-            channel = self._connection.channel()
+        with self.own_errors():
+            channel = self.open_channel(raw_headers=raw_headers)
             yield channel
             channel.close()
+
+    def open_channel(self, *, raw_headers: bool = False) -> BlockingChannel:
+        """Open a channel that stays open, to be used within `own_errors`. The argument is that of `channel`."""
+        if raw_headers:
+            self._connection.keep_raw_properties()
+        return self._connection.channel()
+
+    @contextlib.contextmanager
+    def own_errors(self) -> Iterator[None]:
+        """Raise an error of pika in the block as our own.
+
+        Raises:
+            RabbitChxError: the broker refuses something.
+            ConnectionLostError: the connection ended.
+        """
+        try:
+            yield
         except (pika_errors.ChannelClosedByBroker, pika_errors.ConnectionClosedByBroker) as refusal:
             error = error_for(refusal.reply_code, refusal.reply_text, where=self._where)
         except (pika_errors.AMQPError, OSError) as cause:
@@ -295,6 +310,26 @@ class PikaConnection:
         else:
             return
         raise error
+
+    @staticmethod
+    @contextlib.contextmanager
+    def refusal_unlogged(code: int | None) -> Iterator[None]:
+        """Hide pika's warning of a channel that the broker closes, where that is simply the answer.
+
+        Args:
+            code: the reply code; None to hide nothing.
+        """
+        words = f"Received remote Channel.Close ({code})"
+
+        def is_other(record: logging.LogRecord) -> bool:
+            return words not in record.getMessage()
+
+        log = logging.getLogger("pika.channel")
+        log.addFilter(is_other)
+        try:
+            yield
+        finally:
+            log.removeFilter(is_other)
 
     def process(self, seconds: float) -> None:
         """Wait for at most `seconds`, or until something has come; callbacks of consumers run in here."""
@@ -372,21 +407,6 @@ def _table(operation: Operation) -> dict[str, Any]:
     if operation.action == "delete":
         return {}
     return plain(subject.declared_arguments if isinstance(subject, QueueDefinition) else subject.arguments)
-
-
-@contextlib.contextmanager
-def _unlogged_absence() -> Iterator[None]:
-    """Hide pika's warning of a 404, which to a passive declaration is simply the answer."""
-    log = logging.getLogger("pika.channel")
-    log.addFilter(_is_no_absence)
-    try:
-        yield
-    finally:
-        log.removeFilter(_is_no_absence)
-
-
-def _is_no_absence(record: logging.LogRecord) -> bool:
-    return "Received remote Channel.Close (404)" not in record.getMessage()
 
 
 def _check_arguments(operation: Operation) -> None:

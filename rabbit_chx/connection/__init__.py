@@ -1,1 +1,1 @@
-"""One AMQP connection, with publisher confirms or consuming: its session without I/O, a blocking and an asyncio loop."""
+"""One AMQP connection, with publisher confirms: its session without I/O, a blocking and an asyncio loop."""

@@ -23,7 +23,6 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp import ConnectionSettings, TlsSettings
@@ -66,7 +65,6 @@ class Connection(Link):
     Args:
         settings: the address to connect to, and how.
         lock: held by its users while they use the connection; its thread waits for it. None for a lock of its own.
-        session: makes the protocol's side; None for one that publishes.
 
     Attributes:
         session: the protocol's side.
@@ -81,14 +79,9 @@ class Connection(Link):
     backlog = False
     bytes_sent = 0
 
-    def __init__(
-        self,
-        settings: ConnectionSettings,
-        lock: threading.RLock | None = None,
-        session: Callable[[ConnectionSettings, Link], Session] | None = None,
-    ) -> None:
+    def __init__(self, settings: ConnectionSettings, lock: threading.RLock | None = None) -> None:
         super().__init__(settings.masked_url)
-        self.session = (session or Session)(settings, self)
+        self.session = Session(settings, self)
         self._control_bytes = 0  # sent since the last byte of a message
         self._out: deque[memoryview] = deque()
         self._lock = lock or threading.RLock()

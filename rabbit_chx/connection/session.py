@@ -28,14 +28,12 @@ from rabbit_chx.amqp.frames import (
     CONFIRM,
     FRAME_END,
     FRAME_MAX,
-    HEARTBEAT,
     HEARTBEAT_FRAME,
     METHOD_ACK,
     METHOD_FRAME,
     METHOD_NACK,
     METHOD_RETURN,
     ControlBytes,
-    Frame,
     confirm_head,
     next_frame,
     parse_return,
@@ -163,8 +161,7 @@ class Session:
                 return at
             if frame.type == METHOD_FRAME:
                 self._on_method(frame.payload, buffer[at : frame.end])
-            elif frame.type != HEARTBEAT:  # which needs no answer
-                self._on_content(frame)
+            # A heartbeat needs no answer, and a header or a body belongs to a returned message.
             at = frame.end
 
     def _consume_confirms(self, buffer: bytes, at: int) -> int:
@@ -198,9 +195,6 @@ class Session:
             handler(method)
         else:
             self._reply = method  # type: ignore[assignment]  # a method frame always holds a method
-
-    def _on_content(self, frame: Frame) -> None:
-        """Handle a header or a body, which belongs to a returned message here."""
 
     def _send(self, method: Method, channel: int) -> None:
         self.link.output.append(ControlBytes(frame.marshal(method, channel)))

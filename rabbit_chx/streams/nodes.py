@@ -77,6 +77,7 @@ def open_at(
     request_timeout_s: float | None = None,
     max_frame_bytes: int = LARGEST_FRAME,
     avoid: Collection[Node | None] = (),
+    stay: bool = False,
 ) -> StreamConnection:
     """Connect to a node that has a stream.
 
@@ -89,6 +90,7 @@ def open_at(
         request_timeout_s: that of the connection; None for `timeout_s`, and 60 s at most.
         max_frame_bytes: that of the connection.
         avoid: nodes that are tried after all others, where any member of the stream will do.
+        stay: whether the node that is asked first is preferred even if it is the leader.
 
     Raises:
         NotFoundError: there is no such stream.
@@ -105,7 +107,9 @@ def open_at(
                 _in_time(where, until), request_timeout_s=request_timeout_s, max_frame_bytes=max_frame_bytes
             )
 
-        return _connected(at, one, stream, until, addresses=addresses or {}, avoid=avoid, leader=leader)
+        return _connected(
+            at, one, stream, until, addresses=addresses or {}, avoid=avoid, leader=leader, stay=stay
+        )
 
     while True:
         try:
@@ -139,6 +143,7 @@ def _connected(
     addresses: Mapping[str, str],
     avoid: Collection[Node | None],
     leader: bool,
+    stay: bool,
 ) -> StreamConnection:
     first = connect(settings)
     try:
@@ -146,7 +151,7 @@ def _connected(
         first.deadline = max(deadline, time.monotonic() + AGAIN_S)
         places = first.metadata([stream])[stream]
         first.deadline = math.inf
-        nodes = list(_nodes(places, first.node, avoid, leader=leader))
+        nodes = list(_nodes(places, first.node, avoid, leader=leader, stay=stay))
     except BaseException:
         first.close()
         raise
@@ -165,7 +170,12 @@ def _connected(
 
 
 def _nodes(
-    places: StreamPlaces, here: Node | None, avoid: Collection[Node | None], *, leader: bool
+    places: StreamPlaces,
+    here: Node | None,
+    avoid: Collection[Node | None],
+    *,
+    leader: bool,
+    stay: bool = False,
 ) -> Iterator[Node]:
     """Yield the nodes to try, the best first: of the replicas the one where we are, else any."""
     found: list[Node] = []
@@ -173,7 +183,7 @@ def _nodes(
         found += sorted(places.replicas, key=lambda node: (node != here, random.random()))  # noqa: S311
     if places.leader is not None:
         found.append(places.leader)
-    yield from sorted(found, key=lambda node: node in avoid)
+    yield from sorted(found, key=lambda node: (node in avoid, not (stay and node == here)))
 
 
 def at_node(settings: ConnectionSettings, node: Node, addresses: Mapping[str, str]) -> ConnectionSettings:

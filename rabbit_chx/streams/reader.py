@@ -6,6 +6,9 @@ answer to a later request is not in the stream yet. The end is that of the last 
 store with the broker is in chunks of its own, which take offsets too and may be the last ones. So "the last committed
 offset" says nothing of rows, and a reader that waits for a row there waits for ever.
 
+A caller that knows the answers, as the tasks of Spark know them from the driver, gives `landmarks`, and the constructor asks nothing.
+The reader asks after all if no chunk comes, or one that ends before the start: the log may have been cut since.
+
 Then the reading subscribes at a replica with ``chunk_selector=all``, which delivers the broker's own chunks, too. So chunks
 follow each other without a gap, and an offset that is jumped over is lost (`_Progress`). After a lost connection the reading
 goes on at the last chunk that it had, which has to be the same one.
@@ -67,6 +70,8 @@ _FEWEST_CHUNKS_AHEAD = 1
 _MOST_CHUNKS_AHEAD = 128
 _SUBSCRIPTION = 0
 _PAUSE_S = 0.2
+#: Seconds without a chunk after which an unverified range is verified.
+_VERIFY_AFTER_S = 1.0
 #: How often a damaged chunk is read before it is an error.
 _MOST_DAMAGES = 3
 
@@ -95,6 +100,9 @@ class StreamReader:
         addresses: where to connect to instead of an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
         on_missing: ``"raise"`` a MissingRowsError where the stream does not have the offsets between start and end, or ``"count"``
             them in `missing`.
+        landmarks: fingerprints of chunks that the stream had when you found the offsets `start` and `end`. The constructor then does
+            not connect, and the reading takes one connection. It verifies the range only if rows do not come. A chunk that differs
+            from its landmark is a MissingRowsError. None to find the range in the constructor.
         expect: the `fingerprint` of the reading that ended where this one starts. If the log has been rewritten since, that is a
             MissingRowsError. If retention has removed that chunk, nothing can be compared.
         timeout_s: the longest time without a chunk, in seconds, with all attempts to connect again.
@@ -107,7 +115,8 @@ class StreamReader:
         start_offset: the first offset to read.
         end_offset: the offset before which the reading ends.
         next_offset: the offset behind the batches that were given so far; a later reading may start there.
-        end_fingerprint: the fingerprint of the last chunk of rows in the stream when the reading began; None where there is none.
+        end_fingerprint: the fingerprint of the last chunk of rows in the stream when the reading began; None where there is none, and
+            with `landmarks`.
         fingerprint: the fingerprint of the last chunk of rows that was given; before there is one it is `expect`.
         chunks: of how many chunks, which the broker wrote at once, the batches are that were given so far.
 
@@ -136,6 +145,7 @@ class StreamReader:
         batch_rows: int = 65_536,
         addresses: Mapping[str, str] | None = None,
         on_missing: Literal["raise", "count"] = "raise",
+        landmarks: Collection[Fingerprint] | None = None,
         expect: Fingerprint | None = None,
         timeout_s: float = 60.0,
         check_crc: bool = True,
@@ -175,8 +185,18 @@ class StreamReader:
         self._taken: Chunk | None = None  # that chunk, until a row of it is given
         self._failure: Exception | None = None
         self._progress = _Progress(stream, count_missing=on_missing == "count")
-        until = time.monotonic() + timeout_s
-        self.end_fingerprint = self._patiently(until, lambda: self._find_range(start, end, expect, until))
+        self.end_fingerprint: Fingerprint | None = None
+        self._is_unverified = landmarks is not None
+        if landmarks is None:
+            until = time.monotonic() + timeout_s
+            self.end_fingerprint = self._patiently(until, lambda: self._find_range(start, end, expect, until))
+        elif isinstance(start, int) and isinstance(end, int):
+            self._progress.begin(start, end, end)
+            self._progress.landmarks = list(landmarks)
+        else:
+            raise InputError(
+                f"landmarks are given, start is {shown(start)} and end is {shown(end)}: give two offsets"
+            )
         self.fingerprint = self._progress.last = expect
         self.start_offset = self.next_offset = self._progress.next
         self.chunks = 0
@@ -262,10 +282,22 @@ class StreamReader:
         self._disconnect()
         self._damaged_at.clear()
         self._progress.begin(begin, stop, log_end)
-        self._progress.landmarks = [chunk.fingerprint for chunk in (at_begin, last) if chunk]
+        self._progress.landmarks += [chunk.fingerprint for chunk in (at_begin, last) if chunk]
         if expect is not None:
             self._progress.compare(expect, before, log_end)
+        self._is_unverified = False
         return last.fingerprint if last else None
+
+    def _verify_range(self, until: float) -> None:
+        """See whether the leader has the range that the caller gave. The reading goes on over another connection.
+
+        Raises:
+            MissingRowsError: it does not have all of it, or the log has been rewritten.
+        """
+        self._disconnect()
+        self._arrived.clear()
+        progress = self._progress
+        self._find_range(progress.next, progress.end, progress.last, until)
 
     # -- the reading
 
@@ -296,6 +328,10 @@ class StreamReader:
         progress = self._progress
         if not self._arrived:
             self._wait_for_chunks(until)
+        if self._is_unverified and self._arrived and self._arrived[0][0].end <= progress.resume_at:
+            self._patiently(until, lambda: self._verify_range(until))
+        if not self._arrived:  # the range was verified instead
+            return until
         (chunk, found), before = self._arrived.popleft(), progress.next
         if progress.take(chunk):
             self._taken = chunk
@@ -309,7 +345,7 @@ class StreamReader:
         return time.monotonic() + self._timeout_s
 
     def _wait_for_chunks(self, until: float) -> None:
-        """Receive at least a chunk."""
+        """Receive at least a chunk, or verify the range."""
         self._patiently(until, lambda: self._receive_from(self._connection or self._subscribed(until), until))
 
     def _patiently(self, until: float, attempt: Callable[[], _T]) -> _T:
@@ -352,6 +388,11 @@ class StreamReader:
     def _receive_from(self, connection: StreamConnection, until: float) -> None:
         """Wait for a chunk; a line that is silent for half of the time is given up."""
         silent_at = min(until, time.monotonic() + self._timeout_s / 2)
+        if self._is_unverified and not self._arrived:
+            self._receive(connection, min(_VERIFY_AFTER_S, _left_s(silent_at)))
+            if not self._arrived:
+                self._verify_range(until)
+                return
         while not self._arrived:
             left_s = silent_at - time.monotonic()
             if left_s <= 0:
@@ -416,6 +457,7 @@ class StreamReader:
             timeout_s=_left_s(until),
             max_frame_bytes=self._max_frame_bytes,
             avoid=self._damaged_at,
+            stay=self._is_unverified,
         )
         connection.deadline = until
         return connection

@@ -175,18 +175,17 @@ class Brokers:
         secret = self.password.read()
         return tuple(replace(address, password=secret) for address in addresses)
 
-    def first_that_answers(self, ask: Callable[[ConnectionSettings], _T], first: int = 0) -> _T:
+    def first_that_answers(self, ask: Callable[[ConnectionSettings], _T]) -> _T:
         """Return what the first address gives that can be reached.
 
         Args:
             ask: connects to an address.
-            first: as of `resolve`.
 
         Raises:
             UnreachableError: no address answers; that of the last one.
         """
         problem: UnreachableError | None = None
-        for settings in self.resolve(first):
+        for settings in self.resolve():
             try:
                 return ask(settings)
             except UnreachableError as cause:

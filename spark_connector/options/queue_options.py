@@ -1,4 +1,4 @@
-"""The options of ``format("rabbitmq")`` for queues, which are peeked at, and of `drain`: each is stated once."""
+"""The options of `drain`: each is stated once, as a field of `QueueOptions`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from spark_connector.options.kinds import (
     SIZE,
     TEXT,
     Kind,
-    one_of,
     option,
     options_of,
     read_options,
@@ -41,7 +40,7 @@ _QUEUES = Kind("names", _queues, "the name of a queue, or several with commas be
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
-    """Which queues to read, and how. It can be pickled, and shows no password. Sizes are in bytes.
+    """Which queues to drain, and how. It can be pickled, and shows no password. Sizes are in bytes.
 
     Attributes:
         brokers: the addresses to connect to, with user and password.
@@ -49,14 +48,12 @@ class QueueOptions:
     """
 
     brokers: Brokers
-    mode: str | None = option(
-        "mode",
-        one_of("peek"),
-        "`peek` looks at messages, and gives them back. To take messages out, use `spark_connector.drain`, which has no mode",
-        heading="Queues",
-    )
     queues: tuple[str, ...] = option(
-        "queue", _QUEUES, "the queue to read, or several with commas between them", default=()
+        "queue",
+        _QUEUES,
+        "the queue to drain, or several with commas between them",
+        default=(),
+        heading="Queues",
     )
     exchange: str | None = option(
         "exchange",
@@ -76,27 +73,20 @@ class QueueOptions:
     max_rows: int = option(
         "maxRows",
         COUNT,
-        "the most messages that are held at a time: of each queue with `peek`, which gives no more, and of all queues by a batch "
-        "of `drain`",
+        "the most messages of a batch",
         default=10_000,
     )
-    max_bytes: int = option("maxBytes", SIZE, "the same in bytes, up to 1 GiB", default=64 << 20)
-    allow_delivery_count: bool = option(
-        "allowDeliveryCount",
-        FLAG,
-        "whether to peek at quorum queues before RabbitMQ 4.3, which count each look as a failed delivery; at the delivery limit they "
-        "drop or dead-letter the message",
-        default=False,
+    max_bytes: int = option(
+        "maxBytes", SIZE, "about the most bytes of a batch, up to 1 GiB", default=64 << 20
     )
 
     @classmethod
     @raising_without_traceback
-    def parse(cls, texts: Mapping[str, str], *, peeks: bool) -> QueueOptions:
-        """Return the options; errors have no traceback, which Spark might show with the password.
+    def parse(cls, texts: Mapping[str, str]) -> QueueOptions:
+        """Return the options; errors have no traceback, which might be shown with the password.
 
         Args:
             texts: what the user gave; names in any case.
-            peeks: whether they are of a read, and not of `drain`.
 
         Raises:
             InputError: an option is unknown, missing, has a text that cannot be used, or contradicts another one.
@@ -106,7 +96,7 @@ class QueueOptions:
             brokers=Brokers.of(values),
             **{name: values[option.name] for name, option in options_of(cls).items()},
         )
-        _check(options, peeks=peeks)
+        _check(options)
         return options
 
     @property
@@ -120,22 +110,9 @@ class QueueOptions:
 QUEUE_OPTIONS = (*ADDRESS_OPTIONS, *options_of(QueueOptions).values())
 
 
-def is_of_queues(texts: Mapping[str, str]) -> bool:
-    """Return whether options of a read ask for queues, and not for streams."""
-    return not {"queue", "mode"}.isdisjoint(name.lower() for name in texts)
-
-
-def _check(options: QueueOptions, *, peeks: bool) -> None:
-    if peeks and options.mode is None:
-        raise InputError(
-            "option 'mode' is missing: spark.read with mode=peek looks at the messages of a queue and gives them back, and "
-            "spark_connector.drain takes them out; a streaming query reads streams only, so call drain in a loop instead"
-        )
-    for name, given in (("mode", options.mode), ("allowDeliveryCount", options.allow_delivery_count)):
-        if given and not peeks:
-            raise InputError(f"option {name!r} is for spark.read, and drain takes messages out: leave it out")
+def _check(options: QueueOptions) -> None:
     if not options.queues and options.exchange is None:
-        raise InputError("option 'queue' is missing: name the queue to read, or give exchange")
+        raise InputError("option 'queue' is missing: name the queue to drain, or give exchange")
     if options.queues and options.exchange is not None:
         raise InputError("options 'queue' and 'exchange' are both given: give one of them")
     if (options.exchange is None) != (options.management_url is None):

@@ -216,6 +216,11 @@ class ReadOptions:
         Raises:
             InputError: an option is unknown, missing, has a text that cannot be used, or contradicts another one.
         """
+        if any(name.lower() == "queue" for name in texts):
+            raise InputError(
+                "option 'queue': messages of a queue cannot be read again, so Spark reads streams only: give the option 'stream', or "
+                "take batches out of the queue with spark_connector.drain"
+            )
         values = read_options(READ_OPTIONS, texts)
         options = cls(
             brokers=Brokers.of(values, streams=True),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
@@ -45,15 +45,13 @@ _LONGEST_APP_ID = 200  # bytes; with the digest behind it, it is the name of a p
 _OF_AMQP = (
     "allowExchangeColumn", "routingKey", "mandatory", "persistent", "headersConst", "messageId", "writeName", "maxInFlight",
     "maxInFlightBytes", "ordering", "onUnroutable", "blockedTimeout", "maxReconnects", "reconnectBackoff", "nackRetries", "routing",
-    "localityMap",
 )  # fmt: skip
 _OF_STREAMS = ("window", "addresses")
 _OF_EXACTLY_ONCE = ("appId", "version", "verify", "onStaleVersion", "managementUrl")
-#: The schemes of URIs that ``reportPath`` takes.
-_FILE_SYSTEMS = ("file", "s3a", "s3", "hdfs", "viewfs", "gs", "abfs", "abfss")
+#: A letter alone is a drive of Windows.
+_URI = re.compile("[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 #: What a connection name may have in braces.
 _NAME_FIELDS = ("app", "stage", "partition", "attempt", "write", "batch")
-_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(?P<port>\d{1,5})")
 
 
 def _headers(text: str) -> dict[str, str | int | bool]:
@@ -101,16 +99,6 @@ def _ring(text: str) -> KeyMap:
     return ring
 
 
-def _locality(text: str) -> dict[str, tuple[str, int]]:
-    locality: dict[str, tuple[str, int]] = {}
-    for queue, address in JSON_OBJECT.read(text).items():
-        match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-        if match is None or not 1 <= int(match["port"]) <= 65535:
-            raise InputError(f"option 'localityMap': {queue!r} is at {shown(str(address))}: give 'host:port'")
-        locality[queue] = (match["host"].strip("[]"), int(match["port"]))
-    return locality
-
-
 def _name_pattern(text: str) -> str:
     try:
         parts = [part[1:] for part in string.Formatter().parse(text) if part[1] is not None]
@@ -125,36 +113,21 @@ def _name_pattern(text: str) -> str:
     return text
 
 
-def arrow_uri(text: str) -> str | None:
-    """Return the URI of a path of ``reportPath`` as Arrow knows it; None for a path of the driver.
-
-    Raises:
-        InputError: Arrow knows no such file system, or the URI has a secret.
-    """
-    if re.match("[a-z][a-z0-9+.-]+:/", text, re.IGNORECASE) is None:
-        return None
-    scheme, _, rest = text.partition(":")
-    name = scheme.lower()
-    if name not in _FILE_SYSTEMS:
-        raise InputError(
-            f"option 'reportPath' is {shown(text)}: give a path of the driver, or a URI with "
-            + ", ".join(f"{known}:" for known in _FILE_SYSTEMS)
-        )
-    parts = urlsplit(text)
-    if parts.password is not None or "token" in parts.query:
-        raise InputError(
-            f"option 'reportPath' is a URI ({scheme}:) with a secret: leave it out, and set it in the environment of the driver, "
-            "such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        )
-    return f"{'s3' if name == 's3a' else name}:{rest}"
-
-
 def _report_path(text: str) -> str:
-    if "\0" in text or (arrow_uri(text) is None and not Path(text).parent.is_dir()):
+    path = text
+    if _URI.match(text):
+        uri = urlsplit(text)
+        if uri.scheme != "file" or uri.netloc:
+            raise InputError(
+                f"option 'reportPath' is {shown(text)}: a report is not written to a remote file system: give a path on the driver, "
+                "which may be that of a mounted file system; or store the report that spark_connector.publish returns"
+            )
+        path = unquote(uri.path)
+    if "\0" in path or not Path(path).parent.is_dir():
         raise InputError(
             f"option 'reportPath' is {text!r}: its folder does not exist on the driver; make it first"
         )
-    return text
+    return path
 
 
 def _version(text: str) -> int:
@@ -166,7 +139,6 @@ def _version(text: str) -> int:
 
 _HEADERS = Kind("JSON object", _headers, "a JSON object")
 _RING = Kind("text", _ring)
-_LOCALITY = Kind("JSON object", _locality, "a JSON object")
 _NAME_PATTERN = Kind("text", _name_pattern)
 _REPORT_PATH = Kind("text", _report_path)
 _VERSION = Kind("whole number, 1 or more", _version, "a whole number from 1 to 2147483647")
@@ -181,7 +153,6 @@ class WriteOptions:
         brokers: the addresses to connect to, with user and password.
         exchange: the exchange; empty if only a column names it.
         ring: predicts the queue of a row, for counting, and for `client_routing`; None to count no queues.
-        locality: host and port by queue.
     """
 
     brokers: Brokers
@@ -331,12 +302,6 @@ class WriteOptions:
         "that gives up",
         default=False,
     )
-    locality: Mapping[str, tuple[str, int]] = option(
-        "localityMap",
-        _LOCALITY,
-        "`host:port` by queue, as `queue_addresses` finds it; a task whose rows go to one queue connects there first",
-        default={},
-    )
     super_stream: str = option(
         "superStream",
         TEXT,
@@ -401,8 +366,8 @@ class WriteOptions:
     report_path: str | None = option(
         "reportPath",
         _REPORT_PATH,
-        "file or folder for the report as JSON, on the driver or as a URI: `s3a://`, `hdfs://`, `gs://`, `abfss://`, `file:/`; "
-        "a stream needs a folder, which is created",
+        "file or folder for the report as JSON, on the driver, where a remote file system may be mounted; a stream needs a folder, "
+        "which is created",
     )
 
     @classmethod
@@ -508,8 +473,6 @@ def _check(options: WriteOptions) -> None:
             f"option 'writeName' is {shown(options.write_name)}, but messageId is {options.message_id!r}: the name is for ids "
             "that are made, so set messageId to auto, or leave the name out"
         )
-    if options.locality and options.ring is None:
-        raise InputError("option 'localityMap' needs the option 'ring', which says where a task's rows go")
 
 
 class _Texts(dict[str, str]):

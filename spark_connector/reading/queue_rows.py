@@ -1,40 +1,55 @@
-"""Messages of queues as Arrow batches, in the columns that Spark gets. An executor loads this."""
+"""Messages of queues as Arrow batches, in the columns that Spark gets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.header_table import properties_in
-from rabbit_chx.connection.queue_consumer import Delivery
 from rabbit_chx.streams.messages import as_text, time_text
 
 _TEXTS = pa.map_(pa.string(), pa.string())
-#: The columns, with their types of Spark and of Arrow; those behind the first four are there for who asks for them.
-_COLUMNS: dict[str, tuple[str, Any]] = {
-    "key": ("binary", pa.binary()),
-    "value": ("binary", pa.binary()),
-    "queue": ("string", pa.string()),
-    "redelivered": ("boolean", pa.bool_()),
-    "exchange": ("string", pa.string()),
-    "message_id": ("string", pa.string()),
-    "properties": ("map<string,string>", _TEXTS),
-    "headers": ("map<string,string>", _TEXTS),
+#: The columns with their types; those behind the first four are there for who asks for them.
+_COLUMNS: dict[str, Any] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "queue": pa.string(),
+    "redelivered": pa.bool_(),
+    "exchange": pa.string(),
+    "message_id": pa.string(),
+    "properties": _TEXTS,
+    "headers": _TEXTS,
 }
 _ALWAYS = 4
 
 
-def columns(include: Sequence[str]) -> str:
-    """Return the columns and their types, as Spark writes them.
+class Delivery(NamedTuple):
+    """A message that the broker has delivered, and that is not settled yet.
 
-    Args:
-        include: the further columns, in their order.
+    Attributes:
+        tag: its number on the channel.
+        redelivered: whether it was delivered before, to anybody.
+        exchange: where it was published to; bytes if it is not UTF-8, as pika gives it.
+        key: its routing key, likewise.
+        properties: property flags and values, as `rabbit_chx.amqp.header_table.properties_in` reads them.
+        body: its body.
     """
-    return ", ".join(f"`{name}` {_COLUMNS[name][0]}" for name in _names(include))
+
+    tag: int
+    redelivered: bool
+    exchange: str | bytes
+    key: str | bytes
+    properties: bytes
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body and properties."""
+        return len(self.body) + len(self.properties)
 
 
 def batch_of(queue: str, messages: Sequence[Delivery], include: Sequence[str]) -> pa.RecordBatch:
@@ -47,24 +62,23 @@ def batch_of(queue: str, messages: Sequence[Delivery], include: Sequence[str]) -
     """
     properties = [properties_in(message.properties) for message in messages] if include else []
     values: dict[str, Callable[[], list[Any]]] = {
-        "key": lambda: [message.key for message in messages],
+        "key": lambda: [message.key for message in messages],  # Arrow encodes texts as UTF-8
         "value": lambda: [message.body for message in messages],
         "queue": lambda: [queue] * len(messages),
         "redelivered": lambda: [message.redelivered for message in messages],
-        "exchange": lambda: [message.exchange.decode(errors="replace") for message in messages],
+        "exchange": lambda: [
+            name if isinstance(name := message.exchange, str) else name.decode(errors="replace")
+            for message in messages
+        ],
         "message_id": lambda: [each.get("message_id") for each in properties],
         "properties": lambda: [_texts(each) for each in properties],
         "headers": lambda: [_headers(each.get("headers", ())) for each in properties],
     }
-    names = _names(include)
+    names = (*list(_COLUMNS)[:_ALWAYS], *include)
     return pa.RecordBatch.from_arrays(
-        [pa.array(values[name](), _COLUMNS[name][1]) for name in names],
-        schema=pa.schema([(name, _COLUMNS[name][1]) for name in names]),
+        [pa.array(values[name](), _COLUMNS[name]) for name in names],
+        schema=pa.schema([(name, _COLUMNS[name]) for name in names]),
     )
-
-
-def _names(include: Sequence[str]) -> tuple[str, ...]:
-    return (*list(_COLUMNS)[:_ALWAYS], *include)
 
 
 def _texts(properties: dict[str, Any]) -> list[tuple[str, str | None]] | None:

@@ -18,12 +18,14 @@ class Range:
         start: the first offset.
         end: the offset before which it ends.
         before: the fingerprint of the chunk that was read before; None where there is none.
+        landmarks: fingerprints of other chunks that the stream had when the range was planned.
     """
 
     stream: str
     start: int
     end: int
     before: Fingerprint | None = None
+    landmarks: tuple[Fingerprint, ...] = ()
 
 
 def split(ranges: Sequence[Range], least: int | None) -> list[Range]:

@@ -137,14 +137,14 @@ class Sources:
             streams = self.logs.streams_of(exchange)
             remedy = "check its name and the vhost, or give managementUrl, which tells the streams behind exchanges that are bound to it"
         else:
-            from spark_connector.reading.queue_choice import bound_queues  # only the planner loads it
+            from spark_connector.reading.bound_queues import bound_queues  # only the planner loads it
 
             login = self._options.brokers.resolve()[0]
             types = bound_queues(management_url.with_login_of(login), login.vhost, exchange)
             streams = tuple(sorted(queue for queue, kind in types.items() if kind == "stream"))
             remedy = (
-                f"bind queues of the type stream, or name the streams with the option 'stream'; mode=peek looks at the {len(types)} other "
-                "queues that are"
+                f"bind queues of the type stream, or name the streams with the option 'stream'; spark_connector.drain takes messages out "
+                f"of the {len(types)} other queues that are"
             )
         if not streams:
             raise InputError(f"no stream is bound to exchange {exchange!r}: {remedy}", exchange=exchange)

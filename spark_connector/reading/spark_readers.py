@@ -16,7 +16,6 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from rabbit_chx.errors import InputError
 from rabbit_chx.streams.chunks import Fingerprint
 from spark_connector.executor_functions import pickled_as_code
-from spark_connector.options.queue_options import is_of_queues
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading.micro_batches import MicroBatches
 from spark_connector.reading.ranges import Range, split
@@ -70,11 +69,6 @@ def batch_reader(texts: Mapping[str, str], schema: StructType) -> BatchReader:
 @raising_without_traceback
 def stream_reader(texts: Mapping[str, str], schema: StructType) -> MicroBatchReader:
     """Return the reader of a streaming query. The arguments and errors are those of `batch_reader`."""
-    if is_of_queues(texts):
-        raise InputError(
-            "options 'queue' and 'mode': a queue cannot be read as a streaming query, as its messages cannot be read again: read a stream, "
-            "or take batches out of the queue with spark_connector.drain"
-        )
     if not _HAS_LIMITS:
         raise InputError(
             "readStream.format('rabbitmq') needs PySpark 4.2 or newer, where a source can bound a micro-batch: upgrade, or read "
@@ -113,8 +107,9 @@ class _Reader:
         # Spark's own, where a batch has no ranges: None in PySpark 4.0, later one that is empty.
         if partition is None or partition.value is None:
             return
-        stream, start, end, before = partition.value
-        each = Range(stream, start, end, before and Fingerprint(*before))
+        stream, start, end, before, landmarks = partition.value
+        known = tuple(Fingerprint(*landmark) for landmark in landmarks)
+        each = Range(stream, start, end, before and Fingerprint(*before), known)
         context = TaskContext.get()
         error = None
         try:
@@ -126,7 +121,15 @@ class _Reader:
 
     def _partitions(self, ranges: list[Range]) -> list[InputPartition]:
         return [
-            InputPartition((each.stream, each.start, each.end, each.before and tuple(each.before)))
+            InputPartition(
+                (
+                    each.stream,
+                    each.start,
+                    each.end,
+                    each.before and tuple(each.before),
+                    [*map(tuple, each.landmarks)],
+                )
+            )
             for each in split(ranges, self._options.min_partitions)
         ]
 
@@ -145,7 +148,12 @@ class BatchReader(_Reader, DataSourceReader):
             ends = sources.ends()
             starts = sources.offsets_at("startingOffsets", options.start or "earliest", ends)
             stops = sources.offsets_at("endingOffsets", options.end or "latest", ends)
-        return self._partitions([Range(stream, start, stops[stream]) for stream, start in starts.items()])
+        return self._partitions(
+            [
+                Range(stream, start, stops[stream], landmarks=_known(ends[stream].fingerprint))
+                for stream, start in starts.items()
+            ]
+        )
 
 
 class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -202,7 +210,7 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
         # A stream that is new is noted with its first offset, and read in the next micro-batch.
         return self._partitions(
             [
-                Range(stream, starts[stream].next, place.next, starts[stream].before)
+                Range(stream, starts[stream].next, place.next, starts[stream].before, _known(place.before))
                 for stream, place in places_in(end).items()
                 if stream in starts
             ]
@@ -212,3 +220,7 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
         """Close the connections."""
         if self._made is not None:
             self._made.close()
+
+
+def _known(fingerprint: Fingerprint | None) -> tuple[Fingerprint, ...]:
+    return () if fingerprint is None else (fingerprint,)

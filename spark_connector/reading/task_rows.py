@@ -63,6 +63,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
             include=options.include,
             addresses=options.addresses,
             on_missing="raise" if strict else "count",
+            landmarks=each.landmarks if strict else (),
             expect=each.before if strict else None,
             timeout_s=options.timeout_s,
         ) as reader:

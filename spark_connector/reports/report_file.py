@@ -1,25 +1,17 @@
-"""The report of a write as a file: on the driver, or in any file system that Arrow reaches by a URI."""
+"""The report of a write as a file on the driver."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from rabbit_chx.errors import InputError
-from spark_connector.options.write_options import arrow_uri
 from spark_connector.reports.write_report import REPORT_START, WriteReport
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
 
 _log = logging.getLogger(__name__)
 
 #: What is appended to the name of an earlier report.
 _PREVIOUS = ".previous"
-#: File systems in which a file is there once it is closed, whole, and renaming is copying.
-_OBJECT_STORES = ("s3", "gcs", "abfs")
 
 
 def check_report_path(text: str | None, *, streaming: bool) -> None:
@@ -33,17 +25,15 @@ def check_report_path(text: str | None, *, streaming: bool) -> None:
         streaming: whether the write is that of a stream.
 
     Raises:
-        InputError: the path of a stream is a file, the existing file is not a report, the file system cannot be
-            reached, or the report cannot be written there.
+        InputError: the path of a stream is a file, the existing file is not a report, or the report cannot be written there.
     """
     if text is None:
         return
     try:
         why = _make_room(text, streaming=streaming)
-    except (OSError, ValueError) as cause:  # Arrow raises a ValueError for a URI that it cannot use
-        reason = str(cause).partition("\n")[0][:300]
+    except OSError as cause:
         raise InputError(
-            f"option 'reportPath' is {text!r}: that cannot be written ({type(cause).__name__}: {reason}): name another"
+            f"option 'reportPath' is {text!r}: that cannot be written ({type(cause).__name__}: {cause.strerror}): name another"
         ) from None
     if why is not None:
         raise InputError(f"option 'reportPath' is {text!r}: {why}")
@@ -51,26 +41,20 @@ def check_report_path(text: str | None, *, streaming: bool) -> None:
 
 def _make_room(text: str, *, streaming: bool) -> str | None:
     """Return why the report cannot be there; None if it can."""
-    from pyarrow.fs import FileType
-
-    files, path, folder = _place(text)
-    found = files.get_file_info(path).type
-    if streaming or folder:
-        if found is FileType.File:
+    path = Path(text)
+    if streaming or text.endswith("/"):
+        if path.is_file():
             return (
                 "a stream has a report for each batch, so give a folder"
                 if streaming
                 else "there is a file of that name"
             )
-        _create_folder(files, path)
-    elif found is FileType.NotFound:
-        _create_folder(files, path.rpartition("/")[0])
-    elif found is not FileType.Directory:
-        previous = path + _PREVIOUS
-        there = files.get_file_info(previous).type is not FileType.NotFound
-        if not _is_ours(files, path) or (there and not _is_ours(files, previous)):
+        path.mkdir(exist_ok=True)
+    elif path.exists() and not path.is_dir():
+        previous = _previous(path)
+        if not _is_ours(path) or (previous.exists() and not _is_ours(previous)):
             return f"that file, or the one with {_PREVIOUS} appended, is not a report: name another, or remove it yourself"
-        files.move(path, previous)
+        path.replace(previous)
     return None
 
 
@@ -88,43 +72,25 @@ def save_report(report: WriteReport, text: str | None, *, streaming: bool) -> No
     if text is None:
         return
     try:
-        from pyarrow.fs import FileType
-
-        files, path, folder = _place(text)
-        if streaming or folder or files.get_file_info(path).type is FileType.Directory:
+        path = Path(text)
+        if streaming or text.endswith("/") or path.is_dir():
             name = f"batch-{report.batch_id}" if streaming else f"write-{report.write_id}"
-            path = f"{path}/{name}.json"
-        if streaming and _is_ours(files, path):  # the batch is repeated
-            files.move(path, path + _PREVIOUS)
-        part = path if files.type_name in _OBJECT_STORES else f"{path}.part"
-        with files.open_output_stream(part) as file:
-            file.write(report.to_json().encode())
-        if part != path:
-            files.move(part, path)
+            path /= f"{name}.json"
+        if streaming and _is_ours(path):  # the batch is repeated
+            path.replace(_previous(path))
+        part = path.with_name(f"{path.name}.part")
+        part.write_text(report.to_json(), encoding="utf-8")
+        part.replace(path)
     except Exception:  # noqa: BLE001  # raising here would call a write failed that is done
         _log.exception("the report could not be written")
 
 
-def _place(text: str) -> tuple[FileSystem, str, bool]:
-    """Return the file system of the option's path, the path in it, and whether a slash at its end says that it is a folder."""
-    from pyarrow.fs import FileSystem, LocalFileSystem
-
-    uri = arrow_uri(text)
-    if uri is None:
-        return LocalFileSystem(), str(Path(text).absolute()), text.endswith("/")
-    files, path = FileSystem.from_uri(uri)
-    return files, path.rstrip("/"), urlsplit(uri).path.endswith("/")
+def _previous(path: Path) -> Path:
+    return path.with_name(path.name + _PREVIOUS)
 
 
-def _create_folder(files: FileSystem, path: str) -> None:
-    # In an object store this looks whether the bucket is there.
-    files.create_dir(path, recursive=files.type_name != "local")
-
-
-def _is_ours(files: FileSystem, path: str) -> bool:
-    from pyarrow.fs import FileType
-
-    if files.get_file_info(path).type is not FileType.File:
+def _is_ours(path: Path) -> bool:
+    if not path.is_file():
         return False
-    with files.open_input_stream(path) as file:
+    with path.open("rb") as file:
         return file.read(len(REPORT_START)) in (b"", REPORT_START)

@@ -10,17 +10,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from rabbit_chx.errors import InputError
 from spark_connector.executor_functions import pickled_as_code
-from spark_connector.writing.stream_task_writer import writer_of
+from spark_connector.spark_errors import raising_without_traceback
 from spark_connector.writing.task import Task
+from spark_connector.writing.task_writer import writer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
-    from pyspark.sql import Row
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
     from spark_connector.reports.task_report import TaskReport
@@ -100,24 +101,19 @@ class BatchWriter(_SparkWriter, DataSourceArrowWriter):  # type: ignore[misc]  #
     """Writes the partitions of one DataFrame."""
 
 
-class StreamArrowWriter(_SparkWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
+class StreamWriter(_SparkWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Writes the partitions of a micro-batch. Needs PySpark 4.1."""
 
 
-class StreamRowWriter(_SparkWriter, DataSourceStreamWriter):
-    """Writes the partitions of a micro-batch on PySpark 4.0, which passes rows instead of Arrow batches."""
+@raising_without_traceback
+def check_stream_writer() -> None:
+    """Check that this PySpark passes the rows of a micro-batch as Arrow batches.
 
-    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:  # type: ignore[override]
-        """Publish the rows of a partition."""
-        from spark_connector.writing.row_batches import batches_of_rows
-
-        return super().write(batches_of_rows(iterator, self._plan.schema))
-
-
-def stream_writer(plan: WritePlan) -> DataSourceStreamWriter | StreamArrowWriter:
-    """Return the writer of micro-batches that this PySpark supports: of Arrow batches, or else of rows."""
-    return (
-        StreamArrowWriter(plan)
-        if hasattr(datasource, "DataSourceStreamArrowWriter")
-        else StreamRowWriter(plan)
-    )
+    Raises:
+        InputError: it does not.
+    """
+    if not hasattr(datasource, "DataSourceStreamArrowWriter"):
+        raise InputError(
+            "writeStream.format('rabbitmq') needs PySpark 4.1 or newer, which passes Arrow batches to a sink: upgrade, or use "
+            "writeStream.foreachBatch(spark_connector.batch_publisher(options))"
+        )

@@ -25,14 +25,14 @@ from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.prediction import indices_or_hole
 from spark_connector.reports.task_report import StreamCounts, TaskReport
 from spark_connector.writing.stream_layout import ROW_BITS, check_end, check_version, last_id, patiently
-from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.task import Task
+from spark_connector.writing.task_counter import TaskCounter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rabbit_chx.amqp import ConnectionSettings
     from spark_connector.writing.messages import Messages
-    from spark_connector.writing.task import Task
     from spark_connector.writing.write_plan import WritePlan
 
 _T = TypeVar("_T")
@@ -45,13 +45,8 @@ _MOST_SORTED = 256 << 20
 _PLACE = "place the rows with spark_connector.place_for_streams, right before the write"
 
 
-def writer_of(plan: WritePlan, task: Task) -> TaskWriter:
-    """Return what writes the rows of a task: by AMQP, or into streams."""
-    return TaskWriter(plan, task) if plan.layout is None else StreamTaskWriter(plan, task)
-
-
-class StreamTaskWriter(TaskWriter):
-    """Publishes the rows of one task into streams. Each writer is used once.
+class StreamTaskWriter:
+    """Publishes the rows of one task into streams, and counts them. Each writer is used once.
 
     Args:
         plan: the checked write, with its layout.
@@ -59,19 +54,37 @@ class StreamTaskWriter(TaskWriter):
     """
 
     def __init__(self, plan: WritePlan, task: Task) -> None:
-        super().__init__(plan, task)
         assert plan.layout is not None  # noqa: S101  # `writer_of`
         self._layout = plan.layout
-        # It predicts nothing: the rows go where the layout says.
-        self._options = replace(plan.options, ring=None)
+        self._options = plan.options
+        self._task = task
+        self._counter = TaskCounter(plan, task)
         self._sorts = plan.streaming
         self._total = StreamReport()
         self._counts = StreamCounts()
         self._last_row: tuple[bytes, bytes] | None = None
 
-    def _check(self, *, begun_before: bool) -> None:
-        if not self._options.exactly_once:  # else copies and repeats of tasks are harmless
-            super()._check(begun_before=begun_before)
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+        """Publish every row and wait for its confirm.
+
+        A partition without a row to publish opens no connection for publishing.
+
+        Args:
+            batches: the rows of the partition.
+
+        Raises:
+            PublishError: not every row was confirmed.
+            RowError: AMQP cannot carry a row; any of the rows before it may be published.
+            InputError: the password is not available in this process, or the rows are not those that `place_for_streams` gives.
+            MismatchError: the stream has rows of another version, or other rows than this write.
+        """
+
+        def publish(begun_before: bool) -> TaskReport:  # noqa: FBT001
+            if not self._options.exactly_once:  # else copies and repeats of tasks are harmless
+                self._counter.note_repeats(begun_before=begun_before)
+            return self._publish(batches)
+
+        return self._counter.run(publish)
 
     def _publish(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         try:
@@ -86,16 +99,16 @@ class StreamTaskWriter(TaskWriter):
             published = _as_published(report)
             raise PublishError(f"{cause.__cause__}; {published}", published, queue=cause.queue) from None
         done = _as_published(self._total)
-        self._log_progress("done", done)
+        self._counter.log("done", done)
         counts = replace(
             self._counts, rows=self._total.streams, known=self._total.known, repaired=self._total.repaired
         )
-        return replace(self._report(done), streams=counts)
+        return self._counter.report(done, streams=counts)
 
     # -- at least once
 
     def _publish_all(self, batches: Iterable[pa.RecordBatch]) -> None:
-        pieces = _pieces(self._messages(batches))
+        pieces = _pieces(self._counter.messages(batches))
         first = next(pieces, None)
         if first is None:
             return
@@ -112,7 +125,7 @@ class StreamTaskWriter(TaskWriter):
     def _publish_once(self, batches: Iterable[pa.RecordBatch]) -> None:
         partition, streams = self._task.partition, self._layout.streams
         if partition >= len(streams):
-            for _ in _pieces(self._messages(batches)):
+            for _ in _pieces(self._counter.messages(batches)):
                 raise InputError(
                     f"there are {len(streams)} streams, and partitions behind them have rows: {_PLACE}"
                 )
@@ -120,8 +133,8 @@ class StreamTaskWriter(TaskWriter):
         stream, name, version = streams[partition], self._name(), self._version()
         before = self._last_id(stream, name)
         if self._options.skip_stale and before >> ROW_BITS > version:
-            self._skipped = self._rows = sum(batch.num_rows for batch in batches)
-            self._notes += (
+            self._counter.skipped = self._counter.rows = sum(batch.num_rows for batch in batches)
+            self._counter.notes += (
                 f"stream {stream!r} has rows of version {before >> ROW_BITS} already: nothing of version {version} is written",
             )
             return
@@ -130,7 +143,7 @@ class StreamTaskWriter(TaskWriter):
         rows = 0
         hashes = array("q")  # grows without a copy
         is_full = self._options.verify == "full"
-        pieces = self._sorted(batches) if self._sorts else _pieces(self._messages(batches))
+        pieces = self._sorted(batches) if self._sorts else _pieces(self._counter.messages(batches))
         piece = next(pieces, None)
         if piece is not None:
             exchange, proof = self._options.target, self._options.verify != "off"
@@ -168,7 +181,7 @@ class StreamTaskWriter(TaskWriter):
                     f"stream {stream!r}: {stored.unverified:,} of {rows:,} rows could not be verified, since retention has removed the "
                     "begin of the stream: give it a longer max-age or a larger max-length-bytes"
                 )
-                self._notes += (note,)
+                self._counter.notes += (note,)
 
     def _name(self) -> str:
         app_id = self._options.app_id or self._task.write_id
@@ -225,7 +238,7 @@ class StreamTaskWriter(TaskWriter):
         keys: list[Any] = []
         bodies: list[Any] = []
         size = 0
-        for messages in self._messages(batches):
+        for messages in self._counter.messages(batches):
             size += messages.keys.nbytes + messages.bodies.nbytes
             if size > _MOST_SORTED:
                 raise InputError(
@@ -259,13 +272,13 @@ class StreamTaskWriter(TaskWriter):
         return patiently(ask, self._options.reconnect_timeout_s)
 
     def _addresses(self) -> Sequence[ConnectionSettings]:
-        name = self._connection_name()
+        name = self._task.fill(self._options.connection_name)
         addresses = self._options.brokers.resolve(self._task.partition)
         return [replace(address, connection_name=name) for address in addresses]
 
     def _add(self, report: StreamReport) -> None:
         self._total = _sum(self._total, report)
-        self._on_progress(_as_published(self._total))
+        self._counter.on_progress(_as_published(self._total))
 
 
 def _stored(rows: int) -> str:

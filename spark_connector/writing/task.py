@@ -77,6 +77,17 @@ class Task:
             None if speculation is None else speculation.lower() == "true",
         )
 
+    def fill(self, pattern: str) -> str:
+        """Return the name of a connection that a pattern describes, such as ``spark:{app}:{stage}.{partition}``."""
+        return pattern.format(
+            app=self.app,
+            stage=self.stage,
+            partition=self.partition,
+            attempt=self.attempt,
+            write=self.write_id,
+            batch=self.batch_id,
+        )
+
 
 def scratch_folder() -> Path | None:
     """Return our folder inside the scratch folder, which may not exist yet; None if Spark tells no scratch folder."""

@@ -63,7 +63,6 @@ class WritePlan:
     Attributes:
         columns: the positions of the columns in a batch.
         options: how to write.
-        schema: the columns as Spark describes them.
         streaming: whether each micro-batch of a stream is written with this plan.
         write_id: id of the write; None in a stream, where Spark tells each task the id of the query.
         notes: notes for the report.
@@ -73,7 +72,6 @@ class WritePlan:
 
     columns: MessageColumns
     options: WriteOptions
-    schema: StructType
     streaming: bool = False
     write_id: str | None = None
     notes: tuple[str, ...] = ()
@@ -140,7 +138,7 @@ class WritePlan:
             for note in notes:
                 _log.warning("%s", note)
         write_id = None if streaming else uuid.uuid4().hex
-        return cls(columns, parsed, schema, streaming, write_id, notes, layout=layout)
+        return cls(columns, parsed, streaming, write_id, notes, layout=layout)
 
     def commit(
         self, tasks: Iterable[TaskReport], batch_id: int | None = None, ring: WatchedRing | None = None

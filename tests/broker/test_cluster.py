@@ -17,10 +17,8 @@ from sharded import LOOK_EVERY_S, Handled, applied, found, in_a_loop, published,
 from streamed import Streamed
 
 from rabbit_chx import Broker, StreamReader, Topology
-from rabbit_chx.broker import queue_addresses
-from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming import ShardConsumer
-from rabbit_chx.errors import BrokerTimeoutError, InputError, UnreachableError
+from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.routing.sharding import ShardName, shard_names
 from rabbit_chx.testing import (
     NoBrokerError,
@@ -29,7 +27,7 @@ from rabbit_chx.testing import (
     docker_cluster,
     need,
 )
-from rabbit_chx.testing.readiness import amqp_version, free_ports
+from rabbit_chx.testing.readiness import amqp_version
 
 pytestmark = [
     pytest.mark.broker,
@@ -140,60 +138,6 @@ def test_a_node_that_is_missing_is_named(cluster: RunningCluster) -> None:
     finally:
         cluster.nodes[1].resume()
     cluster.wait_until_together()
-
-
-@pytest.fixture
-def led(cluster: RunningCluster) -> Iterator[dict[str, int]]:
-    """A queue of each type that each of the nodes leads, and the node's number."""
-    queues = {f"{kind} {number}": number for kind in ("classic", "quorum") for number in range(3)}
-    for queue, number in queues.items():
-        with connect(cluster.nodes[number]) as connection:
-            kind = {"x-queue-type": queue.partition(" ")[0]}
-            connection.channel().queue_declare(queue, durable=True, arguments=kind)
-    yield queues
-    with connect(cluster.nodes[0]) as connection:
-        channel = connection.channel()
-        for queue in queues:
-            channel.queue_delete(queue)
-
-
-def address(url: str) -> str:
-    return url.rpartition("@")[2].partition("/")[0]
-
-
-def test_each_queue_has_the_address_of_the_node_that_leads_it(
-    cluster: RunningCluster, led: dict[str, int]
-) -> None:
-    management = str(cluster.nodes[1].management_url)
-    wanted = {queue: address(cluster.urls[number]) for queue, number in led.items()}
-    assert queue_addresses(cluster.urls, management) == wanted
-    two = [cluster.urls[2], cluster.urls[0], cluster.urls[2]]
-    assert queue_addresses(two, management) == {queue: at for queue, at in wanted.items() if led[queue] != 1}
-
-
-def test_an_address_where_nothing_answers_is_left_out(cluster: RunningCluster, led: dict[str, int]) -> None:
-    nobody = f"amqp://127.0.0.1:{free_ports(1)[0]}"
-    management = str(cluster.nodes[0].management_url)
-    found = queue_addresses([nobody, cluster.urls[0]], management)
-    assert found == {queue: address(cluster.urls[0]) for queue, number in led.items() if number == 0}
-    with pytest.raises(UnreachableError):
-        queue_addresses([nobody], management)
-
-
-def test_a_management_user_who_may_not_see_the_connections_is_told_the_tag(cluster: RunningCluster) -> None:
-    management = Management(str(cluster.nodes[0].management_url))
-    management.request("PUT", "users", "onlooker", body={"password": "p", "tags": "management"})
-    try:
-        url = str(cluster.nodes[0].management_url).replace("guest:guest", "onlooker:p")
-        with pytest.raises(BrokerTimeoutError, match="has the tag monitoring"):
-            queue_addresses(cluster.urls[:1], url, timeout_s=8)
-    finally:
-        management.request("DELETE", "users", "onlooker")
-
-
-def test_the_addresses_of_queues_are_those_of_one_vhost(cluster: RunningCluster) -> None:
-    with pytest.raises(InputError, match="2 vhosts"):
-        queue_addresses(["amqp://localhost/a", "amqp://localhost/b"], str(cluster.nodes[0].management_url))
 
 
 @in_a_loop

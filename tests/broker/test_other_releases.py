@@ -16,13 +16,10 @@ from shop import Shop
 from slotted import declare_slots
 
 from rabbit_chx import Publisher
-from rabbit_chx.broker import pika_parameters, queue_addresses
+from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
-from rabbit_chx.connection.queue_consumer import QueueConsumer, QueueFacts, look_at_queue
-from rabbit_chx.errors import MismatchError
 from rabbit_chx.testing import RunningBroker, docker_broker, need, temporary_vhost
-from spark_connector.options.queue_options import QueueOptions
-from spark_connector.reading.queue_choice import queues_of
+from spark_connector.reading.queue_consumer import QueueConsumer
 
 pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.timeout(400)]
 
@@ -154,51 +151,22 @@ def check_what_is_found(shop: Shop, orders_file: str, answer: Callable[..., Any]
 
 
 @on_3_10
-def test_a_quorum_queue_that_has_just_been_declared_has_an_address(
-    inside: RunningBroker, its_shop: Shop
-) -> None:
-    its_shop.channel.queue_declare("new", durable=True, arguments={"x-queue-type": "quorum"})
-    found = queue_addresses([inside.url], str(inside.management_url))
-    assert found == {"new": inside.url.rpartition("@")[2].partition("/")[0]}
-
-
-@on_3_10
-def test_the_type_of_a_queue(its_shop: Shop) -> None:
+def test_which_queue_is_a_stream(its_shop: Shop) -> None:
     """The words of the refusal that tells it are those of other releases."""
     for kind in ("classic", "quorum", "stream"):
         its_shop.channel.queue_declare(kind, durable=True, arguments={"x-queue-type": kind})
-        assert look_at_queue(its_shop.settings, kind).kind == kind
-
-
-@on_3_10
-def test_a_look_that_counts_as_a_failed_delivery_is_refused(inside: RunningBroker, its_shop: Shop) -> None:
-    its_shop.channel.queue_declare("c", durable=True)
-    its_shop.channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
-    texts = {"url": inside.url, "queue": "c,q", "mode": "peek"}
-    with pytest.raises(
-        MismatchError,
-        match=r"'q' is a quorum queue: RabbitMQ 3\.10\.8 counts each look .*[.]drain, or set allow",
-    ):
-        queues_of(QueueOptions.parse(texts, peeks=True))
-    allowed = QueueOptions.parse({**texts, "allowDeliveryCount": "true"}, peeks=True)
-    assert queues_of(allowed) == {"c": 0, "q": 0}
-    del texts["mode"]
-    assert queues_of(QueueOptions.parse(texts, peeks=False)) == {"c": 0, "q": 0}  # drain takes messages out
+        with closing(QueueConsumer(its_shop.settings)) as consumer:
+            assert consumer.is_stream(kind) is (kind == "stream")
 
 
 @on_3_8
-def test_the_type_of_a_queue_is_not_told(inside: RunningBroker, its_shop: Shop) -> None:
+def test_a_release_without_streams(its_shop: Shop) -> None:
     its_shop.channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
     with Publisher(its_shop.settings, exchange="") as publisher:
         publisher.publish_many(["q"], [b"1"])
-    assert look_at_queue(its_shop.settings, "q") == QueueFacts(None, 1, 0, "3.8.9")
     with closing(QueueConsumer(its_shop.settings)) as consumer:
+        assert (consumer.ready("q"), consumer.is_stream("q")) == (1, False)
         assert [message.body for message in consumer.take("q", 10, 1_000)] == [b"1"]
-    options = QueueOptions.parse({"url": inside.url, "queue": "q", "mode": "peek"}, peeks=True)
-    with pytest.raises(
-        MismatchError, match=r"'q' may be a quorum queue, .* RabbitMQ 3\.8\.9 counts each look"
-    ):
-        queues_of(options)
 
 
 @on_3_10

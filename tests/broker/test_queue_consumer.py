@@ -18,10 +18,17 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.header_table import properties_in
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
-from rabbit_chx.connection import queue_consumer
-from rabbit_chx.connection.queue_consumer import Delivery, QueueConsumer, QueueFacts, look_at_queue
-from rabbit_chx.errors import AccessRefusedError, BrokerTimeoutError, ConnectionLostError, NotFoundError
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerTimeoutError,
+    ConnectionLostError,
+    MismatchError,
+    NotFoundError,
+)
 from rabbit_chx.testing import RunningBroker
+from spark_connector.reading import queue_consumer
+from spark_connector.reading.queue_consumer import QueueConsumer
+from spark_connector.reading.queue_rows import Delivery
 
 pytestmark = pytest.mark.broker
 
@@ -58,13 +65,14 @@ def numbers(deliveries: list[Delivery]) -> list[int]:
 def until_ready(settings: ConnectionSettings, queue: str, count: int) -> None:
     """Wait until a queue has so many messages: a quorum queue gives back a moment later than it says."""
     deadline = time.monotonic() + 10
-    while look_at_queue(settings, queue).messages != count:
-        assert time.monotonic() < deadline, look_at_queue(settings, queue)
-        time.sleep(0.05)
+    with closing(QueueConsumer(settings)) as consumer:
+        while (ready := consumer.ready(queue)) != count:
+            assert time.monotonic() < deadline, ready
+            time.sleep(0.05)
 
 
 @pytest.mark.parametrize("queue", ["classic", "quorum"])
-def test_what_is_looked_at_often_is_as_before(settings: ConnectionSettings, queue: str) -> None:
+def test_what_is_given_back_often_is_as_before(settings: ConnectionSettings, queue: str) -> None:
     """A quorum queue of 4.3 that drops what fails once drops nothing: no delivery has failed."""
     fill(settings, queue, 3_000)
     for number in range(4):
@@ -98,9 +106,9 @@ def test_a_message_as_it_was_published(settings: ConnectionSettings, queues: Blo
     queues.basic_publish("", "classic", bytes(300_000))
     with closing(QueueConsumer(settings)) as consumer:
         small, large = consumer.take("classic", 2, EVERYTHING)
-    assert (small.exchange, small.key, small.body) == (b"amq.topic", b"a.b", b"")
+    assert (small.exchange, small.key, small.body) == ("amq.topic", "a.b", b"")
     assert small.properties == b"".join(properties.encode())
-    assert (large.exchange, large.key, large.body) == (b"", b"classic", bytes(300_000))
+    assert (large.exchange, large.key, large.body) == ("", "classic", bytes(300_000))
 
 
 def test_what_is_more_than_was_wanted_is_not_kept(settings: ConnectionSettings) -> None:
@@ -158,7 +166,7 @@ def test_others_come_first(
         pytest.raises(AccessRefusedError, match="one consumer has the queue for itself: stop it first"),
     ):
         consumer.take("classic", 5, EVERYTHING)
-    assert look_at_queue(settings, "single").consumers == 1
+    assert queues.queue_declare("single", passive=True).method.consumer_count == 1
 
 
 @pytest.mark.parametrize("queue", ["classic", "quorum"])
@@ -177,7 +185,30 @@ def test_a_lost_connection_gives_back(
         assert numbers(consumer.take(queue, 2_000, EVERYTHING)) == list(range(2_000))
 
 
-def test_looking_needs_the_right_to_read_and_no_other(
+def test_heartbeats_go_on_while_the_caller_is_busy(settings: ConnectionSettings) -> None:
+    fill(settings, "classic", 5)
+    with closing(QueueConsumer(replace(settings, heartbeat_s=1))) as consumer:
+        taken = consumer.take("classic", 5, EVERYTHING)
+        with consumer.kept_alive():
+            time.sleep(6)  # the broker gives up a connection that is silent for two heartbeats
+        consumer.acknowledge(taken[-1])
+    until_ready(settings, "classic", 0)
+
+
+def test_the_end_of_the_channel_is_met_by_the_acknowledgement(settings: ConnectionSettings) -> None:
+    """The broker ends it while the caller is busy, as it does with messages that are held for too long."""
+    fill(settings, "classic", 5)
+    with closing(QueueConsumer(settings)) as consumer:
+        taken = consumer.take("classic", 5, EVERYTHING)
+        consumer._channel.basic_ack(99)
+        with consumer.kept_alive():
+            time.sleep(3)
+        with pytest.raises(MismatchError, match="unknown delivery tag 99"):
+            consumer.acknowledge(taken[-1])
+    until_ready(settings, "classic", 5)
+
+
+def test_the_right_to_read_is_enough(
     settings: ConnectionSettings, queues: BlockingChannel, vhost: RunningBroker
 ) -> None:
     management, user = Management(str(vhost.management_url)), f"{settings.vhost}-reader"
@@ -188,11 +219,11 @@ def test_looking_needs_the_right_to_read_and_no_other(
         management.request("PUT", "permissions", settings.vhost, user, body=rights)
         reader = ConnectionSettings.from_uri(with_login(vhost.url, user, "pw"))
         fill(settings, "quorum", 7)
-        for kind, messages in (("classic", 0), ("quorum", 7), ("stream", 0)):
-            assert look_at_queue(reader, kind) == QueueFacts(kind, messages, 0, vhost.version)
         with closing(QueueConsumer(reader)) as consumer:
+            for kind, messages in (("classic", 0), ("quorum", 7), ("stream", 0)):
+                assert (consumer.ready(kind), consumer.is_stream(kind)) == (messages, kind == "stream")
             assert len(consumer.take("quorum", 7, EVERYTHING)) == 7
     finally:
         management.request("DELETE", "users", user)
-    with pytest.raises(NotFoundError, match="no queue 'nope'"):
-        look_at_queue(settings, "nope")
+    with closing(QueueConsumer(settings)) as consumer, pytest.raises(NotFoundError, match="no queue 'nope'"):
+        consumer.ready("nope")

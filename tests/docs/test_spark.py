@@ -24,7 +24,7 @@ def test_every_option_has_a_line() -> None:
 
 @pytest.mark.spark
 @pytest.mark.broker
-@pytest.mark.pyspark("4.0", "format('rabbitmq')")
+@pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
 def test_the_snippets_run(
     spark: SparkSession, vhost: RunningBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

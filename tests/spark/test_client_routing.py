@@ -102,6 +102,7 @@ def test_a_binding_that_comes_during_a_batch_fails_it(
     assert (len(before.buckets), len(after.buckets)) == (6, 9)
 
 
+@pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
 def test_each_batch_of_a_stream_is_compared(
     rows: DataFrame, options: dict[str, str], channel: BlockingChannel, tmp_path: Path
 ) -> None:

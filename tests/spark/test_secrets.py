@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
-    pytest.mark.pyspark("4.0", "format('rabbitmq')"),
+    pytest.mark.pyspark("4.2", "readStream.format('rabbitmq')"),
     pytest.mark.timeout(300),
 ]
 
@@ -38,6 +38,7 @@ import urllib.request
 from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
+from spark_connector import drain
 from spark_connector.datasource import data_source
 
 url, password, secret_file, stream_url = json.load(sys.stdin)
@@ -99,14 +100,17 @@ for read in (spark.read, spark.read.schema("a int")):
         read.format("rabbitmq").options(url=user, password=password).load().collect()
     except Exception as cause:
         print("FAILED", cause)
-for mode, queue in (("", "free"), ("peek", "q1"), ("peek", "alone"), ("peek", "free")):
+try:
+    spark.read.format("rabbitmq").options(url=user, password=password, queue="free").load()
+except Exception as cause:
+    print("FAILED", cause)
+for queue in ("q1", "alone", "free"):
     try:
-        options = {"url": user, "password": password, "mode": mode, "queue": queue}
-        spark.read.format("rabbitmq").options(**options).load().collect()
+        drain(spark, {"url": user, "password": password, "queue": queue}, lambda df: df.collect())
     except Exception as cause:
         print("FAILED", cause)
     else:
-        print("PEEKED")
+        print("DRAINED")
 write(df, url=user, passwordEnv="SECRET_OF_RABBIT", exchange="nope")
 write(df, save="saveAsTable", reportPath=str(report))
 write(df, url=user, passwordEnv="SECRET_OF_RABBIT", reportPath=str(report))
@@ -209,9 +213,9 @@ def test_no_password_anywhere_and_a_second_attempt(written: Path, consumed: Cons
     assert traces_of_canary(written) == []
     stdout = (written / "stdout").read_text()
     assert stdout.count("FAILED") == 10
-    assert stdout.count("InputError: option 'mode' is missing") == stdout.count("PEEKED") == 1
+    assert stdout.count("InputError: option 'queue'") == stdout.count("DRAINED") == 1
     assert "access to queue 'q1'" in stdout
-    assert "one consumer has the queue for itself" in stdout  # which a task finds
+    assert "one consumer has the queue for itself" in stdout
     assert stdout.count("InputError: option 'stream' is missing") == 2
     assert "unforeseen TypeError (at " in stdout
     assert stdout.count("WRITTEN") == 4

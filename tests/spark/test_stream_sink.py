@@ -259,6 +259,7 @@ def test_streams_behind_a_hash_exchange(spark: SparkSession, hashed: RunningBrok
         publish(frame(spark, 10), {**options, **once, "ringVia": None, "ring": guessed})
 
 
+@pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
 def test_a_stream_of_files(spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path) -> None:
     """Each micro-batch is a version. One that is repeated, since its number is not in the checkpoint, is known."""
     source = tmp_path / "in"

@@ -75,6 +75,7 @@ def test_two_identical_jobs_at_once(
     assert found(url) == expected(ROWS)
 
 
+@pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
 def test_a_stream_whose_driver_is_killed(url: str, options: dict[str, Any], tmp_path: Path) -> None:
     """Of the first micro-batch two streams have their rows, and one has none, when driver and JVM are killed."""
     source = tmp_path / "in"

@@ -27,7 +27,11 @@ from spark_connector import batch_publisher
 if TYPE_CHECKING:
     Consumed = Callable[[], list[Any]]
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')"),
+]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
@@ -213,44 +217,6 @@ def test_what_a_stream_cannot_be(stream: Stream, vhost_url: str, tmp_path: Path)
         stream.run({"url": vhost_url, "reportPath": file})
     with pytest.raises(StreamingQueryException, match="exchange 'nope' does not exist"):
         stream.run({"url": vhost_url, "exchange": "nope"})
-
-
-@pytest.mark.pyspark(
-    "4.1", "a second source under a name that Spark has found (4.0 writes rows in every test here)"
-)
-def test_rows_instead_of_arrow_as_in_pyspark_4_0(
-    stream: Stream, spark: SparkSession, vhost_url: str, consumed: Consumed
-) -> None:
-    from pyspark.sql.datasource import DataSource
-
-    class Source(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "rabbitmq"
-
-        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: FBT001, N802
-            from spark_connector.writing.spark_writers import StreamRowWriter
-            from spark_connector.writing.write_plan import WritePlan
-
-            plan = WritePlan.checked(self.options, schema, overwrite=overwrite, streaming=True)
-            return StreamRowWriter(plan)
-
-    spark.dataSource.register(Source)
-    stream.add(["a", "b"])
-    frame = stream.frame.selectExpr(
-        "key",
-        "encode(value, 'utf-8') AS value",
-        "map('h', key) AS headers",
-        "timestamp '2013-01-01 00:00:01.5+00:00' AS timestamp",
-        "9 AS priority",
-        "struct(key) AS other",
-    )
-    stream.run({"url": vhost_url, "ignoreUnknownColumns": "true", "reportPath": stream.reports}, frame)
-    assert stream.report(0)["confirmed"] == 2
-    messages = {message.key: message for message in consumed()}
-    assert {key: message.body for key, message in messages.items()} == {"a": b"a 0", "b": b"b 1"}
-    properties = messages["a"].properties
-    assert (properties.headers, properties.timestamp, properties.priority) == ({"h": "a"}, 1_356_998_401, 9)
 
 
 def test_the_example(spark: SparkSession, vhost: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from rabbit_chx.testing import RunningBroker
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.reports.task_report import RowSample, TaskReport, hash_of_key
 from spark_connector.reports.write_report import WriteReport
-from spark_connector.writing import task_writer
+from spark_connector.writing import task_counter
 from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.task import Task
 from spark_connector.writing.task_writer import TaskWriter
@@ -53,12 +53,12 @@ def write(url: str, columns: dict[str, list[Any]], *, batches: int = 1, **option
         [pa.array(values, type=types[name][1]) for name, values in columns.items()], names=list(columns)
     )
     positions = MessageColumns.of(schema, parsed)
-    return TaskWriter(WritePlan(positions, parsed, schema), Task.current("w", 7)).write([batch] * batches)
+    return TaskWriter(WritePlan(positions, parsed), Task.current("w", 7)).write([batch] * batches)
 
 
 def plan_of(options: WriteOptions) -> WritePlan:
     schema = StructType().add("key", StringType()).add("value", StringType())
-    return WritePlan(MessageColumns.of(schema, options), options, schema)
+    return WritePlan(MessageColumns.of(schema, options), options)
 
 
 def rows(count: int) -> dict[str, list[Any]]:
@@ -187,16 +187,6 @@ def test_the_next_address_is_tried(vhost_url: str, consumed: Consumed) -> None:
     assert report.confirmed == len(consumed()) == 10
 
 
-def test_a_task_of_one_queue_connects_to_its_node_first(vhost_url: str, consumed: Consumed) -> None:
-    """Nobody is at the address of the URL, so the one of the queue must have been taken."""
-    port = vhost_url.rpartition("/")[0].rpartition(":")[2]
-    key = next(f"k{i}" for i in range(100) if RING.destination_for(f"k{i}") == "q2")
-    dead = re.sub(r"@[^/]+/", "@127.0.0.1:1/", vhost_url)
-    locality = json.dumps({"q2": f"localhost:{port}"})
-    report = write(dead, {"key": [key], "value": ["v"]}, ring=RING.to_json(), localityMap=locality)
-    assert report.confirmed == len(consumed()) == 1
-
-
 @pytest.mark.usefixtures("channel")
 def test_the_password_comes_from_the_task(
     vhost_url: str, monkeypatch: pytest.MonkeyPatch, consumed: Consumed
@@ -273,11 +263,11 @@ def test_lines_in_the_log(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(task_writer, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(task_counter, "_PROGRESS_S", 0.0)
     with caplog.at_level(logging.INFO, "spark_connector"):
         write(vhost_url, rows(1_000), batches=3)
     lines = [
-        record.message for record in caplog.records if record.name == "spark_connector.writing.task_writer"
+        record.message for record in caplog.records if record.name == "spark_connector.writing.task_counter"
     ]
     assert lines[-1].startswith(
         "exchange 'x', partition 0, attempt 0, done: 3000 rows read, 0 skipped, 3000 confirmed"
@@ -294,7 +284,7 @@ def test_a_long_task_says_on_stderr_how_far_it_is(
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     write(vhost_url, rows(10))
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(task_writer, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(task_counter, "_PROGRESS_S", 0.0)
     write(vhost_url, rows(1_000), batches=3)
     *during, last = capsys.readouterr().err.splitlines()
     assert last.startswith(

@@ -34,7 +34,6 @@ HANDSHAKE = (
     said(commands.Confirm.SelectOk()),
 )
 RETURN = said(commands.Basic.Return(312, "NO_ROUTE", "x", "a key"))
-DELIVERY = said(commands.Basic.Deliver("amq.ctag-1", 5, True, "x", "a key"))
 CONTENT = frame.marshal(
     header.ContentHeader(0, 4, commands.Basic.Properties(headers=DEEP, message_id="m")), 1
 )
@@ -55,7 +54,7 @@ FRAMES = (
     said(commands.Basic.Nack(9)),
     said(commands.Basic.Nack(12, multiple=True)),
     RETURN + CONTENT + BODY,
-    DELIVERY + CONTENT + BODY,
+    said(commands.Basic.Deliver("amq.ctag-1", 5, True, "x", "a key")) + CONTENT + BODY,
     b"\x08\0\0\0\0\0\0\xce",
     b"AMQP\0\0\x09\x01",
 )

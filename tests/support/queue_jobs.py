@@ -1,4 +1,4 @@
-"""What a `SparkDriver` is sent: queues that are peeked at and drained. A message's number is its body."""
+"""What a `SparkDriver` is sent: a queue that is drained."""
 
 from __future__ import annotations
 
@@ -10,13 +10,6 @@ import spark_connector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def peek(spark: SparkSession, url: str, queue: str) -> list[int]:
-    """Return the numbers of the messages, as they come."""
-    spark_connector.register(spark)
-    rows = spark.read.format("rabbitmq").options(url=url, queue=queue, mode="peek").load()
-    return [int(row.value) for row in rows.collect()]
 
 
 def drain(spark: SparkSession, url: str, queue: str, folder: Path, stop_at: int) -> None:

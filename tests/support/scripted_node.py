@@ -121,6 +121,7 @@ class ScriptedLog(ScriptedNode):
         at_once: the most chunks that it delivers for a credit; the others come with the next one.
         credits: each credit that it got, the first of a subscription included.
         most_ahead: the most credit that a subscription had at a time.
+        moves_starts: whether a start behind the log is that of the log instead.
         starts: where the subscriptions began: the kind and the offset, which is 0 for "first" and "last".
     """
 
@@ -136,6 +137,7 @@ class ScriptedLog(ScriptedNode):
         self.at_once = 1 << 20
         self.credits: list[int] = []
         self.most_ahead = 0
+        self.moves_starts = False
         self.starts: list[tuple[int, int]] = []
         self._left: dict[
             tuple[socket.socket, int], tuple[int, int]
@@ -171,6 +173,8 @@ class ScriptedLog(ScriptedNode):
         first = (
             len(ends) - 1 if kind == 2 else next((n for n, end in enumerate(ends) if end > offset), len(ends))
         )
+        if first == len(ends) and self.moves_starts:
+            first = 0
         self._left[client, content[0]] = first, 0
         if kind == 2 and self.late_s:
             threading.Timer(

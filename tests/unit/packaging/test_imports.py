@@ -73,7 +73,7 @@ def test_what_a_notebook_shows_needs_no_extra() -> None:
 
 
 def test_an_executor_loads_nothing_above_publishing() -> None:
-    code = "import spark_connector.writing.task_writer, spark_connector.reading.queue_reader, spark_connector.datasource; from rabbit_chx import Publisher"
+    code = "import spark_connector.writing.task_writer, spark_connector.draining, spark_connector.datasource; from rabbit_chx import Publisher"
     assert not loaded_by(code) & ABOVE_PUBLISHING
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs P
 from rabbit_chx.errors import InputError
 from spark_connector.datasource import data_source
 from spark_connector.reading import spark_readers
-from spark_connector.writing.spark_writers import BatchWriter, StreamArrowWriter, StreamRowWriter
+from spark_connector.writing.spark_writers import BatchWriter, StreamWriter
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
 OPTIONS = {"url": "amqp://here", "exchange": "x", "preflight": "false"}
@@ -30,8 +30,22 @@ def test_its_writers_are_found_after_it_travelled() -> None:
     assert source.name() == "rabbitmq"
     batch = source.writer(SCHEMA, overwrite=False)
     assert isinstance(batch, BatchWriter)
-    assert isinstance(source.streamWriter(SCHEMA, overwrite=False), (StreamArrowWriter, StreamRowWriter))
     assert isinstance(travelled(batch), BatchWriter)
+
+
+@pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
+def test_its_stream_writer_is_found_after_it_travelled() -> None:
+    stream = travelled(data_source(speculation=False))(OPTIONS).streamWriter(SCHEMA, overwrite=False)
+    assert isinstance(stream, StreamWriter)
+    assert isinstance(travelled(stream), StreamWriter)
+
+
+def test_a_stream_sink_on_a_release_that_passes_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("pyspark.sql.datasource.DataSourceStreamArrowWriter", raising=False)
+    with pytest.raises(
+        InputError, match=r"needs PySpark 4\.1 or newer, .*: upgrade, or use writeStream\.foreachBatch"
+    ):
+        data_source(speculation=False)(OPTIONS).streamWriter(SCHEMA, overwrite=False)
 
 
 def test_a_query_on_a_release_that_cannot_limit_its_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,5 +55,10 @@ def test_a_query_on_a_release_that_cannot_limit_its_micro_batches(monkeypatch: p
         InputError, match=r"needs PySpark 4\.2 or newer, .*: upgrade, or read batches with spark\.read"
     ):
         source({"url": "amqp://here", "stream": "s"}).streamReader(SCHEMA)
-    with pytest.raises(InputError, match="take batches out of the queue with"):
-        source({"url": "amqp://here", "queue": "q"}).streamReader(SCHEMA)
+
+
+def test_a_queue_is_drained_and_not_read() -> None:
+    source = data_source(speculation=False)({"url": "amqp://here", "QUEUE": "q", "mode": "peek"})
+    for read in (source.schema, lambda: source.reader(SCHEMA), lambda: source.streamReader(SCHEMA)):
+        with pytest.raises(InputError, match=r"take batches out of the queue with spark_connector\.drain"):
+            read()

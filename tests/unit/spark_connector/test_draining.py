@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection.queue_consumer import Delivery
 from rabbit_chx.errors import InputError
 from spark_connector import draining
 from spark_connector.draining import DrainReport, drain
+from spark_connector.reading.queue_rows import Delivery
 
 SIZE = 100
 
@@ -22,18 +24,26 @@ class Scripted:
 
     Attributes:
         queues: the messages of each queue.
+        streams: the queues that are streams.
         unsettled: tags of the messages that were taken and not acknowledged, in their order.
         events: what was done, in its order.
     """
 
     def __init__(self) -> None:
         self.queues: dict[str, list[bytes]] = {}
+        self.streams: set[str] = set()
         self.unsettled: list[int] = []
         self.events: list[str] = []
         self.tag = 0
 
     def __call__(self, _settings: ConnectionSettings) -> Scripted:
         return self
+
+    def ready(self, queue: str) -> int:
+        return len(self.queues[queue])
+
+    def is_stream(self, queue: str) -> bool:
+        return queue in self.streams
 
     def take(self, queue: str, count: int, size: int) -> list[Delivery]:
         """Return messages until a bound is reached, as `QueueConsumer.take` does: the last one may be larger than the rest."""
@@ -42,7 +52,7 @@ class Scripted:
             body = self.queues[queue].pop(0)
             self.tag += 1
             self.unsettled.append(self.tag)
-            taken.append(Delivery(self.tag, False, b"", queue.encode(), b"", body))
+            taken.append(Delivery(self.tag, False, "", queue, b"", body))
             size -= len(body)
         return taken
 
@@ -50,6 +60,10 @@ class Scripted:
         assert last.tag == self.unsettled[-1], "messages of the batch are not acknowledged"
         self.events.append(f"acknowledge {len(self.unsettled)}")
         self.unsettled.clear()
+
+    @contextmanager
+    def kept_alive(self) -> Iterator[None]:
+        yield
 
     def close(self) -> None:
         self.events.append("close")
@@ -67,9 +81,6 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     scripted = Scripted()
     monkeypatch.setattr(draining, "QueueConsumer", scripted)
     monkeypatch.setattr(
-        draining, "queues_of", lambda _: {queue: len(bodies) for queue, bodies in scripted.queues.items()}
-    )
-    monkeypatch.setattr(
         draining,
         "batch_of",
         lambda queue, messages, _: pa.record_batch([pa.array([queue] * len(messages))], names=["queue"]),
@@ -83,7 +94,9 @@ def drained(consumer: Scripted, *, most: int | None = None, **options: int) -> D
         consumer.events.append(f"write {df.num_rows}")
 
     session: Any = Session()
-    return drain(session, {"url": "amqp://h", "queue": "a", **options}, write, max_messages=most)
+    return drain(
+        session, {"url": "amqp://h", "queue": ",".join(consumer.queues), **options}, write, max_messages=most
+    )
 
 
 def test_a_batch_ends_at_its_bytes_and_the_drain_goes_on(consumer: Scripted) -> None:
@@ -112,7 +125,7 @@ def test_messages_that_others_have_taken_are_not_left(
     consumer: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer.queues = {"a": [b"." * SIZE] * 2}
-    monkeypatch.setattr(draining, "queues_of", lambda _: {"a": 9})
+    monkeypatch.setattr(consumer, "ready", lambda _: 9)
     report = drained(consumer)
     assert (report.messages, report.left) == ({"a": 2}, {})
 
@@ -144,4 +157,14 @@ def test_a_write_that_stores_nothing_is_refused(consumer: Scripted) -> None:
     session: Any = Session()
     with pytest.raises(InputError, match="write has returned a DataFrameWriter, so nothing is stored yet"):
         drain(session, {"url": "amqp://h", "queue": "a"}, lambda _: DataFrameWriter())
+    assert consumer.events == ["close"]
+
+
+def test_a_stream_is_refused_before_messages_are_taken(consumer: Scripted) -> None:
+    consumer.queues = {"a": [b"."], "log": [b"."]}
+    consumer.streams = {"log"}
+    with pytest.raises(
+        InputError, match=r"queue 'log' is a stream, .* with spark\.read and the option stream='log'"
+    ):
+        drained(consumer)
     assert consumer.events == ["close"]

@@ -118,6 +118,8 @@ def test_which_node_is_tried_first() -> None:
     assert list(nodes._nodes(places, c, (), leader=False)) == [c, b, a]
     assert list(nodes._nodes(places, c, (c,), leader=False)) == [b, a, c]
     assert {tuple(nodes._nodes(places, a, (), leader=False)) for _ in range(100)} == {(b, c, a), (c, b, a)}
+    assert next(nodes._nodes(places, a, (), leader=False, stay=True)) == a
+    assert list(nodes._nodes(places, a, (a,), leader=False, stay=True))[-1] == a
     assert list(nodes._nodes(StreamPlaces(None, ()), a, (), leader=True)) == []
 
 

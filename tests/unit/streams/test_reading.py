@@ -21,6 +21,7 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     DamagedChunkError,
     InputError,
+    MissingRowsError,
     RabbitChxError,
     UnreachableError,
 )
@@ -63,6 +64,111 @@ def test_each_row_is_read_once(log: ScriptedLog) -> None:
     with opened(log) as reading:
         assert numbers(reading) == list(range(80))
         assert (reading.chunks, reading.next_offset) == (8, 80)
+
+
+# -- a range that somebody else has found
+
+
+def test_a_known_range_takes_one_connection_and_no_look(log: ScriptedLog) -> None:
+    with opened(log) as reading:
+        next(reading)
+        known = reading.fingerprint
+    with ScriptedLog(log.chunks) as replica:
+        log.replicas = [replica]
+        log.seen.clear()
+        log.starts.clear()
+        with opened(log, start=80, end=80, landmarks=()) as reading:
+            assert numbers(reading) == []
+        assert log.seen == []
+        with opened(log, start=5, end=75, landmarks=()) as reading:
+            assert numbers(reading) == list(range(5, 75))
+        with opened(log, start=80, end=80, expect=known, landmarks=[known]) as reading:
+            pass
+        assert replica.seen == []
+    assert log.seen.count(Key.OPEN) == log.seen.count(Key.METADATA) == 1
+    assert log.starts == [(4, 5)]
+
+
+def test_what_is_before_a_known_range_is_compared_and_not_given(log: ScriptedLog) -> None:
+    with opened(log, end=35) as reading:
+        assert numbers(reading) == list(range(35))
+        known = reading.fingerprint
+    assert known is not None
+    log.seen.clear()
+    with opened(log, start=35, end=80, expect=known, landmarks=[known]) as reading:
+        assert numbers(reading) == list(range(35, 80))
+    assert log.seen.count(Key.OPEN) == 1
+    log.chunks = [*log.chunks[:3], *chunks_of(8, body=b"another")[3:]]
+    with (
+        opened(log, start=35, end=80, expect=known, landmarks=[known]) as reading,
+        pytest.raises(MissingRowsError, match=r"'s' has been rewritten: where .* was, .* is there"),
+    ):
+        next(reading)
+
+
+def test_a_landmark_within_a_known_range(log: ScriptedLog) -> None:
+    with opened(log) as reading:
+        last = reading.end_fingerprint
+    assert last is not None
+    log.chunks = chunks_of(8, body=b"another")
+    with opened(log, start=0, end=80, landmarks=()) as reading:
+        assert len(numbers(reading)) == 80
+    with (
+        opened(log, start=0, end=80, landmarks=[last]) as reading,
+        pytest.raises(MissingRowsError, match="has been rewritten: where"),
+    ):
+        numbers(reading)
+
+
+@pytest.mark.parametrize(("start", "gone"), [(5, (80, 89)), (85, (85, 89))])
+def test_a_known_range_of_a_log_that_was_cut(log: ScriptedLog, start: int, gone: tuple[int, int]) -> None:
+    """That nothing comes any more is noticed long before the timeout."""
+    began = time.monotonic()
+    known: dict[str, Any] = {"start": start, "end": 90, "landmarks": (), "timeout_s": 60.0}
+    words = f"does not have the offsets {gone[0]} to {gone[1]}, it ends at 80"
+    with opened(log, **known) as reading, pytest.raises(MissingRowsError, match=words):
+        numbers(reading)
+    with opened(log, **known, on_missing="count") as reading:
+        assert numbers(reading) == list(range(start, 80))
+        assert reading.missing == gone[1] - gone[0] + 1
+    assert time.monotonic() - began < 20
+
+
+def test_a_known_range_of_an_empty_log(log: ScriptedLog) -> None:
+    log.chunks = []
+    with (
+        opened(log, start=5, end=9, landmarks=()) as reading,
+        pytest.raises(MissingRowsError, match="does not have the offsets 5 to 8, it ends at 0"),
+    ):
+        numbers(reading)
+
+
+def test_a_log_that_was_cut_and_goes_on_before_the_start(log: ScriptedLog) -> None:
+    """The broker moves a start into the log, so what comes is before it: those rows are not the ones that were meant."""
+    began = time.monotonic()
+    log.moves_starts = True
+    with (
+        opened(log, start=85, end=90, landmarks=(), timeout_s=60.0) as reading,
+        pytest.raises(MissingRowsError, match="does not have the offsets 85 to 89, it ends at 80"),
+    ):
+        numbers(reading)
+    assert time.monotonic() - began < 20
+
+
+def test_a_known_range_on_a_replica_that_is_behind(log: ScriptedLog) -> None:
+    with ScriptedLog(log.chunks[:3]) as behind:
+        log.leader, log.replicas = log, [behind]
+        behind.leader, behind.replicas = log, [behind]
+        with opened(behind, start=0, end=80, landmarks=()) as reading:
+            threading.Timer(0.3, lambda: behind.chunks.extend(log.chunks[3:])).start()
+            assert numbers(reading) == list(range(80))
+
+
+def test_a_known_range_has_offsets(log: ScriptedLog) -> None:
+    with pytest.raises(
+        InputError, match="landmarks are given, start is 'first' and end is 80: give two offsets"
+    ):
+        opened(log, end=80, landmarks=())
 
 
 # -- how much is read at a time

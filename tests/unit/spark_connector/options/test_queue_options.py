@@ -8,14 +8,13 @@ import pytest
 from blocks import page
 
 from rabbit_chx.errors import InputError
-from spark_connector.options.queue_options import QUEUE_OPTIONS, QueueOptions, is_of_queues
+from spark_connector.options.queue_options import QUEUE_OPTIONS, QueueOptions
 
 URL = "amqp://u:c4nary@h"
 
 
-def parsed(*, peeks: bool = True, **texts: str) -> QueueOptions:
-    mode = {"mode": "peek"} if peeks else {}
-    return QueueOptions.parse({"url": URL, **mode, **texts}, peeks=peeks)
+def parsed(**texts: str) -> QueueOptions:
+    return QueueOptions.parse({"url": URL, **texts})
 
 
 def test_what_is_not_given_has_a_default() -> None:
@@ -26,7 +25,6 @@ def test_what_is_not_given_has_a_default() -> None:
         10_000,
         64 << 20,
     )
-    assert not options.allow_delivery_count
 
 
 def test_texts_become_values() -> None:
@@ -35,7 +33,6 @@ def test_texts_become_values() -> None:
     )
     assert (options.queues, options.max_rows, options.max_bytes) == (("a", "b"), 7, 1024)
     assert options.include == ("exchange", "headers")
-    assert parsed(queue="a", peeks=False).mode is None
 
 
 def test_no_password_is_shown() -> None:
@@ -48,7 +45,7 @@ def test_no_password_is_shown() -> None:
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        ({}, "option 'queue' is missing: name the queue to read, or give exchange"),
+        ({}, "option 'queue' is missing: name the queue to drain, or give exchange"),
         ({"queue": ""}, "option 'queue' is missing"),
         ({"queue": "a,,b"}, "'' names no queue"),
         ({"queue": "a,a"}, "option 'queue' names 'a' twice"),
@@ -56,8 +53,7 @@ def test_no_password_is_shown() -> None:
         ({"queue": "a", "exchange": "x"}, "options 'queue' and 'exchange' are both given"),
         ({"exchange": "x"}, "option 'exchange' needs the option 'managementUrl'"),
         ({"queue": "a", "managementUrl": "http://h"}, "option 'managementUrl' needs the option 'exchange'"),
-        ({"queue": "a", "mode": "get"}, "option 'mode' is 'get': give 'peek'"),
-        ({"queue": "a", "mode": ""}, "option 'mode' is missing: spark.read with mode=peek"),
+        ({"queue": "a", "mode": "peek"}, "unknown option 'mode'"),
         ({"queue": "a", "maxRows": "0"}, "option 'maxRows' is '0'"),
         ({"queue": "a", "maxBytes": "2g"}, "option 'maxBytes' is 2,147,483,648: .* give 1GiB at most"),
         ({"queue": "a", "include": "offset"}, "option 'include' is 'offset'"),
@@ -66,19 +62,7 @@ def test_no_password_is_shown() -> None:
 )
 def test_what_cannot_be_used(texts: dict[str, str], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        QueueOptions.parse({"url": URL, "mode": "peek", **texts}, peeks=True)
-
-
-@pytest.mark.parametrize(("name", "text"), [("mode", "peek"), ("allowDeliveryCount", "true")])
-def test_what_is_not_for_drain(name: str, text: str) -> None:
-    with pytest.raises(InputError, match=f"option '{name}' is for spark.read, and drain takes messages out"):
-        parsed(peeks=False, queue="a", **{name: text})
-
-
-def test_which_read_is_of_queues() -> None:
-    assert is_of_queues({"QUEUE": "a"})
-    assert is_of_queues({"exchange": "x", "Mode": "peek"})
-    assert not is_of_queues({"stream": "s", "exchange": "x"})
+        parsed(**texts)
 
 
 def test_every_option_has_a_line() -> None:

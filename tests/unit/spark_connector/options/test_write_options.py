@@ -47,7 +47,7 @@ def test_what_is_not_given_is_safe() -> None:
     assert (given.mandatory, given.persistent, given.preflight) == (True, True, True)
     assert (given.skip_bad_rows, given.skip_unroutable, given.keep_order) == (False, False, False)
     assert (given.allow_exchange_column, given.ignore_unknown_columns) == (False, False)
-    assert (given.routing_key, given.headers, given.ring, given.locality) == (None, {}, None, {})
+    assert (given.routing_key, given.headers, given.ring) == (None, {}, None)
     assert (given.message_id, given.max_message_bytes, given.on_speculation) == ("none", 16 << 20, "warn")
     assert given.connection_name == "spark:{app}:{stage}.{partition}.{attempt}"
     assert given.report_path is None
@@ -92,6 +92,11 @@ def test_a_ring_from_a_file(tmp_path: Path) -> None:
     assert parse(**URL, ring=str(file)).ring == RING
 
 
+def test_a_report_path_as_a_uri(tmp_path: Path) -> None:
+    for text in (f"file:{tmp_path}/the%20report/", f"FILE://{tmp_path}/the%20report/"):
+        assert parse(**URL, reportPath=text).report_path == f"{tmp_path}/the report/"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -132,8 +137,6 @@ def test_a_ring_from_a_file(tmp_path: Path) -> None:
             {"ring": "/no/such.json"},
             "option 'ring' is '/no/such.json': it is not a JSON object, and cannot be read",
         ),
-        ({"localityMap": '{"q1": "a:1"}'}, "option 'localityMap' needs the option 'ring'"),
-        ({"localityMap": '{"q1": "a"}', "ring": RING.to_json()}, "'q1' is at 'a': give 'host:port'"),
         ({"ring": "{}"}, "option 'ring': this JSON is no ring"),
         ({"ring": RING.to_json(), "ringVia": "env"}, "options 'ring' and 'ringVia' are both given"),
         (
@@ -149,19 +152,21 @@ def test_a_ring_from_a_file(tmp_path: Path) -> None:
             {"ring": "amqp://a:c4nary@h"},
             "option 'ring' is a text with an '@', which is not shown: it is not a JSON",
         ),
-        (
-            {"localityMap": '{"q1": "amqp://a:c4nary@h:5672"}', "ring": RING.to_json()},
-            "'q1' is at a text with an '@', which is not shown: give 'host:port'",
-        ),
         ({"connectionName": "{user}"}, "in braces must be one of {app}, {stage}"),
         ({"connectionName": "{partition:99999999999}"}, "in braces must be one of {app}, {stage}"),
         ({"connectionName": "{app!r}"}, "in braces must be one of {app}, {stage}"),
         ({"connectionName": "{app"}, "in braces must be one of {app}, {stage}"),
-        ({"reportPath": "dbfs:/reports"}, "give a path of the driver, or a URI with file:, s3a:"),
+        (
+            {"reportPath": "s3://bucket/r.json"},
+            "option 'reportPath' is 's3://bucket/r.json': a report is not written to a remote file system",
+        ),
+        ({"reportPath": "dbfs:/reports"}, "give a path on the driver, which may be that of a mounted"),
+        ({"reportPath": "file://elsewhere/r.json"}, "not written to a remote file system"),
         (
             {"reportPath": "s3a://key:c4nary@bucket/r"},
-            "with a secret: leave it out, and set it in the environment",
+            "is a text with an '@', which is not shown: a report is",
         ),
+        ({"reportPath": "file:/no/such/r.json"}, "its folder does not exist on the driver"),
         ({"reportPath": "/no/such/r.json"}, "its folder does not exist on the driver"),
         ({"exchange": "é" * 128}, "option 'exchange' has 256 bytes: AMQP carries at most 255"),
         (

@@ -55,7 +55,7 @@ def test_it_is_read_again_where_connections_were_lost(reconnects: int) -> None:
     watched = WatchedRing(lambda: next(rings))
     options = WriteOptions.parse({"url": "amqp://h", "exchange": "x", "ring": BEFORE.to_json()})
     schema = StructType().add("key", StringType()).add("value", StringType())
-    plan = WritePlan(MessageColumns.of(schema, options), options, schema)
+    plan = WritePlan(MessageColumns.of(schema, options), options)
     report = plan.commit(
         [TaskReport(0, 0, publish_report=PublishReport(reconnects=reconnects))], ring=watched
     )

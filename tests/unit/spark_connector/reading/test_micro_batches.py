@@ -10,13 +10,13 @@ import pytest
 from stream_bytes import chunk_of
 
 from rabbit_chx.errors import InputError, MissingRowsError
-from rabbit_chx.streams.chunks import Chunk, Fingerprint
+from rabbit_chx.streams.chunks import Chunk
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import sources
 from spark_connector.reading.log_ends import LogEnd
 from spark_connector.reading.micro_batches import MicroBatches
 from spark_connector.reading.sources import Sources
-from spark_connector.reading.spark_readers import MicroBatchReader
+from spark_connector.reading.spark_readers import BatchReader, MicroBatchReader
 from spark_connector.reading.stream_offsets import Place, offset_of, places_in
 
 ROWS_OF_A_CHUNK = 10
@@ -187,11 +187,11 @@ def test_what_spark_asks_for(logs: Logs) -> None:
     logs.grow("b", b"1")
     end = reader.latestOffset(begin, limit)
     assert nexts(places_in(end)) == {"a": 12, "b": 0}
-    assert [partition.value for partition in reader.partitions(begin, end)] == [("a", 0, 12, None)]
+    before = tuple(logs.chunks["a"][1].fingerprint)
+    assert [partition.value for partition in reader.partitions(begin, end)] == [("a", 0, 12, None, [before])]
     last = reader.latestOffset(end, limits.ReadAllAvailable())
-    before: Fingerprint = logs.chunks["a"][1].fingerprint
     assert [partition.value for partition in reader.partitions(end, last)] == [
-        ("a", 12, 20, tuple(before)), ("b", 0, 10, None),
+        ("a", 12, 20, before, [before]), ("b", 0, 10, None, [tuple(logs.chunks["b"][0].fingerprint)]),
     ]  # fmt: skip
     assert reader.reportLatestOffset() == last
     reader.stop()
@@ -206,6 +206,13 @@ def test_the_sources_of_a_batch(logs: Logs) -> None:
     assert read.offsets_at("endingOffsets", {"a": -2}, ends) == {"a": 0}
     moment = datetime.fromisoformat("2026-01-31T12:00:00+00:00")
     assert read.offsets_at("startingTime", moment, ends) == {"a": 10}
+
+
+def test_a_batch_tells_its_tasks_where_the_streams_end(logs: Logs) -> None:
+    logs.grow("a", b"1", b"2")
+    last = tuple(logs.chunks["a"][1].fingerprint)
+    parts = BatchReader(options_of(minPartitions="2")).partitions()
+    assert [part.value for part in parts] == [("a", 0, 10, None, [last]), ("a", 10, 20, None, [last])]
 
 
 def test_the_streams_of_an_exchange_are_kept_for_a_while(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,13 @@ import pytest
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.header_table import encode_table
-from rabbit_chx.connection.queue_consumer import Delivery
-from spark_connector.reading.queue_rows import batch_of, columns
+from spark_connector.reading.queue_rows import Delivery, batch_of
 
 EVERYTHING = ("exchange", "message_id", "properties", "headers")
 
 
 def with_headers(*headers: tuple[bytes, AmqpField]) -> Delivery:
-    return Delivery(1, False, b"", b"k", (1 << 13).to_bytes(2) + encode_table(headers), b"v")
+    return Delivery(1, False, "", "k", (1 << 13).to_bytes(2) + encode_table(headers), b"v")
 
 
 @pytest.mark.parametrize(
@@ -47,8 +46,16 @@ def test_of_two_headers_with_one_name_the_last_counts() -> None:
 
 def test_properties_are_texts_and_times_are_in_seconds() -> None:
     properties = (1 << 6 | 1 << 11).to_bytes(2) + b"\x05" + (1_700_000_000).to_bytes(8)
-    batch = batch_of("q", [Delivery(1, False, b"", b"k", properties, b"v")], ["properties"])
+    batch = batch_of("q", [Delivery(1, False, "", "k", properties, b"v")], ["properties"])
     assert batch["properties"].to_pylist() == [[("priority", "5"), ("timestamp", "2023-11-14T22:13:20.000Z")]]
+
+
+def test_names_that_are_not_utf_8() -> None:
+    messages = [Delivery(1, False, "é", "ü", b"", b""), Delivery(2, True, b"\xff", b"\xff", b"", b"")]
+    batch = batch_of("q", messages, [])
+    assert batch["key"].to_pylist() == ["ü".encode(), b"\xff"]
+    batch = batch_of("q", [message._replace(properties=b"\0\0") for message in messages], ["exchange"])
+    assert batch["exchange"].to_pylist() == ["é", "\ufffd"]
 
 
 def test_no_messages_are_a_batch_too() -> None:
@@ -56,4 +63,3 @@ def test_no_messages_are_a_batch_too() -> None:
     assert batch.num_rows == 0
     assert batch.schema.names == ["key", "value", "queue", "redelivered", *EVERYTHING]
     assert batch.schema.field("headers").type == pa.map_(pa.string(), pa.string())
-    assert columns(["headers"]).endswith("`redelivered` boolean, `headers` map<string,string>")

@@ -17,7 +17,7 @@ from spark_connector.reading import task_rows
 from spark_connector.reading.ranges import Range
 from spark_connector.reading.task_rows import columns, rows_of
 
-RANGE = Range("a", 3, 5, Fingerprint(0, 1, 2))
+RANGE = Range("a", 3, 5, Fingerprint(0, 1, 2), (Fingerprint(4, 1, 3),))
 
 
 class Scripted:
@@ -73,7 +73,11 @@ def test_columns_and_their_order(scripted: type[Scripted]) -> None:
     ]
     asked = scripted.asked
     assert (asked["stream"], asked["start"], asked["end"]) == ("a", 3, 5)
-    assert (asked["on_missing"], asked["expect"]) == ("raise", RANGE.before)
+    assert (asked["on_missing"], asked["expect"], asked["landmarks"]) == (
+        "raise",
+        RANGE.before,
+        RANGE.landmarks,
+    )
 
 
 @pytest.mark.usefixtures("scripted")
@@ -91,4 +95,5 @@ def test_missing_rows_are_counted(
     with caplog.at_level(logging.WARNING):
         assert sum(batch.num_rows for batch in rows_of(RANGE, options_of(failOnDataLoss="false"))) == 2
     assert "stream 'a' does not have 1 of the offsets 3 to 4" in caplog.text
-    assert (scripted.asked["on_missing"], scripted.asked["expect"]) == ("count", None)
+    asked = scripted.asked
+    assert (asked["on_missing"], asked["expect"], asked["landmarks"]) == ("count", None, ())

@@ -53,7 +53,7 @@ def plan_of(version: int = 1, **options: str) -> WritePlan:
     }  # fmt: skip
     parsed = WriteOptions.parse(texts)
     layout = StreamLayout.of(PLACING, SCHEMA)
-    return WritePlan(MessageColumns.of(SCHEMA, parsed), parsed, SCHEMA, layout=layout)
+    return WritePlan(MessageColumns.of(SCHEMA, parsed), parsed, layout=layout)
 
 
 def run(

@@ -28,7 +28,7 @@ OF_S1 = [key for key in map(str, range(100)) if PLACING.partition_for(key) == "s
 def writer(partition: int = 1) -> StreamTaskWriter:
     options = WriteOptions.parse({"url": "amqp://h", "superStream": "s", "delivery": "exactly-once"})
     columns = MessageColumns.of(SCHEMA, options)
-    plan = WritePlan(columns, options, SCHEMA, streaming=True, layout=StreamLayout.of(PLACING, SCHEMA))
+    plan = WritePlan(columns, options, streaming=True, layout=StreamLayout.of(PLACING, SCHEMA))
     return StreamTaskWriter(plan, Task(partition=partition))
 
 
@@ -80,7 +80,7 @@ def test_a_piece_has_many_rows_or_many_bytes(monkeypatch: pytest.MonkeyPatch) ->
     for bound, most in (("_PIECE_ROWS", 20), ("_PIECE_BYTES", 1_500)):
         with monkeypatch.context() as bounded:
             bounded.setattr(stream_task_writer, bound, most)
-            pieces = stream_task_writer._pieces(writer()._messages([batch] * 5))
+            pieces = stream_task_writer._pieces(writer()._counter.messages([batch] * 5))
             assert [len(keys) for keys, _ in pieces] == [20, 20, 10]
 
 

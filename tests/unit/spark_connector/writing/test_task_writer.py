@@ -85,7 +85,7 @@ def write(*batches: Columns, **options: Any) -> TaskReport:
     for name in batches[0]:
         schema = schema.add(name, StringType())
     made = [pa.RecordBatch.from_pydict({n: pa.array(v, pa.string()) for n, v in b.items()}) for b in batches]
-    plan = WritePlan(MessageColumns.of(schema, parsed), parsed, schema, streaming)
+    plan = WritePlan(MessageColumns.of(schema, parsed), parsed, streaming)
     return TaskWriter(plan, Task.current("w", 7)).write(made)
 
 
@@ -146,7 +146,7 @@ def test_a_write_of_the_same_name_makes_the_same_ids() -> None:
         parsed = WriteOptions.parse({"url": "amqp://h", "exchange": "x", "messageId": "auto", **options})
         schema = StructType().add("key", StringType()).add("value", StringType())
         batch = pa.RecordBatch.from_pydict({name: pa.array(values) for name, values in rows.items()})
-        TaskWriter(WritePlan(MessageColumns.of(schema, parsed), parsed, schema), task).write([batch])
+        TaskWriter(WritePlan(MessageColumns.of(schema, parsed), parsed), task).write([batch])
         return Scripted.ids
 
     first, again = Task(write_id="first"), Task(write_id="again")
@@ -162,14 +162,6 @@ def test_a_ring_counts_the_rows_of_its_exchange_only() -> None:
     assert sum(write(rows, rows, ring=ring).predicted.values()) == 4
     elsewhere = {**rows, "exchange": ["other", None]}
     assert write(elsewhere, ring=ring, allowExchangeColumn="true").predicted == {}
-
-
-def test_the_node_of_the_queue_is_tried_before_the_other_addresses() -> None:
-    queue = RING.destination_for("a")
-    options = {"ring": RING.to_json(), "localityMap": f'{{"{queue}": "node:5673"}}'}
-    write({"key": ["a"], "value": ["1"]}, url="amqp://h1/v,amqp://h2/v", **options)
-    found = [(address.host, address.port, address.vhost) for address in Scripted.given["addresses"]]
-    assert found == [("node", 5673, "v"), ("h1", 5672, "v"), ("h2", 5672, "v")]
 
 
 def as_task(monkeypatch: pytest.MonkeyPatch, task: Task) -> None:
