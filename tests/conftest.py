@@ -46,7 +46,6 @@ SLOW_FILES = (
     "broker/test_slot_hand_over.py",
     "fire/spark/test_driver_faults.py",
     "broker/test_other_releases.py",
-    "broker/test_drill_command.py",
     "spark/test_repeated_rows.py",
     "docs/test_testing.py",
     "spark/test_stream_sink.py",

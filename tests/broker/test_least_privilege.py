@@ -195,7 +195,6 @@ def traffic(site: Site) -> Iterator[None]:
 def watch(site: Site) -> None:
     with traffic(site):
         command("verify", "orders", "--passive", "--seconds", "60", "--messages", "100")(site)
-        command("drill", "--exchange", "orders", "--live", "--seconds", "1", "--", "true")(site)
 
 
 #: What each row of the table stands for.
@@ -227,11 +226,8 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("slots", "show", "events"),
         command("slots", "balance", "events", "--keys", "{file}"),
     ],
-    "`verify`, `drill`": [
-        command("verify", "orders", "--count", "20"),
-        command("drill", "--exchange", "orders", "--seconds", "0.2", "--", "true"),
-    ],
-    "`verify --passive`, `drill --live`": [watch],
+    "`verify`": [command("verify", "orders", "--count", "20")],
+    "`verify --passive`": [watch],
 }
 ROWS = re.findall(
     r"^\| (.+?) \| (.*?) ?\| (.*?) ?\| (.*?) ?\| (.*?) ?\|$",

@@ -20,7 +20,6 @@ COMMANDS = (
     "simulate",
     "compare",
     "completion",
-    "drill",
     "group",
     "keys",
     "rehearse",
