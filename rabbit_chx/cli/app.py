@@ -213,7 +213,6 @@ app = LazyGroup(
         "stream": ("What is in streams, and who writes.", _STREAM),
         "replay": ("The rows of some keys, from a time on.", "replay:replay"),
         "verify": ("Is every message where the mirror says?", "verify:verify"),
-        "rehearse": ("Which keys does an upgrade move?", "rehearse:rehearse"),
         "completion": ("Completion for bash, zsh or fish.", "completion:completion"),
     },
 )

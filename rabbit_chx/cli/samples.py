@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, count, islice, repeat
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rabbit_chx.amqp import AmqpField
+from rabbit_chx.amqp.client_fields import HeaderTable
 from rabbit_chx.cli.arguments import hashed_value
 from rabbit_chx.cli.command import TEXT, option, options
 from rabbit_chx.cli.inputs import file_name
@@ -23,7 +24,6 @@ from rabbit_chx.routing import ConsistentHashExchange, HashedOn, KeyMap, ring_be
 if TYPE_CHECKING:
     from rabbit_chx.analysis import Hashing, ModuloMap, SampleBatch
     from rabbit_chx.broker.firehose import TracedMessage
-    from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 KEYS_HELP = "A file of keys, {}: a key on each line, or CSV, TSV, JSON lines or Parquet with --column, each also in gzip; - is stdin."
 COLUMN_HELP = "The column of the file that has the keys."
@@ -32,7 +32,6 @@ PATTERN_KEYS = 100_000
 _MOST_KEYS = 100_000_000
 _NUMBER = "{n}"
 _BATCH = 1 << 14
-_MODULUS_HEADERS = (b"CC", b"BCC")
 _T = TypeVar("_T")
 
 
@@ -274,23 +273,37 @@ def sample_options(pattern: str | None = None, count: int = PATTERN_KEYS) -> Any
     )
 
 
-def traced_sample(hashed: HashedOn | None, traced: Sequence[TracedMessage]) -> list[SampledMessage]:
+@dataclass(frozen=True, slots=True)
+class SampledMessage:
+    """A traced message, with what an exchange may hash of it.
+
+    Attributes:
+        key: what names the message to people: its routing key, or the text of what is hashed.
+        routing_key: the routing key.
+        headers: the header table, with the types of the wire.
+        properties: message_id, correlation_id and timestamp, where the message has them.
+    """
+
+    key: str
+    routing_key: str | bytes = ""
+    headers: HeaderTable = ()
+    properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+def traced_sample(hashed: HashedOn, traced: Sequence[TracedMessage]) -> list[SampledMessage]:
     """Return traced messages with all that an exchange may hash of them, and nothing else.
 
     Args:
-        hashed: what an ``x-consistent-hash`` exchange hashes; None for an ``x-modulus-hash`` exchange.
+        hashed: what the exchange hashes.
         traced: the messages.
     """
     return [_traced(hashed, message) for message in traced]
 
 
-def _traced(hashed: HashedOn | None, message: TracedMessage) -> SampledMessage:
-    from rabbit_chx.topology.upgrade_exchange import SampledMessage
-
+def _traced(hashed: HashedOn, message: TracedMessage) -> SampledMessage:
     routing_key = message.routing_key.decode(errors="backslashreplace")
-    if hashed is None or hashed.kind == "routing-key":
-        headers = tuple(pair for pair in message.headers if hashed is None and pair[0] in _MODULUS_HEADERS)
-        return SampledMessage(routing_key, message.routing_key, headers)
+    if hashed.kind == "routing-key":
+        return SampledMessage(routing_key, message.routing_key)
     if hashed.kind == "header":
         headers = tuple(pair for pair in message.headers if pair[0] == hashed.name)
         named = _field_text(headers[0][1]) if headers else "(no header)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -27,7 +27,13 @@ from rabbit_chx.cli.command import (
     options,
 )
 from rabbit_chx.cli.report import document, entry, exchange_facts, numbers, rounded, rounded_entry, texts
-from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options, traced_sample
+from rabbit_chx.cli.samples import (
+    SampledMessage,
+    SampleOptions,
+    StreamedSample,
+    sample_options,
+    traced_sample,
+)
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ChannelClosedError, InputError, MismatchError
 from rabbit_chx.rendering import Block, Facts, Figure, Line, Table, Verbatim
@@ -38,9 +44,6 @@ from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.objects import SlotNames, order_of_name
 from rabbit_chx.topology.reading import PublishRates, rates_read
 from rabbit_chx.topology.toml_file import member_texts, members_text
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10

@@ -1,4 +1,4 @@
-"""Real brokers for tests, the demo and the examples; whether a handler keeps order; upgrades that are tried.
+"""Real brokers for tests, the demo and the examples; whether a handler keeps order.
 
 `find_broker` takes the broker that the environment names, or starts one. `docker_broker` and `local_broker`
 start one of their kind, and `docker_cluster` starts several nodes. What was started is removed when its block

@@ -106,17 +106,6 @@ def find_tools() -> Path:
     return tools
 
 
-def installed_version() -> str:
-    """Return the version of the ``rabbitmq-server`` of this machine.
-
-    Raises:
-        NoBrokerError: there is none.
-    """
-    plugin = "rabbitmq_consistent_hash_exchange-"
-    names = sorted(path.name for path in _plugins_dir(find_tools()).glob(f"{plugin}*"))
-    return names[-1].removeprefix(plugin).removesuffix(".ez")
-
-
 class _Ports(NamedTuple):
     amqp: int
     management: int

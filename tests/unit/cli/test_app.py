@@ -22,7 +22,6 @@ COMMANDS = (
     "completion",
     "group",
     "keys",
-    "rehearse",
     "uniformity",
     "rules",
     "ring",
