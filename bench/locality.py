@@ -14,10 +14,13 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pika
 from pyspark.sql import DataFrame
@@ -26,8 +29,11 @@ from spark_write import spark_on
 from rabbit_chx import Broker
 from rabbit_chx.broker import pika_parameters, queue_addresses
 from rabbit_chx.rendering import TableColumn, render_table
-from rabbit_chx.testing import RunningBroker, RunningCluster, docker_cluster
+from rabbit_chx.testing import RunningBroker
 from spark_connector import place, publish
+
+if TYPE_CHECKING:
+    from cluster import RunningCluster
 
 EXCHANGE = "bench"
 QUEUES = tuple(f"q{number}" for number in range(9))
@@ -98,6 +104,9 @@ def measured(cluster: RunningCluster, placed: DataFrame, options: Mapping[str, s
 
 def compare(kind: str, rows: int, rounds: int, cores: int) -> None:
     """Measure the ways in turns on one cluster, and print a table."""
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests/support"))
+    from cluster import docker_cluster
+
     with docker_cluster() as cluster:
         declare(cluster, kind)
         near = queue_addresses(cluster.urls, str(cluster.nodes[0].management_url))

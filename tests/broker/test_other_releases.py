@@ -12,6 +12,7 @@ import pytest
 from checked_orders import declare_orders, finding_kinds, live_ring, moved_to_the_end, share_lost, shop_of
 from exchange_types import CHX
 from exposition import parsed_exposition
+from found_broker import need
 from shop import Shop
 from slotted import declare_slots
 
@@ -20,7 +21,7 @@ from rabbit_chx.broker import pika_parameters, queue_addresses
 from rabbit_chx.cli import main
 from rabbit_chx.connection.queue_consumer import QueueConsumer, QueueFacts, look_at_queue
 from rabbit_chx.errors import MismatchError
-from rabbit_chx.testing import RunningBroker, docker_broker, need, temporary_vhost
+from rabbit_chx.testing import RunningBroker, docker_broker, temporary_vhost
 from spark_connector.options.queue_options import QueueOptions
 from spark_connector.reading.queue_choice import queues_of
 
