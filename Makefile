@@ -118,7 +118,7 @@ simulate: $(STAMP) ## 100,000 simulated runs of the publishers with faults of al
 	STREAM_SEEDS=$(SEEDS) $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_stream_seeds.py
 	SIMULATION_STRIDE=1 $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_every_byte.py
 
-churn: broker ## members of a group come, leave and are killed under load for four minutes; nothing is lost or out of order
+churn: $(STAMP) ## members of a group come, leave and are killed under load for four minutes; nothing is lost or out of order
 	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000
 
 check: $(STAMP) ## formatting, lint, types, floors, generated files
@@ -134,7 +134,7 @@ generated: $(STAMP) ## make again what is made from the code: tables, the list o
 site: $(STAMP) $(DOCS) ## the documentation with a search and the reference of the Python names, in build/site; a link that leads nowhere is an error
 	@$(BIN)/python tools/website.py
 
-bench: java broker ## measure; bench/README.md says how to read it
+bench: java $(STAMP) ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/indices.py
 	$(BIN)/python bench/latency.py
 	$(BIN)/python bench/growth.py
@@ -210,10 +210,10 @@ $(SPARK_CLASSES): $(STAMP) tools/spark_archive.py
 	@$(BIN)/python tools/spark_archive.py >$(VENV)/.spark-classes.log 2>&1 || \
 	  echo "no archive of Spark's classes, so its tests take longer: $(VENV)/.spark-classes.log says why" >&2
 
-# Where there is neither Docker nor a rabbitmq-server, root on Debian or Ubuntu gets one by apt-get; the tests do this too.
+# Where there is neither Docker nor a rabbitmq-server, root on Debian or Ubuntu gets one by apt-get for the demo; the tests do this too.
 .PHONY: broker
 broker: $(STAMP)
-	@$(BIN)/python tools/server_installation.py
+	@$(BIN)/python tests/support/server_installation.py
 
 # Spark 4 runs on Java 17 and newer; `java -version` says  openjdk version "17.0.15" 2025-04-15.
 .PHONY: java

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,12 +14,15 @@ from typing import Any
 
 import pika
 import pytest
+from cluster import RunningCluster, docker_cluster
 from exchange_types import CHX
+from found_broker import find_broker, need
 from hypothesis import settings
 from packaging.version import Version
 from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql import SparkSession
 from quick_rings import quick_prefix
+from reaper import watch_containers
 from server_installation import install_if_needed
 from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive
 
@@ -39,14 +42,12 @@ SLOW_FILES = (
     "broker/test_group_faults.py",
     "spark/test_stream_sink_faults.py",
     "spark/test_standalone.py",
-    "broker/test_rehearse_command.py",
     "broker/test_cluster.py",
     "docs/test_readme.py",
     "spark/test_stream_source.py",
     "broker/test_slot_hand_over.py",
     "fire/spark/test_driver_faults.py",
     "broker/test_other_releases.py",
-    "broker/test_drill_command.py",
     "spark/test_repeated_rows.py",
     "docs/test_testing.py",
     "spark/test_stream_sink.py",
@@ -65,7 +66,6 @@ SLOW_FILES = (
     "fire/spark/test_batch_faults.py",
     "spark/test_discovery.py",
     "broker/test_repair_command.py",
-    "docs/test_upgrades.py",
     "broker/test_permissions.py",
     "broker/test_publisher_outages.py",
     "spark/test_demo.py",
@@ -93,9 +93,17 @@ def _server_is_installed(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="session")
-def chx_broker(_server_is_installed: None, chx_broker: RunningBroker) -> RunningBroker:
-    """The plugin's broker, for which a server may be installed."""
-    return chx_broker
+def _chx_find(_server_is_installed: None) -> Callable[[], AbstractContextManager[RunningBroker]]:
+    """What finds the plugin's broker: a server of this machine will do, too."""
+    return find_broker
+
+
+@pytest.fixture(scope="session")
+def chx_cluster(_chx_series: str | None) -> Iterator[RunningCluster]:
+    """A cluster of three nodes in Docker, which are together when the test begins."""
+    need("docker")
+    with docker_cluster(_chx_series or "4.3") as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
@@ -195,7 +203,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what the installed PySpark cannot do, and say why."""
+    """Watch what the test may start. Skip what the installed PySpark cannot do, and say why."""
+    if item.get_closest_marker("broker") or item.get_closest_marker("docker"):
+        watch_containers()
     for marker in item.iter_markers("pyspark"):
         import pyspark
 

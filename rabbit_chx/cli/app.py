@@ -213,9 +213,7 @@ app = LazyGroup(
         "stream": ("What is in streams, and who writes.", _STREAM),
         "replay": ("The rows of some keys, from a time on.", "replay:replay"),
         "verify": ("Is every message where the mirror says?", "verify:verify"),
-        "rehearse": ("Which keys does an upgrade move?", "rehearse:rehearse"),
         "completion": ("Completion for bash, zsh or fish.", "completion:completion"),
-        "drill": ("Does a change lose messages? Try it on a copy.", "drill:drill"),
     },
 )
 click.version_option(None, "-V", "--version", package_name="rabbit-chx", message="%(prog)s %(version)s")(app)

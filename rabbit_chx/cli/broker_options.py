@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -38,14 +37,12 @@ class LiveBroker:
         settings: the settings that the URI gives.
         management_url: the URL of the HTTP API; None where it was not given.
         ring_source: how to read the true ring; None where it was not given.
-        ring_via: the command prefix of the ring source.
     """
 
     url: str
     settings: ConnectionSettings
     management_url: str | None
     ring_source: RingSource | None
-    ring_via: str | None = None
 
     def __repr__(self) -> str:
         return f"LiveBroker({self.settings.masked_url!r})"
@@ -109,17 +106,6 @@ class LiveBroker:
         """
         url = with_path(self.url, quote(name, safe=""))
         return replace(self, url=url, settings=replace(self.settings, vhost=name))
-
-    def environment(self) -> dict[str, str]:
-        """Return this process's environment, changed so that each command in it means this broker and this vhost."""
-        given = {
-            "AMQP_URL": self.url,
-            "RABBIT_CHX_VHOST": self.settings.vhost,
-            "RABBIT_CHX_MANAGEMENT_URL": self.management_url,
-            "RABBIT_CHX_RING_VIA": self.ring_via,
-        }
-        kept = {name: value for name, value in os.environ.items() if name not in given}
-        return kept | {name: value for name, value in given.items() if value is not None}
 
     def vhosts(self) -> list[str]:
         """Return the names of all vhosts that the user may see.
@@ -211,10 +197,9 @@ class BrokerOptions:
             )
         settings = read(url)
         source = None if ring_via is None else DiagnosticsRing(ring_via)
-        broker = LiveBroker(url, settings, management_url, source, ring_via)
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
-            return broker.in_vhost(self.vhost)
-        return broker
+            return LiveBroker(url, settings, management_url, source).in_vhost(self.vhost)
+        return LiveBroker(url, settings, management_url, source)
 
 
 def _wait_for(broker: LiveBroker, seconds: float) -> None:
@@ -252,12 +237,8 @@ def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def unwound_by_signals(unwind: Callable[[], object] | None = None) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as Ctrl-C does; ignore further signals while it ends.
-
-    Args:
-        unwind: what ends a block within such a block; None raises KeyboardInterrupt.
-    """
+def unwound_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does; ignore further signals while it ends."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -265,14 +246,11 @@ def unwound_by_signals(unwind: Callable[[], object] | None = None) -> Iterator[N
     def end(*_: object) -> None:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        if unwind is None:
-            raise KeyboardInterrupt
-        unwind()
+        raise KeyboardInterrupt
 
     before = {number: signal.signal(number, end) for number in _SIGNALS}
     try:
         yield
     finally:
         for number, handler in before.items():
-            if unwind is None or signal.getsignal(number) is end:  # else the outer block is ending, too
-                signal.signal(number, handler)
+            signal.signal(number, handler)

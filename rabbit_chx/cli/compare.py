@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,17 +17,37 @@ from rabbit_chx.analysis import (
     compare_rings,
     movement,
 )
-from rabbit_chx.analysis.pictures import movement_figure, ring_strip
+from rabbit_chx.analysis.pictures import matrix_table, movement_figure, ring_strip
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.cli.command import DIFFERENCE, DONE, PICTURED, Outcome, command, option, options
-from rabbit_chx.cli.report import document, entry, moved_keys, ring_as_json, source_as_json, source_fact
-from rabbit_chx.cli.rings import HashingOptions, OtherRingOptions, RingOptions
+from rabbit_chx.cli.inputs import STDIN, TopologyInput
+from rabbit_chx.cli.report import (
+    document,
+    entries,
+    entry,
+    moved_keys,
+    numbers,
+    ring_as_json,
+    source_as_json,
+    source_fact,
+    texts,
+)
+from rabbit_chx.cli.rings import HashingOptions, OtherRingOptions, RingOptions, say_unpinned
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.rendering import Block, Facts, sign_of_life
-from rabbit_chx.routing import ConsistentHashExchange, KeyMap, ring_beneath
+from rabbit_chx.rendering import Block, Facts, Line, Section, Table, sign_of_life
+from rabbit_chx.routing import ConsistentHashExchange, KeyMap, Release, ring_beneath
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology.upgrade import ExchangeUpgrade, Verdict
 
 _SHOWN = 10
+_VERDICTS: dict[Verdict, str] = {
+    "safe": "safe",
+    "repair": "safe after a ring repair",
+    "moves": "keys move",
+    "unknown": "not known",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +130,81 @@ def _source_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
     return source_as_json(source) if isinstance(source, ModuloMap) else ring_as_json(source)
 
 
+@dataclass(frozen=True, slots=True)
+class UpgradeReport:
+    """The keys that move between two releases, for each hash exchange of a topology file.
+
+    Attributes:
+        source: the file, in words.
+        before: the release before.
+        after: the release after.
+        exchanges: what each exchange does.
+    """
+
+    source: str
+    before: Release
+    after: Release
+    exchanges: Sequence[ExchangeUpgrade]
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return DONE if all(exchange.verdict == "safe" for exchange in self.exchanges) else DIFFERENCE
+
+    def blocks(self) -> Iterator[Block]:
+        """Return a row for each exchange, then what happens and what to do, then from where to where keys move."""
+        releases = [("from", f"RabbitMQ {self.before}"), ("to", f"RabbitMQ {self.after}")]
+        yield Facts([("file", self.source), *releases])
+        columns = [*texts("exchange", "hashes"), *numbers("keys moved"), *texts("verdict")]
+        rows = [
+            (exchange.name, exchange.hashes, _moved_text(exchange), _VERDICTS[exchange.verdict])
+            for exchange in self.exchanges
+        ]
+        yield Table(columns, rows)
+        if plan := list(self._plan()):
+            yield Section("What happens, and what to do", plan)
+        for exchange in self.exchanges:
+            if exchange.exact is not None and exchange.exact.moved:
+                yield Section(
+                    f"Exchange {exchange.name}", [matrix_table(exchange.exact, percent)], folded=True
+                )
+
+    def _plan(self) -> Iterator[Block]:
+        """Yield each thing that happens once, with the exchanges that it happens to and what to do for each."""
+        together: dict[str, list[tuple[str, str]]] = {}
+        for exchange in self.exchanges:
+            for finding in exchange.findings:
+                together.setdefault(finding.says, []).append((exchange.name, finding.cure))
+        for number, (says, cures) in enumerate(together.items(), 1):
+            names = ", ".join(dict.fromkeys(name for name, _ in cures))
+            yield Line(f"({number}) {names}: {says}.")
+            yield Facts(cures)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command for a topology file."""
+        fields = ("exchange=name", "hashes", "verdict", "moved", "exact", "order")
+        return document(
+            "compare",
+            source=self.source,
+            release=self.before,
+            to_release=self.after,
+            exchanges=[
+                {**entry(exchange, *fields), "findings": entries(exchange.findings, "kind", "says", "cure")}
+                for exchange in self.exchanges
+            ],
+        )
+
+
+def _moved_text(exchange: ExchangeUpgrade) -> str:
+    if exchange.moved is None:
+        return ""
+    return f"about {exchange.moved:.1%}" if exchange.exact is None else percent(exchange.moved)
+
+
 @command(
     example="rabbit-chx compare --bind q1=1 --bind q2=1 --release 3.12.14 --to-release 4.3.6 "
     "--hash-header tenant --pattern 'tenant-{n}' --count 1000",
-    outputs=PICTURED,
+    outputs=(*PICTURED, "markdown"),
 )
 def compare(
     *,
@@ -134,7 +225,15 @@ def compare(
 
     The exit code is 1 if any key moves. Without a sample the answer is exact, over all 2^21 seeds. Two
     releases may hash a header differently; then a sample is needed.
+
+    With --topology, --release and --to-release alone, each hash exchange of the file is compared: the share of keys that an
+    upgrade moves, what else it does, and what to do about it. The exit code is 1 if keys move or may move.
     """
+    if not sample.given and show is None and hashed == HashingOptions():
+        file = ring.read_file(other)
+        if file is not None:
+            upgrade = _upgrade(*file)
+            return Outcome(upgrade, upgrade.code)
     given = ring.read(other=other)
     to = ring.read_other(given, other)
     hashing = hashed.of(given, to, keys=sample.key_file is not None or sample.pattern is not None)
@@ -164,6 +263,27 @@ def compare(
         rules=() if alike or not compared else _rules(compared, hashing),
     )
     return Outcome(report, report.code)
+
+
+def _upgrade(file: TopologyInput, before: Release, after: Release) -> UpgradeReport:
+    """Return what an upgrade does to each hash exchange of a topology file.
+
+    Raises:
+        InputError: it has none.
+    """
+    from rabbit_chx.topology.upgrade import predict_upgrade
+
+    for exchange in file.topology.exchanges:
+        say_unpinned(file, exchange)
+    without_order = file.is_definitions
+    commands = None if without_order or file.name == STDIN else file.name
+    exchanges = predict_upgrade(file.topology, before, after, file=commands)
+    if not exchanges:
+        raise InputError(
+            f"{file.name} has no exchange of type x-consistent-hash or x-modulus-hash: there is nothing to compare"
+        )
+    source = f"{file.name}, rings assumed as the bindings are listed" if without_order else file.name
+    return UpgradeReport(source, before, after, exchanges)
 
 
 def _rules(compared: Comparison, hashing: Hashing) -> tuple[str, ...]:

@@ -170,16 +170,8 @@ class RingOptions:
         asked = self.exchange is not None and self.topology is None
         if other is not None:
             asked = asked or (other.to_exchange is not None and other.to_topology is None)
-        idle = [name for name in typed(BrokerOptions) if self.topology is None or name != "--vhost"]
-        if idle and not asked and self.topology is not None:
-            raise InputError(
-                f"{idle[0]} is about a live broker, and the ring is that of {self.topology}: give one of them"
-            )
-        if idle and not asked:
-            raise InputError(
-                f"{idle[0]} is about a live broker, and no exchange of it is asked for: give --exchange NAME as the ring, "
-                f"or leave {idle[0]} out"
-            )
+        if not asked:
+            self._refuse_idle()
         if other is not None:
             other.check()
         of_other = other is not None and other.to_bindings and not self.bindings
@@ -193,6 +185,44 @@ class RingOptions:
                 "there is no ring: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --topology FILE, or --exchange NAME"
             )
         return ring
+
+    def _refuse_idle(self) -> None:
+        """Raise an error if an option is about a live broker, where none is asked."""
+        idle = [name for name in typed(BrokerOptions) if self.topology is None or name != "--vhost"]
+        if idle and self.topology is not None:
+            raise InputError(
+                f"{idle[0]} is about a live broker, and the ring is that of {self.topology}: give one of them"
+            )
+        if idle:
+            raise InputError(
+                f"{idle[0]} is about a live broker, and no exchange of it is asked for: give --exchange NAME as the ring, "
+                f"or leave {idle[0]} out"
+            )
+
+    def read_file(self, other: OtherRingOptions) -> tuple[TopologyInput, Release, Release] | None:
+        """Return the topology file and two releases; None unless the options give these, and nothing else.
+
+        Args:
+            other: the options of the other release.
+
+        Raises:
+            InputError: the file or the release before is missing or wrong.
+        """
+        others = (other.to_bindings, other.to_ring_file, other.to_topology, other.to_exchange)
+        if any((self.bindings, self.ring_file, self.exchange, self.exchange_type, self.client, *others)):
+            return None
+        if self.topology is None or other.to_release is None:
+            return None
+        self._refuse_idle()
+        file = read_topology(self.topology, self.broker.vhost or "/")
+        known, before = file.topology.release, chosen_release(self.release, self.store)
+        after = chosen_release(other.to_release, other.to_store)
+        if known is not None and before not in (None, known):
+            say(f"{file.name} is of RabbitMQ {known}; it is compared as one of {before}")
+        before = before or known
+        if before is None or after is None:
+            raise InputError(f"{file.name} does not say its release: give --release, such as --release 3.12")
+        return file, before, after
 
     def read_other(self, first: RingInput, other: OtherRingOptions) -> RingInput:
         """Return the ring to compare with: one of its own, or the same buckets under another release.
@@ -466,12 +496,17 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     modulo = modulo_map_of(exchange.name, exchange.type, exchange.arguments, bindings, topology.release)
     if modulo is not None:
         return RingInput.without_ring(modulo).under(rules)
+    say_unpinned(file, exchange)
+    return RingInput(topology.key_map(exchange.name, rules), hash_arguments_of(exchange))
+
+
+def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
+    """Say on stderr that a topology file does not list the slots of an exchange, if that is so."""
     if any(member.slots is None for member in exchange.members or ()):
         say(
             f"{file.name} shares the slots of {exchange.name} by weight, and which queue has which slot is assumed as on a new broker: "
             "list the slots with rabbit-chx topology arrange FILE --write"
         )
-    return RingInput(topology.key_map(exchange.name, rules), hash_arguments_of(exchange))
 
 
 def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:

@@ -104,10 +104,6 @@ class QueueConsumers:
         """Return the queues to consume, each under a name of its consumer."""
         raise NotImplementedError
 
-    def _arguments(self, queue: str) -> dict[str, Any] | None:  # noqa: ARG002  # for subclasses
-        """Return the arguments of the consumer of a queue."""
-        return None
-
     async def _looked(self, connection: ConsumingConnection) -> None:
         """Do what is due once the consumers are there."""
 
@@ -162,9 +158,7 @@ class QueueConsumers:
                 continue
             line = _QueueLine(queue)
             try:
-                channel = await connection.consume(
-                    queue, self._prefetch, line.take, line.end, arguments=self._arguments(queue)
-                )
+                channel = await connection.consume(queue, self._prefetch, line.take, line.end)
             except (NotFoundError, BrokerTimeoutError) as error:  # its node is away, or has just gone
                 if queue not in self._refused:
                     _log.warning("%s; it is tried again every %g s", error, self._look_every_s)

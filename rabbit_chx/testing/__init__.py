@@ -1,9 +1,8 @@
-"""Real brokers for tests, the demo and the examples; whether a handler keeps order; upgrades and changes that are tried.
+"""Real brokers for tests and examples; whether a handler keeps order.
 
-`find_broker` takes the broker that the environment names, or starts one. `docker_broker` and `local_broker`
-start one of their kind, and `docker_cluster` starts several nodes. What was started is removed when its block
-ends, and also when this process is killed. The names are loaded when they are first used, so that the pytest
-plugin costs a test run nothing.
+`find_broker` takes the broker that the environment names, or starts one in Docker, as `docker_broker` does. What was
+started is removed when its block ends, and by testcontainers also when this process is killed. The names are loaded
+when they are first used, so that the pytest plugin costs a test run nothing.
 """
 
 from __future__ import annotations
@@ -15,14 +14,9 @@ from rabbit_chx.lazy_names import lazy
 if TYPE_CHECKING:
     from rabbit_chx.errors import NoBrokerError as NoBrokerError
     from rabbit_chx.testing.broker_search import find_broker as find_broker
-    from rabbit_chx.testing.cluster import RunningCluster as RunningCluster
-    from rabbit_chx.testing.cluster import docker_cluster as docker_cluster
     from rabbit_chx.testing.containers import docker_broker as docker_broker
     from rabbit_chx.testing.containers import start_docker_broker as start_docker_broker
-    from rabbit_chx.testing.local_server import local_broker as local_broker
-    from rabbit_chx.testing.local_server import start_local_broker as start_local_broker
     from rabbit_chx.testing.needs import in_ci as in_ci
-    from rabbit_chx.testing.needs import need as need
     from rabbit_chx.testing.needs import skip_unless_ci as skip_unless_ci
     from rabbit_chx.testing.order_checker import OrderChecker as OrderChecker
     from rabbit_chx.testing.order_checker import OrderFault as OrderFault
@@ -33,10 +27,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "rabbit_chx.errors": ["NoBrokerError"],
     "rabbit_chx.testing.broker_search": ["find_broker"],
-    "rabbit_chx.testing.cluster": ["docker_cluster", "RunningCluster"],
     "rabbit_chx.testing.containers": ["docker_broker", "start_docker_broker"],
-    "rabbit_chx.testing.local_server": ["local_broker", "start_local_broker"],
-    "rabbit_chx.testing.needs": ["in_ci", "need", "skip_unless_ci"],
+    "rabbit_chx.testing.needs": ["in_ci", "skip_unless_ci"],
     "rabbit_chx.testing.order_checker": ["OrderChecker", "OrderFault", "OrderReport"],
     "rabbit_chx.testing.running_broker": ["RunningBroker", "temporary_vhost"],
 }

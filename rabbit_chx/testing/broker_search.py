@@ -1,4 +1,4 @@
-"""Finding a broker for tests: the broker that the environment names, else our own."""
+"""Finding a broker for tests: the broker that the environment names, else one in Docker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 from rabbit_chx.errors import InputError, NoBrokerError, RabbitChxError
 from rabbit_chx.testing.containers import start_docker_broker
-from rabbit_chx.testing.local_server import start_local_broker
 from rabbit_chx.testing.readiness import amqp_version, check_management
 from rabbit_chx.testing.running_broker import RunningBroker, masked
 
@@ -21,14 +20,13 @@ _RING_VIA = "RABBIT_CHX_TEST_RING_VIA"
 
 @contextmanager
 def find_broker() -> Iterator[RunningBroker]:
-    """Find a broker for tests, the demo and the examples. A broker that was started here is removed at the end.
+    """Find a broker for tests and examples. A broker that was started here is removed at the end.
 
     The first of these that is available is taken, and one line on stderr says which:
 
     1. the broker of ``RABBIT_CHX_TEST_URL``, with ``RABBIT_CHX_TEST_MANAGEMENT_URL`` and
        ``RABBIT_CHX_TEST_RING_VIA``, a command prefix;
-    2. a container, if Docker answers and the image is there or can be pulled within 60 s;
-    3. a private server from the machine's ``rabbitmq-server``.
+    2. a container, if Docker answers and the image is there or can be pulled within 60 s.
 
     ``AMQP_URL`` is never read: it may be someone's production. Nothing is installed.
 
@@ -36,11 +34,9 @@ def find_broker() -> Iterator[RunningBroker]:
         NoBrokerError: no broker is available; the message says what was tried, why it failed and what to do.
         InputError: a variable is malformed.
     """
-    broker, why = _named_broker(), ""
-    if broker is None:
-        broker, why = _own_broker()
+    broker = _named_broker() or _own_broker()
     try:
-        sys.stderr.write(f"rabbit_chx: broker for tests: {broker.origin}{why}\n")
+        sys.stderr.write(f"rabbit_chx: broker for tests: {broker.origin}\n")
         yield broker
     finally:
         if broker.owned:
@@ -93,19 +89,11 @@ def _split(ring_via: str) -> tuple[str, ...]:
         raise InputError(f"{_RING_VIA} is {ring_via!r}: no shell words ({error})") from None
 
 
-def _own_broker() -> tuple[RunningBroker, str]:
-    """Return a broker, and after a comma why it is no better one."""
-    failures: list[str] = []
-    for name, start in (
-        ("Docker", start_docker_broker),
-        ("rabbitmq-server of this machine", start_local_broker),
-    ):
-        try:
-            return start(), "".join(f", since {failure.strip()}" for failure in failures)
-        except RabbitChxError as error:
-            failures.append(f"  {name}: {error}")
-    tried = "\n".join(failures)
-    raise NoBrokerError(
-        f"no broker for tests. Tried:\n  {_URL}: not set\n{tried}\n"
-        f"Install Docker or the package rabbitmq-server, or set {_URL}=amqp://user:password@host:port/vhost"
-    )
+def _own_broker() -> RunningBroker:
+    try:
+        return start_docker_broker()
+    except RabbitChxError as error:
+        raise NoBrokerError(
+            f"no broker for tests. Tried:\n  {_URL}: not set\n  Docker: {error}\n"
+            f"Install Docker, or set {_URL}=amqp://user:password@host:port/vhost"
+        ) from error

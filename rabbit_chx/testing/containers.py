@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from rabbit_chx.errors import MissingExtraError, NoBrokerError, UnreachableError
 from rabbit_chx.testing.commands import last_lines, run_bounded
 from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serving
-from rabbit_chx.testing.reaper import Reaper
 from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker, masked
 
 _ANSWER_TIMEOUT_S = 10
@@ -78,7 +77,7 @@ def start_docker_broker(series: str = "4.3", image: str | None = None) -> Runnin
     require_docker()
     image = image or official_image(series)
     require_image(image)
-    server = watched_container(f"rabbit-chx-{secrets.token_hex(6)}")
+    server = container_server(f"rabbit-chx-{secrets.token_hex(6)}")
     try:
         server.create(image)
         return server.broker(image)
@@ -87,8 +86,8 @@ def start_docker_broker(series: str = "4.3", image: str | None = None) -> Runnin
         raise
 
 
-def watched_container(name: str, network: str | None = None) -> _ContainerServer:
-    """Return a container that is not created yet, and is removed when this process dies.
+def container_server(name: str, network: str | None = None) -> _ContainerServer:
+    """Return a container that is not created yet.
 
     Args:
         name: the container's name; also its host name, if it is on a network of ours.
@@ -103,7 +102,6 @@ class _ContainerServer:
     def __init__(self, name: str, network: str | None) -> None:
         self._name = name
         self._network = network
-        self._reaper = Reaper("container", name)
         self._removed = False
 
     def create(self, image: str, script: str = SERVE, *, more_ports: Sequence[int] = ()) -> None:
@@ -118,7 +116,7 @@ class _ContainerServer:
             self.ports = dict(zip(inside, free_ports(len(inside)), strict=True))
             self.url, self.management_url = guest_urls(self.ports[5672], self.ports[15672])
             try:
-                _start_without_ryuk(image, self._name, script, self.ports, settings)
+                _start(image, self._name, script, self.ports, settings)
             except Exception as error:
                 self._force_removal()  # a container that did not start is there all the same
                 if attempt < _ATTEMPTS and any(words in str(error) for words in _PORT_TAKEN):
@@ -193,7 +191,6 @@ class _ContainerServer:
     def remove(self) -> None:
         if not self._removed:
             self._force_removal()
-            self._reaper.dismiss()
             self._removed = True
 
     def docker(self, *command: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> str:
@@ -294,25 +291,32 @@ def require_image(image: str) -> None:
         raise NoBrokerError(f"the image {image} is not here and cannot be pulled: {error}") from error
 
 
-def _start_without_ryuk(
-    image: str, name: str, script: str, ports: Mapping[int, int], settings: Mapping[str, str]
-) -> None:
-    """Start a container without Ryuk: its image cannot be pulled everywhere, and our own reaper watches already."""
-    from testcontainers.core.config import testcontainers_config
+def _start(image: str, name: str, script: str, ports: Mapping[int, int], settings: Mapping[str, str]) -> None:
     from testcontainers.core.container import DockerContainer
 
+    _do_without_ryuk_if_missing()
     container = DockerContainer(image).with_name(name).with_kwargs(**settings)
     container.with_command(["sh", "-c", script])
     # with_bind_ports() would listen on all addresses of the machine.
     loopback: dict[str, Any] = {f"{inside}/tcp": ("127.0.0.1", port) for inside, port in ports.items()}
     container.ports.update(loopback)
-    before = testcontainers_config.ryuk_disabled
-    testcontainers_config.ryuk_disabled = True
     try:
         container.start()
     finally:
-        testcontainers_config.ryuk_disabled = before
         container.get_docker_client().client.close()
+
+
+def _do_without_ryuk_if_missing() -> None:
+    """Disable Ryuk, which removes containers when this process is killed, if its image cannot be had."""
+    from testcontainers.core.config import testcontainers_config
+
+    if testcontainers_config.ryuk_disabled:
+        return
+    try:
+        require_image(testcontainers_config.ryuk_image)
+    except NoBrokerError as error:
+        testcontainers_config.ryuk_disabled = True
+        sys.stderr.write(f"rabbit_chx: containers stay if this process is killed: no Ryuk, since {error}\n")
 
 
 def docker(*command: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> str:

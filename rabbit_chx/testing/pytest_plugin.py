@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import pytest
 
 if TYPE_CHECKING:
-    from rabbit_chx.testing import RunningBroker, RunningCluster
+    from rabbit_chx.testing import RunningBroker
 
     class _Worker(Protocol):
         """What pytest-xdist knows of a worker. It also has `workeroutput` once it has ended in good order."""
@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="SERIES",
         help="run what uses a broker on this release series, such as 4.3, in Docker; may be given more than once. "
-        "Without it: on the broker of RABBIT_CHX_TEST_URL, else on one that can be started here",
+        "Without it: on the broker of RABBIT_CHX_TEST_URL, else on the newest series in Docker",
     )
 
 
@@ -47,8 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_used] = []
     config.addinivalue_line(
         "markers",
-        "chx_broker(releases='', *, restartable=False, cluster=False): what the test needs of its broker: a range "
-        "of releases such as '>=4.0,<4.3'; one that may be restarted and broken; one of several nodes",
+        "chx_broker(releases='', *, restartable=False): what the test needs of its broker: a range of releases such "
+        "as '>=4.0,<4.3'; one that may be restarted and broken",
     )
 
 
@@ -115,23 +115,35 @@ def _chx_series(request: pytest.FixtureRequest) -> str | None:
     named = request.config.getoption(_OPTION)
     if named and not hasattr(request, "param"):
         pytest.fail(
-            f"{_OPTION} reaches only tests that take a broker as an argument: take chx_broker, chx_vhost or "
-            "chx_cluster, or a fixture that does, instead of request.getfixturevalue()",
+            f"{_OPTION} reaches only tests that take a broker as an argument: take chx_broker or chx_vhost, or a "
+            "fixture that does, instead of request.getfixturevalue()",
             pytrace=False,
         )
     return request.param if named else None
 
 
 @pytest.fixture(scope="session")
-def chx_broker(request: pytest.FixtureRequest, _chx_series: str | None) -> Iterator[RunningBroker]:
+def _chx_find() -> Callable[[], AbstractContextManager[RunningBroker]]:
+    """Return what finds a broker where no series is named."""
+    from rabbit_chx.testing import find_broker
+
+    return find_broker
+
+
+@pytest.fixture(scope="session")
+def chx_broker(
+    request: pytest.FixtureRequest,
+    _chx_series: str | None,
+    _chx_find: Callable[[], AbstractContextManager[RunningBroker]],
+) -> Iterator[RunningBroker]:
     """Provide a real broker: of a series that `--chx-broker` names, else the broker that `find_broker` finds."""
     from rabbit_chx.errors import RabbitChxError
-    from rabbit_chx.testing import docker_broker, find_broker
+    from rabbit_chx.testing import docker_broker
     from rabbit_chx.testing.broker_search import broker_is_named
 
     with ExitStack() as stack:
         try:
-            start = docker_broker(_chx_series) if _chx_series else find_broker()
+            start = docker_broker(_chx_series) if _chx_series else _chx_find()
             broker = stack.enter_context(start)
         except RabbitChxError as error:
             _give_up(error, named=bool(_chx_series) or broker_is_named())
@@ -153,21 +165,6 @@ def chx_vhost(chx_broker: RunningBroker) -> Iterator[RunningBroker]:
         yield inside
 
 
-@pytest.fixture(scope="session")
-def chx_cluster(request: pytest.FixtureRequest, _chx_series: str | None) -> Iterator[RunningCluster]:
-    """Provide a cluster of three nodes in Docker, which are together when the test begins."""
-    from rabbit_chx.errors import RabbitChxError
-    from rabbit_chx.testing import docker_cluster
-
-    with ExitStack() as stack:
-        try:
-            cluster = stack.enter_context(docker_cluster(_chx_series) if _chx_series else docker_cluster())
-        except RabbitChxError as error:
-            _give_up(error, named=bool(_chx_series))
-        request.config.stash[_used].append(cluster.origin)
-        yield cluster
-
-
 @pytest.fixture(autouse=True)
 def _chx_needs(request: pytest.FixtureRequest) -> None:
     """Skip a test whose marker needs what its broker does not have."""
@@ -175,40 +172,27 @@ def _chx_needs(request: pytest.FixtureRequest) -> None:
         _check(request, *marker.args, **marker.kwargs)
 
 
-def _check(
-    request: pytest.FixtureRequest, releases: str = "", *, restartable: bool = False, cluster: bool = False
-) -> None:
+def _check(request: pytest.FixtureRequest, releases: str = "", *, restartable: bool = False) -> None:
     from rabbit_chx.testing import skip_unless_ci
-    from rabbit_chx.testing.cluster import running_nodes
     from rabbit_chx.testing.needs import release_is_in
 
-    names = {"chx_broker", "chx_cluster"} & set(request.fixturenames)
-    if not names:
-        pytest.fail(
-            "the marker chx_broker is for tests that take chx_broker, chx_vhost or chx_cluster", pytrace=False
-        )
-    for name in sorted(names):
-        fixture = request.getfixturevalue(name)
-        broker: RunningBroker = fixture if name == "chx_broker" else fixture.nodes[0]
-        if not release_is_in(broker.version, releases):
-            # In CI as well: where this release will not do, another one of the same run does.
-            pytest.skip(f"{_PREFIX}needs RabbitMQ {releases}, not {broker.version}")
-        if restartable and not broker.owned:
-            skip_unless_ci(f"{_PREFIX}needs a broker that may be restarted, not {broker.origin}")
-        if cluster and "chx_cluster" not in names and len(running_nodes(broker)) < 2:
-            skip_unless_ci(f"{_PREFIX}needs a cluster, not {broker.origin}: take chx_cluster")
+    if "chx_broker" not in request.fixturenames:
+        pytest.fail("the marker chx_broker is for tests that take chx_broker or chx_vhost", pytrace=False)
+    broker: RunningBroker = request.getfixturevalue("chx_broker")
+    if not release_is_in(broker.version, releases):
+        # In CI as well: where this release will not do, another one of the same run does.
+        pytest.skip(f"{_PREFIX}needs RabbitMQ {releases}, not {broker.version}")
+    if restartable and not broker.owned:
+        skip_unless_ci(f"{_PREFIX}needs a broker that may be restarted, not {broker.origin}")
 
 
 def _logs(arguments: Iterable[object]) -> Iterator[tuple[str, str]]:
-    """Yield the log of each broker and cluster among a test's arguments, with its heading."""
+    """Yield the log of each broker among a test's arguments, with its heading."""
     from rabbit_chx.errors import RabbitChxError
-    from rabbit_chx.testing import RunningBroker, RunningCluster
+    from rabbit_chx.testing import RunningBroker
 
-    brokers: dict[int, RunningBroker] = {}
-    for argument in arguments:
-        nodes = argument.nodes if isinstance(argument, RunningCluster) else (argument,)
-        brokers |= {id(node.server): node for node in nodes if isinstance(node, RunningBroker) and node.owned}
-    for broker in brokers.values():
+    given = (broker for broker in arguments if isinstance(broker, RunningBroker) and broker.owned)
+    for broker in {id(broker.server): broker for broker in given}.values():
         try:
             log = broker.log()
         except (RabbitChxError, OSError) as error:

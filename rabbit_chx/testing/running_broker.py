@@ -180,7 +180,7 @@ class RunningBroker:
         if self.server is None:
             raise InputError(
                 f"cannot {verb} the broker at {masked(self.url)}: rabbit_chx.testing did not start it;"
-                " use docker_broker() or local_broker() for a broker that may be broken"
+                " use docker_broker() for a broker that may be broken"
             )
         return self.server
 

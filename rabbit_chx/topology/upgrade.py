@@ -1,30 +1,46 @@
-"""What an upgrade of the broker does to the hash exchanges of a topology, by the mirror, and what helps. A value, made without I/O."""
+"""Keys that an upgrade of the broker moves, for each hash exchange of a topology, and what to do about it. Does no I/O."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
 
-from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis import Finding, ModuloMap, MovementMatrix, movement
 from rabbit_chx.analysis.wording import percent
-from rabbit_chx.errors import InputError
-from rabbit_chx.routing import HASH_ARGUMENTS, Binding, Destination, HashedOn, HashRing, Release, rules
+from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.routing import (
+    HASH_ARGUMENTS,
+    Binding,
+    Destination,
+    HashedOn,
+    HashRing,
+    KeyMap,
+    Release,
+    ring_beneath,
+    rules,
+)
+from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.release import Rule
 from rabbit_chx.topology.check_rings import GHOSTS_SINCE, repair_cure
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, SlotNames
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.reach import transient_destinations
-from rabbit_chx.topology.upgrade_exchange import (
-    ExchangeUpgrade,
-    SampledMessage,
-    UpgradedRings,
-    hash_upgrade,
-    heavy_bindings,
-    modulus_upgrade,
-)
 
-_MODULUS = "x-modulus-hash"
+#: ``safe``: no key moves. ``repair``: none moves, if the ring gets its order back. ``moves``: keys move by a rule.
+#: ``unknown``: no rule says whether keys move.
+Verdict: TypeAlias = Literal["safe", "repair", "moves", "unknown"]
+#: What a restart during the upgrade does to the order of a ring. An exchange without an order has ``none``.
+RingOrder: TypeAlias = Literal["kept", "lost", "none"]
+_MODULUS: Final = "x-modulus-hash"
+_RESTARTS = (rules.RESTART_SHUFFLES, rules.RESTART_EMPTIES, rules.RESTART_SORTS, rules.RESTART_KEEPS)
+#: What decides the seed of a header's value.
+_OF_HEADERS = (
+    rules.HEADER_IS_TUPLE, rules.HEADER_IS_BARE, rules.INTEGER_IS_SEED, rules.TIMESTAMP_IS_SEED,
+    rules.LIST_IS_ITS_HEAD, rules.VOID_IS_UNDEFINED, rules.FIRST_HEADER_COUNTS, rules.LAST_HEADER_COUNTS,
+)  # fmt: skip
 _DRAIN = (
     "Stop the publishers of {name}, let the consumers empty its queues, upgrade, and start the publishers again: "
     "then no key is in two queues at once"
@@ -32,163 +48,252 @@ _DRAIN = (
 
 
 @dataclass(frozen=True, slots=True)
-class UpgradePrediction:
-    """What an upgrade does to the hash exchanges of a topology.
+class ExchangeUpgrade:
+    """What an upgrade does to a hash exchange.
 
     Attributes:
-        before: the release before.
-        after: the release after.
-        exchanges: the hash exchanges, by name.
+        name: the exchange's name.
+        hashes: what it hashes, in words.
+        moved: the share of keys whose queue changes while the ring keeps its order; None where no rule says it.
+        exact: the exact shares of keys that go from where to where; None where no rule says it, or where the releases
+            hash the same value differently. Then `moved` is the share of two hashes that are independent of each other.
+        order: what a restart does to the order of the ring.
+        findings: what else an upgrade does to the exchange: ``order`` (the ring may come back in another order),
+            ``hashed-differently`` (the same header value has another hash), ``refused-message`` (the broker closes the
+            connection on some messages), ``modulus-order`` (bindings are counted in another order), ``second-binding`` (a
+            destination that is bound twice has other buckets), ``weight`` (a binding cannot be made again),
+            ``transient-destination`` (a member does not survive the restart).
     """
 
-    before: Release
-    after: Release
-    exchanges: tuple[ExchangeUpgrade, ...]
+    name: str
+    hashes: str
+    moved: float | None
+    exact: MovementMatrix | None = None
+    order: RingOrder = "none"
+    findings: tuple[Finding, ...] = ()
 
     @property
-    def moves(self) -> bool:
-        """Whether keys of an exchange move, or may move."""
-        return any(exchange.verdict != "safe" for exchange in self.exchanges)
-
-
-def hash_exchanges(topology: Topology) -> tuple[ExchangeDefinition, ...]:
-    """Return the exchanges of a topology that hash."""
-    return tuple(exchange for exchange in topology.exchanges if exchange.type in (HASH_EXCHANGE, _MODULUS))
-
-
-def hashed_on(exchange: ExchangeDefinition) -> HashedOn | None:
-    """Return what a hash exchange hashes; None for an ``x-modulus-hash`` exchange, which hashes all routing keys.
-
-    Raises:
-        InputError: the broker would refuse its arguments.
-    """
-    if exchange.type == _MODULUS:
-        return None
-    named = {name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments}
-    return HashedOn.from_arguments(named)
-
-
-def bound_to(topology: Topology, exchange: ExchangeDefinition) -> tuple[Binding, ...]:
-    """Return what is bound to a hash exchange: in the order of the ring, as far as it has one.
-
-    An exchange with slots has them as its ring.
-    """
-    if exchange.type == _MODULUS:
-        return tuple(
-            (binding.destination, binding.routing_key)
-            for binding in topology.bindings
-            if binding.source == exchange.name
-        )
-    if exchange.slots is not None:
-        return tuple(RingMember(slot).binding for slot in SlotNames(exchange.name, exchange.slots).refs)
-    return tuple(member.binding for member in exchange.ring or ())
+    def verdict(self) -> Verdict:
+        """What becomes of the exchange's keys."""
+        if self.moved is None:
+            return "unknown"
+        if self.moved:
+            return "moves"
+        return "repair" if self.order == "lost" else "safe"
 
 
 def predict_upgrade(
-    topology: Topology,
-    samples: Mapping[str, Sequence[SampledMessage]],
-    before: Release,
-    after: Release,
-    *,
-    file: str | None = None,
-) -> UpgradePrediction:
+    topology: Topology, before: Release, after: Release, *, file: str | None = None
+) -> tuple[ExchangeUpgrade, ...]:
     """Return what an upgrade does to the hash exchanges of a topology.
 
     Args:
-        topology: what there is; its rings count where they were read.
-        samples: the messages of each hash exchange, by its name; an exchange without any has no sample.
+        topology: the topology; its rings are replayed from their members.
         before: the release before.
         after: the release after.
         file: the name of the topology's file, for the commands that repair; None where there is none.
 
     Raises:
-        InputError: the release after is older than the one before, or a client cannot send a message of the sample.
+        InputError: a broker would refuse the arguments of an exchange, or the release before a weight.
     """
-    if after.numbers < before.numbers:
-        raise InputError(
-            f"an upgrade goes to a newer release, and {after.version} is older than {before.version}"
-        )
-    transient = transient_destinations(topology)
-    exchanges = []
-    for exchange in hash_exchanges(topology):
-        upgrade = predict_exchange(topology, exchange, samples.get(exchange.name, ()), before, after)
-        bindings = bound_to(topology, exchange)
-        findings = _findings(upgrade, exchange, bindings, transient, (before, after), file=file)
-        exchanges.append(replace(upgrade, findings=tuple(findings)))
-    return UpgradePrediction(before, after, tuple(exchanges))
+    replayed, transient = replace(topology, rings={}), transient_destinations(topology)
+    return tuple(
+        _modulus_upgrade(topology, exchange, before, after)
+        if exchange.type == _MODULUS
+        else _ChxUpgrade.of(replayed, exchange, before, after).result(transient, file)
+        for exchange in topology.exchanges
+        if exchange.type in (HASH_EXCHANGE, _MODULUS)
+    )
 
 
-def predict_exchange(
-    topology: Topology,
-    exchange: ExchangeDefinition,
-    messages: Sequence[SampledMessage],
-    before: Release,
-    after: Release,
+def _modulus_upgrade(
+    topology: Topology, exchange: ExchangeDefinition, before: Release, after: Release
 ) -> ExchangeUpgrade:
-    """Return what an upgrade does to one hash exchange, without findings."""
-    bindings, hashed = bound_to(topology, exchange), hashed_on(exchange)
-    if hashed is None:
-        return modulus_upgrade(exchange.name, bindings, messages, releases=(before, after))
-    live = topology.rings.get(exchange.name)
-    return hash_upgrade(exchange.name, bindings, live, hashed, messages, releases=(before, after))
-
-
-def _findings(
-    upgrade: ExchangeUpgrade,
-    exchange: ExchangeDefinition,
-    bindings: Sequence[Binding],
-    transient: Mapping[Destination, str],
-    releases: tuple[Release, Release],
-    *,
-    file: str | None,
-) -> Iterator[Finding]:
-    """Yield what an upgrade does to an exchange beside the movement of its keys.
-
-    Args:
-        upgrade: the upgrade of the exchange.
-        exchange: the exchange.
-        bindings: what is bound to it.
-        transient: queues and exchanges that go by themselves, with the reason in words.
-        releases: the release before and the one after.
-        file: the name of the topology's file; None where there is none.
-    """
-    before, after = releases
-    rings, name = upgrade.rings, upgrade.name
-    if upgrade.hashed_on is None or rings is None:
-        yield from _of_modulus(upgrade, before, after)
-        return
-    if upgrade.hashed_on.kind == "header":
-        yield from _of_hashing(upgrade, before, after)
-        yield from _of_refusals(before, after)
-    if not rings.as_bound:
-        yield Finding(
-            "ring-differs",
-            "the ring that was read is not what its bindings make: it has buckets without a binding, holes or bindings "
-            "without a bucket. Brokers of a rehearsal have the bindings only",
-            f"before the upgrade, run: rabbit-chx ring check {shlex.quote(name)}",
+    name, hashes = exchange.name, "all routing keys"
+    bindings = tuple(
+        (binding.destination, binding.routing_key) for binding in topology.bindings if binding.source == name
+    )
+    drained = _DRAIN.format(name=name)
+    try:
+        exact = movement(*(ModuloMap(name, _MODULUS, bindings, release) for release in (before, after)))
+    except NotDeterminedError:
+        release = before if before.follows(rules.MODULUS_UNORDERED) else after
+        finding = Finding(
+            "modulus-order",
+            f"on RabbitMQ {release} {rules.MODULUS_UNORDERED.says}",
+            f"assume that most keys move. {drained}. Or use x-consistent-hash instead.",
         )
-    yield from _of_second_bindings(name, rings, bindings, before, after)
-    if rings.order == "lost":
-        yield Finding(
-            "order",
-            f"an upgrade restarts the broker, and on RabbitMQ {rings.decided_by} after a {rings.restart.about} "
-            f"{rings.restart.says}; an import of definitions loses the order too. So repair the ring after the upgrade, "
-            "before publishers start",
-            _repaired(exchange, file),
-        )
-    if heavy := heavy_bindings(bindings, after):
-        named = ", ".join(f"{destination!s} (key {key})" for destination, key in heavy[:3])
-        yield Finding(
-            "weight",
-            f"RabbitMQ {after.version} takes weights up to 10,000: {named} stays bound by an upgrade in place, and cannot be "
-            "bound again, neither by a repair nor by an import of definitions",
-            f"before the upgrade, divide all weights of {name} by the same number",
-        )
-    yield from _of_transients(name, rings, transient, after)
+        return ExchangeUpgrade(name, hashes, None, findings=(finding,))
+    if not exact.moved:
+        return ExchangeUpgrade(name, hashes, 0.0, exact)
+    ordered = (rules.MODULUS_BY_BINDING_KEY, rules.MODULUS_BY_NAME)
+    old, new = (next(filter(release.follows, ordered)) for release in (before, after))
+    finding = Finding(
+        "modulus-order",
+        f"on RabbitMQ {before.version} {old.says}; on {after.version} {new.says}",
+        f"binding keys cannot restore the old order, because they no longer count. {drained}.",
+    )
+    return ExchangeUpgrade(name, hashes, exact.moved, exact, findings=(finding,))
 
 
-def _repaired(exchange: ExchangeDefinition, file: str | None) -> str:
-    """Return what brings the order of a ring back. Without a file nothing says that order after the upgrade."""
+@dataclass(frozen=True, slots=True)
+class _ChxUpgrade:
+    """An ``x-consistent-hash`` exchange on two releases."""
+
+    exchange: ExchangeDefinition
+    hashed_on: HashedOn
+    bindings: tuple[Binding, ...]
+    before: Release
+    after: Release
+    old: KeyMap
+    new: KeyMap
+
+    @classmethod
+    def of(
+        cls, topology: Topology, exchange: ExchangeDefinition, before: Release, after: Release
+    ) -> _ChxUpgrade:
+        arguments = {name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments}
+        bindings = tuple(member.binding for member in exchange.ring or ())
+        old = topology.key_map(exchange.name, before)
+        try:
+            new = topology.key_map(exchange.name, after)
+        except InputError:  # a broker keeps a binding that is older than the rule that refuses its weight
+            new = old.with_release(after)
+        return cls(exchange, HashedOn.from_arguments(arguments), bindings, before, after, old, new)
+
+    def result(self, transient: Mapping[Destination, str], file: str | None) -> ExchangeUpgrade:
+        """Return the movement and the findings. Arguments as in `_findings`."""
+        exact = movement(self.old, self.new) if self._hashed_alike else None
+        moved = self._expected_movement() if exact is None else exact.moved
+        findings = tuple(self._findings(transient, file))
+        return ExchangeUpgrade(self.exchange.name, str(self.hashed_on), moved, exact, self._order, findings)
+
+    @property
+    def _hashed_alike(self) -> bool:
+        """Whether both releases give every value the same seed."""
+        return self.hashed_on.kind != "header" or all(
+            self.before.follows(rule) == self.after.follows(rule) for rule in _OF_HEADERS
+        )
+
+    def _expected_movement(self) -> float:
+        before, after = self.old.shares(), self.new.shares()
+        if before.keys() == after.keys() and len(before) < 2:
+            return 0.0
+        return 1 - sum(share * after.get(place, 0.0) for place, share in before.items())
+
+    @property
+    def _decisive(self) -> Release:
+        """The release that decides about the order of the ring."""
+        return self.after if self.before.follows(rules.RESTART_KEEPS) else self.before
+
+    @property
+    def _order(self) -> RingOrder:
+        places = {*ring_beneath(self.old).destinations, *ring_beneath(self.new).destinations}
+        if len(places) < 2:
+            return "none"
+        return "kept" if self._decisive.follows(rules.RESTART_KEEPS) else "lost"
+
+    def _findings(self, transient: Mapping[Destination, str], file: str | None) -> Iterator[Finding]:
+        """Yield what an upgrade does to the exchange, with what to do about it.
+
+        Args:
+            transient: queues and exchanges that go by themselves, with the reason in words.
+            file: the name of the topology's file; None where there is none.
+        """
+        if self.hashed_on.kind == "header":
+            yield from self._of_header()
+        yield from self._of_second_bindings()
+        if self._order == "lost":
+            restart = next(filter(self._decisive.follows, _RESTARTS))
+            yield Finding(
+                "order",
+                f"an upgrade restarts the broker, and on RabbitMQ {self._decisive} after a {restart.about} {restart.says}; an "
+                "import of definitions loses the order too. So repair the ring after the upgrade, before publishers start",
+                _repair(self.exchange, file),
+            )
+        if heavy := [f"{place!s} (key {key})" for place, key in self.bindings if self._is_heavy(place, key)]:
+            yield Finding(
+                "weight",
+                f"RabbitMQ {self.after.version} takes weights up to 10,000: {', '.join(heavy[:3])} stays bound by an upgrade in "
+                "place, and cannot be bound again, neither by a repair nor by an import of definitions",
+                f"before the upgrade, divide all weights of {self.exchange.name} by the same number",
+            )
+        yield from self._of_transients(transient)
+
+    def _of_header(self) -> Iterator[Finding]:
+        before, after, name = self.before, self.after, self.exchange.name
+        if not self._hashed_alike:
+            typed, bare = "with its wire type", "bare, and takes an integer as the seed itself"
+            old, new = (typed, bare) if before.follows(rules.HEADER_IS_TUPLE) else (bare, typed)
+            cure = f"no order of the ring keeps these keys. {_DRAIN.format(name=name)}."
+            if before.follows(rules.HEADER_IS_TUPLE) and after.follows(rules.LIST_IS_ITS_HEAD):
+                header = self.hashed_on.name.decode(errors="replace")
+                cure += (
+                    f" Or publishers send the header {header!r} as an array with the value as its only element, from the "
+                    "upgrade on: of an array the first element is hashed, with its wire type. Then every key stays."
+                )
+            says = f"RabbitMQ {before.version} hashes the value of the header {old}; {after.version} hashes it {new}"
+            yield Finding("hashed-differently", says, cure)
+        cures: dict[Rule, str] = {
+            rules.MISSING_HEADER_CRASHES: "upgrade to 3.13.7 or newer, or let publishers send the header always",
+            rules.EMPTY_LIST_CRASHES: "let publishers send no such message",
+        }
+        for rule, cure in cures.items():
+            if after.follows(rule) and not before.follows(rule):
+                yield Finding("refused-message", f"{rule.about}: {rule.says}", cure)
+
+    def _of_second_bindings(self) -> Iterator[Finding]:
+        bound = Counter(destination for destination, _ in set(self.bindings))
+        twice = ", ".join(sorted(str(destination) for destination, count in bound.items() if count > 1))
+        if not twice:
+            return
+        before, after, name = self.before, self.after, self.exchange.name
+        if before.follows(rules.DUPLICATES_APPEND) and not after.follows(rules.DUPLICATES_APPEND):
+            old, new = ring_beneath(self.old), ring_beneath(self.new)
+            merged = [place for place in old.destinations for _ in range(old.buckets.count(place))]
+            moved = percent(old.share_moved(HashRing.from_buckets(merged, old.release)))
+            yield Finding(
+                "second-binding",
+                f"{twice} is bound more than once: RabbitMQ {before.version} adds buckets for each binding, and {after.version} "
+                "for one of them",
+                f"before the upgrade, give each destination of {name} one binding whose weight is the number of its buckets; "
+                f"that moves {moved} of the keys, where the upgrade moves {percent(old.share_moved(new))}",
+            )
+            return
+        yield Finding(
+            "second-binding",
+            f"{twice} is bound more than once: which binding has the buckets after a restart depends on the order in which the "
+            "bindings come back",
+            "before the upgrade, unbind the binding without buckets, and bind the destination again if its buckets went too",
+        )
+
+    def _is_heavy(self, destination: Destination, key: str) -> bool:
+        """Return whether the release after refuses a binding that is made again."""
+        try:
+            weight_of(destination, key, self.after)
+        except InputError:
+            return True
+        return False
+
+    def _of_transients(self, transient: Mapping[Destination, str]) -> Iterator[Finding]:
+        ring = ring_beneath(self.new)
+        shares = ring.shares()
+        for destination in ring.destinations:
+            if destination not in transient:
+                continue
+            share = percent(shares[destination])
+            what = f"its buckets go with it, so that its {share} of the keys and others move"
+            if self.after.numbers >= GHOSTS_SINCE:
+                what = f"its buckets may stay without it (seen on 4.3.6), so that {share} of the keys are unroutable until they go"
+            yield Finding(
+                "transient-destination",
+                f"{destination!s} {transient[destination]}: a restart removes it, and {what}; it comes back at the end of the ring",
+                f"after the upgrade, run: rabbit-chx ring check {shlex.quote(self.exchange.name)}",
+            )
+
+
+def _repair(exchange: ExchangeDefinition, file: str | None) -> str:
+    """Return what restores the order of a ring. Without a file nothing has that order after the upgrade."""
     external = exchange.owner == "external"
     if file is not None or external:
         return repair_cure(exchange.name, file, external=external)
@@ -197,106 +302,3 @@ def _repaired(exchange: ExchangeDefinition, file: str | None) -> str:
         f"before the upgrade, run: rabbit-chx topology export --exchange {name} > {exported}; and after it: "
         f"rabbit-chx ring repair {name} --file {exported} --apply"
     )
-
-
-def _of_hashing(upgrade: ExchangeUpgrade, before: Release, after: Release) -> Iterator[Finding]:
-    if upgrade.expected is None or upgrade.sample is None:
-        return
-    bare = "bare, and takes an integer as the seed itself"
-    typed = "with its wire type"
-    old, new = (typed, bare) if before.follows(rules.HEADER_IS_TUPLE) else (bare, typed)
-    cure = f"no order of the ring keeps these keys. {_DRAIN.format(name=upgrade.name)}."
-    if upgrade.kept_in_array is not None and upgrade.hashed_on is not None:
-        header = upgrade.hashed_on.name.decode(errors="replace")
-        cure += (
-            f" Or publishers send the header {header!r} as an array with the value as its only element, from the upgrade on: "
-            f"of an array the first element is hashed, with its wire type. {upgrade.kept_in_array:,} of "
-            f"{len(upgrade.sample.messages):,} sampled keys then stay."
-        )
-    yield Finding(
-        "hashed-differently",
-        f"RabbitMQ {before.version} hashes the value of the header {old}; {after.version} hashes it {new}",
-        cure,
-    )
-
-
-def _of_refusals(before: Release, after: Release) -> Iterator[Finding]:
-    for rule in (rules.MISSING_HEADER_CRASHES, rules.EMPTY_LIST_CRASHES):
-        if after.follows(rule) and not before.follows(rule):
-            yield Finding(
-                "refused-message",
-                f"{rule.about}: {rule.says}",
-                "let publishers send no such message"
-                if rule is rules.EMPTY_LIST_CRASHES
-                else "upgrade to 3.13.7 or newer, or let publishers send the header always",
-            )
-
-
-def _of_modulus(upgrade: ExchangeUpgrade, before: Release, after: Release) -> Iterator[Finding]:
-    if upgrade.verdict == "unknown":
-        release = before if before.follows(rules.MODULUS_UNORDERED) else after
-        yield Finding(
-            "modulus-order",
-            f"on RabbitMQ {release} {rules.MODULUS_UNORDERED.says}",
-            f"take it that most keys move. {_DRAIN.format(name=upgrade.name)}. Or use x-consistent-hash instead.",
-        )
-    elif upgrade.moves_by_rule:
-        old, new = (
-            next(
-                rule
-                for rule in (rules.MODULUS_BY_BINDING_KEY, rules.MODULUS_BY_NAME)
-                if release.follows(rule)
-            )
-            for release in (before, after)
-        )
-        yield Finding(
-            "modulus-order",
-            f"on RabbitMQ {before.version} {old.says}; on {after.version} {new.says}",
-            "binding keys cannot bring the old order back, because they do not count any more. "
-            f"{_DRAIN.format(name=upgrade.name)}.",
-        )
-
-
-def _of_second_bindings(
-    name: str, rings: UpgradedRings, bindings: Sequence[Binding], before: Release, after: Release
-) -> Iterator[Finding]:
-    bound = Counter(destination for destination, _ in set(bindings))
-    twice = ", ".join(sorted(str(destination) for destination, count in bound.items() if count > 1))
-    if not twice:
-        return
-    if before.follows(rules.DUPLICATES_APPEND) and not after.follows(rules.DUPLICATES_APPEND):
-        ring = rings.before
-        merged = [place for place in ring.destinations for _ in range(ring.buckets.count(place))]
-        moved = percent(ring.share_moved(HashRing.from_buckets(merged, ring.release)))
-        yield Finding(
-            "second-binding",
-            f"{twice} is bound more than once: RabbitMQ {before.version} adds buckets for each binding, and {after.version} "
-            "for one of them",
-            f"before the upgrade, give each destination of {name} one binding whose weight is the number of its buckets; that "
-            f"moves {moved} of the keys, where the upgrade moves {percent(ring.share_moved(rings.after))}",
-        )
-        return
-    yield Finding(
-        "second-binding",
-        f"{twice} is bound more than once: which binding has the buckets after a restart depends on the order in which the "
-        "bindings come back",
-        "before the upgrade, unbind the binding without buckets, and bind the destination again if its buckets went too",
-    )
-
-
-def _of_transients(
-    name: str, rings: UpgradedRings, transient: Mapping[Destination, str], after: Release
-) -> Iterator[Finding]:
-    shares = rings.after.shares()
-    for destination in rings.after.destinations:
-        if destination not in transient:
-            continue
-        share = percent(shares[destination])
-        what = f"its buckets go with it, so that its {share} of the keys and others move"
-        if after.numbers >= GHOSTS_SINCE:
-            what = f"its buckets may stay without it (seen on 4.3.6), so that {share} of the keys are unroutable until they go"
-        yield Finding(
-            "transient-destination",
-            f"{destination!s} {transient[destination]}: a restart removes it, and {what}; it comes back at the end of the ring",
-            f"after the upgrade, run: rabbit-chx ring check {shlex.quote(name)}",
-        )

@@ -8,11 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import cluster as cluster_file
 import pika
 import pytest
+from cluster import RunningCluster, docker_cluster
 from fire_streams import StreamRun, addresses_of, leader_of, make_stream, stored, until_confirmed
+from found_broker import need
 from sharded import LOOK_EVERY_S, Handled, applied, found, in_a_loop, published, running, sharded, until
 from streamed import Streamed
 
@@ -20,13 +24,7 @@ from rabbit_chx import Broker, StreamReader, Topology
 from rabbit_chx.consuming import ShardConsumer
 from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.routing.sharding import ShardName, shard_names
-from rabbit_chx.testing import (
-    NoBrokerError,
-    RunningBroker,
-    RunningCluster,
-    docker_cluster,
-    need,
-)
+from rabbit_chx.testing import NoBrokerError, RunningBroker
 from rabbit_chx.testing.readiness import amqp_version
 
 pytestmark = [
@@ -36,9 +34,10 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 
-OWNER = """
-import time
-from rabbit_chx.testing import docker_cluster
+OWNER = f"""
+import sys, time
+sys.path.insert(0, {str(Path(cluster_file.__file__).parent)!r})
+from cluster import docker_cluster
 with docker_cluster(nodes=1) as cluster:
     print(cluster.names, flush=True)
     time.sleep(1000)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from found_broker import need
 
-from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker, in_ci, need
+from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker, in_ci
 from rabbit_chx.testing.containers import require_docker
 
 

@@ -200,10 +200,7 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("slots", "show", "events"),
         command("slots", "balance", "events", "--pattern", "k{n}"),
     ],
-    "`verify`, `drill`": [
-        command("verify", "orders", "--count", "20"),
-        command("drill", "--exchange", "orders", "--seconds", "0.2", "--", "true"),
-    ],
+    "`verify`": [command("verify", "orders", "--count", "20")],
 }
 ROWS = re.findall(
     r"^\| (.+?) \| (.*?) ?\| (.*?) ?\| (.*?) ?\| (.*?) ?\|$",

@@ -12,13 +12,14 @@ import pytest
 from checked_orders import declare_orders, finding_kinds, live_ring, moved_to_the_end, share_lost, shop_of
 from exchange_types import CHX
 from exposition import parsed_exposition
+from found_broker import need
 from shop import Shop
 from slotted import declare_slots
 
 from rabbit_chx import Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
-from rabbit_chx.testing import RunningBroker, docker_broker, need, temporary_vhost
+from rabbit_chx.testing import RunningBroker, docker_broker, temporary_vhost
 from spark_connector.reading.queue_consumer import QueueConsumer
 
 pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.timeout(400)]

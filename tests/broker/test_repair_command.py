@@ -13,12 +13,13 @@ import pika
 import pytest
 from checked_orders import ORDERS_FILE, finding_kinds, live_ring, moved_to_the_end, share_lost, shop_of
 from exchange_types import CHX
+from found_broker import need
 from pika.exceptions import AMQPError
 from shop import Shop
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
-from rabbit_chx.testing import RunningBroker, docker_broker, need
+from rabbit_chx.testing import RunningBroker, docker_broker
 
 pytestmark = pytest.mark.broker
 

@@ -17,9 +17,12 @@ from uuid import uuid4
 
 import pika
 import pytest
+import reaper
+from found_broker import need
+from local_server import local_broker
 
 from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, InputError
-from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker, find_broker, local_broker, need
+from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker, find_broker
 from rabbit_chx.testing.containers import docker
 from rabbit_chx.testing.readiness import amqp_version, check_management, free_ports
 
@@ -37,7 +40,10 @@ pytestmark = [
 
 OWNER = """
 import sys, time
-from rabbit_chx.testing import {kind}_broker
+sys.path.insert(0, {support!r})
+from reaper import watch_containers
+from {module} import {kind}_broker
+watch_containers()
 with {kind}_broker() as broker:
     print(repr(broker.ring_via), flush=True)
     time.sleep(1000)
@@ -231,7 +237,7 @@ def test_a_port_that_was_taken_meanwhile_is_given_up_and_stop_removes_everything
 ) -> None:
     """Stop may be called again."""
     need(kind)
-    module = f"rabbit_chx.testing.{'containers' if kind == 'docker' else 'local_server'}"
+    module = "rabbit_chx.testing.containers" if kind == "docker" else "local_server"
     with socket.create_server(("127.0.0.1", 0)) as holder:
         taken: list[int] = [holder.getsockname()[1]]
 
@@ -255,7 +261,8 @@ def test_a_port_that_was_taken_meanwhile_is_given_up_and_stop_removes_everything
 
 def test_nothing_remains_of_a_broker_whose_owner_was_killed(kind: Kind) -> None:
     need(kind)
-    program = OWNER.format(kind=kind)
+    module = "rabbit_chx.testing" if kind == "docker" else "local_server"
+    program = OWNER.format(kind=kind, module=module, support=str(Path(reaper.__file__).parent))
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         ring_via = ast.literal_eval(owner.stdout.readline())

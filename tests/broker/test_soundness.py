@@ -9,6 +9,7 @@ from typing import Any
 import pika
 import pytest
 from exchange_types import CHX
+from found_broker import need
 from pika.exceptions import AMQPError
 from shop import Shop
 
@@ -16,7 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
-from rabbit_chx.testing import docker_broker, need
+from rabbit_chx.testing import docker_broker
 
 pytestmark = pytest.mark.broker
 

@@ -16,6 +16,7 @@ from typing import Any
 import pika
 import pytest
 from exchange_types import FANOUT
+from found_broker import need
 from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
 from stream_writers import by_rstream, publish_by_rstream
@@ -27,13 +28,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.testing import (
-    RunningBroker,
-    docker_broker,
-    need,
-    skip_unless_ci,
-    temporary_vhost,
-)
+from rabbit_chx.testing import RunningBroker, docker_broker, skip_unless_ci, temporary_vhost
 from rabbit_chx.testing.needs import release_is_in
 
 pytestmark = pytest.mark.broker

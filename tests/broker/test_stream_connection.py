@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import trustme
+from cluster import RunningCluster
 from declared import with_login
 from exchange_types import CHX, DIRECT
 from pika.adapters.blocking_connection import BlockingChannel
@@ -50,7 +51,6 @@ from rabbit_chx.streams.frames import (
 )
 from rabbit_chx.streams.nodes import open_at, settings_of
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.cluster import RunningCluster
 from rabbit_chx.testing.needs import release_is_in
 
 pytestmark = pytest.mark.broker

@@ -136,7 +136,6 @@ def test_the_example_prints_what_the_page_says(
     # A slow machine shows progress.
     said = re.sub(r"^(applied|compared): .* after \d+ s\n", "", ran.stderr.decode(), flags=re.MULTILINE)
     begins = {
-        "drill": "rabbit-chx: the copy is in vhost",
         "stream show": "rabbit-chx: only the management API",
         "replay user-7 user-8": "rabbit-chx: 8 rows in trips-1; rows from before",
         "replay user-7 --": "rabbit-chx: 4 rows in trips-1; rows from before",

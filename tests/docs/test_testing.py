@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from blocks import page, python_blocks
-
-from rabbit_chx.testing import need
+from found_broker import need
 
 if TYPE_CHECKING:
     RunPytest = Callable[..., str]
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 
 PAGE = "docs/testing.md"
-WITH_BOTH = """
-@pytest.mark.chx_broker(cluster=True, restartable=True)
-def test_with_a_broker_beside_the_cluster(chx_broker, chx_cluster):
-    assert chx_broker.url not in chx_cluster.urls
-"""
 
 
 @pytest.mark.docker
@@ -30,8 +24,7 @@ def test_with_a_broker_beside_the_cluster(chx_broker, chx_cluster):
 def test_the_snippets_run(run_pytest: RunPytest) -> None:
     need("docker")
     blocks = python_blocks(PAGE)
-    assert len(blocks) == 5
-    blocks.append(WITH_BOTH)
+    assert len(blocks) == 4
     said = run_pytest("\n".join(blocks), "--chx-broker", "4.3", CI="true")
     assert "rabbit_chx: RabbitMQ 4.3." in said
     assert f"{sum(block.count('def test_') for block in blocks)} passed" in said

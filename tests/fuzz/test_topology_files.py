@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from blocks import ROOT
 from fuzzing import Mutator, bounded_memory, inputs, shares, told
 
 from rabbit_chx import Topology
@@ -49,7 +48,17 @@ apply_to = "queues"
 priority = 3
 definition = { max-length = 3 }
 """
-GOOD = [WHOLE, *(path.read_text() for path in sorted((ROOT / "examples/topology_change").glob("*.toml")))]
+SMALL = """
+# orders.1 has two buckets.
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "orders.1", weight = 2 }, { queue = "orders.{2..3}", weight = 1 }]
+
+[[queues]]
+name = "orders.{1..3}"
+"""
+GOOD = [WHOLE, SMALL]
 TOKENS = (
     *"[]{}=,.\"'\\#\n\r\t\0\ufeff\x7f\ud800",
     *(

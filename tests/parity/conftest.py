@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
+from cluster import RunningCluster, docker_cluster
+from reaper import watch_containers
 
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.routing import Release
-from rabbit_chx.testing import RunningBroker, RunningCluster, docker_broker, docker_cluster, skip_unless_ci
+from rabbit_chx.testing import RunningBroker, docker_broker, skip_unless_ci
 
 if TYPE_CHECKING:
     Started = TypeVar("Started", RunningBroker, RunningCluster)
@@ -170,6 +172,7 @@ def rabbits(own_cluster: RunningCluster, pytestconfig: pytest.Config) -> Rabbits
 @contextmanager
 def started(start: Callable[[str], AbstractContextManager[Started]], series: str) -> Iterator[Started]:
     """What serves; the test fails, or is skipped, where the release cannot be had."""
+    watch_containers()
     try:
         with start(series) as running:
             yield running

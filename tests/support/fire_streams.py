@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from cluster import RunningCluster
 from delivery_checker import Attempt, History, Verdict
 
 from rabbit_chx.errors import PublishError
 from rabbit_chx.streams import StreamPublisher, StreamReader
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.nodes import open_any, settings_of
-from rabbit_chx.testing import RunningBroker, RunningCluster
+from rabbit_chx.testing import RunningBroker
 
 #: The streams of a broker that dies in the first seconds of its first stream never come back ("Error locating stream members:
 #: noproc"; 4.3.6).

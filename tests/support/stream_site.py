@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import spark_jobs
 from canary import CANARY
+from cluster import RunningCluster
 from declared import with_login
 from delivery_checker import Attempt, History
 from fire_queues import EXCHANGE, QUEUES, ring_of
@@ -16,7 +17,7 @@ from fire_site import Site, site_on
 from fire_streams import COORDINATOR_S, addresses_of
 
 from rabbit_chx import HashRing, StreamReader
-from rabbit_chx.testing import RunningBroker, RunningCluster
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.running_broker import in_vhost
 
 _POLL_S = 0.2

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from cluster import RunningCluster
 from fire_queues import QUEUES
 
 from rabbit_chx.broker.management import Management
-from rabbit_chx.testing import RunningBroker, RunningCluster
+from rabbit_chx.testing import RunningBroker
 
 #: Queues with a copy on each node; their leaders are spread over the nodes.
 QUORUM: Mapping[str, Mapping[str, Any]] = {

@@ -20,10 +20,10 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.containers import (
     SERVE,
+    container_server,
     official_image,
     require_docker,
     require_image,
-    watched_container,
 )
 
 CLIENT = "client-of-the-certificate"
@@ -123,7 +123,7 @@ def tls_broker(folder: Path, *, mutual: bool, series: str = "4.3") -> Iterator[T
     image = official_image(series)
     require_image(image)
     authority = _written_authority(folder)
-    container = watched_container(f"rabbit-chx-{secrets.token_hex(6)}")
+    container = container_server(f"rabbit-chx-{secrets.token_hex(6)}")
     try:
         container.create(image, _script(authority, mutual=mutual), more_ports=(_AMQPS, _HTTPS, _STREAMS))
         broker = container.broker(image)

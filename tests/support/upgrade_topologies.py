@@ -1,10 +1,8 @@
-"""What the tests of upgrades share: a topology with an exchange of each kind, and samples for it."""
+"""A topology with a hash exchange of each kind, for the tests of upgrades."""
 
 from __future__ import annotations
 
 from rabbit_chx import Topology
-from rabbit_chx.analysis import Hashing
-from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 FILE = """
 [[exchanges]]
@@ -46,25 +44,3 @@ queue = "images.0"
 routing_key = "9"
 """
 MIXED = Topology.from_toml(FILE)
-
-
-def keys(count: int, hashing: Hashing | None = None) -> list[SampledMessage]:
-    """Return messages with the keys key-0, key-1 and so on."""
-    return [SampledMessage.with_value(f"key-{n}", hashing or Hashing(), f"key-{n}") for n in range(count)]
-
-
-def numbers(count: int, header: str) -> list[SampledMessage]:
-    """Return messages with the numbers from 0 in a header, as long."""
-    hashing = Hashing(header, field_type="long")
-    return [SampledMessage.with_value(str(n), hashing, n) for n in range(count)]
-
-
-def samples(count: int) -> dict[str, list[SampledMessage]]:
-    """Return samples for all exchanges of the topology."""
-    return {
-        "orders": keys(count),
-        "tenants": keys(count, Hashing("tenant")),
-        "accounts": numbers(count, "account"),
-        "mails": keys(count, Hashing(None, "message_id")),
-        "images": keys(count),
-    }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pika
 import pytest
 from canary import CANARY
+from cluster import RunningCluster
 from declared import with_login
 from delivery_checker import Verdict
 from fire_group import GROUP_QUEUES, GroupFire, group_fire, keep
@@ -16,7 +17,6 @@ from three_nodes import LEADER_KILLED, ThreeNodes
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming import JOURNAL
-from rabbit_chx.testing import RunningCluster
 from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(900)]

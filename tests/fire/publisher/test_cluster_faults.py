@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from both_publishers import AnyPublisher
+from cluster import RunningCluster
 from delivery_checker import Verdict
 from fire_load import Load, Run
 from fire_stage import PATHS, Stage, both, fire_stage
@@ -24,7 +25,6 @@ from three_nodes import (
 )
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.testing import RunningCluster
 from rabbit_chx.testing.running_broker import temporary_vhost
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(600)]

@@ -12,6 +12,7 @@ import pytest
 import spark_jobs
 from blocks import ROOT
 from canary import CANARY
+from cluster import RunningCluster
 from declared import with_login
 from delivery_checker import Verdict
 from fire_site import Site, site_on
@@ -29,7 +30,6 @@ from three_nodes import (
     ThreeNodes,
 )
 
-from rabbit_chx.testing import RunningCluster
 from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
 
 pytestmark = [

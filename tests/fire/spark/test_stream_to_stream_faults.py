@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import spark_jobs
+from cluster import RunningCluster
 from delivery_checker import Verdict
 from fire_streams import leader_of
 from spark_driver import SparkDriver
@@ -20,14 +21,13 @@ from stream_site import StreamSite, stream_site_on
 
 from rabbit_chx import StreamPublisher
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.testing import RunningBroker, RunningCluster
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.running_broker import temporary_vhost
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
     pytest.mark.restarts,
-    pytest.mark.chx_broker(restartable=True),
     pytest.mark.timeout(400),
 ]
 
@@ -103,6 +103,7 @@ def started(site: StreamSite, tmp_path: Path) -> Iterator[Callable[[], SparkRun]
         yield start
 
 
+@pytest.mark.chx_broker(restartable=True)
 @pytest.mark.parametrize("at_row", [1, PER_BATCH, ROWS // 2], ids=["first_batch", "second_batch", "middle"])
 def test_a_driver_that_dies(
     at_row: int, site: StreamSite, started: Callable[[], SparkRun], record: Callable[..., Verdict]
@@ -123,6 +124,7 @@ def test_a_driver_that_dies(
     )
 
 
+@pytest.mark.chx_broker(restartable=True)
 def test_a_worker_and_the_broker_that_die(
     site: StreamSite, started: Callable[[], SparkRun], record: Callable[..., Verdict]
 ) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from cluster import RunningCluster
 from delivery_checker import Verdict
 from fire_streams import (
     COORDINATOR_S,
@@ -18,7 +19,7 @@ from fire_streams import (
     until_confirmed,
 )
 
-from rabbit_chx.testing import RunningBroker, RunningCluster
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(400)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import BIND, EQUAL, RING
+from upgrade_topologies import FILE, MIXED
 
 from rabbit_chx.routing import HashRing
 
@@ -128,3 +130,76 @@ def test_what_cannot_be_compared(
     code, out, errors = ran("compare", *(part.replace("{ring}", str(path)) for part in arguments))
     assert (code, out) == (2, "")
     assert says in errors
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """A topology file with a hash exchange of each kind."""
+    path = tmp_path / "topology.toml"
+    path.write_text(FILE)
+    return str(path)
+
+
+UPGRADE = ("--release", "3.12.14", "--to-release", "4.3.6")
+
+
+def test_each_exchange_of_a_file_is_compared_on_two_releases(answer: Callable[..., Any], file: str) -> None:
+    document = answer("compare", "--topology", file, *UPGRADE, code=1)
+    assert (document["release"]["version"], document["to_release"]["version"]) == ("3.12.14", "4.3.6")
+    by_name = {exchange["exchange"]: exchange for exchange in document["exchanges"]}
+    assert {name: (exchange["verdict"], exchange["order"]) for name, exchange in by_name.items()} == {
+        "accounts": ("moves", "lost"), "images": ("moves", "none"), "mails": ("repair", "lost"),
+        "orders": ("repair", "lost"), "tenants": ("moves", "lost"),
+    }  # fmt: skip
+    assert by_name["orders"]["moved"] == by_name["orders"]["exact"]["moved"] == 0
+    assert by_name["images"]["moved"] == by_name["images"]["exact"]["moved"] == 1
+    assert (by_name["accounts"]["moved"], by_name["accounts"]["exact"]) == (
+        pytest.approx(0.75, abs=1e-3),
+        None,
+    )
+    assert f"--file {file}" in by_name["orders"]["findings"][0]["cure"]
+
+
+def test_the_share_of_a_file_is_that_of_one_exchange_of_it(answer: Callable[..., Any], file: str) -> None:
+    both = {"orders": ("4.0.9", "4.3.6"), "images": ("4.0.9", "4.3.6")}
+    for name, (before, after) in both.items():
+        releases = ("--topology", file, "--release", before, "--to-release", after)
+        (whole,) = (
+            found for found in answer("compare", *releases, code=1)["exchanges"] if found["exchange"] == name
+        )
+        code = 1 if whole["moved"] else 0
+        assert answer("compare", *releases, "--exchange", name, code=code)["exact"] == whole["exact"]
+
+
+def test_no_exchange_of_a_file_moves(answer: Callable[..., Any], file: str) -> None:
+    document = answer("compare", "--topology", file, "--release", "4.3.0", "--to-release", "4.3.6")
+    assert {exchange["verdict"] for exchange in document["exchanges"]} == {"safe"}
+
+
+def test_the_page_of_an_upgrade(ran: Callable[..., tuple[int, str, str]], file: str) -> None:
+    releases = ("--release", "3.12", "--to-release", "4.3")
+    code, page, said = ran("compare", "--topology", file, *releases, "--output", "markdown")
+    assert code == 1
+    assert "release 3.12 is taken as 3.12.14" in said
+    assert "| orders | routing-key | 0.000% | safe after a ring repair |" in page
+    assert "| tenants | header 'tenant' | about 37.5% | keys move |" in page
+    assert "| images | all routing keys | 100.000% | keys move |" in page
+    assert "### What happens, and what to do" in page
+    assert "<summary>Exchange images</summary>" in page
+
+
+def test_a_definitions_file_says_its_release(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "definitions.json"
+    path.write_text(json.dumps({**json.loads(MIXED.to_definitions()), "rabbitmq_version": "3.12.14"}))
+    code, out, said = ran("compare", "--topology", str(path), "--to-release", "4.3.6", "--output", "json")
+    assert code == 1
+    assert "is assumed as the bindings are listed" in said
+    document = json.loads(out)
+    assert document["release"]["version"] == "3.12.14"
+    assert document["source"].endswith("rings assumed as the bindings are listed")
+    orders = next(exchange for exchange in document["exchanges"] if exchange["exchange"] == "orders")
+    assert "topology export --exchange orders > orders.toml" in orders["findings"][0]["cure"]
+    code, _, said = ran("compare", "--topology", str(path), "--release", "3.11.0", "--to-release", "4.3.6")
+    assert (code, "it is compared as one of 3.11.0" in said) == (1, True)

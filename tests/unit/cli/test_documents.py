@@ -25,7 +25,7 @@ BIND = ("--bind", "q1=1", "--bind", "q2=1")
         (["keys", *BIND, "q1"], "keys"),
         (["rules"], "rules"),
         (["uniformity", "--count", "10"], "uniformity"),
-        (["rehearse", "t.toml", "--from", "3.12", "--to", "4.3", "--no-brokers"], "rehearse"),
+        (["compare", "--topology", "t.toml", "--release", "3.12", "--to-release", "4.3"], "compare"),
         (["topology", "plan", "t.toml"], "plan"),
         (["topology", "apply", "t.toml", "--yes"], "apply"),
         (["topology", "arrange", "t.toml"], "arrange"),

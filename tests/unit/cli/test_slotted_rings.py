@@ -131,11 +131,12 @@ def test_keys_of_a_queue_and_of_a_slot(answer: Callable[..., Any], ran: Ran, rin
     )
 
 
-def test_a_file_with_slots_is_exported_and_rehearsed(ran: Ran, tmp_path: Path) -> None:
+def test_a_file_with_slots_is_converted_and_compared(ran: Ran, tmp_path: Path) -> None:
     path = tmp_path / "topology.toml"
     path.write_text(FILE)
     assert Topology.from_toml(ran("topology", "export", "--from", str(path))[1]) == Topology.from_toml(FILE)
-    code, out, errors = ran("rehearse", str(path), "--from", "3.12.14", "--to", "4.3.6", "--no-brokers")
+    releases = ("--release", "3.12.14", "--to-release", "4.3.6")
+    code, out, errors = ran("compare", "--topology", str(path), *releases)
     assert code == 1
-    assert "keys of events are counted by the exchanges in the ring" in errors
+    assert "shares the slots of events by weight" in errors
     assert f"ring repair events --file {path}" in out

@@ -217,7 +217,10 @@ def test_the_file_comes_over_stdin(answer: Callable[..., Any], one: str) -> None
         (["route", "--exchange", "orders", "--url", "amqp://h", "k"], "--url is about a live broker, and the ring is that of"),
         (["compare", "--exchange", "orders", "--to-exchange", "events"], "there is no broker"),
         (["route", "--exchange", "flights", "--release", "4.3.6", "k"], "is a super stream, whose partitions"),
-        (["rehearse", "other.toml", "--to", "4.3"], "the file is given twice, as other.toml and as"),
+        (["compare", "--to-release", "4.3"], "does not say its release: give --release, such as --release 3.12"),
+        (["compare", "--to-release", "4.3", "--release", "4.0", "--url", "amqp://h"], "--url is about a live broker"),
+        (["compare", "--to-release", "4.3", "--release", "4.0", "--pattern", "k{n}"], "has several exchanges that hash: say which"),
+        (["compare", "--to-release", "4.3", "--release", "4.0", "--show", "3"], "has several exchanges that hash: say which"),
         (["verify", "--url", "amqp://h", "--ring-via", ""], "the ring is given twice, by --topology and by --ring-via"),
     ],
 )  # fmt: skip
@@ -233,11 +236,8 @@ def test_a_file_without_a_hash_exchange(ran: Callable[..., tuple[int, str, str]]
     path = tmp_path / "queues.toml"
     path.write_text('[[queues]]\nname = "q"\n')
     assert "has no exchange that hashes" in ran("route", "--topology", str(path), "k")[2]
-
-
-def test_a_rehearsal_takes_the_file_either_way(ran: Callable[..., tuple[int, str, str]], one: str) -> None:
-    rehearse = ("rehearse", "--from", "3.12.14", "--to", "4.3.6", "--no-brokers", "--count", "100")
-    assert ran(*rehearse, "--topology", one) == ran(*rehearse, one)
+    releases = ("--release", "3.12", "--to-release", "4.3")
+    assert "there is nothing to compare" in ran("compare", "--topology", str(path), *releases)[2]
 
 
 def test_without_an_exchange_and_without_a_file_there_is_nothing_to_verify() -> None:

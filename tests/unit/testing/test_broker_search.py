@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from rabbit_chx.errors import InputError, MissingExtraError
-from rabbit_chx.testing import NoBrokerError, RunningBroker, broker_search, find_broker
+from rabbit_chx.errors import InputError
+from rabbit_chx.testing import NoBrokerError, find_broker
 
 VARIABLES = ("RABBIT_CHX_TEST_URL", "RABBIT_CHX_TEST_MANAGEMENT_URL", "RABBIT_CHX_TEST_RING_VIA")
 
@@ -52,32 +52,10 @@ def test_where_nothing_is_to_be_had_each_attempt_is_told_in_order(
     with pytest.raises(NoBrokerError) as caught, find_broker():
         pass
     lines = str(caught.value).splitlines()
-    assert [line.partition(":")[0].strip() for line in lines[1:-1]] == [
-        "RABBIT_CHX_TEST_URL",
-        "Docker",
-        "rabbitmq-server of this machine",
-    ]
+    assert [line.partition(":")[0].strip() for line in lines[1:-1]] == ["RABBIT_CHX_TEST_URL", "Docker"]
     assert "cannot run docker" in lines[2]
-    assert lines[-1].startswith("Install Docker or the package rabbitmq-server, or set RABBIT_CHX_TEST_URL=")
+    assert lines[-1].startswith("Install Docker, or set RABBIT_CHX_TEST_URL=")
     assert str(dead_port) not in str(caught.value)
-
-
-def test_the_second_choice_says_why_it_is_not_the_first(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The broker is made up: what is tested is the line about it."""
-
-    def no_docker() -> RunningBroker:
-        raise MissingExtraError("a broker in Docker needs testcontainers")
-
-    local = RunningBroker("amqp://localhost", None, "3.10.8", None, "local server (RabbitMQ 3.10.8)")
-    monkeypatch.setattr(broker_search, "start_docker_broker", no_docker)
-    monkeypatch.setattr(broker_search, "start_local_broker", lambda: local)
-    with find_broker():
-        pass
-    assert capsys.readouterr().err == (
-        "rabbit_chx: broker for tests: local server (RabbitMQ 3.10.8), since Docker: a broker in Docker needs testcontainers\n"
-    )
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.testing import in_ci, need, skip_unless_ci
+from rabbit_chx.testing import in_ci, skip_unless_ci
 from rabbit_chx.testing.needs import release_is_in
 
 
@@ -24,26 +22,6 @@ def test_what_is_missing_skips_here_and_fails_in_ci(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("CI")
     with pytest.raises(pytest.skip.Exception, match="needs a second node"):
         skip_unless_ci("needs a second node")
-
-
-def test_a_machine_without_any_kind_fails_in_ci(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CI", "true")
-    for kind in ("docker", "local"):
-        with pytest.raises(pytest.fail.Exception, match=r"cannot run docker.*rabbitmq-server"):
-            need(kind)
-
-
-def test_a_machine_with_one_kind_skips_the_other_even_in_ci(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("rabbitmq-server", "rabbitmq-env", "epmd"):
-        (tmp_path / name).touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CI", "true")
-    need("local")
-    with pytest.raises(pytest.skip.Exception, match="no Docker daemon answers: cannot run docker"):
-        need("docker")
 
 
 @pytest.mark.parametrize(

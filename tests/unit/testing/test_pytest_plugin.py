@@ -68,7 +68,7 @@ def test_nothing_is_installed(run_pytest: RunPytest, nothing: str, tmp_path: Pat
     apt_get.chmod(0o755)
     said = run_pytest(TWO_THAT_USE_A_BROKER, PATH=nothing)
     assert "2 skipped" in said
-    assert "Install Docker or the package rabbitmq-server" in said
+    assert "Install Docker, or set RABBIT_CHX_TEST_URL=" in said
     assert not called.exists()
     assert "unrecognized arguments: --chx-install" in run_pytest(
         TWO_THAT_USE_A_BROKER, "--chx-install", PATH=nothing
@@ -85,7 +85,7 @@ def test_without_testcontainers_the_extra_is_named(
     run_pytest: RunPytest, nothing: str, tmp_path: Path
 ) -> None:
     (tmp_path / "conftest.py").write_text("import sys; sys.modules['testcontainers'] = None")
-    said = run_pytest("def test_one(chx_cluster): pass", PATH=nothing)
+    said = run_pytest("def test_one(chx_broker): pass", PATH=nothing)
     assert "1 skipped" in said
     assert "pip install 'rabbit-chx[testing]'" in said
 
@@ -143,4 +143,4 @@ def test_a_marker_without_a_broker_is_a_mistake(run_pytest: RunPytest, nothing: 
     code = "import pytest\n@pytest.mark.chx_broker('>=4.0')\ndef test_one(): pass"
     said = run_pytest(code, PATH=nothing)
     assert "1 error" in said
-    assert "the marker chx_broker is for tests that take chx_broker, chx_vhost or chx_cluster" in said
+    assert "the marker chx_broker is for tests that take chx_broker or chx_vhost" in said

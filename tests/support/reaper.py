@@ -1,8 +1,10 @@
 """Removing what this process started if it dies, whatever kills it.
 
 A small process in a session of its own holds the reading end of a pipe from us. It ends when the pipe says
-that all is done. When the pipe breaks, or its parent changes, it removes the container, the Docker network or
+that all is done. When the pipe breaks, or its parent changes, it removes the containers, the Docker network or
 the local server. It runs this file by its path, so this file imports the standard library only. POSIX only.
+
+testcontainers has Ryuk for that, whose image is not everywhere.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 _DISMISSED = b"dismissed"
@@ -23,16 +26,16 @@ _ROUND_S = 0.5
 
 
 class Reaper:
-    """Watches over one container, one Docker network or one local server until it is dismissed."""
+    """Watches over the containers of a process, one Docker network or one local server until it is dismissed."""
 
     def __init__(self, kind: str, what: str) -> None:
         """Start watching; `what` need not exist yet.
 
         Args:
-            kind: ``"container"``, ``"network"`` or ``"server"``.
-            what: the name of the container or the network, or the folder of the server.
+            kind: ``"containers"``, ``"network"`` or ``"server"``.
+            what: the label of the containers, the name of the network, or the folder of the server.
         """
-        self._process = subprocess.Popen(  # noqa: S603
+        self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, kind, what, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -48,6 +51,16 @@ class Reaper:
                 self._process.communicate(_DISMISSED, timeout=10)
 
 
+@cache
+def watch_containers() -> Reaper:
+    """Let the containers that testcontainers starts in this process be removed when it ends, in place of Ryuk."""
+    from testcontainers.core.config import testcontainers_config
+    from testcontainers.core.labels import LABEL_SESSION_ID, SESSION_ID
+
+    testcontainers_config.ryuk_disabled = True
+    return Reaper("containers", f"{LABEL_SESSION_ID}={SESSION_ID}")
+
+
 def kill_group(folder: str) -> None:
     """Kill the process group whose number the local server of `folder` has written to ``server.pid``."""
     number = Path(folder) / "server.pid"
@@ -56,21 +69,25 @@ def kill_group(folder: str) -> None:
     number.unlink(missing_ok=True)  # the system may reuse the number
 
 
-def _remove_container(name: str) -> None:
-    _docker("rm", "--force", "--volumes", name)
+def _remove_containers(label: str) -> None:
+    _remove_filtered(f"label={label}")
 
 
 def _remove_network(name: str) -> None:
     """Remove a network and the containers on it, which would keep it from being removed."""
-    for container in _docker("ps", "--all", "--quiet", "--filter", f"network={name}").split():
-        _remove_container(container)
+    _remove_filtered(f"network={name}")
     _docker("network", "rm", name)
+
+
+def _remove_filtered(which: str) -> None:
+    for container in _docker("ps", "--all", "--quiet", "--filter", which).split():
+        _docker("rm", "--force", "--volumes", container)
 
 
 def _docker(*command: str) -> str:
     with suppress(OSError, subprocess.TimeoutExpired):
-        result = subprocess.run(  # noqa: S603
-            ["docker", *command],  # noqa: S607
+        result = subprocess.run(
+            ["docker", *command],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -86,7 +103,7 @@ def _remove_server(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-_REMOVE = {"container": _remove_container, "network": _remove_network, "server": _remove_server}
+_REMOVE = {"containers": _remove_containers, "network": _remove_network, "server": _remove_server}
 
 
 def _owner_died(owner: int) -> bool:

@@ -1,7 +1,6 @@
-"""``apt-get install rabbitmq-server`` for the demo, the tests and the benches of this repository. POSIX only.
+"""``apt-get install rabbitmq-server`` for the demo and the tests of this repository. POSIX only.
 
-It is done as root on Debian or Ubuntu, and only where no other broker is to be had. No system service is started. The
-pytest plugin of `rabbit_chx.testing`, which others use, installs nothing.
+It is done as root on Debian or Ubuntu, and only where no other broker is to be had. No system service is started.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from local_server import find_tools
+
 from rabbit_chx.errors import NoBrokerError, RabbitChxError, UnreachableError
 from rabbit_chx.testing.broker_search import broker_is_named
 from rabbit_chx.testing.commands import last_lines, run_bounded
 from rabbit_chx.testing.containers import official_image, require_docker, require_image
-from rabbit_chx.testing.local_server import find_tools
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _LOCK = Path("/run/lock/rabbit-chx-install")

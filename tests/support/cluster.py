@@ -1,4 +1,8 @@
-"""A cluster of brokers in Docker containers, on a network of its own."""
+"""A cluster of brokers in Docker containers, on a network of its own.
+
+After a cut of 100 seconds 4.3.6 (Khepri) was together at once. On Mnesia a long cut is a partition that does not heal by
+itself: on 3.10.8 a cut of 10 seconds healed, and one of 100 seconds did not. Then restart the node that was cut off.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from reaper import Reaper, watch_containers
+
+from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import InputError, NoBrokerError, RabbitChxError
 from rabbit_chx.testing.containers import (
     SERVE,
+    container_server,
     docker,
     official_image,
     require_docker,
     require_image,
-    watched_container,
 )
-from rabbit_chx.testing.reaper import Reaper
 from rabbit_chx.testing.running_broker import RunningBroker
 
 _TOGETHER_TIMEOUT_S = 120
@@ -79,7 +85,7 @@ class RunningCluster:
         while True:
             # All at once: while a node is frozen, each of them answers only after seconds.
             with ThreadPoolExecutor(len(self.nodes)) as pool:
-                views = dict(zip(self.names, pool.map(running_nodes, self.nodes), strict=True))
+                views = dict(zip(self.names, pool.map(_running_nodes, self.nodes), strict=True))
             if all(view == set(self.names) for view in views.values()):
                 return
             if time.monotonic() > deadline:
@@ -114,6 +120,7 @@ def docker_cluster(series: str = "4.3", nodes: int = 3, image: str | None = None
     """
     if nodes < 1:
         raise InputError(f"a cluster of {nodes} nodes: give 1 or more")
+    watch_containers()
     require_docker()
     image = image or official_image(series)
     require_image(image)
@@ -131,7 +138,7 @@ def _start(image: str, nodes: int, removal: ExitStack) -> RunningCluster:
     cookie = secrets.token_hex(16)
     servers = []
     for name in names:
-        servers.append(server := watched_container(name, network))
+        servers.append(server := container_server(name, network))
         removal.callback(server.remove)
         # The first is a cluster when the others come: where all found each other at once, 3.8 now and then
         # refused to boot, as two of them had made tables of different feature flags.
@@ -171,10 +178,8 @@ def _script(cookie: str, peers: Iterable[str]) -> str:
     return _JOIN.format(cookie=cookie, peers=listed) + SERVE
 
 
-def running_nodes(broker: RunningBroker) -> set[str]:
+def _running_nodes(broker: RunningBroker) -> set[str]:
     """Return the Erlang names of the nodes that a broker sees running; none if its HTTP API does not answer."""
-    from rabbit_chx.broker.management import Management
-
     if broker.management_url is None:
         return set()
     try:

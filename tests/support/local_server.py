@@ -19,10 +19,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from reaper import Reaper, kill_group
+
 from rabbit_chx.errors import InputError, NoBrokerError
 from rabbit_chx.testing.commands import last_lines
 from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serving
-from rabbit_chx.testing.reaper import Reaper, kill_group
 from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker
 
 _SERVING_TIMEOUT_S = 150
@@ -106,17 +107,6 @@ def find_tools() -> Path:
     return tools
 
 
-def installed_version() -> str:
-    """Return the version of the ``rabbitmq-server`` of this machine.
-
-    Raises:
-        NoBrokerError: there is none.
-    """
-    plugin = "rabbitmq_consistent_hash_exchange-"
-    names = sorted(path.name for path in _plugins_dir(find_tools()).glob(f"{plugin}*"))
-    return names[-1].removeprefix(plugin).removesuffix(".ez")
-
-
 class _Ports(NamedTuple):
     amqp: int
     management: int
@@ -148,7 +138,7 @@ class _LocalServer:
             raise NoBrokerError("the local server was stopped and removed; start another broker")
         if not self._running():
             with (self._folder / "server.log").open("ab") as log:
-                self._process = subprocess.Popen(  # noqa: S603
+                self._process = subprocess.Popen(
                     [self.wrapper, self._folder / "serve"],
                     stdin=subprocess.DEVNULL,
                     stdout=log,

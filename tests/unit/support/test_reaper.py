@@ -11,12 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import reaper as reaper_file
+from reaper import Reaper, kill_group
 
-from rabbit_chx.testing.reaper import Reaper, kill_group
-
+SUPPORT = str(Path(reaper_file.__file__).parent)
 OWNER = """
 import subprocess, sys, time
-from rabbit_chx.testing.reaper import Reaper
+sys.path.insert(0, sys.argv[2])
+from reaper import Reaper
 reaper = Reaper("server", sys.argv[1])
 server = subprocess.Popen(["sh", "-c", "echo $$ >server.pid; exec sleep 1000"], cwd=sys.argv[1], start_new_session=True)
 print(server.pid, flush=True)
@@ -48,7 +50,7 @@ def wait_until_gone(pid: int, folder: Path) -> None:
 
 def test_the_death_of_the_owner_ends_the_server_and_removes_its_folder(folder: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", OWNER, str(folder), SUPPORT], stdout=subprocess.PIPE, text=True
     ) as owner:
         assert owner.stdout is not None
         server = int(owner.stdout.readline())
@@ -60,7 +62,7 @@ def test_the_death_of_the_owner_ends_the_server_and_removes_its_folder(folder: P
 def test_a_child_that_inherited_the_pipe_does_not_keep_the_reaper_waiting(folder: Path) -> None:
     forking = OWNER.replace("print(", "import os\nif os.fork() == 0: time.sleep(20); os._exit(0)\nprint(")
     with subprocess.Popen(
-        [sys.executable, "-c", forking, str(folder)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", forking, str(folder), SUPPORT], stdout=subprocess.PIPE, text=True
     ) as owner:
         assert owner.stdout is not None
         server = int(owner.stdout.readline())
