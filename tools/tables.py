@@ -86,23 +86,15 @@ def _default(field: FileField) -> str:
     return "" if field.default in (None, (), {}) else f"`{toml_value(field.default)}`"
 
 
-def contexts() -> list[click.Context]:
-    """Return the contexts of the program, of its groups and of its commands."""
-    found = [app.make_context("rabbit-chx", [], resilient_parsing=True)]
-    for context in found:
-        if isinstance(context.command, LazyGroup):
-            names = {
-                name: context.command.get_command(context, name)
-                for name in context.command.list_commands(context)
-            }
-            found += [click.Context(command, context, name) for name, command in names.items() if command]
-    return found
-
-
 def commands() -> Iterator[tuple[str, click.Context]]:
     """Yield the name of each command, such as ``ring show``, with its context."""
-    for context in contexts():
-        if not isinstance(context.command, LazyGroup):
+    contexts = [app.make_context("rabbit-chx", [], resilient_parsing=True)]
+    for context in contexts:
+        group = context.command
+        if isinstance(group, LazyGroup):
+            names = {name: group.get_command(context, name) for name in group.list_commands(context)}
+            contexts += [click.Context(command, context, name) for name, command in names.items() if command]
+        else:
             yield context.command_path.removeprefix("rabbit-chx "), context
 
 

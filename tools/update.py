@@ -1,4 +1,4 @@
-"""Make what is made from the code: tables, the list of packages, figures, manual pages.
+"""Make what is made from the code: tables, the list of packages, figures.
 
 ``make generated`` writes all of it; with ``--check`` nothing is written, and what differs is an error.
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 import guarantees
 import tables
 from figures import figures
-from man_pages import man_pages
 from package_list import package_list
 from soak_table import soak
 from topology_schema import topology_schema
@@ -52,7 +51,7 @@ def generated() -> dict[str, str]:
         for part, make in parts.items():
             text = _with_part(name, text, part, make())
         documents[name] = text
-    return documents | figures() | man_pages() | {"docs/topology.schema.json": topology_schema()}
+    return documents | figures() | {"docs/topology.schema.json": topology_schema()}
 
 
 def differences() -> list[str]:
