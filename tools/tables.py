@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 
 from rabbit_chx.cli.app import LazyGroup, app
-from rabbit_chx.routing import rule_rows
+from rabbit_chx.routing.release import Numbers
+from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology.fields import EntryType, FileField
 from rabbit_chx.topology.objects import FILE
 from rabbit_chx.topology.toml_file import toml_value
@@ -21,7 +22,16 @@ from spark_connector.writing.columns import COLUMNS
 
 def rules() -> str:
     """Return every rule of the server, a line for each range of releases."""
-    return table(("rule", "since", "until", "store", "what", "source"), rule_rows())
+    rows = (
+        (rule.about, _dotted(first), _dotted(end), rule.store or "", rule.says, rule.source)
+        for rule in RULES
+        for first, end in rule.versions
+    )
+    return table(("rule", "since", "until", "store", "what", "source"), rows)
+
+
+def _dotted(numbers: Numbers | None) -> str:
+    return ".".join(map(str, numbers)) if numbers else ""
 
 
 def spark_columns() -> str:

@@ -203,8 +203,6 @@ app = LazyGroup(
         ),
         "compare": ("Which keys move to another release or ring.", "compare:compare"),
         "keys": ("Keys that land on a queue.", "keys:keys"),
-        "uniformity": ("The plugin's chi-square table, computed.", "uniformity:uniformity"),
-        "rules": ("The rules of each release.", "rules:rules"),
         "ring": ("The ring of a live exchange.", _RING),
         "shards": ("The shards of an exchange of rabbitmq_sharding.", _SHARDS),
         "slots": ("The slots of a live exchange.", _SLOTS),

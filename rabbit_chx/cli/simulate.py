@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.analysis import ChiSquare, ModuloMap, SampleCounts, Simulation
+from rabbit_chx.analysis import ModuloMap, SampleCounts, Simulation
 from rabbit_chx.analysis import simulate as simulated
 from rabbit_chx.analysis.pictures import movement_figure, owner_of, ring_strip
 from rabbit_chx.analysis.simulation import MOST_DISTINCT
@@ -20,7 +20,6 @@ from rabbit_chx.cli.report import (
     entries,
     entry,
     numbers,
-    rounded,
     source_as_json,
     source_fact,
     texts,
@@ -149,7 +148,7 @@ class SimulateReport:
         words = "Messages of the sample. The tick is what the share of all keys would be; heavy keys make the difference."
         yield Figure("Load of each destination", words, Bars(bars, "by its share of all keys"), table)
         distinct = (
-            f"more than {plural(MOST_DISTINCT, 'distinct key')}, so keys and chi-square are not counted"
+            f"more than {plural(MOST_DISTINCT, 'distinct key')}, so keys are not counted"
             if sample.keys is None
             else plural(sample.keys, "distinct key")
         )
@@ -157,8 +156,6 @@ class SimulateReport:
         facts = [("sample", size)]
         if sample.refusal:
             facts.append(("refused", f"{plural(sample.refused, 'message')}: {sample.refusal}"))
-        if sample.test and sample.test.degrees_of_freedom:
-            facts.append(("chi-square", _test_text(sample.test)))
         yield Facts(facts)
         if sample.heaviest and (sample.keys is None or sample.keys < sample.messages):
             table = Table(
@@ -212,32 +209,11 @@ class SimulateReport:
                 {"destination": to_json(place), "messages": messages, "keys": sample.keys_of.get(place)}
                 for place, messages in sample.messages_of.items()
             ],
-            "chi_square": sample.test and _test_json(sample.test),
             "heaviest": [
                 {"key": heavy.value, **entry(heavy, "messages", "destination=place")}
                 for heavy in sample.heaviest
             ],
         }
-
-
-def _test_text(test: ChiSquare) -> str:
-    text = (
-        f"{test.statistic:.3f} with {plural(test.degrees_of_freedom, 'degree')} of freedom, p = {test.p_value:.3f} "
-        f"(limits: {test.threshold(0.05):.2f} for 0.05, {test.threshold(0.01):.2f} for 0.01); distinct keys against "
-        "the exact shares"
-    )
-    return f"{text}; rough, as some destination expects fewer than 5 keys" if test.rough else text
-
-
-def _test_json(test: ChiSquare) -> dict[str, Any]:
-    limits = {"threshold_05": test.threshold(0.05), "threshold_01": test.threshold(0.01)}
-    return {
-        "statistic": rounded(test.statistic),
-        "degrees_of_freedom": test.degrees_of_freedom,
-        "p_value": rounded(test.p_value),
-        **{name: limit and rounded(limit) for name, limit in limits.items()},
-        "rough": test.rough,
-    }
 
 
 @command(
@@ -272,8 +248,7 @@ def simulate(
     The ring is that of --bind, --ring, --topology or --exchange: give one of them. --exchange asks a live broker, or with
     --topology that file. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
 
-    A sample adds where its messages go, whether its keys are spread as evenly as chance would spread them,
-    and which keys are the heaviest. --unbind and --add show what moves, and from where to where.
+    A sample adds where its messages go and which keys are the heaviest. --unbind and --add show what moves, and from where to where.
     """
     given = ring.read()
     source = given.source

@@ -24,8 +24,6 @@ COMMANDS = (
     "group",
     "keys",
     "rehearse",
-    "uniformity",
-    "rules",
     "ring",
     "replay",
     "shards",

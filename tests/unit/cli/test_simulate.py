@@ -43,8 +43,6 @@ def test_simulate_counts_a_sample(answer: Callable[..., Any], tmp_path: Path) ->
     assert (sample["messages"], sample["keys"]) == (7, 5)
     assert sample["heaviest"] == [{"key": "hot", "messages": 3, "destination": RING.destination_for("hot")}]
     assert sum(row["messages"] for row in sample["destinations"]) == 7
-    assert sample["chi_square"]["rough"] is True
-    assert sample["chi_square"]["threshold_05"] == pytest.approx(3.841, abs=1e-3)
 
 
 def test_keys_that_are_one_value_keep_their_names(answer: Callable[..., Any], tmp_path: Path) -> None:
