@@ -128,7 +128,7 @@ check: $(STAMP) ## formatting, lint, types, floors, generated files
 	$(BIN)/lint-imports
 	$(BIN)/python tools/update.py --check
 
-generated: $(STAMP) ## make again what is made from the code: tables, the list of packages, figures
+generated: $(STAMP) ## make again what is made from the code: tables, the list of packages
 	$(BIN)/python tools/update.py
 
 site: $(STAMP) $(DOCS) ## the documentation with a search and the reference of the Python names, in build/site; a link that leads nowhere is an error

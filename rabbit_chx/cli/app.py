@@ -46,7 +46,7 @@ from rabbit_chx.errors import (
     TopologyError,
     UnreachableError,
 )
-from rabbit_chx.rendering import ConsoleOutput, JsonOutput, MarkdownOutput, Output, PrometheusOutput
+from rabbit_chx.rendering import ConsoleOutput, JsonOutput, MarkdownOutput, PrometheusOutput
 
 _BROKEN_PIPE = 141
 
@@ -246,7 +246,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _shown(outcome: Outcome) -> int:
-    output = _output(outcome)
+    output = _OUTPUTS[outcome.output]()
     for batch in outcome.batches or ():
         output.show_each(batch)
     if outcome.report is not None:
@@ -255,18 +255,6 @@ def _shown(outcome: Outcome) -> int:
         sys.stdout.flush()
         outcome.finish()
     return outcome.code
-
-
-def _output(outcome: Outcome) -> Output:
-    if outcome.output == "html":
-        from rabbit_chx.rendering.html import HtmlOutput
-
-        return HtmlOutput(title=outcome.title)
-    if outcome.output == "svg":
-        from rabbit_chx.rendering.svg import SvgOutput
-
-        return SvgOutput()
-    return _OUTPUTS[outcome.output]()
 
 
 @contextmanager

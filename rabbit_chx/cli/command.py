@@ -29,8 +29,6 @@ from rabbit_chx.errors import RabbitChxError
 if TYPE_CHECKING:
     from rabbit_chx.rendering import Record, Report
 
-#: The forms of a result that has a picture.
-PICTURED = ("table", "json", "html", "svg")
 DONE, DIFFERENCE, WRONG_USAGE, PARTLY, REFUSED = range(5)
 
 
@@ -48,7 +46,6 @@ class Outcome:
         batches: results that come one by one, in place of a report; each batch is shown at once.
         finish: called when everything is shown; raises an error where the result is not complete.
         output: the form of the result, such as ``table``.
-        title: the heading of a page of it.
     """
 
     report: Report | None = None
@@ -56,7 +53,6 @@ class Outcome:
     batches: Iterable[Sequence[Record]] | None = None
     finish: Callable[[], None] | None = None
     output: str = "table"
-    title: str = ""
 
 
 class Text(click.types.StringParamType):
@@ -161,8 +157,7 @@ def command(
             values = {name: _value(name, part, read) for name, part in declared.items()}
             if "output" in given:
                 values["output"] = output
-            title = click.get_current_context().command_path
-            return replace(function(**values), output=output, title=title)
+            return replace(function(**values), output=output)
 
         output = click.Option(
             ["-o", "--output"],

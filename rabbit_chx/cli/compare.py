@@ -17,10 +17,17 @@ from rabbit_chx.analysis import (
     compare_rings,
     movement,
 )
-from rabbit_chx.analysis.pictures import movement_figure, ring_strip
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.cli.command import DIFFERENCE, DONE, PICTURED, Outcome, command, option, options
-from rabbit_chx.cli.report import document, entry, moved_keys, ring_as_json, source_as_json, source_fact
+from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, command, option, options
+from rabbit_chx.cli.report import (
+    document,
+    entry,
+    matrix_table,
+    moved_keys,
+    ring_as_json,
+    source_as_json,
+    source_fact,
+)
 from rabbit_chx.cli.rings import HashingOptions, OtherRingOptions, RingOptions
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import ChannelClosedError, InputError
@@ -77,13 +84,12 @@ class CompareReport:
             ("rule", f"{when}, {rule}") for when, rule in zip(("before", "after"), self.rules, strict=False)
         ]
         yield Facts(facts)
-        yield ring_strip(("before", self.before), ("after", self.after))
         if sample and sample.moved:
-            yield movement_figure(sample.matrix, int)
+            yield matrix_table(sample.matrix, int)
             moves = [(self.keys[move.position], move.before, move.after) for move in sample.moved]
             yield from moved_keys(moves, self.shown)
         elif exact and exact.moved:
-            yield movement_figure(exact, percent)
+            yield matrix_table(exact, percent)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command; it names every moved key."""
@@ -113,7 +119,6 @@ def _source_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
 @command(
     example="rabbit-chx compare --bind q1=1 --bind q2=1 --release 3.12.14 --to-release 4.3.6 "
     "--hash-header tenant --pattern 'tenant-{n}' --count 1000",
-    outputs=PICTURED,
 )
 def compare(
     *,

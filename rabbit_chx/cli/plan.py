@@ -10,17 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import (
-    DIFFERENCE,
-    DONE,
-    PICTURED,
-    REFUSED,
-    Outcome,
-    argument,
-    command,
-    option,
-    options,
-)
+from rabbit_chx.cli.command import DIFFERENCE, DONE, REFUSED, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.plan_report import PlanReport, whole_option
 from rabbit_chx.cli.report import entry, to_json
@@ -96,7 +86,7 @@ class LivePlan:
 
 @command(
     example="rabbit-chx topology plan topology.toml --ring-via 'docker exec rabbitmq'",
-    outputs=(*PICTURED, "markdown"),
+    outputs=("table", "json", "markdown"),
     output_help="The form of the result. Markdown is for a pull request.",
 )
 def plan(

@@ -10,14 +10,12 @@ import click
 
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import Hashing
-from rabbit_chx.analysis.pictures import movement_figure, ring_strip
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.cli.arguments import hashed_value
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, TraceOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
     DIFFERENCE,
     DONE,
-    PICTURED,
     STORES,
     TEXT,
     Outcome,
@@ -33,6 +31,7 @@ from rabbit_chx.cli.report import (
     document,
     entries,
     entry,
+    matrix_table,
     moved_keys,
     ring_as_json,
     ring_text,
@@ -42,8 +41,7 @@ from rabbit_chx.cli.rings import chosen_release
 from rabbit_chx.cli.samples import Sample, SampleOptions, sample_options, traced_sample
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
-from rabbit_chx.rendering import Block, Facts, Figure, Line, Section, Table, TableColumn
-from rabbit_chx.rendering.figures import Bar, Bars
+from rabbit_chx.rendering import Block, Facts, Line, Section, Table, TableColumn
 from rabbit_chx.routing import ExchangeRef, HashedOn
 from rabbit_chx.routing.release import Store
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, Topology
@@ -129,7 +127,7 @@ class RehearseReport:
         if not proof.same_rules:
             yield "", "these patches do not follow all rules of the releases that were asked for"
 
-    def _table(self) -> Figure:
+    def _table(self) -> Table:
         headings = ("exchange", "hashes", "keys of the sample", "moved", "measured", "of all keys", "verdict")
         numeric = (False, False, True, True, True, True, False)
         rows = []
@@ -148,16 +146,7 @@ class RehearseReport:
                 )
             )
         columns = [TableColumn(*pair) for pair in zip(headings, numeric, strict=True)]
-        bars = [
-            Bar(exchange.name, moved / len(sample.messages), f"{moved:,} of {len(sample.messages):,}")
-            for exchange in self.prediction.exchanges
-            if (sample := exchange.sample) and sample.messages
-            for moved in [len(sample.moved)]
-        ]
-        words = "The part of the keys of the sample that go to another queue after the upgrade."
-        return Figure(
-            "What moves in each exchange", words, Bars(bars, limit=(1, "all keys")), Table(columns, rows)
-        )
+        return Table(columns, rows)
 
     def _proof_of(self, exchange: ExchangeUpgrade) -> ExchangeProof | None:
         if isinstance(self.proof, str):
@@ -207,17 +196,15 @@ class RehearseReport:
             stayed = f"{proof.in_arrays:,} of {plural(proof.compared, 'key')} stayed, measured"
             facts.append(("in an array", stayed))
         yield Facts(facts)
-        if rings is not None:
-            yield ring_strip(("before", rings.before), ("after", rings.after))
         if sample is None:
             return
         if sample.moved:
-            yield movement_figure(sample.matrix, int)
+            yield matrix_table(sample.matrix, int)
             yield from moved_keys(
                 [(move.message.key, move.before, move.after) for move in sample.moved], self.shown
             )
         elif exchange.exact is not None and exchange.exact.moved:
-            yield movement_figure(exchange.exact, percent)
+            yield matrix_table(exchange.exact, percent)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command; it names every moved key of the sample."""
@@ -292,7 +279,7 @@ class _Subject:
 
 @command(
     example="rabbit-chx rehearse topology.toml --from 3.12 --to 4.3 --pattern 'tenant-{n}' --output markdown",
-    outputs=(*PICTURED, "markdown"),
+    outputs=("table", "json", "markdown"),
     output_help="The form of the result; markdown is a page for a change request.",
 )
 def rehearse(

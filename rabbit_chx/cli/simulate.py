@@ -10,15 +10,15 @@ import click
 
 from rabbit_chx.analysis import ModuloMap, SampleCounts, Simulation
 from rabbit_chx.analysis import simulate as simulated
-from rabbit_chx.analysis.pictures import movement_figure, owner_of, ring_strip
 from rabbit_chx.analysis.simulation import MOST_DISTINCT
 from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.cli.arguments import parse_binding, parse_unbind
-from rabbit_chx.cli.command import PICTURED, TEXT, Outcome, command, option, options
+from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
 from rabbit_chx.cli.report import (
     document,
     entries,
     entry,
+    matrix_table,
     numbers,
     source_as_json,
     source_fact,
@@ -28,8 +28,7 @@ from rabbit_chx.cli.report import (
 from rabbit_chx.cli.rings import HashingOptions, RingOptions, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Block, Facts, Figure, Table
-from rabbit_chx.rendering.figures import Bar, Bars
+from rabbit_chx.rendering import Block, Facts, Table
 from rabbit_chx.routing import HashRing, KeyMap, SlotTable
 
 if TYPE_CHECKING:
@@ -49,12 +48,8 @@ class SimulateReport:
         """Return the ring, its shares, the sample and the change."""
         simulation, change = self.simulation, self.simulation.change
         yield Facts([source_fact(simulation.ring)])
-        rings = (
-            [("before", simulation.ring), ("after", change.ring)] if change else [("ring", simulation.ring)]
-        )
-        yield ring_strip(*rings)
         held = "bindings" if isinstance(simulation.ring, ModuloMap) else "buckets"
-        table = Table(
+        yield Table(
             [*texts("destination"), *numbers(held, "share", "ideal", "skew")],
             [
                 (
@@ -67,18 +62,6 @@ class SimulateReport:
                 for part in simulation.places
             ],
         )
-        bars = [
-            Bar(
-                place_text(part.place),
-                part.share,
-                percent(part.share),
-                part.ideal,
-                owner_of(part.place),
-            )
-            for part in simulation.places
-        ]
-        words = f"The exact share of all keys. The tick is the share by the number of {held}."
-        yield Figure("Share of each destination", words, Bars(bars, f"share by its {held}"), table)
         if simulation.sample:
             yield from self._sample(simulation.sample)
         if change:
@@ -93,21 +76,7 @@ class SimulateReport:
                 total = plural(int(sum(messages.amounts.values())), "message")
                 facts.append(("", f"{messages.moved:,} of {total} of the sample"))
             yield Facts([*facts, *self._less(shares.moved)])
-            yield self._ways(shares.moved, least)
-            yield movement_figure(shares, percent)
-
-    def _ways(self, moved: float, least: float) -> Figure:
-        """Return how much moves, beside what had to move and other ways."""
-        ways = {"this change": moved, "had to move": least}
-        if self.least is not None:
-            named = zip(("arranged", "with slots"), self.least, strict=True)
-            ways |= {name: share for name, share in named if share is not None}
-        bars = Bars([Bar(name, share, percent(share)) for name, share in ways.items()])
-        table = Table(
-            [*texts("way"), *numbers("moves")], [(name, percent(share)) for name, share in ways.items()]
-        )
-        words = "The share of all keys that moves by this change, and the least that any way moves."
-        return Figure("What moves", words, bars, table, page_only=True)
+            yield matrix_table(shares, percent)
 
     def _less(self, moved: float) -> Iterator[tuple[str, str]]:
         """Yield ways that move fewer keys, where there are any."""
@@ -128,7 +97,7 @@ class SimulateReport:
         shares = {part.place: part.share for part in self.simulation.places}
         keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
         bounded = sample.keys is None
-        table = Table(
+        yield Table(
             [*texts("destination"), *numbers("keys", "expected", "messages", "of all")],
             [
                 (
@@ -141,12 +110,6 @@ class SimulateReport:
                 for place, count in sample.messages_of.items()
             ],
         )
-        bars = [
-            Bar(place_text(place), count, f"{count:,}", shares.get(place, 0) * messages, owner_of(place))
-            for place, count in sample.messages_of.items()
-        ]
-        words = "Messages of the sample. The tick is what the share of all keys would be; heavy keys make the difference."
-        yield Figure("Load of each destination", words, Bars(bars, "by its share of all keys"), table)
         distinct = (
             f"more than {plural(MOST_DISTINCT, 'distinct key')}, so keys are not counted"
             if sample.keys is None
@@ -158,7 +121,7 @@ class SimulateReport:
             facts.append(("refused", f"{plural(sample.refused, 'message')}: {sample.refusal}"))
         yield Facts(facts)
         if sample.heaviest and (sample.keys is None or sample.keys < sample.messages):
-            table = Table(
+            yield Table(
                 [
                     *texts("heaviest keys"),
                     *numbers("at least" if bounded else "messages", "of all"),
@@ -174,17 +137,6 @@ class SimulateReport:
                     for heavy in sample.heaviest
                 ],
             )
-            bars = [
-                Bar(
-                    heavy.value,
-                    heavy.messages,
-                    f"{percent(heavy.messages / sample.messages)} to {place_text(heavy.place)}",
-                    owner=owner_of(heavy.place),
-                )
-                for heavy in sample.heaviest
-            ]
-            words = "The messages of one key go to one destination, which no weight can split."
-            yield Figure("Heaviest keys", words, Bars(bars), table)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
@@ -218,7 +170,6 @@ class SimulateReport:
 
 @command(
     example="rabbit-chx simulate --bind q1=1 --bind q2=1 --bind q3=2 --unbind q1 --pattern 'user-{n}'",
-    outputs=PICTURED,
 )
 def simulate(
     *,

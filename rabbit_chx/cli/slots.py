@@ -11,14 +11,12 @@ import click
 
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import Hashing, SlotLoad
-from rabbit_chx.analysis.pictures import owner_of
 from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, TraceOptions
 from rabbit_chx.cli.command import (
     DIFFERENCE,
     DONE,
-    PICTURED,
     TEXT,
     Outcome,
     argument,
@@ -30,8 +28,7 @@ from rabbit_chx.cli.report import document, entry, exchange_facts, numbers, roun
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options, traced_sample
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ChannelClosedError, InputError, MismatchError
-from rabbit_chx.rendering import Block, Facts, Figure, Line, Table, Verbatim
-from rabbit_chx.rendering.figures import Bar, Bars, owners_strip
+from rabbit_chx.rendering import Block, Facts, Line, Table, Verbatim
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Place, SlotTable
 from rabbit_chx.topology import LoadTarget, SlotBalance
 from rabbit_chx.topology import balance as balanced
@@ -227,7 +224,7 @@ class SlotsReport:
         table, sample = self.table, self.sample
         slots, rates = table.slots, table.rates
         yield Facts(_facts(table, sample))
-        held = Table(
+        yield Table(
             [
                 *texts("queue"),
                 *numbers("slots", "of all keys"),
@@ -244,7 +241,6 @@ class SlotsReport:
                 for queue, count in self._held().items()
             ],
         )
-        yield self._queues(held)
         shares, has_rate = slots.ring.shares(), sample is not None and rates.exchange is not None
         rows = []
         for slot in slots.slots:
@@ -254,10 +250,7 @@ class SlotsReport:
             owner = place_text(slots.owners.get(slot))
             rows.append((slot.name, owner, percent(shares.get(slot, 0.0)), *loads))
         measured = numbers(*(["of the load"] if sample else []), *(["messages/s"] if has_rate else []))
-        listed = Table([*texts("slot", "queue"), *numbers("of all keys"), *measured], rows)
-        owners = owners_strip(("slots", [slots.owners.get(slot) for slot in slots.slots]), unit="slot")
-        words = "The slots in the order of the ring, in the colour of the queue that has them."
-        yield Figure("Who has which slot", words, owners, listed)
+        yield Table([*texts("slot", "queue"), *numbers("of all keys"), *measured], rows)
         if sample is not None:
             yield _heaviest_table(table, sample)
 
@@ -287,26 +280,6 @@ class SlotsReport:
                 for slot in slots.slots
             ],
             heaviest=_heaviest_json(self.table, self.sample),
-        )
-
-    def _queues(self, held: Table) -> Figure:
-        """Return what each queue has: of the load if there is a sample, else of all keys."""
-        shares = self.table.slots.shares()
-        loads = {queue: self._queue_load(queue) for queue in self._held()}
-        bars = [
-            Bar(
-                place_text(queue),
-                share if load is None else load,
-                percent(share if load is None else load),
-                load and share,
-                queue,
-            )
-            for queue, load in loads.items()
-            for share in [shares.get(queue, 0.0)]
-        ]
-        what = "of all keys" if self.sample is None else "of the load; the tick is its share of all keys"
-        return Figure(
-            "Share of each queue", f"The share of each queue {what}.", Bars(bars, "share of all keys"), held
         )
 
     def _held(self) -> dict[str | None, int]:
@@ -353,24 +326,15 @@ class BalanceReport:
         for obstacle in made.obstacles:
             yield Line(f"{obstacle.says}: {obstacle.cure}")
         if made.moves:
-            moves = Table(
+            yield Table(
                 [*texts("slot", "from", "to"), *numbers("of the load")],
                 [
                     (move.slot.name, place_text(move.old), move.new, percent(move.share))
                     for move in made.moves
                 ],
             )
-            tables = {"now": made.before, "then": made.after}
-            strip = owners_strip(
-                *((when, [table.owners.get(slot) for slot in table.slots]) for when, table in tables.items()),
-                unit="slot",
-            )
-            words = (
-                "The slots in the order of the ring, in the colour of the queue that has them, now and then."
-            )
-            yield Figure("Which slots change hands", words, strip, moves)
         headings = ("weight", "slots", "then", "of the load", "then", "may have")
-        queues = Table(
+        yield Table(
             [*texts("queue"), *numbers(*headings)],
             [
                 (
@@ -385,14 +349,6 @@ class BalanceReport:
                 for queue in made.queues
             ],
         )
-        bars = [
-            Bar(place_text(queue.queue), queue.after, percent(queue.after), queue.before, queue.queue)
-            for queue in made.queues
-        ]
-        limits = {queue.limit for queue in made.queues if queue.limit is not None}
-        limit = (limits.pop(), "what a queue may have") if len(limits) == 1 else None
-        words = "The bar is what a queue has of the load afterwards, the tick what it has now."
-        yield Figure("Load of each queue", words, Bars(bars, "what it has now", limit), queues)
         yield _heaviest_table(self.table, self.sample)
         if made.moves:
             yield from self._file_blocks()
@@ -477,7 +433,7 @@ def _rate(rate: float | None) -> str:
     return "" if rate is None else f"{rate:,.1f}"
 
 
-def _heaviest_table(table: LiveTable, sample: SlotSample) -> Figure:
+def _heaviest_table(table: LiveTable, sample: SlotSample) -> Table:
     rows = [
         (
             str(heavy.key),
@@ -487,18 +443,7 @@ def _heaviest_table(table: LiveTable, sample: SlotSample) -> Figure:
         )
         for heavy in sample.load.keys[:_HEAVIEST]
     ]
-    numbered = Table([*texts("heaviest keys", "slot", "queue"), *numbers("of the load")], rows)
-    bars = [
-        Bar(str(heavy.key), share, f"{percent(share)} to {place_text(queue)}", owner=owner_of(queue))
-        for heavy in sample.load.keys[:_HEAVIEST]
-        for share, queue in [(sample.share(heavy.least), table.slots.queue_of(heavy.place))]
-    ]
-    return Figure(
-        "Heaviest keys",
-        "The messages of one key go to one slot, which nothing can split.",
-        Bars(bars),
-        numbered,
-    )
+    return Table([*texts("heaviest keys", "slot", "queue"), *numbers("of the load")], rows)
 
 
 def _heaviest_json(table: LiveTable, sample: SlotSample | None) -> list[dict[str, Any]]:
@@ -515,7 +460,6 @@ def _heaviest_json(table: LiveTable, sample: SlotSample | None) -> list[dict[str
 
 @command(
     example="rabbit-chx slots show events --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'",
-    outputs=PICTURED,
 )
 def show(
     *,
@@ -539,7 +483,6 @@ def show(
 @command(
     example="rabbit-chx slots balance events --passive --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
-    outputs=PICTURED,
 )
 def balance(
     *,

@@ -33,7 +33,6 @@ def test_the_snippets_run(
         "docker compose exec -T rabbitmq": shlex.join(vhost.ring_via),
         "100_000": "2_000",
         '"checkpoint"': f'"{tmp_path}"',
-        '"report.html"': repr(str(tmp_path / "report.html")),
     }
     names: dict[str, Any] = {}
     try:

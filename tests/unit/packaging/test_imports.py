@@ -67,11 +67,6 @@ def test_the_pure_floors_load_only_the_standard_library(code: str) -> None:
     assert not loaded_by(code) & CLIENTS
 
 
-def test_what_a_notebook_shows_needs_no_extra() -> None:
-    code = "from rabbit_chx import HashRing; HashRing.from_bindings([('q', 1)])._repr_html_()"
-    assert not loaded_by(code) & {"rich", "click"}
-
-
 def test_an_executor_loads_nothing_above_publishing() -> None:
     code = "import spark_connector.writing.task_writer, spark_connector.reading.queue_reader, spark_connector.datasource; from rabbit_chx import Publisher"
     assert not loaded_by(code) & ABOVE_PUBLISHING
