@@ -32,6 +32,8 @@ from rabbit_chx.rendering import Block, Facts, Table
 from rabbit_chx.routing import HashRing, KeyMap, SlotTable
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from rabbit_chx.topology.proposals import LeastMoved
 
 _HEAVIEST = 5
@@ -170,6 +172,7 @@ class SimulateReport:
 
 @command(
     example="rabbit-chx simulate --bind q1=1 --bind q2=1 --bind q3=2 --unbind q1 --pattern 'user-{n}'",
+    plot_help="Draw the share of each destination into this file, or with a change what it moves.",
 )
 def simulate(
     *,
@@ -208,8 +211,14 @@ def simulate(
         raise InputError(f"--heaviest {heaviest} lists keys of a sample: give --keys or --pattern too")
     changed = _changed(source, unbound, added) if unbound or added else None
     least = _least_moved(source, changed)
+
+    def draw() -> Axes:
+        from rabbit_chx import plot
+
+        return plot.shares(source) if changed is None else plot.movement(source, changed)
+
     if not sample.given:
-        return Outcome(SimulateReport(simulated(source, changed=changed), least))
+        return Outcome(SimulateReport(simulated(source, changed=changed), least), draw=draw)
     batches = StreamedSample(sample, hashing, source)
     with batches.named():
         simulation = simulated(
@@ -219,7 +228,7 @@ def simulate(
             changed=changed,
             heaviest=_HEAVIEST if heaviest is None else heaviest,
         )
-    return Outcome(SimulateReport(simulation, least))
+    return Outcome(SimulateReport(simulation, least), draw=draw)
 
 
 def _least_moved(source: KeyMap | ModuloMap, changed: KeyMap | ModuloMap | None) -> LeastMoved | None:

@@ -37,6 +37,8 @@ from rabbit_chx.topology.reading import PublishRates, rates_read
 from rabbit_chx.topology.toml_file import member_texts, members_text
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 _DEFAULT_TARGET = "1.2"
@@ -460,6 +462,7 @@ def _heaviest_json(table: LiveTable, sample: SlotSample | None) -> list[dict[str
 
 @command(
     example="rabbit-chx slots show events --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'",
+    plot_help="Draw the slots of each queue into this file.",
 )
 def show(
     *,
@@ -477,7 +480,13 @@ def show(
     if load.given:
         live.need_rings()
     table = LiveTable.read(live, exchange)
-    return Outcome(SlotsReport(table, load.read(live, table) if load.given else None))
+
+    def draw() -> Axes:
+        from rabbit_chx import plot
+
+        return plot.slots(table.slots)
+
+    return Outcome(SlotsReport(table, load.read(live, table) if load.given else None), draw=draw)
 
 
 @command(

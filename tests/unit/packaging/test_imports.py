@@ -26,6 +26,7 @@ CLIENTS = {
     "rich",
     "click",
     "testcontainers",
+    "matplotlib",
 }
 #: What an executor may load besides the standard library and what pyspark loads itself.
 ABOVE_PUBLISHING = {
@@ -33,8 +34,10 @@ ABOVE_PUBLISHING = {
     "aio_pika",
     "rich",
     "testcontainers",
+    "matplotlib",
     "rabbit_chx.broker",
     "rabbit_chx.consuming",
+    "rabbit_chx.plot",
     "rabbit_chx.rendering",
     "rabbit_chx.testing",
 }
