@@ -70,7 +70,7 @@ test-spark-%: .venv-spark-%/.ready
 .venv-spark-%/.ready: pyproject.toml
 	"$(PYTHON)" -m venv .venv-spark-$*
 	.venv-spark-$*/bin/pip install --quiet --upgrade 'pip>=25.1'
-	.venv-spark-$*/bin/pip install --quiet --editable '.[aio,cli,spark,testing]' --group dev 'pyspark==$*.*'
+	.venv-spark-$*/bin/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group dev 'pyspark==$*.*'
 	@touch $@
 
 test-python-matrix: ## the unit tests on every Python of PYTHONS; PYTHON_TESTS=tests/broker runs others
@@ -89,7 +89,7 @@ test-python-%: .venv-python-%/.ready
 	@python=python$*; $$python -c '' 2>/dev/null || python=$$(ls -d $(HOME)/.pyenv/versions/$*.*/bin/python 2>/dev/null | tail -1); \
 	"$${python:-python$*}" -m venv .venv-python-$*
 	.venv-python-$*/bin/pip install --quiet --upgrade 'pip>=25.1'
-	.venv-python-$*/bin/pip install --quiet --editable '.[aio,cli,spark,testing]' --group dev
+	.venv-python-$*/bin/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group dev
 	@touch $@
 
 parity: $(STAMP) $(AMQP10) ## a million real messages on every broker of RELEASES, each where the mirror says
@@ -128,7 +128,7 @@ check: $(STAMP) ## formatting, lint, types, floors, generated files
 	$(BIN)/lint-imports
 	$(BIN)/python tools/update.py --check
 
-generated: $(STAMP) ## make again what is made from the code: tables, the list of packages, figures
+generated: $(STAMP) ## make again what is made from the code: tables, the list of packages
 	$(BIN)/python tools/update.py
 
 site: $(STAMP) $(DOCS) ## the documentation with a search and the reference of the Python names, in build/site; a link that leads nowhere is an error
@@ -196,7 +196,7 @@ $(STAMP): pyproject.toml
 	@"$(PYTHON)" -m venv $(VENV) || \
 	  { echo "$(PYTHON) cannot make a virtual environment: on Debian, apt-get install python3-venv" >&2; exit 1; }
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --editable '.[aio,cli,spark,testing]' --group dev
+	$(BIN)/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group dev
 	@touch $@
 
 $(AMQP10): $(STAMP)

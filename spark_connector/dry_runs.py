@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from rabbit_chx.rendering.blocks import Block
 
 _HOTTEST = 10
 _SHOWN_PARTITIONS = 20
@@ -139,18 +138,6 @@ class DryRun:
     def __str__(self) -> str:
         return "\n\n".join(_parts(self))
 
-    def to_html(self) -> str:
-        """Return the dry run as one page, which needs no network and no other file."""
-        from rabbit_chx.rendering.html import html_page
-
-        return html_page("Spark dry run", _blocks(self))
-
-    def _repr_html_(self) -> str:
-        """Return the dry run for a notebook."""
-        from rabbit_chx.rendering.html import html_piece
-
-        return html_piece(_blocks(self))
-
 
 def _parts(run: DryRun) -> Iterator[str]:
     exchange = f"exchange {run.exchange!r}" if run.exchange else "exchanges named by a column"
@@ -182,52 +169,6 @@ def _parts(run: DryRun) -> Iterator[str]:
         yield text_table_of(*_with_queues(run, ("hottest keys", "rows", "of the rows", "queue"), keys))
     if run.notes:
         yield "\n".join(f"note: {note}" for note in run.notes)
-
-
-def _blocks(run: DryRun) -> Iterator[Block]:
-    """Yield the same for a page, with rows per queue, rows per partition and the hottest keys as bars."""
-    from rabbit_chx.rendering.blocks import Facts, Figure, Line, Table
-    from rabbit_chx.rendering.figures import Bar, Bars
-    from rabbit_chx.rendering.table import TableColumn
-
-    def table(rows: Iterable[Sequence[object]], name: str, *numbers: str) -> Table:
-        return Table([TableColumn(name, numeric=False), *map(TableColumn, numbers)], list(rows))
-
-    yield Line(next(_parts(run)))
-    yield from (Line(f"Problem: {problem}") for problem in run.problems)
-    yield Facts([(name, f"is the message's {part}") for name, part in run.columns.items()])
-    if run.bad_rows:
-        yield table(run.bad_rows.items(), "bad because", "rows")
-    if predicted := run.predicted:
-        good = sum(predicted.values())
-        shares = {name: run.shares.get(name, 0.0) for name in predicted}
-        rows = [(name, _percent(shares[name]), count) for name, count in predicted.items()]
-        bars = [
-            Bar(name, count, f"{count:,}", shares[name] * good, name) for name, count in predicted.items()
-        ]
-        words = (
-            f"Rows by queue, as the {run.ring_provenance} ring predicts them. The tick is its share of all keys: "
-            f"{_queue_skew(run)}."
-        )
-        drawn = Bars(bars, "by its share of all keys")
-        yield Figure("Load of each queue", words, drawn, table(rows, "queue", "of the ring", "rows"))
-    else:
-        yield Line(f"{_NO_RING[0].upper()}{_NO_RING[1:]}.")
-    parts = [(f"partition {part.partition}", part.rows, len(part.queues)) for part in run.partitions]
-    drawn = Bars([Bar(name, count, f"{count:,}") for name, count, _ in parts])
-    words = (
-        f"A partition is the work of one task. The largest one has {run.partition_skew:.2f} times the mean."
-    )
-    headings, shown = _with_queues(run, ("partition", "rows", "queues in it"), parts)
-    yield Figure("Rows of each partition", words, drawn, table(shown, *headings))
-    if run.hottest:
-        hot = [(key.key, key.rows, _percent(key.rows / run.rows), key.queue or "") for key in run.hottest]
-        drawn = Bars([Bar(key.key, key.rows, f"{key.rows:,}", owner=key.queue or "") for key in run.hottest])
-        words = "The rows of one key go to one queue, which no weight can split."
-        headings, shown = _with_queues(run, ("key", "rows", "of the rows", "queue"), hot)
-        yield Figure("Hottest keys", words, drawn, table(shown, *headings))
-    for note in run.notes:
-        yield Line(f"Note: {note}")
 
 
 def _with_queues(

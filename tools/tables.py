@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 
 from rabbit_chx.cli.app import LazyGroup, app
-from rabbit_chx.routing import rule_rows
+from rabbit_chx.routing.release import Numbers
+from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology.fields import EntryType, FileField
 from rabbit_chx.topology.objects import FILE
 from rabbit_chx.topology.toml_file import toml_value
@@ -21,7 +22,16 @@ from spark_connector.writing.columns import COLUMNS
 
 def rules() -> str:
     """Return every rule of the server, a line for each range of releases."""
-    return table(("rule", "since", "until", "store", "what", "source"), rule_rows())
+    rows = (
+        (rule.about, _dotted(first), _dotted(end), rule.store or "", rule.says, rule.source)
+        for rule in RULES
+        for first, end in rule.versions
+    )
+    return table(("rule", "since", "until", "store", "what", "source"), rows)
+
+
+def _dotted(numbers: Numbers | None) -> str:
+    return ".".join(map(str, numbers)) if numbers else ""
 
 
 def spark_columns() -> str:
@@ -86,23 +96,15 @@ def _default(field: FileField) -> str:
     return "" if field.default in (None, (), {}) else f"`{toml_value(field.default)}`"
 
 
-def contexts() -> list[click.Context]:
-    """Return the contexts of the program, of its groups and of its commands."""
-    found = [app.make_context("rabbit-chx", [], resilient_parsing=True)]
-    for context in found:
-        if isinstance(context.command, LazyGroup):
-            names = {
-                name: context.command.get_command(context, name)
-                for name in context.command.list_commands(context)
-            }
-            found += [click.Context(command, context, name) for name, command in names.items() if command]
-    return found
-
-
 def commands() -> Iterator[tuple[str, click.Context]]:
     """Yield the name of each command, such as ``ring show``, with its context."""
-    for context in contexts():
-        if not isinstance(context.command, LazyGroup):
+    contexts = [app.make_context("rabbit-chx", [], resilient_parsing=True)]
+    for context in contexts:
+        group = context.command
+        if isinstance(group, LazyGroup):
+            names = {name: group.get_command(context, name) for name in group.list_commands(context)}
+            contexts += [click.Context(command, context, name) for name, command in names.items() if command]
+        else:
             yield context.command_path.removeprefix("rabbit-chx "), context
 
 

@@ -1,4 +1,4 @@
-"""Make what is made from the code: tables, the list of packages, figures, manual pages.
+"""Make what is made from the code: tables, the list of packages.
 
 ``make generated`` writes all of it; with ``--check`` nothing is written, and what differs is an error.
 """
@@ -13,15 +13,13 @@ from pathlib import Path
 
 import guarantees
 import tables
-from figures import figures
-from man_pages import man_pages
-from package_list import package_list
+from package_list import floor_list, package_list
 from soak_table import soak
 from topology_schema import topology_schema
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "docs/architecture.md": {"packages": package_list},
+    "docs/architecture.md": {"floors": floor_list, "packages": package_list},
     "docs/guarantees.md": {
         "measured": guarantees.measured,
         "promises": guarantees.promises,
@@ -52,7 +50,7 @@ def generated() -> dict[str, str]:
         for part, make in parts.items():
             text = _with_part(name, text, part, make())
         documents[name] = text
-    return documents | figures() | man_pages() | {"docs/topology.schema.json": topology_schema()}
+    return documents | {"docs/topology.schema.json": topology_schema()}
 
 
 def differences() -> list[str]:

@@ -41,6 +41,7 @@ _ROOMS = (
     "broker",
     "consuming",
     "testing",
+    "plot",
 )
 PACKAGES = (*(f"rabbit_chx.{room}" for room in _ROOMS), "spark_connector", "rabbit_chx")
 """What users import; a name that several have is described with the first."""
@@ -88,7 +89,11 @@ def public_names(package: str) -> list[str]:
     """Return the names that a package is imported for."""
     module = import_module(package)
     own = (
-        name for name, value in vars(module).items() if inspect.isclass(value) and value.__module__ == package
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, (type, FunctionType))
+        and value.__module__ == package
+        and not name.startswith("_")
     )
     return sorted(getattr(module, "__all__", own), key=str.lower)
 

@@ -1,4 +1,4 @@
-"""Exact shares and movement over all seeds, statistics, keys for a queue, releases compared. No I/O.
+"""Exact shares and movement over all seeds, keys for a queue, releases compared. No I/O.
 
 NumPy is loaded when something is counted.
 """
@@ -12,24 +12,10 @@ from rabbit_chx.analysis.matrix import MovementMatrix, count_movement, movement_
 from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.simulation import Change, HeavyKey, PlaceShare, SampleCounts, Simulation, simulate
 from rabbit_chx.analysis.slot_load import KeyLoad, SlotLoad
-from rabbit_chx.analysis.uniformity import (
-    PUBLISHED,
-    ChiSquare,
-    PublishedFigures,
-    UniformityRow,
-    chi_square,
-    chi_square_of_keys,
-    chi_square_tail,
-    chi_square_threshold,
-    count_keys,
-    uniformity_table,
-)
 from rabbit_chx.routing import Place
 
 __all__ = [
-    "PUBLISHED",
     "Change",
-    "ChiSquare",
     "Comparison",
     "Finding",
     "Hashing",
@@ -43,25 +29,17 @@ __all__ = [
     "NoKeyFoundError",
     "Place",
     "PlaceShare",
-    "PublishedFigures",
     "Refused",
     "SampleBatch",
     "SampleCounts",
     "Simulation",
     "SlotLoad",
-    "UniformityRow",
-    "chi_square",
-    "chi_square_of_keys",
-    "chi_square_tail",
-    "chi_square_threshold",
     "compare_releases",
     "compare_rings",
-    "count_keys",
     "count_movement",
     "keys_for",
     "movement",
     "movement_matrix",
     "ring_findings",
     "simulate",
-    "uniformity_table",
 ]

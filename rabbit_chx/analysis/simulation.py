@@ -12,7 +12,6 @@ from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.analysis.key_sketch import KeySketch
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
 from rabbit_chx.analysis.modulo_map import ModuloMap, movement
-from rabbit_chx.analysis.uniformity import ChiSquare, chi_square
 from rabbit_chx.routing import KeyMap, Place, check_key_map, queue_behind, ring_beneath
 
 #: Of more distinct keys, only the messages are counted, and the heaviest keys between bounds.
@@ -70,7 +69,6 @@ class SampleCounts:
         refusal: the reason for the first refused message; None where none is refused.
         messages_of: messages per destination.
         keys_of: distinct keys per destination; empty where they are too many.
-        test: distinct keys compared with the exact shares; None where there are none, or too many.
         heaviest: the keys with the most messages, the heaviest first.
     """
 
@@ -80,7 +78,6 @@ class SampleCounts:
     refusal: str | None
     messages_of: dict[Place, int]
     keys_of: dict[Place, int]
-    test: ChiSquare | None
     heaviest: tuple[HeavyKey, ...]
 
 
@@ -263,7 +260,6 @@ class _Counting:
             refusal=next(iter(self._refused), None),
             messages_of=dict.fromkeys(shares, 0) | self._messages_of,
             keys_of=keys_of,
-            test=chi_square(keys_of, shares) if shares and any(keys_of.values()) else None,
             heaviest=heavy,
         )
 

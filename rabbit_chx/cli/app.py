@@ -46,7 +46,7 @@ from rabbit_chx.errors import (
     TopologyError,
     UnreachableError,
 )
-from rabbit_chx.rendering import ConsoleOutput, JsonOutput, MarkdownOutput, Output, PrometheusOutput
+from rabbit_chx.rendering import ConsoleOutput, JsonOutput, MarkdownOutput, PrometheusOutput
 
 _BROKEN_PIPE = 141
 
@@ -203,8 +203,6 @@ app = LazyGroup(
         ),
         "compare": ("Which keys move to another release or ring.", "compare:compare"),
         "keys": ("Keys that land on a queue.", "keys:keys"),
-        "uniformity": ("The plugin's chi-square table, computed.", "uniformity:uniformity"),
-        "rules": ("The rules of each release.", "rules:rules"),
         "ring": ("The ring of a live exchange.", _RING),
         "shards": ("The shards of an exchange of rabbitmq_sharding.", _SHARDS),
         "slots": ("The slots of a live exchange.", _SLOTS),
@@ -246,7 +244,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _shown(outcome: Outcome) -> int:
-    output = _output(outcome)
+    output = _OUTPUTS[outcome.output]()
     for batch in outcome.batches or ():
         output.show_each(batch)
     if outcome.report is not None:
@@ -256,18 +254,6 @@ def _shown(outcome: Outcome) -> int:
         code = outcome.finish()
         return outcome.code if code is None else code
     return outcome.code
-
-
-def _output(outcome: Outcome) -> Output:
-    if outcome.output == "html":
-        from rabbit_chx.rendering.html import HtmlOutput
-
-        return HtmlOutput(title=outcome.title)
-    if outcome.output == "svg":
-        from rabbit_chx.rendering.svg import SvgOutput
-
-        return SvgOutput()
-    return _OUTPUTS[outcome.output]()
 
 
 @contextmanager

@@ -15,18 +15,17 @@ import click
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import listed, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
-from rabbit_chx.cli.command import DIFFERENCE, DONE, PICTURED, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import file_name, read_topology
 from rabbit_chx.cli.report import document, entry
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
 from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.check import CHECK_KINDS
-from rabbit_chx.topology.pictures import checked_rings
 
 _MOST_SHOWN = 50
 _MOST_NAMES = 10
-_OUTPUTS = (*PICTURED, "prometheus")
+_OUTPUTS = ("table", "json", "prometheus")
 _OUTPUT_HELP = "The form of the result; prometheus is for the textfile collector of a node exporter."
 
 
@@ -84,11 +83,6 @@ class CheckReport:
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ]
         )
-        for vhost, checked in self.ended.items():
-            if checked.rings:
-                where = f" of vhost {vhost}" if self.all_vhosts else ""
-                found = tuple(finding for of, finding in findings if of == vhost)
-                yield checked_rings(checked.rings, found, where)
         for (vhost, exchange, cure), alike in groupby(
             findings[:_MOST_SHOWN], key=lambda pair: (pair[0], pair[1].exchange, pair[1].cure)
         ):

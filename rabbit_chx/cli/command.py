@@ -24,13 +24,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.errors import InputError, RabbitChxError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from rabbit_chx.rendering import Record, Report
 
-#: The forms of a result that has a picture.
-PICTURED = ("table", "json", "html", "svg")
+_PLOT_SUFFIXES = (".svg", ".png", ".pdf")
+_PLOT_DPI = 200
 DONE, DIFFERENCE, WRONG_USAGE, PARTLY, REFUSED = range(5)
 
 
@@ -49,7 +51,7 @@ class Outcome:
         finish: called when everything is shown; raises an error where the result is not complete, and may return an exit code in
             place of `code`.
         output: the form of the result, such as ``table``.
-        title: the heading of a page of it.
+        draw: draws the result for ``--plot``, of a command that has this option.
     """
 
     report: Report | None = None
@@ -57,7 +59,7 @@ class Outcome:
     batches: Iterable[Sequence[Record]] | None = None
     finish: Callable[[], int | None] | None = None
     output: str = "table"
-    title: str = ""
+    draw: Callable[[], Axes] | None = None
 
 
 class Text(click.types.StringParamType):
@@ -75,6 +77,17 @@ class Text(click.types.StringParamType):
                 ctx,
             )
         return text
+
+
+class _PlotFile(Text):
+    """A file in one of the formats of a plot."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name, or fail where its suffix is of another format."""
+        name = super().convert(value, param, ctx)
+        if not name.lower().endswith(_PLOT_SUFFIXES):
+            self.fail(f"{name!r:.80} does not end in {', '.join(_PLOT_SUFFIXES)}.", param, ctx)
+        return name
 
 
 class Number(click.FloatRange):
@@ -142,7 +155,11 @@ def options(group: type, **helps: str) -> Any:  # noqa: ANN401  # a field's defa
 
 
 def command(
-    *, example: str, outputs: Sequence[str] = ("table", "json"), output_help: str = "The form of the result."
+    *,
+    example: str,
+    outputs: Sequence[str] = ("table", "json"),
+    output_help: str = "The form of the result.",
+    plot_help: str | None = None,
 ) -> Callable[[Callable[..., Outcome]], click.Command]:
     """Return a decorator that makes a function a command. Its docstring is the help.
 
@@ -150,6 +167,7 @@ def command(
         example: how it is called.
         outputs: the forms of its result. A function with a parameter ``output`` gets the one that was asked for.
         output_help: the help of the option that asks for one.
+        plot_help: the help of the option ``--plot``; None for a command that draws nothing.
     """
 
     def decorate(function: Callable[..., Outcome]) -> click.Command:
@@ -158,12 +176,16 @@ def command(
             name: parameter.default for name, parameter in given.items() if name != "output"
         }
 
-        def run(*, output: str, **read: Any) -> Outcome:  # noqa: ANN401
+        def run(*, output: str, plot: str | None = None, **read: Any) -> Outcome:  # noqa: ANN401
+            if plot is not None:
+                import rabbit_chx.plot  # noqa: F401  # what it needs is missing before the work begins, and not after it
             values = {name: _value(name, part, read) for name, part in declared.items()}
             if "output" in given:
                 values["output"] = output
-            title = click.get_current_context().command_path
-            return replace(function(**values), output=output, title=title)
+            outcome = replace(function(**values), output=output)
+            if plot is not None and outcome.draw is not None:
+                _save(outcome.draw(), plot)
+            return outcome
 
         output = click.Option(
             ["-o", "--output"],
@@ -172,6 +194,17 @@ def command(
             show_default=True,
             help=output_help,
         )
+        shared = [output]
+        if plot_help is not None:
+            shared.append(
+                click.Option(
+                    ["--plot"],
+                    type=_PlotFile(),
+                    metavar="FILE.svg|png|pdf",
+                    shell_complete=_file_names,
+                    help=f"{plot_help} It needs the extra `plot`.",
+                )
+            )
         made = [
             parameter
             for name, part in declared.items()
@@ -180,12 +213,19 @@ def command(
         return click.Command(
             function.__name__,
             callback=run,
-            params=[*made, output],
+            params=[*made, *shared],
             help=inspect.getdoc(function),
             epilog=f"Example: {example}",
         )
 
     return decorate
+
+
+def _save(ax: Axes, name: str) -> None:
+    try:
+        ax.figure.savefig(name, dpi=_PLOT_DPI)  # type: ignore[union-attr]  # a Figure of its own
+    except OSError as error:
+        raise InputError(f"the plot cannot be written to {name}: {error.strerror}") from None
 
 
 def typed(group: type) -> list[str]:

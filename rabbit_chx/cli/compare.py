@@ -17,14 +17,14 @@ from rabbit_chx.analysis import (
     compare_rings,
     movement,
 )
-from rabbit_chx.analysis.pictures import matrix_table, movement_figure, ring_strip
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.cli.command import DIFFERENCE, DONE, PICTURED, Outcome, command, option, options
+from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, command, option, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput
 from rabbit_chx.cli.report import (
     document,
     entries,
     entry,
+    matrix_table,
     moved_keys,
     numbers,
     ring_as_json,
@@ -97,13 +97,12 @@ class CompareReport:
             ("rule", f"{when}, {rule}") for when, rule in zip(("before", "after"), self.rules, strict=False)
         ]
         yield Facts(facts)
-        yield ring_strip(("before", self.before), ("after", self.after))
         if sample and sample.moved:
-            yield movement_figure(sample.matrix, int)
+            yield matrix_table(sample.matrix, int)
             moves = [(self.keys[move.position], move.before, move.after) for move in sample.moved]
             yield from moved_keys(moves, self.shown)
         elif exact and exact.moved:
-            yield movement_figure(exact, percent)
+            yield matrix_table(exact, percent)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command; it names every moved key."""
@@ -204,7 +203,7 @@ def _moved_text(exchange: ExchangeUpgrade) -> str:
 @command(
     example="rabbit-chx compare --bind q1=1 --bind q2=1 --release 3.12.14 --to-release 4.3.6 "
     "--hash-header tenant --pattern 'tenant-{n}' --count 1000",
-    outputs=(*PICTURED, "markdown"),
+    outputs=("table", "json", "markdown"),
 )
 def compare(
     *,

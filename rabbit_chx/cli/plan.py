@@ -10,17 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import (
-    DIFFERENCE,
-    DONE,
-    PICTURED,
-    REFUSED,
-    Outcome,
-    argument,
-    command,
-    option,
-    options,
-)
+from rabbit_chx.cli.command import DIFFERENCE, DONE, REFUSED, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.plan_report import PlanReport, whole_option
 from rabbit_chx.cli.report import entry, to_json
@@ -30,6 +20,8 @@ from rabbit_chx.topology import Plan, PlanRefusal, Topology
 from rabbit_chx.topology import plan as planned
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from rabbit_chx.broker import Broker
 
 
@@ -96,8 +88,9 @@ class LivePlan:
 
 @command(
     example="rabbit-chx topology plan topology.toml --ring-via 'docker exec rabbitmq'",
-    outputs=(*PICTURED, "markdown"),
+    outputs=("table", "json", "markdown"),
     output_help="The form of the result. Markdown is for a pull request.",
+    plot_help="Draw into this file what each way of the plan moves, beside max_share_moved.",
 )
 def plan(
     *,
@@ -133,9 +126,15 @@ def plan(
             Path(plan_out).write_text(f"{text}\n", encoding="utf-8")
         except OSError as error:
             raise InputError(f"the plan cannot be written to {plan_out}: {error.strerror}") from None
+
+    def draw() -> Axes:
+        from rabbit_chx import plot
+
+        return plot.movement(made)
+
     if made.refusals:
-        return Outcome(report, REFUSED)
-    return Outcome(report, DIFFERENCE if made.changes or made.parked else DONE)
+        return Outcome(report, REFUSED, draw=draw)
+    return Outcome(report, DIFFERENCE if made.changes or made.parked else DONE, draw=draw)
 
 
 def _arranging_moves_less(plan: Plan) -> bool:

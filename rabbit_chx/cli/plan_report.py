@@ -11,7 +11,7 @@ from typing import Any
 
 from rabbit_chx.analysis.wording import listed, percent, place_text, plural
 from rabbit_chx.cli.command import option
-from rabbit_chx.cli.report import ring_text, texts
+from rabbit_chx.cli.report import matrix_table, numbers, ring_text, texts
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -26,7 +26,6 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import kind_of, name_of
 from rabbit_chx.topology.modulus_plan import ModulusPlan
-from rabbit_chx.topology.pictures import moved_figure, ring_figures, share_allowed
 from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_changes, counted_kind
 from rabbit_chx.topology.ranges import expanded, folded
 from rabbit_chx.topology.slot_plan import SlotHandOver
@@ -83,8 +82,7 @@ class PlanReport:
             title = plural(len(plan.changes), "change") if is_long else "Changes"
             yield Section(title, [table, *_helpers(plan)], folded=is_long)
         for ring in moving:
-            limit = share_allowed(plan.wanted, ring.exchange)
-            blocks = _ring_blocks(ring, limit, is_new=ring.exchange in new, whole=self.whole)
+            blocks = _ring_blocks(ring, is_new=ring.exchange in new, whole=self.whole)
             yield Section(f"Ring of {ring.exchange}", list(blocks))
         for modulus in plan.moduli.values():
             if modulus.before and modulus.moved_at_worst:
@@ -155,7 +153,7 @@ def _figures(moved: float, at_worst: float) -> str:
     return f"{percent(moved)} of the keys in the end, {percent(at_worst)} at the worst moment"
 
 
-def _ring_blocks(ring: RingPlan, limit: float | None, *, is_new: bool, whole: bool) -> Iterator[Block]:
+def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
     after = (
         f"{plural(len(ring.after.buckets), 'bucket')}, {plural(len(ring.after.destinations), 'destination')}"
     )
@@ -178,12 +176,14 @@ def _ring_blocks(ring: RingPlan, limit: float | None, *, is_new: bool, whole: bo
     if ring.lost_at_worst:
         facts.append(("unroutable", f"{percent(ring.lost_at_worst)} of the keys at the worst moment"))
     yield Facts(facts)
-    yield from ring_figures(ring, matrix)
+    if explained and ring.moved:
+        yield matrix_table(matrix, percent, most_moves=_MOST_MOVES)
     if over:
         yield _slots_table(over, whole=whole)
-    if ring.moved_at_worst:
-        yield moved_figure(ring, limit)
     if len(ring.proposals) > 1:
+        if ring.moved_at_worst:
+            rows = [(way.strategy, percent(way.moved), percent(way.moved_at_worst)) for way in ring.proposals]
+            yield Table([*texts("way"), *numbers("in the end", "at worst")], rows)
         yield Facts([(proposal.strategy, _said(proposal)) for proposal in ring.proposals])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -11,6 +11,8 @@ from rabbit_chx.analysis.wording import place_text, plural
 from rabbit_chx.rendering import Block, Line, Table, TableColumn
 from rabbit_chx.routing import NEWEST, ExchangeRef, KeyMap, Release, SlotTable, ring_beneath
 
+_MOST_COLUMNS = 12
+_MOST_MOVES = 50
 #: How the ring is known that is assumed from the bindings of a live broker, and the remedy.
 ASSUMED = "assumed from the bindings, whose order no API shows: give --ring-via to read it"
 #: How the slots are known that a topology file gives to queues by weight, and the remedy.
@@ -201,6 +203,45 @@ def ring_as_json(ring: KeyMap) -> dict[str, Any]:
     if isinstance(ring, SlotTable):
         described["slots"] = {slot.name: ring.owners.get(slot) for slot in ring.slots}
     return described
+
+
+def matrix_table(
+    matrix: MovementMatrix, shown: Callable[[Any], object], *, most_moves: int = _MOST_MOVES
+) -> Table:
+    """Return a movement matrix as a table, or where that is too wide, its moves as a list, the largest first.
+
+    Args:
+        matrix: the matrix.
+        shown: formats an amount as a cell.
+        most_moves: how many moves a list has at most; the others are summed up.
+    """
+    moves = _moves_table(matrix, shown, most_moves)
+    if len(matrix.after) > _MOST_COLUMNS:
+        return moves
+    before, after = matrix.before_totals(), matrix.after_totals()
+    rows = [
+        [
+            place_text(source),
+            *(shown(matrix.amounts[source, to]) if (source, to) in matrix.amounts else "" for to in after),
+            shown(total),
+        ]
+        for source, total in before.items()
+    ]
+    columns = [
+        TableColumn("from \\ to", numeric=False, code=True),
+        *map(TableColumn, (*map(place_text, after), "all")),
+    ]
+    total = ["", *map(shown, after.values()), shown(sum(after.values()))]
+    return Table(columns, rows, total, narrow=moves)
+
+
+def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object], most: int) -> Table:
+    moves = matrix.moves()
+    rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves[:most]]
+    if rest := moves[most:]:
+        rows.append((f"{len(rest):,} more", "", shown(sum(amount for _, _, amount in rest))))
+    names = [TableColumn(heading, numeric=False, code=True) for heading in ("from", "to")]
+    return Table([*names, TableColumn("moves")], rows)
 
 
 def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], shown: int) -> Iterator[Block]:

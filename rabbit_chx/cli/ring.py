@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import percent, place_text, plural
@@ -21,6 +21,9 @@ from rabbit_chx.routing.ring_state import Provenance
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
 from rabbit_chx.topology.rings import live_ring_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,10 @@ class RingReport:
         return {**json.loads(self.ring.to_json()), "arguments": arguments}
 
 
-@command(example="rabbit-chx ring show orders --ring-via 'docker exec rabbitmq'")
+@command(
+    example="rabbit-chx ring show orders --ring-via 'docker exec rabbitmq'",
+    plot_help="Draw the share of each destination into this file.",
+)
 def show(
     *,
     exchange: str = argument(),
@@ -110,7 +116,14 @@ def show(
             say(fault)
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.says}")
-    return Outcome(RingReport(exchange, vhost, key_map or ring, arguments))
+    shown = key_map or ring
+
+    def draw() -> Axes:
+        from rabbit_chx import plot
+
+        return plot.shares(shown)
+
+    return Outcome(RingReport(exchange, vhost, shown, arguments), draw=draw)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.analysis import ChiSquare, ModuloMap, SampleCounts, Simulation
+from rabbit_chx.analysis import ModuloMap, SampleCounts, Simulation
 from rabbit_chx.analysis import simulate as simulated
-from rabbit_chx.analysis.pictures import movement_figure, owner_of, ring_strip
 from rabbit_chx.analysis.simulation import MOST_DISTINCT
 from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.cli.arguments import parse_binding, parse_unbind
-from rabbit_chx.cli.command import PICTURED, TEXT, Outcome, command, option, options
+from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
 from rabbit_chx.cli.report import (
     document,
     entries,
     entry,
+    matrix_table,
     numbers,
-    rounded,
     source_as_json,
     source_fact,
     texts,
@@ -29,11 +28,12 @@ from rabbit_chx.cli.report import (
 from rabbit_chx.cli.rings import HashingOptions, RingOptions, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Block, Facts, Figure, Table
-from rabbit_chx.rendering.figures import Bar, Bars
+from rabbit_chx.rendering import Block, Facts, Table
 from rabbit_chx.routing import HashRing, KeyMap, SlotTable
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from rabbit_chx.topology.proposals import LeastMoved
 
 _HEAVIEST = 5
@@ -50,12 +50,8 @@ class SimulateReport:
         """Return the ring, its shares, the sample and the change."""
         simulation, change = self.simulation, self.simulation.change
         yield Facts([source_fact(simulation.ring)])
-        rings = (
-            [("before", simulation.ring), ("after", change.ring)] if change else [("ring", simulation.ring)]
-        )
-        yield ring_strip(*rings)
         held = "bindings" if isinstance(simulation.ring, ModuloMap) else "buckets"
-        table = Table(
+        yield Table(
             [*texts("destination"), *numbers(held, "share", "ideal", "skew")],
             [
                 (
@@ -68,18 +64,6 @@ class SimulateReport:
                 for part in simulation.places
             ],
         )
-        bars = [
-            Bar(
-                place_text(part.place),
-                part.share,
-                percent(part.share),
-                part.ideal,
-                owner_of(part.place),
-            )
-            for part in simulation.places
-        ]
-        words = f"The exact share of all keys. The tick is the share by the number of {held}."
-        yield Figure("Share of each destination", words, Bars(bars, f"share by its {held}"), table)
         if simulation.sample:
             yield from self._sample(simulation.sample)
         if change:
@@ -94,21 +78,7 @@ class SimulateReport:
                 total = plural(int(sum(messages.amounts.values())), "message")
                 facts.append(("", f"{messages.moved:,} of {total} of the sample"))
             yield Facts([*facts, *self._less(shares.moved)])
-            yield self._ways(shares.moved, least)
-            yield movement_figure(shares, percent)
-
-    def _ways(self, moved: float, least: float) -> Figure:
-        """Return how much moves, beside what had to move and other ways."""
-        ways = {"this change": moved, "had to move": least}
-        if self.least is not None:
-            named = zip(("arranged", "with slots"), self.least, strict=True)
-            ways |= {name: share for name, share in named if share is not None}
-        bars = Bars([Bar(name, share, percent(share)) for name, share in ways.items()])
-        table = Table(
-            [*texts("way"), *numbers("moves")], [(name, percent(share)) for name, share in ways.items()]
-        )
-        words = "The share of all keys that moves by this change, and the least that any way moves."
-        return Figure("What moves", words, bars, table, page_only=True)
+            yield matrix_table(shares, percent)
 
     def _less(self, moved: float) -> Iterator[tuple[str, str]]:
         """Yield ways that move fewer keys, where there are any."""
@@ -129,7 +99,7 @@ class SimulateReport:
         shares = {part.place: part.share for part in self.simulation.places}
         keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
         bounded = sample.keys is None
-        table = Table(
+        yield Table(
             [*texts("destination"), *numbers("keys", "expected", "messages", "of all")],
             [
                 (
@@ -142,14 +112,8 @@ class SimulateReport:
                 for place, count in sample.messages_of.items()
             ],
         )
-        bars = [
-            Bar(place_text(place), count, f"{count:,}", shares.get(place, 0) * messages, owner_of(place))
-            for place, count in sample.messages_of.items()
-        ]
-        words = "Messages of the sample. The tick is what the share of all keys would be; heavy keys make the difference."
-        yield Figure("Load of each destination", words, Bars(bars, "by its share of all keys"), table)
         distinct = (
-            f"more than {plural(MOST_DISTINCT, 'distinct key')}, so keys and chi-square are not counted"
+            f"more than {plural(MOST_DISTINCT, 'distinct key')}, so keys are not counted"
             if sample.keys is None
             else plural(sample.keys, "distinct key")
         )
@@ -157,11 +121,9 @@ class SimulateReport:
         facts = [("sample", size)]
         if sample.refusal:
             facts.append(("refused", f"{plural(sample.refused, 'message')}: {sample.refusal}"))
-        if sample.test and sample.test.degrees_of_freedom:
-            facts.append(("chi-square", _test_text(sample.test)))
         yield Facts(facts)
         if sample.heaviest and (sample.keys is None or sample.keys < sample.messages):
-            table = Table(
+            yield Table(
                 [
                     *texts("heaviest keys"),
                     *numbers("at least" if bounded else "messages", "of all"),
@@ -177,17 +139,6 @@ class SimulateReport:
                     for heavy in sample.heaviest
                 ],
             )
-            bars = [
-                Bar(
-                    heavy.value,
-                    heavy.messages,
-                    f"{percent(heavy.messages / sample.messages)} to {place_text(heavy.place)}",
-                    owner=owner_of(heavy.place),
-                )
-                for heavy in sample.heaviest
-            ]
-            words = "The messages of one key go to one destination, which no weight can split."
-            yield Figure("Heaviest keys", words, Bars(bars), table)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
@@ -212,7 +163,6 @@ class SimulateReport:
                 {"destination": to_json(place), "messages": messages, "keys": sample.keys_of.get(place)}
                 for place, messages in sample.messages_of.items()
             ],
-            "chi_square": sample.test and _test_json(sample.test),
             "heaviest": [
                 {"key": heavy.value, **entry(heavy, "messages", "destination=place")}
                 for heavy in sample.heaviest
@@ -220,29 +170,9 @@ class SimulateReport:
         }
 
 
-def _test_text(test: ChiSquare) -> str:
-    text = (
-        f"{test.statistic:.3f} with {plural(test.degrees_of_freedom, 'degree')} of freedom, p = {test.p_value:.3f} "
-        f"(limits: {test.threshold(0.05):.2f} for 0.05, {test.threshold(0.01):.2f} for 0.01); distinct keys against "
-        "the exact shares"
-    )
-    return f"{text}; rough, as some destination expects fewer than 5 keys" if test.rough else text
-
-
-def _test_json(test: ChiSquare) -> dict[str, Any]:
-    limits = {"threshold_05": test.threshold(0.05), "threshold_01": test.threshold(0.01)}
-    return {
-        "statistic": rounded(test.statistic),
-        "degrees_of_freedom": test.degrees_of_freedom,
-        "p_value": rounded(test.p_value),
-        **{name: limit and rounded(limit) for name, limit in limits.items()},
-        "rough": test.rough,
-    }
-
-
 @command(
     example="rabbit-chx simulate --bind q1=1 --bind q2=1 --bind q3=2 --unbind q1 --pattern 'user-{n}'",
-    outputs=PICTURED,
+    plot_help="Draw the share of each destination into this file, or with a change what it moves.",
 )
 def simulate(
     *,
@@ -272,8 +202,7 @@ def simulate(
     The ring is that of --bind, --ring, --topology or --exchange: give one of them. --exchange asks a live broker, or with
     --topology that file. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
 
-    A sample adds where its messages go, whether its keys are spread as evenly as chance would spread them,
-    and which keys are the heaviest. --unbind and --add show what moves, and from where to where.
+    A sample adds where its messages go and which keys are the heaviest. --unbind and --add show what moves, and from where to where.
     """
     given = ring.read()
     source = given.source
@@ -282,8 +211,14 @@ def simulate(
         raise InputError(f"--heaviest {heaviest} lists keys of a sample: give --keys or --pattern too")
     changed = _changed(source, unbound, added) if unbound or added else None
     least = _least_moved(source, changed)
+
+    def draw() -> Axes:
+        from rabbit_chx import plot
+
+        return plot.shares(source) if changed is None else plot.movement(source, changed)
+
     if not sample.given:
-        return Outcome(SimulateReport(simulated(source, changed=changed), least))
+        return Outcome(SimulateReport(simulated(source, changed=changed), least), draw=draw)
     batches = StreamedSample(sample, hashing, source)
     with batches.named():
         simulation = simulated(
@@ -293,7 +228,7 @@ def simulate(
             changed=changed,
             heaviest=_HEAVIEST if heaviest is None else heaviest,
         )
-    return Outcome(SimulateReport(simulation, least))
+    return Outcome(SimulateReport(simulation, least), draw=draw)
 
 
 def _least_moved(source: KeyMap | ModuloMap, changed: KeyMap | ModuloMap | None) -> LeastMoved | None:

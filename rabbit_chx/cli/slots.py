@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import Hashing, SlotLoad
-from rabbit_chx.analysis.pictures import owner_of
 from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import (
     DIFFERENCE,
     DONE,
-    PICTURED,
     TEXT,
     Outcome,
     argument,
@@ -29,14 +27,16 @@ from rabbit_chx.cli.command import (
 from rabbit_chx.cli.report import document, entry, exchange_facts, numbers, rounded, rounded_entry, texts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
-from rabbit_chx.rendering import Block, Facts, Figure, Line, Table, Verbatim
-from rabbit_chx.rendering.figures import Bar, Bars, owners_strip
+from rabbit_chx.rendering import Block, Facts, Line, Table, Verbatim
 from rabbit_chx.routing import ExchangeRef, Place, SlotTable
 from rabbit_chx.topology import LoadTarget, SlotBalance
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.objects import SlotNames, order_of_name
 from rabbit_chx.topology.reading import PublishRates, read_rates
 from rabbit_chx.topology.toml_file import member_texts, members_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10
@@ -185,7 +185,7 @@ class SlotsReport:
         table, sample = self.table, self.sample
         slots, rates = table.slots, table.rates
         yield Facts(_facts(table, sample))
-        held = Table(
+        yield Table(
             [
                 *texts("queue"),
                 *numbers("slots", "of all keys"),
@@ -202,7 +202,6 @@ class SlotsReport:
                 for queue, count in self._held().items()
             ],
         )
-        yield self._queues(held)
         shares, has_rate = slots.ring.shares(), sample is not None and rates.exchange is not None
         rows = []
         for slot in slots.slots:
@@ -212,10 +211,7 @@ class SlotsReport:
             owner = place_text(slots.owners.get(slot))
             rows.append((slot.name, owner, percent(shares.get(slot, 0.0)), *loads))
         measured = numbers(*(["of the load"] if sample else []), *(["messages/s"] if has_rate else []))
-        listed = Table([*texts("slot", "queue"), *numbers("of all keys"), *measured], rows)
-        owners = owners_strip(("slots", [slots.owners.get(slot) for slot in slots.slots]), unit="slot")
-        words = "The slots in the order of the ring, in the colour of the queue that has them."
-        yield Figure("Who has which slot", words, owners, listed)
+        yield Table([*texts("slot", "queue"), *numbers("of all keys"), *measured], rows)
         if sample is not None:
             yield _heaviest_table(table, sample)
 
@@ -245,26 +241,6 @@ class SlotsReport:
                 for slot in slots.slots
             ],
             heaviest=_heaviest_json(self.table, self.sample),
-        )
-
-    def _queues(self, held: Table) -> Figure:
-        """Return what each queue has: of the load if there is a sample, else of all keys."""
-        shares = self.table.slots.shares()
-        loads = {queue: self._queue_load(queue) for queue in self._held()}
-        bars = [
-            Bar(
-                place_text(queue),
-                share if load is None else load,
-                percent(share if load is None else load),
-                load and share,
-                queue,
-            )
-            for queue, load in loads.items()
-            for share in [shares.get(queue, 0.0)]
-        ]
-        what = "of all keys" if self.sample is None else "of the load; the tick is its share of all keys"
-        return Figure(
-            "Share of each queue", f"The share of each queue {what}.", Bars(bars, "share of all keys"), held
         )
 
     def _held(self) -> dict[str | None, int]:
@@ -311,24 +287,15 @@ class BalanceReport:
         for obstacle in made.obstacles:
             yield Line(f"{obstacle.says}: {obstacle.cure}")
         if made.moves:
-            moves = Table(
+            yield Table(
                 [*texts("slot", "from", "to"), *numbers("of the load")],
                 [
                     (move.slot.name, place_text(move.old), move.new, percent(move.share))
                     for move in made.moves
                 ],
             )
-            tables = {"now": made.before, "then": made.after}
-            strip = owners_strip(
-                *((when, [table.owners.get(slot) for slot in table.slots]) for when, table in tables.items()),
-                unit="slot",
-            )
-            words = (
-                "The slots in the order of the ring, in the colour of the queue that has them, now and then."
-            )
-            yield Figure("Which slots change hands", words, strip, moves)
         headings = ("weight", "slots", "then", "of the load", "then", "may have")
-        queues = Table(
+        yield Table(
             [*texts("queue"), *numbers(*headings)],
             [
                 (
@@ -343,14 +310,6 @@ class BalanceReport:
                 for queue in made.queues
             ],
         )
-        bars = [
-            Bar(place_text(queue.queue), queue.after, percent(queue.after), queue.before, queue.queue)
-            for queue in made.queues
-        ]
-        limits = {queue.limit for queue in made.queues if queue.limit is not None}
-        limit = (limits.pop(), "what a queue may have") if len(limits) == 1 else None
-        words = "The bar is what a queue has of the load afterwards, the tick what it has now."
-        yield Figure("Load of each queue", words, Bars(bars, "what it has now", limit), queues)
         yield _heaviest_table(self.table, self.sample)
         if made.moves:
             yield from self._file_blocks()
@@ -435,7 +394,7 @@ def _rate(rate: float | None) -> str:
     return "" if rate is None else f"{rate:,.1f}"
 
 
-def _heaviest_table(table: LiveTable, sample: SlotSample) -> Figure:
+def _heaviest_table(table: LiveTable, sample: SlotSample) -> Table:
     rows = [
         (
             str(heavy.key),
@@ -445,18 +404,7 @@ def _heaviest_table(table: LiveTable, sample: SlotSample) -> Figure:
         )
         for heavy in sample.load.keys[:_HEAVIEST]
     ]
-    numbered = Table([*texts("heaviest keys", "slot", "queue"), *numbers("of the load")], rows)
-    bars = [
-        Bar(str(heavy.key), share, f"{percent(share)} to {place_text(queue)}", owner=owner_of(queue))
-        for heavy in sample.load.keys[:_HEAVIEST]
-        for share, queue in [(sample.share(heavy.least), table.slots.queue_of(heavy.place))]
-    ]
-    return Figure(
-        "Heaviest keys",
-        "The messages of one key go to one slot, which nothing can split.",
-        Bars(bars),
-        numbered,
-    )
+    return Table([*texts("heaviest keys", "slot", "queue"), *numbers("of the load")], rows)
 
 
 def _heaviest_json(table: LiveTable, sample: SlotSample | None) -> list[dict[str, Any]]:
@@ -473,7 +421,7 @@ def _heaviest_json(table: LiveTable, sample: SlotSample | None) -> list[dict[str
 
 @command(
     example="rabbit-chx slots show events --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'",
-    outputs=PICTURED,
+    plot_help="Draw the slots of each queue into this file.",
 )
 def show(
     *,
@@ -491,13 +439,18 @@ def show(
     if load.given:
         live.need_rings()
     table = LiveTable.read(live, exchange)
-    return Outcome(SlotsReport(table, load.read(table) if load.given else None))
+
+    def draw() -> Axes:
+        from rabbit_chx import plot
+
+        return plot.slots(table.slots)
+
+    return Outcome(SlotsReport(table, load.read(table) if load.given else None), draw=draw)
 
 
 @command(
     example="rabbit-chx slots balance events --keys keys.txt --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
-    outputs=PICTURED,
 )
 def balance(
     *,

@@ -80,17 +80,6 @@ class PublishReport:
         }
         return PublishReport(**total)
 
-    def _repr_html_(self) -> str:
-        """Return the counts for a notebook."""
-        counts = {count.name.replace("_", " "): getattr(self, count.name) for count in fields(self)}
-        del counts["samples"]
-        texts = {
-            name: f"{count:,}" if isinstance(count, int) else f"{count:,.1f}"
-            for name, count in counts.items()
-        }
-        rows = "".join(f"<tr><td>{name}</td><td>{text}</td></tr>" for name, text in texts.items())
-        return f"<p>{self}</p><table><tbody>{rows}</tbody></table>"
-
     def __str__(self) -> str:
         if not self.rows:
             return "nothing was published"

@@ -1,21 +1,10 @@
-"""One result, several renderers. Tables as text and bars need the extra `cli` (rich)."""
+"""One result, several renderers. Tables as text and progress bars need the extra `cli` (rich)."""
 
 from __future__ import annotations
 
-from rabbit_chx.rendering.blocks import (
-    Block,
-    Facts,
-    Figure,
-    Line,
-    Lines,
-    Report,
-    Section,
-    Table,
-    Verbatim,
-    Ways,
-)
+from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
 from rabbit_chx.rendering.markdown import MarkdownOutput
-from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput, Output, Record
+from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput, Record
 from rabbit_chx.rendering.progress import CountProgress, reading, sign_of_life
 from rabbit_chx.rendering.prometheus import Gauge, PrometheusOutput
 from rabbit_chx.rendering.table import TableColumn, printable, render_table
@@ -25,13 +14,11 @@ __all__ = [
     "ConsoleOutput",
     "CountProgress",
     "Facts",
-    "Figure",
     "Gauge",
     "JsonOutput",
     "Line",
     "Lines",
     "MarkdownOutput",
-    "Output",
     "PrometheusOutput",
     "Record",
     "Report",
@@ -39,7 +26,6 @@ __all__ = [
     "Table",
     "TableColumn",
     "Verbatim",
-    "Ways",
     "printable",
     "reading",
     "render_table",

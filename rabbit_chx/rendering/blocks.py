@@ -1,12 +1,11 @@
-"""The parts of a result that people read: lines, facts, tables, figures, sections. A renderer decides how they look."""
+"""The parts of a result that people read: lines, facts, tables, sections. A renderer decides how they look."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from rabbit_chx.rendering.figures import Drawing
 from rabbit_chx.rendering.table import TableColumn
 
 
@@ -55,7 +54,7 @@ class Section:
     Attributes:
         title: the heading.
         blocks: what is below it.
-        folded: whether a page shows only the heading until somebody asks for more.
+        folded: whether Markdown shows only the heading until the reader unfolds it.
     """
 
     title: str
@@ -74,57 +73,7 @@ class Verbatim:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A table, and on a page the picture of its numbers.
-
-    Attributes:
-        title: what the picture shows, in a few words.
-        words: what to see in it, in a sentence.
-        drawing: the picture.
-        numbers: the table. A text has it in the place of the figure.
-        page_only: whether a text has nothing in its place, as the numbers are elsewhere in it.
-    """
-
-    title: str
-    words: str
-    drawing: Drawing
-    numbers: Table
-    page_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ways:
-    """Alternatives, of which a page shows one at a time.
-
-    Attributes:
-        title: the heading.
-        words: what to see, in a sentence.
-        ways: the name of each, and its blocks; only a page asks for them.
-        numbers: what a text has in their place; None for nothing.
-    """
-
-    title: str
-    words: str
-    ways: Iterable[tuple[str, Iterable[Block]]]
-    numbers: Table | None = None
-
-
-TextBlock: TypeAlias = "Line | Lines | Facts | Table | Section | Verbatim"
-Block: TypeAlias = "TextBlock | Figure | Ways"
-
-
-def in_text(blocks: Iterable[Block]) -> Iterator[TextBlock]:
-    """Yield what a text has of blocks: of a figure its numbers.
-
-    Args:
-        blocks: the blocks.
-    """
-    for block in blocks:
-        if not isinstance(block, Figure | Ways):
-            yield block
-        elif block.numbers and not (isinstance(block, Figure) and block.page_only):
-            yield block.numbers
+Block: TypeAlias = "Line | Lines | Facts | Table | Section | Verbatim"
 
 
 class Report(Protocol):

@@ -8,15 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 from rabbit_chx.rendering.blocks import (
+    Block,
     Facts,
     Line,
     Lines,
     Report,
     Section,
     Table,
-    TextBlock,
     Verbatim,
-    in_text,
 )
 from rabbit_chx.rendering.output import Record
 from rabbit_chx.rendering.table import TableColumn, printable
@@ -49,7 +48,7 @@ class MarkdownOutput:
         Args:
             report: the result to write.
         """
-        parts = [part for block in in_text(report.blocks()) for part in _parts(block, _FIRST_LEVEL)]
+        parts = [part for block in report.blocks() for part in _parts(block, _FIRST_LEVEL)]
         self._stream.write("\n\n".join(parts) + "\n")
 
     def show_each(self, records: Iterable[Record]) -> None:
@@ -63,10 +62,10 @@ class MarkdownOutput:
         self._stream.flush()
 
 
-def _parts(block: TextBlock, level: int) -> Iterator[str]:
+def _parts(block: Block, level: int) -> Iterator[str]:
     """Yield the paragraphs of a block."""
     if isinstance(block, Section):
-        inner = [part for child in in_text(block.blocks) for part in _parts(child, level + 1)]
+        inner = [part for child in block.blocks for part in _parts(child, level + 1)]
         if block.folded:
             yield f"<details>\n<summary>{_escaped(block.title)}</summary>"
             yield from inner

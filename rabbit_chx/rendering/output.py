@@ -1,4 +1,4 @@
-"""Where results go: the interface of a renderer, and the renderers for people and for programs."""
+"""Where results go: the renderers for people and for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TextIO
 
-from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim, in_text
+from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
 from rabbit_chx.rendering.table import WIDE, printable, render_table, table_width
 
 #: The width in columns from which on a file has the narrow form of a table, if there is one.
@@ -25,24 +25,6 @@ class Record(Protocol):
 
     def as_json(self) -> dict[str, Any]:
         """Return what programs read, in JSON's own types."""
-
-
-class Output(Protocol):
-    """A renderer with its stream."""
-
-    def show(self, report: Report) -> None:
-        """Write a whole result.
-
-        Args:
-            report: the result to write.
-        """
-
-    def show_each(self, records: Iterable[Record]) -> None:
-        """Write results, each on a line, without holding them back.
-
-        Args:
-            records: the results to write.
-        """
 
 
 def write_utf8(stream: TextIO, text: str) -> None:
@@ -164,7 +146,7 @@ class JsonOutput:
 
 def _unfolded(blocks: Iterable[Block]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
     """Yield the blocks of sections one by one, each section with its title before them."""
-    for block in in_text(blocks):
+    for block in blocks:
         if isinstance(block, Section):
             yield Line(block.title)
             yield from _unfolded(block.blocks)

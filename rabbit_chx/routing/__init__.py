@@ -16,7 +16,6 @@ from rabbit_chx.routing.modulus_hash import ModulusHashExchange
 from rabbit_chx.routing.release import NEWEST, Release
 from rabbit_chx.routing.ring import HashRing, check_ring
 from rabbit_chx.routing.ring_state import Provenance
-from rabbit_chx.routing.rules import RuleRow, rule_rows
 from rabbit_chx.routing.sharding import shard_names
 from rabbit_chx.routing.slot_table import SlotTable
 from rabbit_chx.routing.super_stream import SuperStream
@@ -37,7 +36,6 @@ __all__ = [
     "Place",
     "Provenance",
     "Release",
-    "RuleRow",
     "SlotTable",
     "SuperStream",
     "bucket_of_seed",
@@ -47,7 +45,6 @@ __all__ = [
     "key_map_from_json",
     "queue_behind",
     "ring_beneath",
-    "rule_rows",
     "seed_of",
     "shard_names",
     "share_between",

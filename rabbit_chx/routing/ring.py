@@ -372,13 +372,6 @@ class HashRing:
         count = "1 bucket" if len(self.buckets) == 1 else f"{len(self.buckets)} buckets"
         return f"<HashRing {self.provenance}, {self.release}, {count}: {shown or 'empty'}>"
 
-    def _repr_html_(self) -> str:
-        """Return the ring for a notebook: its strip, and the share of each destination."""
-        from rabbit_chx.routing import pictures
-
-        words = f"It is {self.provenance}, by the rules of {self.release}."
-        return pictures.ring_piece("HashRing", words, self.buckets, self.shares())
-
     def _refuse_empty(self) -> None:
         if not self._bucket_count:
             raise EmptyRingError(

@@ -13,9 +13,7 @@ The files are in ``deps/rabbitmq_consistent_hash_exchange/src/`` of rabbitmq-ser
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from rabbit_chx.routing.release import OLDEST, Numbers, Release, Rule, Spans, check_release, within
+from rabbit_chx.routing.release import OLDEST, Numbers, Rule, Spans
 
 _CHX_ERL = "rabbit_exchange_type_consistent_hash.erl"
 # In rabbitmq_sharding until 4.2, in rabbit from v4.3.0 on.
@@ -193,47 +191,3 @@ RULES: tuple[Rule, ...] = (
     UNBIND_SHIFTS_BY_WEIGHT, UNSORTED_ENDS, WEIGHT_IS_CAPPED, RESTART_SHUFFLES, RESTART_EMPTIES,
     RESTART_SORTS, RESTART_KEEPS, MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED, MODULUS_BY_NAME,
 )  # fmt: skip
-
-
-class RuleRow(NamedTuple):
-    """A rule as one line of a table: a rule that comes, goes and comes again has several.
-
-    Attributes:
-        rule: the rule's subject.
-        since: the first version that follows it.
-        until: the first version that does not; empty where the newest still does.
-        store: ``mnesia`` or ``khepri`` where the rule depends on it; empty for either.
-        what: what those releases do.
-        source: the server's file and function, and the change.
-    """
-
-    rule: str
-    since: str
-    until: str
-    store: str
-    what: str
-    source: str
-
-
-def rule_rows(release: Release | None = None) -> list[RuleRow]:
-    """Return the rules as a table, by subject and then by version.
-
-    Args:
-        release: the release whose rules are wanted; None for all rules.
-
-    Raises:
-        InputError: the release is not a Release.
-    """
-    if release is not None:
-        check_release(release)
-    return [
-        RuleRow(rule.about, _dotted(first), _dotted(end), rule.store or "", rule.says, rule.source)
-        for rule in RULES
-        if release is None or release.follows(rule)
-        for first, end in rule.versions
-        if release is None or within(release.numbers, first, end)
-    ]
-
-
-def _dotted(numbers: Numbers | None) -> str:
-    return ".".join(map(str, numbers)) if numbers else ""

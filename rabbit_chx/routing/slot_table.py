@@ -113,14 +113,6 @@ class SlotTable:
             f"<SlotTable {len(self.owners)} slots, {len(self.destinations)} queues, {self.ring.provenance}>"
         )
 
-    def _repr_html_(self) -> str:
-        """Return the table for a notebook: the strip of its ring by queue, and the share of each queue."""
-        from rabbit_chx.routing import pictures
-
-        words = f"{len(self.slots)} slots in the colours of their queues. The ring is {self.provenance}, by the rules of {self.release}."
-        owners = list(map(self.queue_of, self.ring.buckets))
-        return pictures.ring_piece("SlotTable", words, owners, self.shares())
-
     @property
     def slots(self) -> tuple[ExchangeRef, ...]:
         """The slots, in the order of the ring."""

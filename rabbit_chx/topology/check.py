@@ -72,7 +72,6 @@ class TopologyCheck:
         misplaced: the exact share of keys that have another destination than the topology says, by exchange; without
             those of which it says nothing.
         parked: how many messages wait for want of a queue of their slot, by exchange; without exchanges that have no park.
-        rings: the rings that were checked, by exchange.
         without_ring: the ``x-modulus-hash`` exchanges that are there. They have no ring that could be checked; with a topology
             their bindings are compared with it.
         present: whether each hash exchange of the topology is there, by exchange; those of type ``x-modulus-hash``, too.
@@ -83,18 +82,11 @@ class TopologyCheck:
     unroutable: Mapping[str, float] = field(default_factory=dict)
     misplaced: Mapping[str, float] = field(default_factory=dict)
     parked: Mapping[str, int] = field(default_factory=dict)
-    rings: Mapping[str, HashRing] = field(default_factory=dict)
     present: Mapping[str, bool] = field(default_factory=dict)
     without_ring: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
-
-    def _repr_html_(self) -> str:
-        """Return the check for a notebook: its rings, and each finding with its cure."""
-        from rabbit_chx.topology import pictures
-
-        return pictures.check_piece(self.rings, self.findings)
 
     @property
     def sound(self) -> bool:
@@ -168,7 +160,6 @@ def check(
         # What slots are made of is checked with their hash exchange.
         parts = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
         findings += _object_findings(_without(plain, parts), _without(live, parts), file)
-    rings = {name: live.rings[name] for name in names}
     there = {exchange.name for exchange in live.exchanges}
     present = {
         listed.name: listed.name in there
@@ -184,7 +175,6 @@ def check(
         unroutable,
         misplaced,
         parked,
-        rings,
         present,
         without_ring,
     )

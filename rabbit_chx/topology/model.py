@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -134,18 +133,6 @@ class Topology(ObjectSet):
     def misspellings(self) -> tuple[str, ...]:
         """A sentence for each name that is probably misspelled, though a broker would take it: types, arguments, members."""
         return tuple(misspellings(self))
-
-    def _repr_html_(self) -> str:
-        """Return the topology for a notebook: how many objects it has, and the strips of its rings."""
-        from rabbit_chx.analysis import pictures
-
-        rings: dict[str, KeyMap] = {}
-        for exchange in self.exchanges:
-            if exchange.type == HASH_EXCHANGE:
-                with suppress(InputError):  # a ring that no release makes has no picture
-                    slotted = exchange.slots is not None
-                    rings[exchange.name] = self.slots(exchange.name) if slotted else self.ring(exchange.name)
-        return pictures.rings_piece([(name, f"{len(getattr(self, name)):,}") for name in OBJECT_LISTS], rings)
 
     def ring(self, exchange: str, release: Release | None = None) -> HashRing:
         """Return the ring of an ``x-consistent-hash`` exchange. With slots the slots are its destinations.

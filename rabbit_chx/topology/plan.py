@@ -91,12 +91,6 @@ class Plan:
             warnings=self.warnings,
         )
 
-    def _repr_html_(self) -> str:
-        """Return the plan for a notebook: what it changes, and of each ring each way to it."""
-        from rabbit_chx.topology import pictures
-
-        return pictures.plan_piece(str(self), self.rings.values(), self.wanted)
-
     def refused(
         self, *, allow_moved: float | None = None, allow_delete: bool = False
     ) -> tuple[PlanRefusal, ...]:

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from rabbit_chx.publishing import PublishReport
@@ -22,7 +21,6 @@ from spark_connector.reports.task_report import (
 from spark_connector.reports.text_table import text_table_of
 
 if TYPE_CHECKING:
-    from rabbit_chx.rendering.blocks import Block
     from spark_connector.options.write_options import WriteOptions
 
 #: The sums over the tasks, in the order in which they are shown.
@@ -157,18 +155,6 @@ class WriteReport(PublishedCounts):
     def __str__(self) -> str:
         return "\n\n".join(_parts(self))
 
-    def to_html(self) -> str:
-        """Return the report as one page, which needs no network and no other file."""
-        from rabbit_chx.rendering.html import html_page
-
-        return html_page("Spark write", _blocks(self))
-
-    def _repr_html_(self) -> str:
-        """Return the report for a notebook."""
-        from rabbit_chx.rendering.html import html_piece
-
-        return html_piece(_blocks(self))
-
 
 def left_behind(report: WriteReport) -> str:
     """Say which rows of a failed write are in the queues, as far as it is known."""
@@ -217,64 +203,6 @@ def _totals(report: WriteReport) -> Iterator[tuple[str, int | float]]:
     streams = report.streams
     for name in _TOTALS if streams is None else _STREAM_TOTALS:
         yield name.replace("_", " "), getattr(report if hasattr(report, name) else streams, name)
-
-
-def _blocks(report: WriteReport) -> Iterator[Block]:
-    """Yield the same for a page, with the rows per queue and per task as bars."""
-    from rabbit_chx.analysis.pictures import ring_strip
-    from rabbit_chx.rendering.blocks import Facts, Figure, Line, Table
-    from rabbit_chx.rendering.figures import Bar, Bars
-    from rabbit_chx.rendering.table import TableColumn
-
-    head, *rest = islice(_parts(report), 2)
-    yield Line(head)
-    if report.failed:
-        yield Line(rest[0])
-    yield Facts(
-        [
-            (name, f"{total:,}" if isinstance(total, int) else f"{total:,.1f}")
-            for name, total in _totals(report)
-        ]
-    )
-    if report.streams is not None:
-        counts = sorted(report.streams.rows.items())
-        columns = [TableColumn("stream", numeric=False), TableColumn("rows")]
-        drawn = Bars([Bar(stream, rows, f"{rows:,}", owner=stream) for stream, rows in counts])
-        yield Figure(
-            "Load of each stream", "Rows that each stream has confirmed.", drawn, Table(columns, counts)
-        )
-    if report.predicted:
-        queues = sorted(report.predicted.items())
-        columns = [TableColumn("queue", numeric=False), TableColumn("rows")]
-        words = f"Rows by queue, as the {report.ring_provenance} ring predicts them. The broker never says where a row went."
-        drawn = Bars([Bar(queue, rows, f"{rows:,}", owner=queue) for queue, rows in queues])
-        yield Figure("Load of each queue", words, drawn, Table(columns, queues))
-    if report.changed_ring is not None:
-        before, after = report.changed_ring
-        yield ring_strip(("during the write", before), ("after the write", after))
-    if report.tasks:
-        columns = [TableColumn(name) for name in ("partition", "attempt", "rows", "seconds", "rows/s")]
-        bars = [
-            Bar(
-                f"partition {task.partition}",
-                task.rows,
-                f"{task.rows:,}{f', attempt {task.attempt}' if task.attempt else ''}",
-            )
-            for task in report.tasks
-        ]
-        table = Table(columns, [_row_of_task(task) for task in report.tasks])
-        words = (
-            "A task with an attempt above 0 may have delivered rows twice, unless delivery is exactly-once."
-        )
-        yield Figure("Rows of each task", words, Bars(bars), table)
-    if report.samples:
-        columns = [
-            TableColumn(name, numeric=False)
-            for name in ("partition", "row", "hash of key", "not confirmed because")
-        ]
-        yield Table(columns, [_row_of_sample(sample) for sample in report.samples])
-    for note in report.notes:
-        yield Line(f"Note: {note}")
 
 
 def _row_of_task(task: TaskReport) -> tuple[object, ...]:

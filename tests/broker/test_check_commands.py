@@ -9,7 +9,6 @@ import pytest
 from checked_orders import finding_kinds, share_lost
 from exchange_types import CHX
 from exposition import parsed_exposition
-from pages import Page
 from pika.exchange_type import ExchangeType
 from shop import Shop
 
@@ -43,17 +42,6 @@ def test_another_order_is_found_with_its_exact_share(
     wanted = ring.unbind("orders.2").unbind("orders.3").bind("orders.2", 2).bind("orders.3")
     assert order["share"] == ring.share_moved(wanted)
     assert order["cure"].startswith(f"run: rabbit-chx ring repair orders --file {orders_file};")
-
-
-def test_pages_show_the_live_ring(orders: Shop, orders_file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    live = (*orders.live, *orders.via, "--output", "html")
-    assert main(["ring", "check", "orders", *live]) == 0
-    assert "4 buckets; sound" in Page(capsys.readouterr().out).text
-    orders.channel.queue_unbind("orders.1", "orders", "1")
-    assert main(["topology", "plan", orders_file, *live]) in (1, 4)
-    page = capsys.readouterr().out
-    assert "The ways to these members" in Page(page).text
-    assert "guest:guest" not in page
 
 
 def test_a_ring_that_cannot_be_read_is_never_green(

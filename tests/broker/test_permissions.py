@@ -14,7 +14,7 @@ from blocks import page
 from declared import with_login
 from quick_rings import quick_prefix
 
-from rabbit_chx import Topology
+from rabbit_chx import ConsistentHashExchange, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
@@ -145,7 +145,9 @@ def test_the_users_of_the_page(users: Users) -> None:
         made = plan(Topology.from_toml(FILE + POLICY), planner.topology())
         assert len(applier.apply(made).changes) == 9
         assert planner.topology().rings["orders"].provenance == "read"
-        assert planner.exchange("orders").ring == planner.ring("orders")
+        exchange = planner.exchange("orders")
+        assert isinstance(exchange, ConsistentHashExchange)
+        assert exchange.ring == planner.ring("orders")
         assert plan(made.wanted, planner.topology()).changes == ()
         with pytest.raises(AccessRefusedError, match=f"configure on queue {LOCK}: .*nothing was changed"):
             planner.apply(plan(LESS, planner.topology()), allow_moved=1, allow_delete=True)

@@ -38,6 +38,14 @@ def test_without_a_ring_source_the_ring_is_assumed(
     assert "whose order no API shows: give --ring-via" in capsys.readouterr().out
 
 
+def test_the_true_ring_is_drawn(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ring.svg"
+    assert main(["ring", "show", "orders", *shop.live, *shop.via, "--plot", str(path)]) == 0
+    drawn = path.read_text(encoding="utf-8")
+    assert all(f"<!-- {queue} -->" in drawn for queue in BUCKETS if isinstance(queue, str))
+    assert "guest:guest" not in drawn + capsys.readouterr().out
+
+
 def test_a_shown_ring_says_what_is_hashed(
     shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -54,7 +54,9 @@ def test_the_load_is_that_of_the_queues(
     shop: Shop, owners: dict[ExchangeRef, str], key_file: str, answer: Callable[..., Any]
 ) -> None:
     live = (*shop.live, *shop.via)
-    shown = answer("slots", "show", "e", "--keys", key_file, *live)
+    plot = Path(key_file).with_suffix(".svg")
+    shown = answer("slots", "show", "e", "--keys", key_file, "--plot", str(plot), *live)
+    assert all(f"<!-- {queue} -->" in plot.read_text(encoding="utf-8") for queue in QUEUES)
     assert {slot["slot"]: slot["queue"] for slot in shown["slots"]} == {
         slot.name: queue for slot, queue in owners.items()
     }

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from blocks import COMMAND_PAGES, console_examples, page, run_command
+from blocks import COMMAND_PAGES, console_examples, page, run_command, run_doctest
 from tables import commands
 
 from rabbit_chx.cli import app as app_module
@@ -25,6 +25,12 @@ def test_the_example_prints_what_the_page_says(command: str, printed: str, tmp_p
     done = run_command(command, 60, tmp_path)
     assert done.stdout.decode() == printed
     assert done.stderr == b""
+
+
+def test_the_plots_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_doctest("docs/commands/README.md")
+    assert (tmp_path / "shares.svg").stat().st_size
 
 
 def test_each_command_has_a_page_that_the_index_names() -> None:

@@ -33,7 +33,7 @@ def test_the_snippets_run(
         "docker compose exec -T rabbitmq": shlex.join(vhost.ring_via),
         "100_000": "2_000",
         '"checkpoint"': f'"{tmp_path}"',
-        '"report.html"': repr(str(tmp_path / "report.html")),
+        '"rows.svg"': repr(str(tmp_path / "rows.svg")),
     }
     names: dict[str, Any] = {}
     try:
@@ -42,6 +42,7 @@ def test_the_snippets_run(
     finally:
         if "query" in names:
             names["query"].stop()
+    assert (tmp_path / "rows.svg").stat().st_size
     said = capsys.readouterr().out
     assert "True 2000" in said
     assert "2000 {" in said

@@ -25,7 +25,6 @@ CLONE = (
     "README.md",
     "LICENSE",
     "docs",
-    "man",
     "monitoring",
     "rabbit_chx",
     "spark_connector",

@@ -12,7 +12,7 @@ from scripted_delivery import ScriptedLink
 
 from rabbit_chx.amqp import AmqpField, ConnectionSettings
 from rabbit_chx.amqp.frames import FRAME_MAX, next_frame, parse_return
-from rabbit_chx.amqp.header_table import encode_table, headers_in, parse_table
+from rabbit_chx.amqp.header_table import encode_table, parse_table, properties_in
 from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import InputError, RabbitChxError
 
@@ -151,7 +151,7 @@ def test_a_table_is_read_or_refused(share: range) -> None:
                 else:
                     assert parse_table(encode_table(table)[4:]) == table
                 try:
-                    headers_in(data)
+                    properties_in(data)
                 except InputError:
                     continue
 

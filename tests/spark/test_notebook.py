@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "notebook.ipynb"
 
 
-def test_the_notebook_runs_and_shows_pictures(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_runs_and_shows_plots(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Jupyter's own
         import nbformat
@@ -31,14 +31,17 @@ def test_the_notebook_runs_and_shows_pictures(broker: RunningBroker, monkeypatch
         NotebookClient(
             notebook, timeout=100, resources={"metadata": {"path": str(NOTEBOOK.parent)}}
         ).execute()
-    pages = {
-        cell.source.strip().splitlines()[-1]: "".join(
-            output.get("data", {}).get("text/html", "") for output in cell.outputs
-        )
+    shown = {
+        cell.source.strip().splitlines()[-1]: cell.outputs
         for cell in notebook.cells
         if cell.cell_type == "code"
     }
-    for shown in ("ring", "dry_run(placed, options, ring)", "report", "plan(wanted, broker.topology())"):
-        assert "data:image/svg+xml" in pages[shown], shown
-    assert "20,000" in pages["report"]
-    assert pages["predicted"].count("True") == 5
+    plots = ("plot.shares(ring)", "plot.rows(dry)", "plot.rows(report)", "plot.movement(change)")
+    for plot in plots:
+        assert any("image/png" in output.get("data", {}) for output in shown[f"{plot}.figure"]), plot
+    printed = {plot: "".join(output.get("text", "") for output in shown[f"{plot}.figure"]) for plot in plots}
+    assert "nothing was sent: 20,000 rows" in printed["plot.rows(dry)"]
+    assert "20,000" in printed["plot.rows(report)"]
+    assert "1 queue created" in printed["plot.movement(change)"]
+    (predicted,) = (output["data"]["text/html"] for output in shown["predicted"])
+    assert predicted.count("True") == 5

@@ -120,4 +120,4 @@ def _follow_carrier(steps: _Steps) -> None:
     BlockingChannel.basic_get = basic_get  # type: ignore[method-assign,assignment]
     BlockingChannel.basic_ack = basic_ack  # type: ignore[method-assign,assignment]
     _Copies.publish = publish_copy  # type: ignore[method-assign,assignment]
-    MessageCarrier.send_marker, MessageCarrier.wait_for_reply = sent, replied  # type: ignore[method-assign]
+    MessageCarrier.send_marker, MessageCarrier.wait_for_reply = sent, replied  # type: ignore[method-assign,assignment]

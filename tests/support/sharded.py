@@ -54,7 +54,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def applied(inside: RunningBroker, wanted: Topology, **allowed: bool) -> None:
+async def applied(inside: RunningBroker, wanted: Topology, **allowed: Any) -> None:
     """Apply a topology over a connection of its own."""
 
     def apply() -> None:

@@ -10,7 +10,6 @@ import pytest
 from rabbit_chx.amqp.fields import AmqpField
 from rabbit_chx.analysis import (
     Hashing,
-    chi_square_of_keys,
     compare_releases,
     compare_rings,
     count_movement,
@@ -46,7 +45,6 @@ def test_an_empty_ring_takes_nothing() -> None:
     assert simulation.places == ()
     assert simulation.sample is not None
     assert simulation.sample.messages_of == {None: 1000}
-    assert simulation.sample.test is None
 
 
 def test_messages_and_distinct_keys_are_counted_apart() -> None:
@@ -59,7 +57,6 @@ def test_messages_and_distinct_keys_are_counted_apart() -> None:
         ("key-7", 501, RING.destination_for("key-7")),
         ("key-8", 201, RING.destination_for("key-8")),
     ]
-    assert sample.test == chi_square_of_keys(KEYS, RING)
 
 
 def _counted(keys: list[str]) -> dict[object, int]:
@@ -118,7 +115,6 @@ def test_what_is_no_ring() -> None:
         lambda: compare_releases(["a"], nothing, NEW),
         lambda: movement_matrix(RING, nothing),
         lambda: count_movement(["a"], nothing, RING),
-        lambda: chi_square_of_keys(["a"], nothing),
         lambda: Hashing().route_all(["a"], nothing),
     ):
         with pytest.raises(InputError, match="None is no ring: give a HashRing"):

@@ -13,7 +13,6 @@ from rabbit_chx.analysis import (
     Hashing,
     compare_releases,
     compare_rings,
-    count_keys,
     count_movement,
     keys_for,
     movement_matrix,
@@ -102,10 +101,6 @@ def test_keys_for_a_queue_and_for_a_slot() -> None:
     assert {RING.destination_for(key) for key in islice(keys_for(THREE, SLOTS[5]), 5)} == {SLOTS[5]}
     with pytest.raises(InputError, match=r"^e.9 has no bucket in the ring; the ring has e.1, e.2, e.3$"):
         keys_for(THREE, "e.9")
-
-
-def test_counts_are_by_queue() -> None:
-    assert count_keys(KEYS, THREE) == Counter(map(THREE.destination_for, KEYS))
 
 
 @pytest.mark.parametrize("given", ["ring", None, {"q": 1}])

@@ -22,8 +22,6 @@ COMMANDS = (
     "completion",
     "group",
     "keys",
-    "uniformity",
-    "rules",
     "ring",
     "replay",
     "shards",

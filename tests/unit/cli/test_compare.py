@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import BIND, EQUAL, RING
+from definitions_file import definitions_file
 from upgrade_topologies import FILE, MIXED
 
 from rabbit_chx.routing import HashRing
@@ -192,7 +193,7 @@ def test_a_definitions_file_says_its_release(
     ran: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     path = tmp_path / "definitions.json"
-    path.write_text(json.dumps({**json.loads(MIXED.to_definitions()), "rabbitmq_version": "3.12.14"}))
+    path.write_text(json.dumps({**json.loads(definitions_file(MIXED)), "rabbitmq_version": "3.12.14"}))
     code, out, said = ran("compare", "--topology", str(path), "--to-release", "4.3.6", "--output", "json")
     assert code == 1
     assert "is assumed as the bindings are listed" in said

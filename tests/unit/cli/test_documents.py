@@ -23,8 +23,6 @@ BIND = ("--bind", "q1=1", "--bind", "q2=1")
         (["simulate", *BIND], "simulate"),
         (["compare", *BIND, "--to-bind", "q2=1"], "compare"),
         (["keys", *BIND, "q1"], "keys"),
-        (["rules"], "rules"),
-        (["uniformity", "--count", "10"], "uniformity"),
         (["compare", "--topology", "t.toml", "--release", "3.12", "--to-release", "4.3"], "compare"),
         (["topology", "plan", "t.toml"], "plan"),
         (["topology", "apply", "t.toml", "--yes"], "apply"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from rabbit_chx import HashRing, Release
 from rabbit_chx.analysis import MovementMatrix
 from rabbit_chx.analysis.matrix import movement_matrix
-from rabbit_chx.analysis.pictures import matrix_table
-from rabbit_chx.cli.report import bucket_ranges, exchange_facts, moved_keys
+from rabbit_chx.cli.report import bucket_ranges, exchange_facts, matrix_table, moved_keys
 from rabbit_chx.rendering import Line, Table
 from rabbit_chx.routing import Place
 

@@ -62,7 +62,7 @@ def test_a_series_is_its_newest_patch_and_that_is_said(ran: Callable[..., tuple[
     code, out, errors = ran("compare", *BIND, "--release", "3.12.14", "--to-release", "4.3", "-o", "json")
     assert json.loads(out)["after"]["release"]["version"] == Release("4.3").version
     assert errors.count("\n") == 1
-    assert ran("rules", "--release", "9.9")[0] == 2
+    assert ran("route", *BIND, "--release", "9.9", "k")[0] == 2
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from command_line import BIND, EQUAL, RING
 
 from rabbit_chx.analysis import movement_matrix
@@ -26,13 +25,10 @@ def test_simulate_gives_exact_shares_and_what_a_change_moves(answer: Callable[..
     assert (document["sample"], document["change"]["messages"]) == (None, None)
 
 
-@pytest.mark.parametrize("output", ["table", "html"])
-def test_an_empty_ring_is_said_to_take_nothing(
-    shown: Callable[..., str], tmp_path: Path, output: str
-) -> None:
+def test_an_empty_ring_is_said_to_take_nothing(shown: Callable[..., str], tmp_path: Path) -> None:
     path = tmp_path / "topology.toml"
     path.write_text('[[exchanges]]\nname = "o"\ntype = "x-consistent-hash"\nring = []\n')
-    text = shown("simulate", "--topology", str(path), "--exchange", "o", "--output", output)
+    text = shown("simulate", "--topology", str(path), "--exchange", "o")
     assert "no buckets: every message is unroutable" in text
 
 
@@ -43,8 +39,6 @@ def test_simulate_counts_a_sample(answer: Callable[..., Any], tmp_path: Path) ->
     assert (sample["messages"], sample["keys"]) == (7, 5)
     assert sample["heaviest"] == [{"key": "hot", "messages": 3, "destination": RING.destination_for("hot")}]
     assert sum(row["messages"] for row in sample["destinations"]) == 7
-    assert sample["chi_square"]["rough"] is True
-    assert sample["chi_square"]["threshold_05"] == pytest.approx(3.841, abs=1e-3)
 
 
 def test_keys_that_are_one_value_keep_their_names(answer: Callable[..., Any], tmp_path: Path) -> None:

@@ -96,7 +96,6 @@ MANY = [part for n in range(10) for part in ("--bind", f"a.queue.with.a.long.nam
         ["route", *MANY, *(f"{'k' * 60}-{n}" for n in range(3))],
         ["simulate", *MANY, "--unbind", "a.queue.with.a.long.name.0", "--pattern", "{n}", "--count", "999"],
         ["compare", *MANY, "--to-bind", "other=1", "--pattern", "tenant-{n}", "--count", "999"],
-        ["uniformity", "--count", "1000", "--pattern", "{n}"],
     ],
 )
 def test_eighty_columns_are_enough(arguments: list[str]) -> None:

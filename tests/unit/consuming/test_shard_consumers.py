@@ -17,7 +17,7 @@ from rabbit_chx.errors import InputError, UnreachableError
 NOWHERE = "amqp://u:c4nary@127.0.0.1:1/shop"
 
 
-async def never(*_: Any, **__: Any) -> Any:
+def never(*_: Any, **__: Any) -> Any:
     raise AssertionError("nobody is connected")
 
 

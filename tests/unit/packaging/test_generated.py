@@ -1,4 +1,4 @@
-"""What is made from the code is as the code says: tables, figures, the list of packages."""
+"""What is made from the code is as the code says: tables, the list of packages."""
 
 from __future__ import annotations
 

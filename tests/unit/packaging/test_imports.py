@@ -26,6 +26,7 @@ CLIENTS = {
     "rich",
     "click",
     "testcontainers",
+    "matplotlib",
 }
 #: What an executor may load besides the standard library and what pyspark loads itself.
 ABOVE_PUBLISHING = {
@@ -33,8 +34,10 @@ ABOVE_PUBLISHING = {
     "aio_pika",
     "rich",
     "testcontainers",
+    "matplotlib",
     "rabbit_chx.broker",
     "rabbit_chx.consuming",
+    "rabbit_chx.plot",
     "rabbit_chx.rendering",
     "rabbit_chx.testing",
 }
@@ -65,11 +68,6 @@ def test_importing_the_package_loads_no_array_library_and_no_client(package: str
 )
 def test_the_pure_floors_load_only_the_standard_library(code: str) -> None:
     assert not loaded_by(code) & CLIENTS
-
-
-def test_what_a_notebook_shows_needs_no_extra() -> None:
-    code = "from rabbit_chx import HashRing; HashRing.from_bindings([('q', 1)])._repr_html_()"
-    assert not loaded_by(code) & {"rich", "click"}
 
 
 def test_an_executor_loads_nothing_above_publishing() -> None:

@@ -15,8 +15,6 @@ import pytest
 from bare_python import bare_python
 from readme_renderer import markdown
 
-from rabbit_chx.testing import skip_unless_ci
-
 ROOT = Path(__file__).resolve().parents[3]
 
 IMPORT_ALL = """
@@ -51,10 +49,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python.parent
 
 
-def said(*command: str | Path, folder: Path, path: Path | None = None) -> str:
+def said(*command: str | Path, folder: Path) -> str:
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-    if path is not None:
-        environment["PATH"] = f"{path}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
@@ -98,12 +94,3 @@ def test_the_command_line(installed: Path, tmp_path: Path, program: tuple[str, .
         installed / program[0], *program[1:], "route", "--bind", "q1=1", "k", "-o", "json", folder=tmp_path
     )
     assert '"destination": "q1"' in answer
-
-
-def test_the_manual_is_found_beside_the_program(installed: Path, tmp_path: Path) -> None:
-    pages = installed.parent / "share" / "man" / "man1"
-    assert {page.name for page in pages.iterdir()} == {page.name for page in (ROOT / "man").iterdir()}
-    if not shutil.which("man"):
-        skip_unless_ci("NOT TRIED: there is no man on this machine; as root on Debian .ci/run gets it")
-    (found,) = said("man", "-w", "rabbit-chx-topology-apply", folder=tmp_path, path=installed).splitlines()
-    assert Path(found) == pages / "rabbit-chx-topology-apply.1"

@@ -24,16 +24,14 @@ def test_a_dry_run_counts_what_its_partitions_have() -> None:
         in str(run)
     )
     assert "queues in it" in str(run)
-    assert "no queue has more than 1.50 times its share" in run.to_html()
 
 
 def test_without_a_ring_it_says_nothing_of_queues() -> None:
     run = DryRun("x", "amqp://h", {}, (PartitionRows(0, 3, {}),), hottest=(HotKey("k", 2),))
     assert run.ok
-    for shown in (str(run), run.to_html()):
-        assert "o ring was given: queues were not checked" in shown
-        assert "queues in it" not in shown
-        assert "fullest queue" not in shown
+    assert "no ring was given: queues were not checked" in str(run)
+    assert "queues in it" not in str(run)
+    assert "fullest queue" not in str(run)
     assert [line.split() for line in str(run).splitlines()[-2:]] == [
         ["hottest", "keys", "rows", "of", "the", "rows"],
         ["k", "2", "66.7", "%"],

@@ -1,0 +1,84 @@
+"""`--plot FILE`: the picture of a result, beside the result."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import BIND
+from modelled_commands import ModelledCommands
+
+from rabbit_chx import Topology
+
+FILE = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = [{ queue = "q{1..3}" }]\n'
+QUEUES = '[[queues]]\nname = "q{1..3}"\n'
+BEGINNINGS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF", "PNG": b"\x89PNG"}
+
+
+@pytest.mark.parametrize("suffix", BEGINNINGS)
+def test_the_suffix_is_the_format(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"shares.{suffix}"
+    assert ran("simulate", *BIND, "--plot", str(path)) == ran("simulate", *BIND)
+    assert path.read_bytes().startswith(BEGINNINGS[suffix])
+
+
+def svg_texts(path: Path) -> list[str]:
+    """The texts of an SVG: matplotlib draws letters as paths, and names the text in a comment."""
+    return re.findall(r"<!-- (.*?) -->", path.read_text(encoding="utf-8"))
+
+
+def test_a_change_is_drawn_as_what_it_moves(ran: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    path = tmp_path / "moves.svg"
+    sample = ("--pattern", "k{n}", "--count", "9")
+    assert ran("simulate", *BIND, "--add", "q9=1", *sample, "--plot", str(path))[0] == 0
+    assert {"arrives", "leaves", "q9"} <= {*svg_texts(path)}
+
+
+def test_a_refused_plan_is_drawn_too(
+    modelled: ModelledCommands, ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    modelled.holds(Topology.from_toml(FILE + QUEUES))
+    wanted = f"max_share_moved = 0.05\n{FILE.replace('1..3', '2..3')}{QUEUES}"
+    path = tmp_path / "plan.svg"
+    code, out, _ = ran(*modelled.arguments("plan", wanted, "--plot", str(path)))
+    assert code == 4
+    assert "Refused" in out
+    assert {"as-written", "may move", "at worst"} <= {*svg_texts(path)}
+
+
+@pytest.mark.parametrize("name", ["x.jpg", "svg", "-", ""])
+def test_another_suffix_is_wrong_usage(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, errors = ran("simulate", *BIND, "--plot", name)
+    assert (code, out) == (2, "")
+    assert f"{name!r} does not end in .svg, .png, .pdf" in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written(ran: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    code, out, errors = ran("simulate", *BIND, "--plot", str(tmp_path / "absent" / "x.svg"))
+    assert (code, out) == (2, "")
+    assert re.search(r"the plot cannot be written to .*absent/x\.svg: No such file", errors)
+
+
+def test_without_matplotlib_the_extra_is_named_before_the_work(tmp_path: Path) -> None:
+    path = tmp_path / "x.svg"
+    code = "import sys; sys.modules['matplotlib'] = None; from rabbit_chx.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "simulate", *BIND, "--plot", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (70, "")
+    assert done.stderr == "rabbit-chx: plots need matplotlib: pip install 'rabbit-chx[plot]'\n"
+    assert not path.exists()
