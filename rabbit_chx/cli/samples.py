@@ -22,7 +22,7 @@ from rabbit_chx.routing import ConsistentHashExchange, KeyMap, ring_beneath
 if TYPE_CHECKING:
     from rabbit_chx.analysis import Hashing, ModuloMap, SampleBatch
 
-KEYS_HELP = "A file of keys, {}: a key on each line, or CSV, TSV, JSON lines or Parquet with --column, each also in gzip; - is stdin."
+KEYS_HELP = "A file of keys, {}: a key on each line, or .csv or .parquet with --column; - is stdin."
 COLUMN_HELP = "The column of the file that has the keys."
 PATTERN_KEYS = 100_000
 #: They are in memory all at once.
