@@ -198,7 +198,7 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
     "`group show`, `slots show`, `slots balance`": [
         command("group", "show", "orders"),
         command("slots", "show", "events"),
-        command("slots", "balance", "events", "--pattern", "k{n}"),
+        command("slots", "balance", "events", "--pattern", "k{{n}}"),
     ],
     "`verify`": [command("verify", "orders", "--count", "20")],
 }
