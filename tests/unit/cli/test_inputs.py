@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import BIND, RING
+from command_line import RING
 
 from rabbit_chx.routing import HashRing, Release
 
@@ -38,20 +38,3 @@ def test_damaged_arguments_of_a_ring_are_refused(
     code, _, errors = ran("route", "--ring", path, "k")
     assert code == 2
     assert errors.startswith(f"rabbit-chx: {path}: ")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("k.arrow", b"ARROW1\x00\x00", "k.arrow is an Arrow file"),
-        ("k.gz", b"\x1f\x8b\x08\x00", "k.gz cannot be read: "),
-        ("k.xlsx", b"PK\x03\x04\x14", "k.xlsx is a zip file"),
-    ],
-)
-def test_a_file_that_holds_no_lines_is_refused_by_its_kind(
-    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, name: str, content: bytes, says: str
-) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
-    code, _, errors = ran("simulate", *BIND, "--keys", str(path))
-    assert (code, says in errors) == (2, True)
