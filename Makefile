@@ -37,7 +37,7 @@ MINUTES ?= 30
 # How many seeds `make simulate` goes through.
 SEEDS ?= 100000
 
-.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated site bench build lock sbom audit clean
+.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated figures site bench build lock sbom audit clean
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -130,6 +130,9 @@ check: $(STAMP) ## formatting, lint, types, floors, generated files
 
 generated: $(STAMP) ## make again what is made from the code: tables, the list of packages
 	$(BIN)/python tools/update.py
+
+figures: $(STAMP) ## draw the pictures of the README and of the documents again, for light and dark pages
+	$(BIN)/python tools/figures.py
 
 site: $(STAMP) $(DOCS) ## the documentation with a search and the reference of the Python names, in build/site; a link that leads nowhere is an error
 	@$(BIN)/python tools/website.py

@@ -115,7 +115,9 @@ def slots(table: SlotTable, ax: Axes | None = None) -> Axes:
         _value(ax, row, len(owners) - 0.5, f"{table.shares().get(queue, 0.0):.1%}")
     ax.set_xlabel("number of the slot in the ring")
     ax.set_xlim(-0.5, max(len(owners), 1) - 0.5)
-    return _finished(ax, _count)
+    _finished(ax, _count)
+    ax.set_xticks([number for number in ax.get_xticks() if 0 <= number < len(owners)])
+    return ax
 
 
 def rows(report: Any, ax: Axes | None = None) -> Axes:  # noqa: ANN401  # a report of Spark is above this module

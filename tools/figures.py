@@ -1,0 +1,97 @@
+"""Draw the pictures of the README and of the documents with `rabbit_chx.plot`, for light and dark pages: `make figures`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology, plot
+from rabbit_chx.topology import plan
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "figures"
+THEMES = {"light": "#1f2328", "dark": "#f0f6fc"}
+"""The colour of text by theme, as GitHub has it."""
+_WIDTH = 5.2  # inches: the text is 10 pixels high where a page is 380 pixels wide
+_PLANNED = """
+max_share_moved = 0.2
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [MEMBERS]
+[[queues]]
+name = "q{1..3}"
+"""
+
+
+def unbind() -> Figure:
+    """Ten queues of weight 1: the first to be bound is unbound, and the last."""
+    ring = HashRing.from_bindings([(f"q{n}", 1) for n in range(1, 11)])
+    figure = Figure((_WIDTH, 3.4), layout="constrained")
+    sides = figure.subplots(1, 2, sharex=True, sharey=True)
+    for ax, (queue, which) in zip(sides, (("q1", "first"), ("q10", "last")), strict=True):
+        moved = plot.movement(ring, ring.unbind(queue), ax=ax).get_title()
+        ax.set_title(f"unbind {queue}, bound {which}:\n{moved}")
+        legend = ax.get_legend()
+        handles, labels = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
+        legend.remove()
+    sides[0].set_xlim(-0.12, 0.12)
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def planned() -> Figure:
+    """The plan of docs/commands/topology-plan.md."""
+    wanted, there = (
+        Topology.from_toml(
+            _PLANNED.replace("MEMBERS", f'{more}{{ queue = "q1", weight = 10 }}, {{ queue = "q2" }}')
+        )
+        for more in ("", '{ queue = "q3", weight = 2 }, ')
+    )
+    read = HashRing.from_buckets(["q3"] * 2 + ["q1"] * 10 + ["q2"])
+    figure = Figure((_WIDTH, 1.9), layout="constrained")
+    plot.movement(plan(wanted, replace(there, rings={"orders": read})), ax=figure.add_subplot())
+    return figure
+
+
+def slotted() -> Figure:
+    """The slots of docs/commands/slots-show.md."""
+    slots = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]
+    owners = {slot: f"events.{n % 3 + 1}" for n, slot in enumerate(slots)}
+    figure = Figure((_WIDTH, 2.0), layout="constrained")
+    plot.slots(SlotTable(HashRing.from_buckets(slots), owners), ax=figure.add_subplot())
+    return figure
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {"unbind": unbind, "plan": planned, "slots": slotted}
+
+
+def draw(name: str, theme: str, path: Path) -> None:
+    """Write a figure; the same versions of the libraries write the same file.
+
+    Args:
+        name: one of `FIGURES`.
+        theme: one of `THEMES`.
+        path: the file, whose suffix is the format.
+    """
+    colours = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    style: Any = {**dict.fromkeys(colours, THEMES[theme]), "svg.hashsalt": "rabbit_chx"}
+    with mpl.rc_context(style):
+        FIGURES[name]().savefig(
+            path, transparent=True, metadata={"Date": None} if path.suffix == ".svg" else None
+        )
+
+
+def main() -> None:
+    """Write all figures."""
+    for name in FIGURES:
+        for theme in THEMES:
+            draw(name, theme, FOLDER / f"{name}-{theme}.svg")
+
+
+if __name__ == "__main__":
+    main()
