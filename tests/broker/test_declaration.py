@@ -100,7 +100,7 @@ def test_a_destination_exchange_must_be_there(live: Broker, channel: BlockingCha
         ({"bindings": [("a\nb", 1)]}, "line break"),
         ({"bindings": [("q", 0)]}, "at least 1"),
         ({"bindings": [("q", "heavy")]}, "whole number"),
-        ({"arguments": {"x": object()}}, "cannot be sent"),
+        ({"arguments": {"x": object()}}, "give text, a number"),
         ({"arguments": {"hash_header": "tenant"}}, "did you mean 'hash-header'"),
         ({"arguments": {"n" * 256: 1}}, "cannot be sent"),
     ],
