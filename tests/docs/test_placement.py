@@ -26,7 +26,7 @@ def test_the_snippets_run(
     assert spark is not None  # the document's own getOrCreate takes it
     assert vhost.ring_via is not None
     assert vhost.management_url is not None
-    assert len(python_blocks(PAGE)) == 7
+    assert len(python_blocks(PAGE)) == 6
     words = {
         "amqp://guest:guest@localhost": vhost.url,
         "http://guest:guest@localhost:15672": vhost.management_url,
