@@ -141,7 +141,9 @@ def test_the_answers_are_those_of_the_library() -> None:
 def test_its_figures_are_exact() -> None:
     ring = HashRing.from_bindings([(f"q{number}", 1) for number in range(1, 11)])
     first, last = (f"{100 * ring.share_moved(ring.unbind(queue)):.1f} %" for queue in ("q1", "q10"))
-    (alternative,) = re.findall(r"alt=\".*first one moves ([\d.]+ %).*last one moves ([\d.]+ %)\"", page(README))
+    (alternative,) = re.findall(
+        r"alt=\".*first one moves ([\d.]+ %).*last one moves ([\d.]+ %)\"", page(README)
+    )
     (row,) = re.findall(r"removing the first moves ([\d.]+ %).*removing the last ([\d.]+ %)", page(README))
     assert alternative == row == (first, last)
 
