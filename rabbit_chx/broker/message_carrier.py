@@ -133,18 +133,7 @@ class MessageCarrier:
         longest_s: float,
         queues: Sequence[str],
     ) -> bool:
-        """Wait for the reply to a marker, and return whether it came in time.
-
-        Args:
-            marker: the marker.
-            kind: the reply.
-            timeout_s: the most seconds in which nobody reads the queues. The time starts again when one of them gets shorter.
-            longest_s: the most seconds in all.
-            queues: the queues that are read before the reply comes.
-
-        Raises:
-            RabbitChxError: the connection ended.
-        """
+        """Wait for the reply to a marker, as `rabbit_chx.topology.live_broker` has it."""
         wanted = marker.reply(kind)
         began_at = read_at = time.monotonic()
         with self._connected() as connection:

@@ -64,7 +64,7 @@ def export(
     """Write what is on the broker as a topology file, whose plan is empty. Slots become `slots` and `members`.
 
     --ring-via reads the true rings. Without it their order is assumed. What is there and is not written, such as users,
-    queues that the broker named, and shards, which their policy brings back, is told on stderr. --output json writes the
+    queues that the broker named, and shards, which their policy brings back, is reported on stderr. --output json writes the
     tables of the file.
     """
     live = broker.live() if source is None else None

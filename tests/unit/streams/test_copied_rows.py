@@ -18,10 +18,17 @@ COPIED = {"one": range(30, 31), "some": range(10, 51), "all": range(1, 101)}
 
 
 OTHER = {"identical": {}, "another key": {"key": "x"}, "another body": {"body": "x"}}
+EACH_COPY = pytest.mark.parametrize(
+    ("copied", "other"),
+    [
+        pytest.param(rows, fields, id=f"{many} {kind}")
+        for kind, fields in OTHER.items()
+        for many, rows in COPIED.items()
+    ],
+)
 
 
-@pytest.mark.parametrize("copied", COPIED.values(), ids=COPIED)
-@pytest.mark.parametrize("other", OTHER.values(), ids=OTHER)
+@EACH_COPY
 def test_copies_at_the_end_are_no_reason_to_store_rows_again(
     broker: ScriptedBroker, copied: range, other: dict[str, str]
 ) -> None:
@@ -36,8 +43,7 @@ def test_copies_at_the_end_are_no_reason_to_store_rows_again(
     assert stream.originals == list(range(1, ROWS + 1))
 
 
-@pytest.mark.parametrize("copied", COPIED.values(), ids=COPIED)
-@pytest.mark.parametrize("other", OTHER.values(), ids=OTHER)
+@EACH_COPY
 def test_copies_between_two_calls_and_a_lost_connection(
     broker: ScriptedBroker, copied: range, other: dict[str, str]
 ) -> None:
