@@ -16,7 +16,7 @@ from rabbit_chx.cli.plan_report import PlanReport, whole_option
 from rabbit_chx.cli.report import entry, to_json
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import sign_of_life
-from rabbit_chx.topology import Plan, PlanRefusal, Topology
+from rabbit_chx.topology import Finding, Plan, Topology
 from rabbit_chx.topology import plan as planned
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LivePlan:
         return cls(file, live, made, vhost)
 
     def report(
-        self, refusals: Sequence[PlanRefusal] | None = None, *, whole: bool, ending: Sequence[str] = ()
+        self, refusals: Sequence[Finding] | None = None, *, whole: bool, ending: Sequence[str] = ()
     ) -> PlanReport:
         """Return the plan as a report about this file and this broker; the arguments are those of `PlanReport`."""
         live = self.live
@@ -145,7 +145,7 @@ def _arranging_moves_less(plan: Plan) -> bool:
     )
 
 
-def lifting_flags(refusals: Iterable[PlanRefusal]) -> list[str] | None:
+def lifting_flags(refusals: Iterable[Finding]) -> list[str] | None:
     """Return the flags that lift all refusals, as words of a command line; None where none does.
 
     Args:

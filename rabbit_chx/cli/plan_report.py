@@ -16,9 +16,9 @@ from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, Tabl
 from rabbit_chx.topology import (
     BindingDefinition,
     FieldChange,
+    Finding,
     Plan,
     PlannedChange,
-    PlanRefusal,
     RingMember,
     RingPlan,
     RingProposal,
@@ -63,7 +63,7 @@ class PlanReport:
 
     plan: Plan
     about: Sequence[tuple[str, str]] = ()
-    refusals: Sequence[PlanRefusal] | None = None
+    refusals: Sequence[Finding] | None = None
     whole: bool = False
     ending: Sequence[str] = ()
     about_json: Mapping[str, object] | None = None
@@ -107,7 +107,7 @@ class PlanReport:
 
 
 def _summary(
-    plan: Plan, moving: Iterable[RingPlan], refusals: Sequence[PlanRefusal]
+    plan: Plan, moving: Iterable[RingPlan], refusals: Sequence[Finding]
 ) -> Iterator[tuple[str, str]]:
     if plan.changes:
         yield "changes", counted_changes(plan.changes)
@@ -228,9 +228,9 @@ def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _refused(refusals: Sequence[PlanRefusal], *, whole: bool) -> list[tuple[str, str]]:
+def _refused(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
     entries = folded(
-        [{"says": refusal.says, "with": refusal.allow_with or ""} for refusal in refusals], ["says"]
+        [{"says": refusal.text, "with": refusal.allow_with or ""} for refusal in refusals], ["says"]
     )
     pairs = [(entry["with"] or "no flag", entry["says"]) for entry in entries]
     if len(pairs) > _MOST_REFUSALS and not whole:

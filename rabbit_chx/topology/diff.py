@@ -6,6 +6,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology.changes import ObjectKind, PlannedChange, fields_between, kind_of
 from rabbit_chx.topology.model import Topology
@@ -16,7 +17,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.refusals import PlanRefusal, absent_external, deletion, different_external
+from rabbit_chx.topology.refusals import absent_external, deletion, different_external
 from rabbit_chx.topology.shards import kept_shards, shard_binding
 
 NamedObject: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
@@ -43,7 +44,7 @@ class ObjectDifferences:
     replaced: tuple[tuple[NamedObject, NamedObject], ...]
     deleted: tuple[NamedObject, ...]
     unmanaged: tuple[NamedObject, ...]
-    refusals: tuple[PlanRefusal, ...]
+    refusals: tuple[Finding, ...]
     shards: frozenset[str] = frozenset()
 
     @property
@@ -83,7 +84,7 @@ def object_differences(
     created: list[NamedObject] = []
     updated: list[tuple[PolicyDefinition, PolicyDefinition]] = []
     replaced: list[tuple[NamedObject, NamedObject]] = []
-    refusals: list[PlanRefusal] = []
+    refusals: list[Finding] = []
     live_objects, wanted_objects = by_name(live), by_name(wanted)
     for key, wanted_object in wanted_objects.items():
         live_object = live_objects.get(key)
@@ -130,7 +131,7 @@ def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:
                 yield ExchangeRef(name)
 
 
-def _external_refusals(live: NamedObject | None, wanted: NamedObject) -> Iterator[PlanRefusal]:
+def _external_refusals(live: NamedObject | None, wanted: NamedObject) -> Iterator[Finding]:
     if live is None:
         # No list shows the broker's own exchanges.
         if wanted.name and not wanted.name.startswith(_BROKERS_OWN):
@@ -155,7 +156,7 @@ class BindingDifferences:
     bound: tuple[PlannedChange, ...]
     late: tuple[PlannedChange, ...]
     unmanaged: tuple[BindingDefinition, ...]
-    refusals: tuple[PlanRefusal, ...]
+    refusals: tuple[Finding, ...]
 
 
 def binding_differences(
@@ -177,7 +178,7 @@ def binding_differences(
     early: list[PlannedChange] = []
     bound: list[PlannedChange] = []
     late, unmanaged = [], []
-    refusals: list[PlanRefusal] = []
+    refusals: list[Finding] = []
     for key, binding in live_bindings.items():
         ends = {ExchangeRef(binding.source), binding.destination}
         unbound = PlannedChange("unbind", binding, None)

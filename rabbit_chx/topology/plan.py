@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import NEWEST, Destination, ExchangeRef, HashRing, Release
@@ -32,11 +33,11 @@ from rabbit_chx.topology.order import ordered_changes
 from rabbit_chx.topology.plan_output import checksum_of, plan_as_json, text_of_plan
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
 from rabbit_chx.topology.refusals import (
-    PlanRefusal,
     absent_destination,
     deleted_by_itself,
     deletion,
     impossible_ring,
+    is_allowed,
     other_cluster,
     replacement,
     sharded_declaration,
@@ -69,7 +70,7 @@ class Plan:
 
     changes: tuple[PlannedChange, ...]
     rings: Mapping[str, RingPlan]
-    refusals: tuple[PlanRefusal, ...]
+    refusals: tuple[Finding, ...]
     unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
     checksum: str
     wanted: Topology = field(hash=False)
@@ -91,9 +92,7 @@ class Plan:
             warnings=self.warnings,
         )
 
-    def refused(
-        self, *, allow_moved: float | None = None, allow_delete: bool = False
-    ) -> tuple[PlanRefusal, ...]:
+    def refused(self, *, allow_moved: float | None = None, allow_delete: bool = False) -> tuple[Finding, ...]:
         """Return the refusals that remain.
 
         Args:
@@ -101,7 +100,9 @@ class Plan:
             allow_delete: whether objects may be deleted and replaced.
         """
         return tuple(
-            refusal for refusal in self.refusals if not refusal.lifted(allow_moved, allow_delete=allow_delete)
+            refusal
+            for refusal in self.refusals
+            if not is_allowed(refusal, allow_moved, allow_delete=allow_delete)
         )
 
     def to_json(self) -> str:
@@ -198,7 +199,7 @@ def plan(wanted: Topology, live: Topology) -> Plan:
     )
 
 
-def _too_much(work: RingWork) -> Iterator[PlanRefusal]:
+def _too_much(work: RingWork) -> Iterator[Finding]:
     """Yield the refusal of a ring that moves more keys than it may. Where no key had a destination, none moves."""
     if work.limit is not None and work.plan.moved_at_worst > work.limit and work.plan.before.bucket_count:
         yield too_much_moved(work.plan, work.limit)
@@ -314,7 +315,7 @@ def _bound(live: Topology) -> Iterator[tuple[Destination, Destination]]:
 
 def _cluster_refusals(
     wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...]
-) -> Iterator[PlanRefusal]:
+) -> Iterator[Finding]:
     if wanted.cluster is None or wanted.cluster == live.cluster:
         return
     if live.cluster is not None:
@@ -325,7 +326,7 @@ def _cluster_refusals(
 
 def _absent(
     changes: tuple[PlannedChange, ...], known: frozenset[Destination], slots: Mapping[str, str]
-) -> Iterator[PlanRefusal]:
+) -> Iterator[Finding]:
     """Yield a refusal for each end of a binding that does not exist; of a queue of slots, one for their exchange.
 
     Args:
@@ -358,7 +359,7 @@ def _is_brokers_own(destination: Destination) -> bool:
     return isinstance(destination, ExchangeRef) and destination.name.startswith(_BROKERS_OWN)
 
 
-def _deletions(live: Topology, objects: ObjectDifferences) -> Iterator[PlanRefusal]:
+def _deletions(live: Topology, objects: ObjectDifferences) -> Iterator[Finding]:
     uses = Counter(end for ends in _bound(live) for end in ends)
     for deleted in objects.deleted:
         ref = reference_to(deleted)
@@ -367,7 +368,7 @@ def _deletions(live: Topology, objects: ObjectDifferences) -> Iterator[PlanRefus
         yield deletion(deleted, deleted.name, about)
 
 
-def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) -> Iterator[PlanRefusal]:
+def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) -> Iterator[Finding]:
     """Yield a refusal for each exchange that goes by a step of the plan, and that the plan neither deletes nor replaces.
 
     Args:

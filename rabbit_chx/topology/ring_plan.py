@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HASH_ARGUMENTS, Destination, ExchangeRef, HashRing
@@ -18,7 +19,6 @@ from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, order_of_place
 from rabbit_chx.topology.proposals import RingProposal, conversions_of, proposals_of, slots_as_written
 from rabbit_chx.topology.refusals import (
-    PlanRefusal,
     allow_moved,
     different_external_ring,
     impossible_ring,
@@ -122,7 +122,7 @@ class RingWork(NamedTuple):
 
     plan: RingPlan
     first: int = 0
-    refusals: tuple[PlanRefusal, ...] = ()
+    refusals: tuple[Finding, ...] = ()
     impossible: bool = False
     limit: float | None = None
     figures: RingFigures | None = None
@@ -327,7 +327,7 @@ def _unbinds(live: LiveRing) -> tuple[PlannedChange, ...]:
     return tuple(ring_step("unbind", live.exchange, member) for member in members)
 
 
-def too_much_moved(ring: RingPlan, limit: float) -> PlanRefusal:
+def too_much_moved(ring: RingPlan, limit: float) -> Finding:
     """Return the refusal of a ring plan that moves more keys than it may.
 
     Args:
@@ -345,11 +345,12 @@ def too_much_moved(ring: RingPlan, limit: float) -> PlanRefusal:
     elif beside is not None and beside.moved_at_worst <= limit:
         share = f"{_percent(beside.moved)} at any moment"
         better = f"go by a new exchange, as the proposal new-exchange says ({share}), "
-    return PlanRefusal(
-        f"{_what_moves(ring)} in the end, {_percent(ring.moved_at_worst)} at the worst moment, and max_share_moved is {limit:g}: {better}raise "
-        f"max_share_moved, or allow it once with {flag}",
-        flag,
-        ring.moved_at_worst,
+    return Finding(
+        "moved",
+        f"{_what_moves(ring)} in the end, {_percent(ring.moved_at_worst)} at the worst moment, and max_share_moved is {limit:g}",
+        f"{better}raise max_share_moved, or allow it once with {flag}",
+        share=ring.moved_at_worst,
+        allow_with=flag,
     )
 
 
