@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rabbit_chx.publishing import PublishReport
-from spark_connector.reports.task_report import TaskReport, hash_of_key
+from spark_connector.reports import TaskReport, hash_of_key
 
 
 def test_the_counts_are_those_of_the_publisher() -> None:

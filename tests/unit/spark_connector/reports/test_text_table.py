@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_connector.reports.text_table import text_table_of
+from spark_connector.reports import text_table_of
 
 
 def test_numbers_are_on_the_right_but_in_the_first_column() -> None:

@@ -10,9 +10,7 @@ import pytest
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.key_sample import KeySample, KeySampler
-from spark_connector.reports.task_report import RowSample, TaskReport
-from spark_connector.reports.write_report import WriteReport, notes_on
+from spark_connector.reports import KeySample, KeySampler, RowSample, TaskReport, WriteReport, notes_on
 
 FAILED = WriteReport(
     "x", (TaskReport(1, 0, publish_report=PublishReport(confirmed=5)),), None, failed=True, unfinished=2

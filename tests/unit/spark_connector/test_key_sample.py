@@ -6,7 +6,7 @@ import pickle
 
 import pyarrow as pa
 
-from spark_connector.placing.key_sample import KeySample, KeySampler, SplitKeys
+from spark_connector.reports import KeySample, KeySampler, SplitKeys
 
 
 def sample(keys: range, *, batch: int = 3_000) -> KeySample:
