@@ -269,7 +269,10 @@ class TaskReport(PublishedCounts):
             "batch_id": self.batch_id,
             "rows": self.rows,
             "skipped": self.skipped,
-            **{name: getattr(self, name) for name in (*_PUBLISHED, "seconds")},
+            **{
+                name: getattr(self, name)
+                for name in (*_PUBLISHED[:-2], "bytes_sent", "seconds", "blocked_seconds")
+            },
             "predicted": self.predicted,
             "samples": [asdict(sample) for sample in self.samples],
             "task_id": self.task_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rabbit_chx.errors import InputError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from spark_connector.options.write_options import WriteOptions
 
 #: What reports show instead of a queue for rows that have none.
 NO_QUEUE = "(no queue)"
@@ -175,17 +174,6 @@ class WatchedRing:
         if isinstance(before, HashRing) and isinstance(now, HashRing):
             return changed_ring(before, now, rows)
         return "the exchange has slots now, and rows may have gone to a queue that has their keys no more"
-
-
-def ring_reader(options: WriteOptions) -> Callable[[], ConsistentHashExchange] | None:
-    """Return the function that reads the ring of a write on the driver; None without the option ``ringVia``.
-
-    It returns the exchange with its ring as it is now, and with what it hashes. It runs the broker's own command
-    line tool through the prefix of ``ringVia``, such as ``docker exec NAME``, without a shell.
-    """
-    if options.ring_via is None:
-        return None
-    return partial(read_exchange, options.ring_via, options.brokers.addresses[0].vhost, options.exchange)
 
 
 def read_exchange(prefix: str, vhost: str, exchange: str) -> ConsistentHashExchange:

@@ -11,20 +11,21 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError, UnreachableError
 from rabbit_chx.publishing import PublishReport, look_at_hash_exchange
 from rabbit_chx.publishing.client_routing import ClientRouting
-from rabbit_chx.routing import KeyMap
+from rabbit_chx.routing import ConsistentHashExchange, KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.executor_functions import scratch_folder
 from spark_connector.options.write_options import WriteOptions, check_speculation
-from spark_connector.placing.rings import WatchedRing, ring_reader
+from spark_connector.placing.rings import WatchedRing, read_exchange
 from spark_connector.reports import (
     StreamCounts,
     TaskReport,
@@ -292,7 +293,7 @@ class WritePlan:
             MismatchError: a stream has rows of this version, and this write has none for it.
         """
         reports = tuple(tasks)
-        if reading := ring_reader(self.options):
+        if reading := _ring_reader(self.options):
             ring = WatchedRing.since(self.options.ring, reading)
         if ring is not None and self.options.client_routing:
             self._compare(reports, batch_id, ring)
@@ -441,7 +442,7 @@ def _with_ring(options: WriteOptions, ring: WatchedRing | None) -> WriteOptions:
     Raises:
         RabbitChxError: it cannot be read, or rows cannot be routed by the ring.
     """
-    reading = ring_reader(options)
+    reading = _ring_reader(options)
     if reading is not None:
         options = replace(options, ring=WatchedRing(reading).ring)
     elif options.client_routing and (ring is None or not ring.can_be_read):
@@ -452,3 +453,14 @@ def _with_ring(options: WriteOptions, ring: WatchedRing | None) -> WriteOptions:
     if options.client_routing:
         ClientRouting(options.exchange, options.ring)
     return options
+
+
+def _ring_reader(options: WriteOptions) -> Callable[[], ConsistentHashExchange] | None:
+    """Return the function that reads the ring of a write on the driver; None without the option ``ringVia``.
+
+    It returns the exchange with its ring as it is now, and with what it hashes. It runs the broker's own command
+    line tool through the prefix of ``ringVia``, such as ``docker exec NAME``, without a shell.
+    """
+    if options.ring_via is None:
+        return None
+    return partial(read_exchange, options.ring_via, options.brokers.addresses[0].vhost, options.exchange)
