@@ -13,6 +13,8 @@ import grimp
 import pytest
 
 import rabbit_chx
+from rabbit_chx import errors
+from rabbit_chx.publishing import Limits
 
 ROOT = Path(__file__).resolve().parents[3]
 CLIENTS = {
@@ -109,6 +111,21 @@ def test_every_public_name_can_be_had() -> None:
         rabbit_chx.HashRnig  # noqa: B018
 
 
+def test_every_error_is_exported() -> None:
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and value.__module__ == errors.__name__
+    }
+    assert defined == {name for name in rabbit_chx.__all__ if name.endswith("Error")}
+
+
+def test_a_moved_name_still_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="import Limits from rabbit_chx.publishing"):
+        assert rabbit_chx.Limits is Limits
+    assert "Limits" not in rabbit_chx.__all__
+
+
 @pytest.mark.parametrize(
     "package",
     ["rabbit_chx", "rabbit_chx.amqp", "rabbit_chx.publishing", "rabbit_chx.testing", "spark_connector"],
@@ -124,7 +141,9 @@ def test_type_checkers_know_what_is_loaded_late(package: str) -> None:
         if isinstance(statement, ast.ImportFrom) and statement.module != "pyspark.sql"
         for alias in statement.names
     }
-    homes = inspect.getclosurevars(import_module(package).__getattr__).nonlocals["homes"]
+    module = import_module(package)
+    load = getattr(module, "_load", module.__getattr__)
+    homes = inspect.getclosurevars(load).nonlocals["homes"]
     assert checked == {(module, name) for name, module in homes.items()}
 
 
