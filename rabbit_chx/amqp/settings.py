@@ -180,7 +180,7 @@ class ConnectionSettings:
 
     @classmethod
     def from_uri(cls, text: str) -> ConnectionSettings:
-        """Return the settings of an AMQP URI; `rabbit_chx.amqp.urls.parse_uri` has the rules and errors."""
+        """Return the settings of the AMQP URI `text`; `rabbit_chx.amqp.urls.parse_uri` has the rules and errors."""
         from rabbit_chx.amqp.urls import parse_uri
 
         return parse_uri(text)
@@ -215,7 +215,7 @@ class ManagementUrl:
 
     @classmethod
     def of(cls, text: str) -> ManagementUrl:
-        """Return the value of a URL; `rabbit_chx.amqp.urls.parse_management_url` has the rules and errors."""
+        """Return the value of the URL `text`; `rabbit_chx.amqp.urls.parse_management_url` has the rules and errors."""
         from rabbit_chx.amqp.urls import parse_management_url
 
         return parse_management_url(text)
