@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -51,6 +50,7 @@ from rabbit_chx.streams.frames import (
     text_field,
     texts_field,
 )
+from rabbit_chx.version import __version__
 
 Answer = TypeVar("Answer")
 
@@ -170,16 +170,15 @@ class StreamConnection:
         try:
             ours = {
                 "product": "rabbit_chx",
-                "version": _our_version(),
+                "version": __version__,
                 "platform": f"Python {platform.python_version()}",
             }
             if settings.connection_name:
                 ours["connection_name"] = settings.connection_name
-            properties = self._login(
-                Key.PEER_PROPERTIES, texts_field(ours, "the client property"), frames.read_texts, deadline
-            )
+            content = texts_field(ours, "the client property")
+            properties = self._ask(Key.PEER_PROPERTIES, content, frames.read_texts, "log in", until=deadline)
             self.server_version = properties.get("version", "")
-            offered = self._login(Key.SASL_HANDSHAKE, b"", frames.read_names, deadline)
+            offered = self._ask(Key.SASL_HANDSHAKE, b"", frames.read_names, "log in", until=deadline)
             mechanism = next((name for name in settings.auth_mechanisms if name in offered), None)
             if mechanism is None:
                 raise failures.no_mechanism(settings, offered)
@@ -205,9 +204,9 @@ class StreamConnection:
             self._cutter.largest = self._max_frame_bytes
             release = [int(part) for part in self.server_version.split(".")[:2] if part.isdecimal()]
             if release >= [3, 11]:
-                deliver = b"".join(number.to_bytes(2) for number in (Key.DELIVER, 1, 1))
-                self.commands = self._login(
-                    Key.EXCHANGE_COMMAND_VERSIONS, array([deliver]), frames.read_versions, deadline
+                content = array([b"".join(number.to_bytes(2) for number in (Key.DELIVER, 1, 1))])
+                self.commands = self._ask(
+                    Key.EXCHANGE_COMMAND_VERSIONS, content, frames.read_versions, "log in", until=deadline
                 )
         except BrokerTimeoutError:
             raise failures.late_handshake(settings) from None
@@ -215,9 +214,6 @@ class StreamConnection:
             if login_bytes > _LARGEST_LOGIN:
                 raise failures.refused_login(settings, _TOO_LARGE.format(login_bytes)) from None
             raise failures.broken_handshake(settings, cause) from None
-
-    def _login(self, key: Key, content: bytes, read: Callable[[Fields], Answer], deadline: float) -> Answer:
-        return self._ask(key, content, read, "log in", until=deadline)
 
     def _agree(self, proposed: frames.Tune) -> None:
         wanted = self._settings.heartbeat_s
@@ -430,25 +426,12 @@ class StreamConnection:
     # -- creating and deleting
 
     def create_stream(self, stream: str, arguments: Mapping[str, str] = _NO_PROPERTIES) -> None:
-        """Create a stream.
-
-        Args:
-            stream: its name.
-            arguments: such as ``max-length-bytes``, ``max-age`` or ``stream-max-segment-size-bytes``.
-
-        Raises:
-            MismatchError: it exists.
-            AccessRefusedError: the user may not configure it.
-        """
+        """Create a stream, with arguments such as ``max-age``. MismatchError: it exists."""
         content = name_field(stream) + texts_field(arguments, "the argument")
         self._command(Key.CREATE, content, f"create stream {stream!r}", stream)
 
     def delete_stream(self, stream: str) -> None:
-        """Delete a stream with all of its rows.
-
-        Raises:
-            NotFoundError: there is no such stream.
-        """
+        """Delete a stream with all of its rows."""
         self._command(Key.DELETE, name_field(stream), f"delete stream {stream!r}", stream)
 
     def create_super_stream(
@@ -458,17 +441,7 @@ class StreamConnection:
         binding_keys: Sequence[str],
         arguments: Mapping[str, str] = _NO_PROPERTIES,
     ) -> None:
-        """Create a super stream with its partitions.
-
-        Args:
-            super_stream: its name.
-            streams: the names of its partitions.
-            binding_keys: one for each partition.
-            arguments: of each partition, as for `create_stream`.
-
-        Raises:
-            InputError: the broker is older than 3.13.
-        """
+        """Create a super stream and its partitions, each with a binding key; from 3.13 on."""
         self._need(Key.CREATE_SUPER_STREAM, "3.13")
         content = (
             name_field(super_stream, "the super stream name")
@@ -480,11 +453,7 @@ class StreamConnection:
         self._command(Key.CREATE_SUPER_STREAM, content, action, super_stream)
 
     def delete_super_stream(self, super_stream: str) -> None:
-        """Delete a super stream with its partitions and all of their rows.
-
-        Raises:
-            InputError: the broker is older than 3.13.
-        """
+        """Delete a super stream with its partitions and all of their rows; from 3.13 on."""
         self._need(Key.DELETE_SUPER_STREAM, "3.13")
         content = name_field(super_stream, "the super stream name")
         action = f"delete super stream {super_stream!r}"
@@ -676,10 +645,3 @@ def _left(deadline: float, late: Callable[[], RabbitChxError]) -> float:
     if left_s <= 0:
         raise late()
     return left_s
-
-
-def _our_version() -> str:
-    try:
-        return version("rabbit-chx")
-    except PackageNotFoundError:  # on an executor that got the code as a zip file
-        return "unknown"
