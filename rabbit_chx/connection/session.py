@@ -214,7 +214,7 @@ class Session:
         properties: dict[str, Any] = {
             "product": "rabbit_chx",
             "version": __version__,
-            "platform": f"Python {platform.python__version__}",
+            "platform": f"Python {platform.python_version()}",
             "capabilities": {
                 "authentication_failure_close": True,
                 "basic.nack": True,
