@@ -19,6 +19,7 @@ from topology_schema import topology_schema
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "docs/api.md": {"names": tables.public_names},
     "docs/architecture.md": {"floors": floor_list, "packages": package_list},
     "docs/guarantees.md": {"measured": guarantees.measured, "soak": soak},
     "docs/how-it-routes.md": {"rules": tables.rules},

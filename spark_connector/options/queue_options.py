@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rabbit_chx.amqp.management_url import ManagementUrl
 from rabbit_chx.amqp.names import check_name
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError
 from spark_connector.options.addresses import ADDRESS_OPTIONS, Brokers
 from spark_connector.options.kinds import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError
 from spark_connector.options.addresses import ADDRESS_OPTIONS, Brokers
 from spark_connector.options.kinds import (

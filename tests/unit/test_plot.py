@@ -14,9 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from plan_scenarios import SCENARIOS
 
-from rabbit_chx import ExchangeRef, HashRing, PublishReport, SlotTable, Topology, plot
+from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology, plot
 from rabbit_chx.analysis import ModuloMap, movement_matrix
 from rabbit_chx.errors import InputError
+from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import seed_tables
 from rabbit_chx.streams import StreamReport
 from rabbit_chx.topology import plan
