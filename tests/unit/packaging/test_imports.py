@@ -99,7 +99,7 @@ def test_no_imports_run_in_a_circle_but_those_of_an_alternative_constructor() ->
     graph = grimp.build_graph("rabbit_chx", "spark_connector", "pyspark_rabbitmq")
     needs = {module: graph.find_upstream_modules(module) for module in graph.modules}
     circular = {module for module in needs if any(module in needs[other] for other in needs[module])}
-    assert circular == {"rabbit_chx.amqp.settings", "rabbit_chx.amqp.uri"}
+    assert circular == {"rabbit_chx.amqp.settings", "rabbit_chx.amqp.urls"}
 
 
 def test_every_public_name_can_be_had() -> None:
