@@ -115,14 +115,11 @@ _SETTINGS = settings(
 )
 
 
-class TestTopologyLife(TopologyLife.TestCase):
-    """Fifteen lives, in `make test`."""
-
-    settings = settings(_SETTINGS, max_examples=15)
+class ManyTopologyLives(TopologyLife):
+    """The same machine for `make test-all`, which runs it more often."""
 
 
-@pytest.mark.extended
-class TestManyTopologyLives(TopologyLife.TestCase):
-    """Another hundred."""
-
-    settings = settings(_SETTINGS, max_examples=100)
+TestTopologyLife = TopologyLife.TestCase
+TestTopologyLife.settings = settings(_SETTINGS, max_examples=15)
+TestManyTopologyLives = pytest.mark.extended(ManyTopologyLives.TestCase)
+TestManyTopologyLives.settings = settings(_SETTINGS, max_examples=100)
