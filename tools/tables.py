@@ -15,12 +15,11 @@ from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology.fields import EntryType, FileField
 from rabbit_chx.topology.objects import FILE
 from rabbit_chx.topology.toml_file import toml_value
+from spark_connector.columns import COLUMNS
 from spark_connector.options.addresses import ADDRESS_OPTIONS
 from spark_connector.options.kinds import Option
-from spark_connector.options.queue_options import QUEUE_OPTIONS
-from spark_connector.options.read_options import READ_OPTIONS
+from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS
 from spark_connector.options.write_options import OPTIONS
-from spark_connector.writing.columns import COLUMNS
 
 PACKAGES = (
     "rabbit_chx",
