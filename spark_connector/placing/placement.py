@@ -16,7 +16,14 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import KeyMap, SuperStream
 from rabbit_chx.routing.murmur3 import murmur3_x86_32
 from spark_connector.executor_functions import OnExecutor, check_worker_python
-from spark_connector.placing.rings import KEPT_RINGS, NO_QUEUE, as_ring, indices_or_hole, kept_ring
+from spark_connector.placing.rings import (
+    KEPT_RINGS,
+    NO_QUEUE,
+    as_ring,
+    indices_or_hole,
+    kept_ring,
+    stream_names,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,7 +117,7 @@ def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: s
     placing = streams if isinstance(streams, SuperStream) else as_ring(streams)
     column, nullable = _text_column(df, key, "the routing key with key=")
     value, _ = _text_column(df, "value", "the body 'value'")
-    names = placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
+    names = stream_names(placing)
     # The write names the rows of the spare partition, which have no stream.
     placement = Placement(names, (1,) * len(names), spare=nullable or _has_holes(placing))
     # By bytes, whatever the collation of a column is.

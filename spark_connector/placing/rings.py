@@ -70,6 +70,11 @@ def indices_or_hole(ring: KeyMap | SuperStream, keys: Any) -> NDArray[np.int32]:
     return indices
 
 
+def stream_names(placing: SuperStream | KeyMap) -> tuple[str, ...]:
+    """Return the partitions of a super stream, or the destinations of a ring or slot table."""
+    return placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
+
+
 def rows_by_queue(ring: KeyMap, keys: Any) -> dict[str, int]:  # noqa: ANN401
     """Return how many of the keys go to each queue; queues without keys are left out."""
     import numpy as np

@@ -1,4 +1,4 @@
-"""A task of a write: what Spark tells it, the mark that it leaves, and the counter of its rows."""
+"""A task of a write: its attempt as Spark describes it, the mark that shows a repeat, and the counter of its rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -48,7 +48,7 @@ class Task:
         write_id: id of the write, or of the streaming query, which a restart keeps; empty if unknown.
         batch_id: number of the micro-batch; 0 outside a stream.
         app: id of the application, or ``-`` if unknown.
-        speculation: whether ``spark.speculation`` is on; None if Spark does not say.
+        speculation: whether ``spark.speculation`` is on; None if unknown.
     """
 
     stage: int = 0
@@ -90,23 +90,13 @@ class Task:
         )
 
     def fill(self, pattern: str) -> str:
-        """Return the name of a connection that a pattern describes, such as ``spark:{app}:{stage}.{partition}``."""
-        return pattern.format(
-            app=self.app,
-            stage=self.stage,
-            partition=self.partition,
-            attempt=self.attempt,
-            write=self.write_id,
-            batch=self.batch_id,
-        )
+        """Return the connection name of a pattern such as ``spark:{app}:{stage}.{partition}``."""
+        return pattern.format(write=self.write_id, batch=self.batch_id, **asdict(self))
 
 
 @contextmanager
 def task_mark(task: Task) -> Iterator[bool]:
-    """Leave a mark while the task runs. The mark stays if the task fails or is killed.
-
-    Args:
-        task: the task that runs this.
+    """Mark the task as running. The mark stays if the task fails or is killed.
 
     Yields:
         Whether an earlier task left a mark for this partition of this write. Rows of the partition may then
@@ -160,16 +150,26 @@ class TaskCounter:
         self._samples: list[RowSample] = []
         self._next_line_at = time.monotonic() + _PROGRESS_S
 
-    def run(self, publish: Callable[[bool], TaskReport]) -> TaskReport:
+    def run(
+        self,
+        publish: Callable[[Iterable[pa.RecordBatch]], TaskReport],
+        batches: Iterable[pa.RecordBatch],
+        *,
+        repeats_matter: bool = True,
+    ) -> TaskReport:
         """Return what `publish` returns. Its errors name the partition, and have no traceback.
 
         Args:
-            publish: is told whether an earlier task began with this partition and did not finish.
+            publish: publishes the rows.
+            batches: the rows of the partition.
+            repeats_matter: whether copies and repeats of the task publish rows twice.
         """
         where = f"partition {self._task.partition}"
         try:
             with task_mark(self._task) as begun_before:
-                return publish(begun_before)
+                if repeats_matter:
+                    self._note_repeats(begun_before=begun_before)
+                return publish(batches)
         except PublishError as cause:
             where += _refusing_queue(cause.report, self._options)
             error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
@@ -178,8 +178,7 @@ class TaskCounter:
             error = type(bare)(f"{where}: {bare}")
         raise error  # from here, so that Spark shows one line and not the way to it
 
-    def note_repeats(self, *, begun_before: bool) -> None:
-        """Check what only the task knows of Spark, and note why rows may be published twice."""
+    def _note_repeats(self, *, begun_before: bool) -> None:
         task = self._task
         self.notes = check_speculation(self._options, speculation=task.speculation)
         if task.attempt:
@@ -196,12 +195,7 @@ class TaskCounter:
     def messages(
         self, batches: Iterable[pa.RecordBatch], ids: MessageIds | None = None
     ) -> Iterator[Messages]:
-        """Yield the rows of each batch as messages, without the bad ones, if any are left.
-
-        Args:
-            batches: the rows of the partition.
-            ids: makes the message ids; None for those of a column, or none.
-        """
+        """Yield the good rows of each batch as messages; `ids` makes their message ids."""
         for batch in batches:
             messages = messages_of(
                 batch,
@@ -219,13 +213,13 @@ class TaskCounter:
                 yield messages
 
     def on_progress(self, report: PublishReport) -> None:
-        """Log a line now and then."""
+        """Log the progress every ten seconds."""
         if time.monotonic() >= self._next_line_at:
             self.log("so far", report)
             self._next_line_at = time.monotonic() + _PROGRESS_S
 
     def log(self, when: str, report: PublishReport) -> None:
-        """Log how far the task is."""
+        """Log the progress."""
         task = self._task
         line = (
             f"exchange {self._options.target!r}, partition {task.partition}, attempt {task.attempt}, {when}: "
@@ -244,7 +238,7 @@ class TaskCounter:
 
         Args:
             report: what the publisher has done.
-            samples: rows that were not confirmed, after the bad ones.
+            samples: rows that were returned; the bad ones come before them.
             more: further fields of the report.
         """
         task = self._task
@@ -264,7 +258,7 @@ class TaskCounter:
 
 
 def _refusing_queue(report: PublishReport, options: WriteOptions) -> str:
-    """Name the queue that refuses, by the ring: the broker does not say."""
+    """Name the queue that refuses, by the ring: the broker does not tell."""
     refused = next((sample for sample in report.samples if sample.code == NACK), None)
     if refused is None or options.ring is None:
         return ""

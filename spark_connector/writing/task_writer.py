@@ -47,9 +47,7 @@ class TaskWriter:
         self._predicted: Counter[str] = Counter()
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
-        """Publish every row and wait for its confirm.
-
-        A partition without a row to publish opens no connection.
+        """Publish every row and wait for its confirm. A partition without a row to publish opens no connection.
 
         Args:
             batches: the rows of the partition.
@@ -57,22 +55,17 @@ class TaskWriter:
         Raises:
             PublishError: not every row was confirmed.
             RowError: AMQP cannot carry a row; any of the rows before it may be published.
-            InputError: the password is not available in this process, Spark does not tell the write that
-                message ids are made of, or copies of the task would break what was asked for.
+            InputError: the password is not available in this process, message ids need a query id that Spark does not tell, or
+                copies of the task would break the order that was asked for.
         """
-
-        def publish(begun_before: bool) -> TaskReport:  # noqa: FBT001
-            if self._ids is not None and not self._task.write_id:
-                raise InputError(
-                    "option 'messageId' is 'auto', but this Spark does not tell the streaming query: "
-                    "add a column message_id, and set messageId to column"
-                )
-            self._counter.note_repeats(begun_before=begun_before)
-            return self._publish(batches)
-
-        return self._counter.run(publish)
+        return self._counter.run(self._publish, batches)
 
     def _publish(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+        if self._ids is not None and not self._task.write_id:
+            raise InputError(
+                "option 'messageId' is 'auto', but this Spark does not tell the streaming query: "
+                "add a column message_id, and set messageId to column"
+            )
         messages = self._messages(batches)
         first = next(messages, None)
         if first is None:
