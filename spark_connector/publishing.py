@@ -13,8 +13,8 @@ from spark_connector.options.write_options import WriteOptions, texts
 from spark_connector.placing.rings import GivenRing, WatchedRing
 from spark_connector.reports import TaskReport, WriteReport
 from spark_connector.spark_errors import raised_in_task
-from spark_connector.writing.task import Task
-from spark_connector.writing.task_writer import writer_of
+from spark_connector.writing.stream_task_writer import writer_of
+from spark_connector.writing.task_writer import Task
 from spark_connector.writing.write_plan import PreflightAnswer, WritePlan
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from rabbit_chx.errors import InputError
 from spark_connector.executor_functions import pickled_as_code
 from spark_connector.spark_errors import raising_without_traceback
-from spark_connector.writing.task import Task
-from spark_connector.writing.task_writer import writer_of
+from spark_connector.writing.stream_task_writer import writer_of
+from spark_connector.writing.task_writer import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

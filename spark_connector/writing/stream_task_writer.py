@@ -25,7 +25,7 @@ from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.rings import indices_or_hole
 from spark_connector.reports import StreamCounts, TaskReport
 from spark_connector.writing.stream_layout import ROW_BITS, call_with_retry, check_end, check_version, last_id
-from spark_connector.writing.task import Task, TaskCounter
+from spark_connector.writing.task_writer import Task, TaskCounter, TaskWriter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -310,3 +310,8 @@ def _as_published(report: StreamReport) -> PublishReport:
         reconnects=report.reconnects,
         seconds=report.seconds,
     )
+
+
+def writer_of(plan: WritePlan, task: Task) -> TaskWriter | StreamTaskWriter:
+    """Return what writes the rows of a task: by AMQP, or into streams."""
+    return TaskWriter(plan, task) if plan.layout is None else StreamTaskWriter(plan, task)
