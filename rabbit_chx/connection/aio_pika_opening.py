@@ -10,7 +10,7 @@ from aiormq import exceptions as aiormq_errors
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
+from rabbit_chx.connection.client_settings import aio_pika_arguments
 from rabbit_chx.connection.failures import (
     ClientFailure,
     late_opening,

@@ -8,7 +8,7 @@ from typing import Any
 from rabbit_chx.amqp.frames import Return
 from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import PublishError
-from rabbit_chx.publishing.rows import Rows
+from rabbit_chx.publishing.encoder import Rows
 
 #: The reply code of a refused message among the samples; a basic.nack has none of its own.
 NACK = 0
