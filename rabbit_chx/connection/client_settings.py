@@ -46,13 +46,10 @@ def server_name(host: str, tls: TlsSettings) -> str | None:
 
 
 def aio_pika_arguments(target: str | ConnectionSettings) -> dict[str, Any]:
-    """Return the arguments for `aio_pika.connect` and `aio_pika.connect_robust`.
+    """Return the arguments of `aio_pika.connect` and `aio_pika.connect_robust` for `target`, an AMQP URI or settings.
 
     aio-pika's own URL parser ignores ``cacertfile``, ``verify`` and ``connection_timeout``, so it does not get the
     URL. A setting that aio-pika (aiormq 7.2) does not support is an error here; aio-pika would ignore it.
-
-    Args:
-        target: an AMQP URI, or the settings of a connection.
 
     Raises:
         UriError: the URL is malformed, or has a parameter that is not supported.

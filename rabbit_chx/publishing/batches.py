@@ -57,10 +57,6 @@ class RowDefaults:
     def rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> Rows:
         """Return rows that AMQP can carry.
 
-        Args:
-            columns: ``keys``, ``bodies``, and where they are given ``exchanges`` and properties by name, all of one length.
-            first_row: the number of the first of these rows, for errors.
-
         Raises:
             RowError: AMQP cannot carry a value.
             InputError: rows name exchanges, and the client routes.
@@ -116,11 +112,6 @@ class Columns:
     def batches(self, defaults: RowDefaults, rows: int, first_row: int) -> Iterator[Rows]:
         """Yield the messages as batches of rows that AMQP can carry.
 
-        Args:
-            defaults: what a row has where its columns do not say otherwise.
-            rows: the most rows of a batch.
-            first_row: the number of the first row, for errors.
-
         Raises:
             RowError: AMQP cannot carry a value; the message names the row.
             InputError: the columns differ in length, or one is a single text.
@@ -141,11 +132,6 @@ class Columns:
 
 def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batch]:
     """Yield the same rows of all columns: at most `rows` of them, and about 256 KiB of bodies at a time.
-
-    Args:
-        columns: ``keys``, ``bodies`` and whatever else, in this order. Each is a list, an Arrow array, or any iterable,
-            all of equal length.
-        rows: the most rows of a batch.
 
     Raises:
         InputError: the columns differ in length, or one is a single text.

@@ -72,13 +72,7 @@ class Rows:
 def as_bytes(
     values: Sequence[str | bytes], what: str, first_row: int, longest: int | None = None
 ) -> Sequence[bytes]:
-    """Return a column of text as bytes, with str as UTF-8.
-
-    Args:
-        values: one value for each row.
-        what: the column's name in errors.
-        first_row: the number of the first of these rows, for errors.
-        longest: the most bytes of a value; None for any length.
+    """Return a column of text as bytes, with str as UTF-8; `what` and `first_row` are for the error, `longest` is in bytes.
 
     Raises:
         RowError: a value is missing, is not text, or is too long.
