@@ -91,10 +91,20 @@ def parse_header(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"the header {text!r} has no value: write NAME=VALUE, or NAME:TYPE=VALUE")
-    stem, colon, type_ = name.rpartition(":")
+    stem, type_ = parse_header_type(name)
+    return stem or "", parse_field(type_ or "longstr", value)
+
+
+def parse_header_type(text: str | None) -> tuple[str | None, FieldType | None]:
+    """Parse ``NAME`` or ``NAME:TYPE`` of a header; the last colon separates if a field type follows it.
+
+    Returns:
+        The name, and the type; None where it is not given.
+    """
+    stem, colon, type_ = (text or "").rpartition(":")
     if colon and type_ in FIELD_TYPES:
-        return stem, parse_field(type_, value)
-    return name, parse_field("longstr", value)
+        return stem, type_
+    return text, None
 
 
 def parse_property(text: str) -> tuple[str, str | int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
-from rabbit_chx.cli.stderr import say
+from rabbit_chx.cli.command import say
 from rabbit_chx.errors import InputError, TopologyError
 
 if TYPE_CHECKING:
@@ -36,12 +36,13 @@ class TopologyInput(NamedTuple):
     is_definitions: bool
 
 
-def read_topology(path: str, vhost: str = "/") -> TopologyInput:
-    """Read a topology, and say on stderr what is doubtful in it.
+def read_topology(path: str, vhost: str = "/", content: bytes | None = None) -> TopologyInput:
+    """Read a topology, and write what is doubtful in it to stderr.
 
     Args:
         path: the file, TOML or a definitions file of RabbitMQ; ``-`` is stdin.
         vhost: the vhost to read, if the file is a definitions file with several.
+        content: the content of the file, if it is already read.
 
     Raises:
         InputError: the file cannot be read, or says nothing at all.
@@ -49,7 +50,9 @@ def read_topology(path: str, vhost: str = "/") -> TopologyInput:
     """
     from rabbit_chx.topology import Topology
 
-    name, content = file_name(path), read_whole(path, "topology")
+    name = file_name(path)
+    if content is None:
+        content = read_whole(path, "topology")
     try:
         text = content.decode()
     except UnicodeDecodeError as error:

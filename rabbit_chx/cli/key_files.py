@@ -46,13 +46,12 @@ class KeyFile:
 
     Attributes:
         path: the file; ``-`` is stdin.
-        column: the column that has the keys; None for a file of lines.
-        count_column: the column that has the number of messages of the key; None where each row is one message.
+        column: the column with the keys, or ``NAME=COUNTS`` with that of the number of messages of each key too; None for a file
+            of lines.
     """
 
     path: str
     column: str | None = None
-    count_column: str | None = None
 
     @property
     def name(self) -> str:
@@ -79,9 +78,9 @@ class KeyFile:
             )
         is_piped_table = self.path == STDIN and self.column is not None
         format_ = "csv" if is_piped_table else _FORMATS[suffix]
-        if format_ == "text" and (column := self.column or self.count_column) is not None:
+        if format_ == "text" and self.column is not None:
             raise InputError(
-                f"the key file {self.name} has no column {column!r}, only lines: give a table as .csv or .parquet"
+                f"the key file {self.name} has no column {self.column!r}, only lines: give a table as .csv or .parquet"
             )
         if self.path == STDIN:
             claim_stdin("the keys")
@@ -141,7 +140,8 @@ class KeyFile:
         shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
         if self.column is None:
             raise InputError(f"{self.name} has columns: give --column NAME, one of {shown or 'none'}")
-        columns = [self.column, *([] if self.count_column is None else [self.count_column])]
+        key, equals, counts = self.column.rpartition("=")
+        columns = [key, counts] if equals and self.column not in names else [self.column]
         for name in columns:
             if name not in names:
                 raise InputError(f"{self.name} has no column {name!r}: it has {shown or 'none'}")

@@ -45,7 +45,7 @@ _NAMED = ("source", "destination", "routing_key")
 
 def whole_option() -> Any:  # noqa: ANN401  # a field's default
     """Return a field that is the option for long plans."""
-    return option("--all", is_flag=True, help="Show every change, also of a long plan.")
+    return option("--all", section="Output", is_flag=True, help="Show every change, also of a long plan.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, count, islice, repeat
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
@@ -154,14 +154,14 @@ class SampleOptions:
         InputError: the options contradict each other.
     """
 
+    section: ClassVar = "Sample"
     key_file: str | None = option("--keys", metavar="FILE", help=KEYS_HELP.format("as a sample"))
     pattern: str | None = option(type=TEXT, metavar="TEXT")
     count: int | None = option(type=click.IntRange(1, _MOST_KEYS))
-    column: str | None = option(type=TEXT, metavar="NAME", help=COLUMN_HELP)
-    count_column: str | None = option(
+    column: str | None = option(
         type=TEXT,
-        metavar="NAME",
-        help="The column that says how many messages have the key, as a GROUP BY counts them.",
+        metavar="NAME[=COUNTS]",
+        help=f"{COLUMN_HELP} COUNTS is the column with the number of messages of each key, as a GROUP BY counts them.",
     )
 
     def __post_init__(self) -> None:
@@ -171,8 +171,8 @@ class SampleOptions:
             raise InputError(
                 f"--count {self.count} says how many keys a pattern makes: give --pattern, and no --keys"
             )
-        if self.key_file is None and (column := self.column or self.count_column) is not None:
-            raise InputError(f"the column {column!r:.60} is one of a file of keys: give --keys too")
+        if self.key_file is None and self.column is not None:
+            raise InputError(f"the column {self.column!r:.60} is one of a file of keys: give --keys too")
         if self.pattern is not None and _NUMBER not in self.pattern:
             raise InputError(
                 f"the pattern {self.pattern!r:.60} makes one key only: write {_NUMBER} where its number belongs"
@@ -217,7 +217,7 @@ class SampleOptions:
                 yield KeyBatch(numbers, [(self.pattern or "").replace(_NUMBER, str(n)) for n in numbers])
             return
         empty = True
-        for batch in KeyFile(self.key_file, self.column, self.count_column).batches(progress=progress):
+        for batch in KeyFile(self.key_file, self.column).batches(progress=progress):
             empty = empty and not (batch.keys if batch.messages is None else any(batch.messages))
             yield batch
         if empty:
