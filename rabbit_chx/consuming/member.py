@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, get_args
 from rabbit_chx.checks import check_seconds, check_whole, is_finite
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import InputError
+from rabbit_chx.retry import Backoff
 
 OnFailure: TypeAlias = Literal["stop", "dead-letter"]
 Hook: TypeAlias = Callable[[str], Awaitable[None]]
@@ -88,4 +89,4 @@ class GroupMember:
 
     def delay_s(self, attempts: int) -> float:
         """Return the seconds to wait when some attempts, 1 or more, have failed."""
-        return float(min(self.backoff_s * 2.0 ** min(attempts - 1, 30), _LONGEST_BACKOFF_S))
+        return Backoff(self.backoff_s, _LONGEST_BACKOFF_S).delay_s(attempts - 1)

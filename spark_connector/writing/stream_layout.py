@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rabbit_chx.amqp.replies import may_pass
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.retry import Retry
 from rabbit_chx.routing import KeyMap, SuperStream
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
@@ -160,32 +159,6 @@ def _look_at(connection: StreamConnection, layout: StreamLayout, options: WriteO
             check_version(stream, options.version, connection.publisher_sequence(name, stream))
 
 
-def check_version_given(options: WriteOptions, *, streaming: bool) -> None:
-    """Check that a write with exactly-once has a name and a version.
-
-    Raises:
-        InputError: a batch has not both, or a stream has a version.
-    """
-    if not options.exactly_once:
-        return
-    if streaming and options.version is not None:
-        raise InputError(
-            "option 'version' is for batch writes: that of a micro-batch is its number plus 1; leave it out"
-        )
-    if streaming:
-        if options.skip_stale:
-            raise InputError(
-                "option 'onStaleVersion' is 'skip', which is for batch writes: a query would leave micro-batches out; leave it away"
-            )
-        return
-    for name, value in (("appId", options.app_id), ("version", options.version)):
-        if value is None:
-            raise InputError(
-                f"option {name!r} is missing: with delivery exactly-once a batch needs appId, the name of the job, and version, the "
-                "number of the batch, which are the same when the same rows are written again"
-            )
-
-
 def check_version(stream: str, version: int, last_id: int) -> None:
     """Check that a stream takes rows of a version.
 
@@ -250,7 +223,7 @@ def check_absent(layout: StreamLayout, options: WriteOptions, partitions: Collec
     Raises:
         MismatchError: one has rows of this version.
     """
-    assert options.app_id is not None and options.version is not None  # noqa: S101, PT018  # `check_version_given`
+    assert options.app_id is not None and options.version is not None  # noqa: S101, PT018  # `check_mode`
     name = layout.name(options.app_id)
     for partition, stream in enumerate(layout.streams):
         if partition not in partitions:
@@ -277,11 +250,4 @@ def patiently(ask: Callable[[], _T], timeout_s: float) -> _T:
     Raises:
         RabbitChxError: what the last call raised.
     """
-    until = time.monotonic() + timeout_s
-    while True:
-        try:
-            return ask()
-        except RabbitChxError as cause:
-            if not may_pass(cause) or time.monotonic() + _PAUSE_S > until:
-                raise
-        time.sleep(_PAUSE_S)
+    return Retry.within(timeout_s, _PAUSE_S).call(ask)
