@@ -30,7 +30,7 @@ from importlib import import_module
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
 from rabbit_chx.cli.command import PARTLY, REFUSED, WRONG_USAGE, Outcome, PartlyDoneError, say
 from rabbit_chx.errors import (
@@ -104,7 +104,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "stream show": ("Rows, times, nodes and writers of streams.", "stream_show:show"),
         "replay": ("Rows of given keys since a given time.", "replay:replay"),
     },
-    "Other": {"completion": ("Completion for bash, zsh or fish.", "completion:completion")},
+    "Other": {"completion": ("Completion for bash, zsh or fish.", "app:completion")},
 }
 _GROUPS = {
     "ring": (
@@ -229,6 +229,23 @@ def _app() -> LazyGroup:
 
 app = _app()
 click.version_option(None, "-V", "--version", package_name="rabbit-chx", message="%(prog)s %(version)s")(app)
+
+
+_SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+
+
+@click.command(epilog="Example: rabbit-chx completion bash > rabbit-chx.bash")
+@click.argument("shell", type=click.Choice(list(_SHELLS)))
+def completion(shell: str) -> None:
+    """Write the script that lets SHELL complete the commands, options, choices and file names of rabbit-chx.
+
+    In ~/.bashrc, for bash 4.4 or newer: eval "$(rabbit-chx completion bash)"
+
+    In ~/.zshrc, behind compinit: eval "$(rabbit-chx completion zsh)"
+
+    Once for fish: rabbit-chx completion fish > ~/.config/fish/completions/rabbit-chx.fish
+    """
+    click.echo(_SHELLS[shell](app, {}, "rabbit-chx", "_RABBIT_CHX_COMPLETE").source(), nl=False)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -30,7 +30,7 @@ from rabbit_chx.cli.report import (
     source_fact,
     texts,
 )
-from rabbit_chx.cli.rings import HashingOptions, OtherRingOptions, RingOptions, say_unpinned
+from rabbit_chx.cli.ring_options import HashingOptions, OtherRingOptions, RingOptions, say_unpinned
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Section, Table, sign_of_life

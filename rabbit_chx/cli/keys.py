@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from rabbit_chx.analysis import ModuloMap, NoKeyFoundError, keys_for
-from rabbit_chx.cli.arguments import bound_destination, hashed_value
 from rabbit_chx.cli.command import TEXT, Outcome, PartlyDoneError, argument, command, option, options
+from rabbit_chx.cli.inputs import bound_destination, hashed_value
 from rabbit_chx.cli.report import document, source_as_json
-from rabbit_chx.cli.rings import HashingOptions, RingOptions
+from rabbit_chx.cli.ring_options import HashingOptions, RingOptions
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import Block, Lines
 from rabbit_chx.routing import Destination, KeyMap

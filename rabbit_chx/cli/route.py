@@ -9,13 +9,11 @@ from typing import Any
 
 from rabbit_chx.analysis import Hashing, ModuloMap, Refused
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.cli.arguments import hashed_value, parse_header, parse_property
 from rabbit_chx.cli.command import DIFFERENCE, DONE, TEXT, Outcome, argument, command, option, options
-from rabbit_chx.cli.inputs import STDIN, claim_stdin
-from rabbit_chx.cli.key_files import KeyBatch, KeyFile
+from rabbit_chx.cli.inputs import STDIN, claim_stdin, hashed_value, parse_header, parse_property
 from rabbit_chx.cli.report import document, entry, source_as_json, source_fact, texts
-from rabbit_chx.cli.rings import HashingOptions, RingInput, RingOptions
-from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP
+from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions
+from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table, printable
 from rabbit_chx.routing import (

@@ -10,8 +10,8 @@ from rabbit_chx.analysis import ModuloMap, SampleCounts, Simulation
 from rabbit_chx.analysis import simulate as simulated
 from rabbit_chx.analysis.simulation import MOST_DISTINCT
 from rabbit_chx.analysis.wording import percent, place_text, plural
-from rabbit_chx.cli.arguments import parse_binding, parse_unbind
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
+from rabbit_chx.cli.inputs import parse_binding, parse_unbind
 from rabbit_chx.cli.report import (
     document,
     entries,
@@ -23,7 +23,7 @@ from rabbit_chx.cli.report import (
     texts,
     to_json,
 )
-from rabbit_chx.cli.rings import HashingOptions, RingOptions, say_ignored
+from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Table

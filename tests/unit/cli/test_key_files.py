@@ -18,7 +18,7 @@ from command_line import BIND, piped
 from pyarrow import parquet
 
 from rabbit_chx.analysis import simulation
-from rabbit_chx.cli.key_files import KeyFile
+from rabbit_chx.cli.samples import KeyFile
 from rabbit_chx.errors import InputError, MissingExtraError
 
 ROWS = [("a", 3), ("b, c", 1), ("", 0), ("7", 2)]

@@ -11,10 +11,16 @@ import click
 
 from rabbit_chx.analysis import Hashing, ModuloMap
 from rabbit_chx.analysis.wording import listed
-from rabbit_chx.cli.arguments import parse_binding, parse_header_type
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import TEXT, option, options, say, typed
-from rabbit_chx.cli.inputs import TopologyInput, file_name, read_topology, read_whole
+from rabbit_chx.cli.inputs import (
+    TopologyInput,
+    file_name,
+    parse_binding,
+    parse_header_type,
+    read_topology,
+    read_whole,
+)
 from rabbit_chx.cli.report import ASSUMED, hashes_text
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import (
