@@ -29,8 +29,9 @@ from pathlib import Path
 import pika
 from pika.exchange_type import ExchangeType
 
-from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace, Publisher
+from rabbit_chx import ConsumerGroup, Publisher
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.consuming import GroupMessage, GroupPace
 from rabbit_chx.testing import find_broker
 
 _PACE = GroupPace(settle_s=1.0, alive_s=1.0, gone_s=4.0, watch_s=3.0)

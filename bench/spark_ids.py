@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from spark_write import EXCHANGE, PARTITIONS, bench_exchange, measured, prepared, spark_on
 
 from rabbit_chx.rendering import TableColumn, render_table
-from spark_connector.writing.columns import MessageColumns
-from spark_connector.writing.message_ids import MessageIds
+from spark_connector.columns import MessageColumns
+from spark_connector.writing.messages import MessageIds
 
 BATCH = 10_000
 

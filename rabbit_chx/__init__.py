@@ -1,45 +1,58 @@
-"""Sight and control over RabbitMQ's ``x-consistent-hash`` exchange.
+"""Mirror, plan and use RabbitMQ's ``x-consistent-hash`` exchange.
 
-These names are the ones to call, catch and annotate; `rabbit_chx.errors` has the whole tree of errors. Each is loaded
-when it is first used, so that importing this package loads neither NumPy nor a client.
-
-Docstrings name pages such as docs/publishing.md. They are installed with this package, in its folder `docs`.
+The package exports its main classes and functions, and every error of `rabbit_chx.errors`. Types of their arguments and
+results are exported by the packages, for example ``rabbit_chx.publishing.Limits``. docs/api.md lists all public names.
+The classes and functions are imported on first use: ``import rabbit_chx`` loads neither NumPy nor a client library.
 """
 
 from __future__ import annotations
 
+import warnings
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from rabbit_chx.errors import AccessRefusedError as AccessRefusedError
+from rabbit_chx.errors import ApplyError as ApplyError
+from rabbit_chx.errors import BrokerRefusedError as BrokerRefusedError
+from rabbit_chx.errors import BrokerTimeoutError as BrokerTimeoutError
+from rabbit_chx.errors import ChannelClosedError as ChannelClosedError
+from rabbit_chx.errors import ConnectionLimitError as ConnectionLimitError
+from rabbit_chx.errors import ConnectionLostError as ConnectionLostError
+from rabbit_chx.errors import DamagedChunkError as DamagedChunkError
+from rabbit_chx.errors import DeduplicationError as DeduplicationError
+from rabbit_chx.errors import EmptyRingError as EmptyRingError
+from rabbit_chx.errors import HandlerError as HandlerError
+from rabbit_chx.errors import InputError as InputError
+from rabbit_chx.errors import ManagementNeededError as ManagementNeededError
+from rabbit_chx.errors import MismatchError as MismatchError
+from rabbit_chx.errors import MissingExtraError as MissingExtraError
+from rabbit_chx.errors import MissingRowsError as MissingRowsError
+from rabbit_chx.errors import NoBrokerError as NoBrokerError
+from rabbit_chx.errors import NotDeterminedError as NotDeterminedError
+from rabbit_chx.errors import NotFoundError as NotFoundError
+from rabbit_chx.errors import PlanOutdatedError as PlanOutdatedError
+from rabbit_chx.errors import PlanRefusedError as PlanRefusedError
+from rabbit_chx.errors import PublishError as PublishError
+from rabbit_chx.errors import RabbitChxError as RabbitChxError
+from rabbit_chx.errors import RingSourceError as RingSourceError
+from rabbit_chx.errors import RowError as RowError
+from rabbit_chx.errors import TopologyError as TopologyError
+from rabbit_chx.errors import UnreachableError as UnreachableError
+from rabbit_chx.errors import UriError as UriError
 from rabbit_chx.lazy_names import lazy
+from rabbit_chx.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField as AmqpField
     from rabbit_chx.broker import Broker as Broker
-    from rabbit_chx.broker import Declared as Declared
     from rabbit_chx.consuming import ConsumerGroup as ConsumerGroup
-    from rabbit_chx.consuming import Deduplicator as Deduplicator
-    from rabbit_chx.consuming import GroupMessage as GroupMessage
-    from rabbit_chx.consuming import GroupPace as GroupPace
     from rabbit_chx.erlang import Atom as Atom
     from rabbit_chx.erlang import ErlangMap as ErlangMap
     from rabbit_chx.erlang import phash2 as phash2
-    from rabbit_chx.errors import BrokerRefusedError as BrokerRefusedError
-    from rabbit_chx.errors import HandlerError as HandlerError
-    from rabbit_chx.errors import InputError as InputError
-    from rabbit_chx.errors import PublishError as PublishError
-    from rabbit_chx.errors import RabbitChxError as RabbitChxError
-    from rabbit_chx.errors import TopologyError as TopologyError
-    from rabbit_chx.errors import UnreachableError as UnreachableError
     from rabbit_chx.publishing import AsyncPublisher as AsyncPublisher
-    from rabbit_chx.publishing import Limits as Limits
     from rabbit_chx.publishing import Publisher as Publisher
-    from rabbit_chx.publishing import PublishReport as PublishReport
-    from rabbit_chx.publishing import Retries as Retries
-    from rabbit_chx.publishing import Returned as Returned
-    from rabbit_chx.publishing import stable_ids as stable_ids
     from rabbit_chx.routing import ConsistentHashExchange as ConsistentHashExchange
     from rabbit_chx.routing import ExchangeRef as ExchangeRef
-    from rabbit_chx.routing import Explanation as Explanation
     from rabbit_chx.routing import HashRing as HashRing
     from rabbit_chx.routing import ModulusHashExchange as ModulusHashExchange
     from rabbit_chx.routing import Release as Release
@@ -49,50 +62,45 @@ if TYPE_CHECKING:
     from rabbit_chx.streams import StreamPublisher as StreamPublisher
     from rabbit_chx.streams import StreamReader as StreamReader
     from rabbit_chx.streams import replay as replay
-    from rabbit_chx.testing import OrderChecker as OrderChecker
     from rabbit_chx.topology import Topology as Topology
-    from rabbit_chx.version import __version__ as __version__
 
 _NAMES = {
     "rabbit_chx.amqp": ["AmqpField"],
-    "rabbit_chx.broker": ["Broker", "Declared"],
-    "rabbit_chx.consuming": ["ConsumerGroup", "Deduplicator", "GroupMessage", "GroupPace"],
+    "rabbit_chx.broker": ["Broker"],
+    "rabbit_chx.consuming": ["ConsumerGroup"],
     "rabbit_chx.erlang": ["Atom", "ErlangMap", "phash2"],
-    "rabbit_chx.errors": [
-        "BrokerRefusedError",
-        "HandlerError",
-        "InputError",
-        "PublishError",
-        "RabbitChxError",
-        "TopologyError",
-        "UnreachableError",
-    ],
-    "rabbit_chx.publishing": [
-        "AsyncPublisher",
-        "Limits",
-        "Publisher",
-        "PublishReport",
-        "Retries",
-        "Returned",
-        "stable_ids",
-    ],
+    "rabbit_chx.publishing": ["AsyncPublisher", "Publisher"],
     "rabbit_chx.routing": [
         "ConsistentHashExchange",
         "ExchangeRef",
-        "Explanation",
         "HashRing",
-        "jump_consistent_hash",
         "ModulusHashExchange",
         "Release",
         "SlotTable",
         "SuperStream",
+        "jump_consistent_hash",
     ],
     "rabbit_chx.streams": ["StreamPublisher", "StreamReader", "replay"],
-    "rabbit_chx.testing": ["OrderChecker"],
     "rabbit_chx.topology": ["Topology"],
 }
+_MOVED = {
+    "rabbit_chx.broker": ["Declared"],
+    "rabbit_chx.consuming": ["Deduplicator", "GroupMessage", "GroupPace"],
+    "rabbit_chx.publishing": ["Limits", "PublishReport", "Retries", "Returned", "stable_ids"],
+    "rabbit_chx.routing": ["Explanation"],
+    "rabbit_chx.testing": ["OrderChecker"],
+}
+"""Names that this package exported before 0.2. They still work, with a warning, until 0.4."""
 
-__all__ = [name for names in _NAMES.values() for name in names]
+__all__ = [name for name in globals() if name.endswith("Error")]
+__all__ += [name for names in _NAMES.values() for name in names]
 
-# The version is no name that a star import takes.
-__getattr__, __dir__ = lazy(__name__, {**_NAMES, "rabbit_chx.version": ["__version__"]})
+_load, __dir__ = lazy(__name__, _NAMES)
+
+
+def __getattr__(name: str) -> object:
+    for package, names in _MOVED.items():
+        if name in names:
+            warnings.warn(f"import {name} from {package}", DeprecationWarning, stacklevel=2)
+            return getattr(import_module(package), name)
+    return _load(name)

@@ -27,20 +27,19 @@ if TYPE_CHECKING:
     from spark_connector.dry_runs import dry_run as dry_run
     from spark_connector.placing.placement import place as place
     from spark_connector.placing.placement import place_for_streams as place_for_streams
-    from spark_connector.placing.prediction import queue_for as queue_for
+    from spark_connector.placing.placement import queue_for as queue_for
     from spark_connector.publishing import batch_publisher as batch_publisher
     from spark_connector.publishing import publish as publish
     from spark_connector.reading.replay import replay as replay
-    from spark_connector.reports.write_report import WriteReport as WriteReport
+    from spark_connector.reports import WriteReport as WriteReport
 
 _NAMES = {
     "spark_connector.draining": ["drain", "DrainReport"],
     "spark_connector.dry_runs": ["dry_run", "DryRun"],
-    "spark_connector.placing.placement": ["place", "place_for_streams"],
-    "spark_connector.placing.prediction": ["queue_for"],
+    "spark_connector.placing.placement": ["place", "place_for_streams", "queue_for"],
     "spark_connector.publishing": ["batch_publisher", "publish"],
     "spark_connector.reading.replay": ["replay"],
-    "spark_connector.reports.write_report": ["WriteReport"],
+    "spark_connector.reports": ["WriteReport"],
 }
 
 __all__ = ["register"]
@@ -66,8 +65,7 @@ def register(spark: SparkSession) -> None:
 
     from pyspark.errors import AnalysisException
 
-    from spark_connector.worker_python import check_worker_python
-    from spark_connector.writing.preflight import speculation_of
+    from spark_connector.executor_functions import check_worker_python, speculation_of
 
     check_worker_python(spark)
     try:

@@ -14,7 +14,7 @@ import pyspark
 
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.errors import InputError, MissingExtraError
-from spark_connector.options.queue_options import QueueOptions
+from spark_connector.options.read_options import QueueOptions
 from spark_connector.options.write_options import texts
 from spark_connector.reading.queue_consumer import QueueConsumer
 from spark_connector.reading.queue_rows import Delivery, batch_of

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.routing import KeyMap
-from spark_connector.executor_functions import for_each_partition
-from spark_connector.options.write_options import WriteOptions, texts
-from spark_connector.placing.prediction import NO_QUEUE, kept_ring, rows_by_queue
-from spark_connector.reports.text_table import text_table_of
-from spark_connector.writing.bad_rows import Check, checks_of
-from spark_connector.writing.columns import MessageColumns
-from spark_connector.writing.preflight import (
+from spark_connector.columns import MessageColumns
+from spark_connector.executor_functions import for_each_partition, speculation_of
+from spark_connector.options.write_options import WriteOptions, check_speculation, texts
+from spark_connector.placing.rings import NO_QUEUE, kept_ring, rows_by_queue
+from spark_connector.reports import text_table_of
+from spark_connector.writing.messages import Check, checks_of
+from spark_connector.writing.write_plan import (
     check_broker,
     check_secret_name,
-    check_speculation,
-    speculation_of,
 )
 
 if TYPE_CHECKING:

@@ -1,21 +1,22 @@
-"""Our functions, pickled so that a Python of Spark without our packages names what it lacks.
-
-A function that is pickled by its name needs our packages where it is loaded. A Python without them says only
-"No module named". So a loader is pickled as code: it loads the function, and says what to do if it cannot.
-"""
+"""Our functions in the Python workers of Spark, pickled so that a Python without our packages names what it lacks."""
 
 from __future__ import annotations
 
+import os
 import pickle
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.errors import RabbitChxError
-from spark_connector.worker_python import check_worker_python
+from rabbit_chx.errors import MissingExtraError, RabbitChxError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _SUMMARY = "partition int, summary binary"
 
@@ -123,3 +124,100 @@ def _summary(function: Callable[..., Any], *arguments: Any) -> Iterator[pa.Recor
     yield pa.RecordBatch.from_arrays(
         [pa.array([partition], pa.int32()), pa.array([summary], pa.binary())], names=["partition", "summary"]
     )
+
+
+_NEEDED = ("spark_connector", "rabbit_chx", "pamqp", "numpy", "pyarrow")
+_LIST_MISSING = """
+import sys
+from importlib.util import find_spec
+print(*(name for name in sys.argv[1:] if find_spec(name) is None))
+"""
+_TIMEOUT_S = 20.0
+#: A session may name another Python for its workers.
+_OF_SESSION = "spark.sql.execution.pyspark.python"
+
+
+def check_worker_python(spark: SparkSession | None) -> None:
+    """Check the Python of the workers, if they run on this machine.
+
+    Workers elsewhere, of Spark Connect, or of a Spark that has started this process itself, are left to their tasks: these
+    say what they lack.
+
+    Args:
+        spark: the session; None if there is none.
+
+    Raises:
+        MissingExtraError: the workers cannot load the connector, or their Python is not there.
+    """
+    if spark is None:
+        return
+    try:
+        context: Any = spark.sparkContext
+    except Exception:  # noqa: BLE001  # Connect raises its own error, which differs by version
+        return
+    if not context.master.startswith("local") or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    wanted = spark.conf.get(_OF_SESSION, None) or context.pythonExec
+    python = shutil.which(wanted)
+    if python is None:
+        raise MissingExtraError(f"Spark's workers are to run {wanted}, which is not there: {_remedy()}")
+    if _is_ours(Path(python)):
+        return
+    shipped = [path for path in sys.path if path.startswith(_shipped_files())]
+    paths = [*shipped, context.environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]
+    missing = _missing_in(python, os.pathsep.join(filter(None, paths)))
+    if missing:
+        raise MissingExtraError(
+            f"Spark's workers run {python}, which lacks {', '.join(missing)}: {_remedy()}"
+        )
+
+
+def _remedy() -> str:
+    return (
+        f"start the job with `export PYSPARK_PYTHON={sys.executable}`, or set os.environ['PYSPARK_PYTHON'] = sys.executable "
+        "before the session starts"
+    )
+
+
+def _is_ours(python: Path) -> bool:
+    """Return whether it is a name of this interpreter in its own folder, as python3 of a virtual environment is."""
+    this_python = Path(sys.executable)
+    return python.absolute().parent == this_python.parent and python.resolve() == this_python.resolve()
+
+
+def _shipped_files() -> str:
+    """Return the folder with the files that Spark ships to its workers, such as a zip of ``--py-files``."""
+    from pyspark import SparkFiles
+
+    return SparkFiles.getRootDirectory()
+
+
+@lru_cache
+def _missing_in(python: str, paths: str) -> tuple[str, ...]:
+    """Return the modules that a Python lacks; none if it does not tell."""
+    try:
+        result = subprocess.run(  # noqa: S603  # what Spark runs
+            [python, "-c", _LIST_MISSING, *_NEEDED],
+            env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    listed = result.stdout.split()
+    return tuple(name for name in _NEEDED if name in listed)
+
+
+def speculation_of(spark: SparkSession) -> bool:
+    """Return whether ``spark.speculation`` is on, as the user's session knows it, classic or Connect."""
+    conf: Any = spark.conf
+    return bool(conf.get("spark.speculation", "false").lower() == "true")
+
+
+def scratch_folder() -> Path | None:
+    """Return our folder inside the scratch folder, which may not exist yet; None if Spark tells no scratch folder."""
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return Path(folder, "rabbit-chx") if folder else None

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.accumulators import AccumulatorParam
 
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
-from spark_connector.executor_functions import for_each_partition
+from spark_connector.executor_functions import for_each_partition, speculation_of
 from spark_connector.options.write_options import WriteOptions, texts
-from spark_connector.placing.watched_ring import GivenRing, WatchedRing
-from spark_connector.reports.task_report import TaskReport
-from spark_connector.reports.write_report import WriteReport
+from spark_connector.placing.rings import GivenRing, WatchedRing
+from spark_connector.reports import TaskReport, WriteReport
 from spark_connector.spark_errors import raised_in_task
-from spark_connector.writing.preflight import PreflightAnswer, speculation_of
 from spark_connector.writing.task import Task
 from spark_connector.writing.task_writer import writer_of
-from spark_connector.writing.write_plan import WritePlan
+from spark_connector.writing.write_plan import PreflightAnswer, WritePlan
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -69,11 +69,6 @@ class FireRecord:
         return self.group_pause_s is not None
 
     @property
-    def of_stream(self) -> bool:
-        """Whether it is of rows that went into a stream by the stream protocol."""
-        return self.path.startswith("Stream")
-
-    @property
     def place(self) -> tuple[str, str]:
         """What there is one record of."""
         return self.test, self.release

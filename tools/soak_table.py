@@ -21,7 +21,7 @@ def soak(measured: Mapping[str, Any] | None = None) -> str:
         "number",
         "MB each, mean",
         "MB/h, steepest",
-        "at most",
+        "bound",
         "open files each, mean",
         "files/h, steepest",
     )
@@ -29,9 +29,9 @@ def soak(measured: Mapping[str, Any] | None = None) -> str:
     left = " and ".join(f"{count} {kind}" for kind, count in run["left"].items())
     return (
         f"{run['minutes']:g} minutes on {run['machine']}, RabbitMQ {run['release']} in a container on the same machine: "
-        f"{run['rows']:,} rows, {run['restarts']} times `kill -9` and a start. After each start rows were read "
-        f"again within {run['read_again_within_s']:g} s. {run['lost']:,} rows are lost, {run['repeated']:,} came twice. "
-        f"At the end {left} are left on the broker, and no process.\n\n" + rows
+        f"{run['rows']:,} rows, {run['restarts']} kills, {run['lost']:,} rows lost, {run['repeated']:,} repeated. Reading "
+        f"resumed within {run['read_again_within_s']:g} s of each start. After the run the broker had {left}, and every "
+        "process had ended.\n\n" + rows
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 
 import click
 
@@ -12,12 +15,27 @@ from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology.fields import EntryType, FileField
 from rabbit_chx.topology.objects import FILE
 from rabbit_chx.topology.toml_file import toml_value
+from spark_connector.columns import COLUMNS
 from spark_connector.options.addresses import ADDRESS_OPTIONS
 from spark_connector.options.kinds import Option
-from spark_connector.options.queue_options import QUEUE_OPTIONS
-from spark_connector.options.read_options import READ_OPTIONS
+from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS
 from spark_connector.options.write_options import OPTIONS
-from spark_connector.writing.columns import COLUMNS
+
+PACKAGES = (
+    "rabbit_chx",
+    "rabbit_chx.amqp",
+    "rabbit_chx.analysis",
+    "rabbit_chx.broker",
+    "rabbit_chx.consuming",
+    "rabbit_chx.erlang",
+    "rabbit_chx.publishing",
+    "rabbit_chx.routing",
+    "rabbit_chx.streams",
+    "rabbit_chx.testing",
+    "rabbit_chx.topology",
+    "spark_connector",
+)
+"""The packages whose ``__all__`` is public."""
 
 
 def rules() -> str:
@@ -131,3 +149,27 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def public_names() -> str:
+    """Return each public name with its first sentence, a table for each package."""
+    tables: list[str] = []
+    homes: dict[str, str] = {}
+    for package in PACKAGES:
+        module = import_module(package)
+        names = [
+            name
+            for name in sorted(module.__all__, key=str.lower)
+            if homes.setdefault(name, package) == package
+        ]
+        rows = [(f"`{name}`", first_sentence(getattr(module, name))) for name in names]
+        tables.append(f"## `{package}`\n\n{table(('name', ''), rows)}")
+    return "\n\n".join(tables)
+
+
+def first_sentence(value: object) -> str:
+    """Return the first sentence of a docstring as Markdown; "" for a value that has no docstring of its own."""
+    text = "" if isinstance(value, (str, tuple, dict, frozenset)) else inspect.getdoc(value) or ""
+    paragraph = " ".join(text.partition("\n\n")[0].removesuffix("::").split())
+    sentence = re.split(r"(?<=[.:])\s", paragraph, maxsplit=1)[0]
+    return re.sub(r"``([^`]+)``", r"`\1`", sentence).replace("|", "\\|")

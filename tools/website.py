@@ -16,6 +16,7 @@ from pathlib import Path
 from textwrap import shorten
 from types import FunctionType
 
+import guarantees
 from docutils import nodes
 from site_links import broken_links
 from sphinx import addnodes
@@ -75,6 +76,7 @@ _SETTINGS = {
     "python_use_unqualified_type_names": True,
     "maximum_signature_line_length": 90,
 }
+_RUNS = "docs/runs.md"
 _LINK = re.compile(r"\[([^]]*)\]\(([^)#:]+)\)")
 _PICTURE = re.compile(
     r'<picture>\s*<source [^>]*srcset="(.*?)">\s*<img alt="(.*?)" src="(.*?)">\s*</picture>', re.DOTALL
@@ -104,6 +106,8 @@ def write_source() -> None:
     shutil.copytree(
         _ROOT, _SOURCE, ignore=shutil.ignore_patterns("build", "dist", ".[!c]*", ".cache", "__pycache__")
     )
+    runs = f"---\norphan: true\n---\n\n# Runs under faults\n\n{guarantees.runs()}\n"
+    (_SOURCE / _RUNS).write_text(runs, encoding="utf-8")
     (_SOURCE / "api").mkdir()
     homes: dict[int, str] = {}
     for package in PACKAGES:
@@ -157,6 +161,8 @@ def complete_page(_: Sphinx, page: str, source: list[str]) -> None:
         for part in (_ROOT / "docs" / "README.md").read_text(encoding="utf-8").split("\n## ")[1:]:
             source[0] += _tree(part.partition("\n")[0], [f"/docs/{link}" for link in _pages(part)])
         source[0] += _tree("Python", [f"/api/{package}" for package in reversed(PACKAGES)])
+    elif page == "docs/guarantees":
+        source[0] = source[0].replace("(figures/guarantees.jsonl)", f"({Path(_RUNS).name})")
     elif page in {"docs/commands/README", "tests/README"}:
         source[0] += _tree("", [link for link in _pages(text) if not link.startswith("..")])
 

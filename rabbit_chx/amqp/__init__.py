@@ -10,8 +10,7 @@ from rabbit_chx.amqp.fields import AmqpField, FieldType
 from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp.secret import Secret
-    from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings, TlsSettings
+    from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings, Secret, TlsSettings
 
 __all__ = [
     "Amqp10Type",
@@ -29,8 +28,5 @@ __all__ = [
 
 __getattr__, __dir__ = lazy(
     __name__,
-    {
-        "rabbit_chx.amqp.secret": ["Secret"],
-        "rabbit_chx.amqp.settings": ["AuthMechanism", "ConnectionSettings", "TlsSettings"],
-    },
+    {"rabbit_chx.amqp.settings": ["AuthMechanism", "ConnectionSettings", "Secret", "TlsSettings"]},
 )

@@ -60,6 +60,11 @@ INTEGER_RANGES_10: dict[str, range] = {
     "timestamp": range(-(1 << 63), 1 << 63),
     "char": range(0x110000),
 }
+#: The properties section of AMQP 1.0 (3.2.4), in its order.
+PROPERTIES_10 = (
+    "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding",
+    "absolute_expiry_time", "creation_time", "group_id", "group_sequence", "reply_to_group_id",
+)  # fmt: skip
 _NOT_SIMPLE = {"list", "map", "array", "decimal32", "decimal64", "decimal128"}
 _ID_TYPES = ("string", "binary", "uuid", "ulong")
 

@@ -12,8 +12,25 @@ from typing import Any
 from rabbit_chx.amqp.client_fields import Headers, HeaderTable, table_for
 from rabbit_chx.amqp.fields import AmqpField, FieldType, too_deep
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
 from rabbit_chx.errors import InputError
+
+#: The flag of each property of AMQP 0-9-1 (class basic, 4.2.6.1), in the order of the wire.
+PROPERTY_FLAGS: dict[str, int] = {
+    "content_type": 1 << 15,
+    "content_encoding": 1 << 14,
+    "headers": 1 << 13,
+    "delivery_mode": 1 << 12,
+    "priority": 1 << 11,
+    "correlation_id": 1 << 10,
+    "reply_to": 1 << 9,
+    "expiration": 1 << 8,
+    "message_id": 1 << 7,
+    "timestamp": 1 << 6,
+    "type": 1 << 5,
+    "user_id": 1 << 4,
+    "app_id": 1 << 3,
+    "cluster_id": 1 << 2,  # reserved; the clients still have it
+}
 
 #: Fields of a fixed size: tag and form.
 _FIXED: dict[FieldType, tuple[bytes, struct.Struct]] = {

@@ -79,7 +79,7 @@ def error_for(
     return kind(message, exchange=exchange, queue=queue, reply_code=code)
 
 
-def may_pass(error: RabbitChxError) -> bool:
+def is_transient(error: RabbitChxError) -> bool:
     """Return whether a later attempt to connect may do better, with nothing changed but the time.
 
     Args:

@@ -1,16 +1,20 @@
-"""Settings of a connection, as values. Other modules open sockets and files."""
+"""Where a broker is and how to log in, as values: AMQP and stream connections, the management API, TLS, passwords."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 from urllib.parse import quote
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import too_long
-from rabbit_chx.amqp.secret import Secret, require_secret
 from rabbit_chx.checks import check_whole, is_number
 from rabbit_chx.errors import InputError
+
+_Given = TypeVar("_Given")
+_T = TypeVar("_T")
 
 #: How a connection logs in: by a password, or by the certificate of TLS.
 AuthMechanism = Literal["PLAIN", "EXTERNAL"]
@@ -21,6 +25,66 @@ _SCHEMES = {"amqp": ("amqp", "amqps"), "stream": ("rabbitmq-stream", "rabbitmq-s
 
 _MIN_FRAME_MAX = 4096
 MAX_TIMEOUT_S = 86_400.0
+_MASK = "***"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Secret:
+    """Holds a password; `repr`, `str` and formatting show ``***`` only.
+
+    Pickling keeps the password, so that a process that works for us can log in. The pickle does not hold it
+    in clear text, because logs and tracebacks of others sometimes show pickles. That is not encryption.
+
+    Raises:
+        InputError: the value is not text.
+    """
+
+    _value: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self._value, str):
+            raise InputError(f"a Secret holds text, not {type(self._value).__name__}")
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Secret], tuple[bytes]]:
+        return _unpickled, (base64.b85encode(self._value.encode("utf-8", "surrogatepass")),)
+
+    def reveal(self) -> str:
+        """Return the password itself, for the moment that it is sent."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"Secret('{_MASK}')"
+
+    def __str__(self) -> str:
+        return _MASK
+
+    def __format__(self, spec: str) -> str:
+        return format(_MASK, spec)
+
+
+def _unpickled(covered: bytes) -> Secret:
+    return Secret(base64.b85decode(covered).decode("utf-8", "surrogatepass"))
+
+
+def require_secret(name: str, value: object) -> None:
+    """Raise an InputError for a password that is not a `Secret`; the name is for the error."""
+    if not isinstance(value, Secret):
+        raise InputError(f"{name} must be a Secret, so that it is never shown: wrap it as Secret(...)")
+
+
+def read_secretly(read: Callable[[_Given], _T], given: _Given) -> _T:
+    """Return ``read(given)`` for an input with a password. An InputError loses its frames: error trackers print locals.
+
+    The caller deletes its own variable, also if this raises.
+    """
+    try:
+        return read(given)
+    except InputError as cause:
+        error = cause.with_traceback(None)
+    finally:
+        del given
+    error.__cause__ = error.__context__ = None
+    raise error
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +180,8 @@ class ConnectionSettings:
 
     @classmethod
     def from_uri(cls, text: str) -> ConnectionSettings:
-        """Follow an AMQP URI; see :func:`rabbit_chx.amqp.uri.parse_uri` for its rules.
-
-        Args:
-            text: the URI.
-
-        Raises:
-            UriError: the text cannot be followed. No part of a password is in the message.
-        """
-        from rabbit_chx.amqp.uri import parse_uri
+        """Return the settings of the AMQP URI `text`; `rabbit_chx.amqp.urls.parse_uri` has the rules and errors."""
+        from rabbit_chx.amqp.urls import parse_uri
 
         return parse_uri(text)
 
@@ -132,7 +189,51 @@ class ConnectionSettings:
     def masked_url(self) -> str:
         """The address with ``***`` for the password: fit for messages and logs."""
         scheme = _SCHEMES[self.protocol][self.tls is not None]
-        host = f"[{quote(self.host, safe=':')}]" if ":" in self.host else quote(self.host, safe="")
-        return (
-            f"{scheme}://{quote(self.username, safe='')}:***@{host}:{self.port}/{quote(self.vhost, safe='')}"
-        )
+        address = _masked_address(scheme, self.username, self.host, self.port)
+        return f"{address}/{quote(self.vhost, safe='')}"
+
+
+@dataclass(frozen=True, slots=True)
+class ManagementUrl:
+    """Where the management API is, and how to log in.
+
+    Attributes:
+        host: name or address; IPv6 without brackets.
+        port: TCP port; None for that of the scheme, 80 or 443.
+        prefix: what is before ``/api`` in each path.
+        username: the user; None if the URL has none.
+        password: the password; None if the URL has none.
+        tls: None for ``http``.
+    """
+
+    host: str
+    port: int | None
+    prefix: str = ""
+    username: str | None = None
+    password: Secret | None = None
+    tls: TlsSettings | None = None
+
+    @classmethod
+    def of(cls, text: str) -> ManagementUrl:
+        """Return the value of the URL `text`; `rabbit_chx.amqp.urls.parse_management_url` has the rules and errors."""
+        from rabbit_chx.amqp.urls import parse_management_url
+
+        return parse_management_url(text)
+
+    def with_login_of(self, settings: ConnectionSettings) -> ManagementUrl:
+        """Return the URL with the login of AMQP settings, if it has no login of its own."""
+        if self.username is not None or self.password is not None:
+            return self
+        return replace(self, username=settings.username, password=settings.password)
+
+    @property
+    def masked(self) -> str:
+        """The address with ``***`` for the password: fit for messages and logs."""
+        scheme = "http" if self.tls is None else "https"
+        return _masked_address(scheme, self.username or "guest", self.host, self.port)
+
+
+def _masked_address(scheme: str, username: str, host: str, port: int | None) -> str:
+    shown_host = f"[{quote(host, safe=':')}]" if ":" in host else quote(host, safe="")
+    shown_port = "" if port is None else f":{port}"
+    return f"{scheme}://{quote(username, safe='')}:{_MASK}@{shown_host}{shown_port}"

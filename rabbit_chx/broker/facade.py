@@ -8,8 +8,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.management_url import ManagementUrl
-from rabbit_chx.amqp.secret import read_secretly
+from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import MessageCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
@@ -105,7 +104,7 @@ class Broker:
     ``await asyncio.to_thread(broker.apply, plan)``.
 
     Args:
-        url: the AMQP URI, see :func:`rabbit_chx.amqp.uri.parse_uri`.
+        url: the AMQP URI, see :func:`rabbit_chx.amqp.urls.parse_uri`.
         management_url: the management API, ``http[s]://user:password@host:15672``. It tells what AMQP cannot:
             bindings, the exchange's arguments, the metadata store.
         ring_source: how to read the true ring: a :class:`~rabbit_chx.broker.RingSource`, or the command

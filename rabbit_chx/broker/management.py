@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp import Secret
-from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.connection.failures import refused_certificate
 from rabbit_chx.connection.tls import server_name, tls_context
 from rabbit_chx.errors import (

@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from rabbit_chx.amqp.url_parts import with_path
+from rabbit_chx.amqp.urls import with_path
 from rabbit_chx.cli.command import TEXT, Number, option, typed
 from rabbit_chx.errors import BrokerRefusedError, InputError, UnreachableError
 from rabbit_chx.rendering import CountProgress, sign_of_life
+from rabbit_chx.retry import Retry
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.amqp.management_url import ManagementUrl
+    from rabbit_chx.amqp.settings import ManagementUrl
     from rabbit_chx.broker import Broker, RingSource
     from rabbit_chx.broker.management import Management
 
@@ -129,7 +130,7 @@ class LiveBroker:
             )
 
     def _management_address(self, url: str) -> ManagementUrl:
-        from rabbit_chx.amqp.management_url import ManagementUrl
+        from rabbit_chx.amqp.settings import ManagementUrl
 
         return ManagementUrl.of(url).with_login_of(self.settings)
 
@@ -184,7 +185,7 @@ class BrokerOptions:
 
     def _named(self, *, streams: bool) -> LiveBroker:
         from rabbit_chx.amqp import ConnectionSettings
-        from rabbit_chx.amqp.uri import parse_stream_uri
+        from rabbit_chx.amqp.urls import parse_stream_uri
         from rabbit_chx.broker import DiagnosticsRing
 
         url, management_url, ring_via = self.url or None, self.management_url or None, self.ring_via
@@ -205,17 +206,16 @@ class BrokerOptions:
 def _wait_for(broker: LiveBroker, seconds: float) -> None:
     """Return when the broker can be reached."""
     end = time.monotonic() + seconds
+
+    def reach() -> None:
+        left_s = max(end - time.monotonic(), _LOOK_S)
+        broker.reach(min(broker.settings.connection_timeout_s, left_s))
+
     with sign_of_life(f"waiting for {broker.settings.masked_url}"):
-        while True:
-            left = max(end - time.monotonic(), _LOOK_S)
-            try:
-                broker.reach(min(broker.settings.connection_timeout_s, left))
-            except UnreachableError as error:
-                if time.monotonic() + _LOOK_S > end:
-                    raise UnreachableError(f"{error} (--wait {seconds:g} is over)") from None
-                time.sleep(_LOOK_S)
-            else:
-                return
+        try:
+            Retry.within(seconds, _LOOK_S).call(reach, lambda error: isinstance(error, UnreachableError))
+        except UnreachableError as error:
+            raise UnreachableError(f"{error} (--wait {seconds:g} is over)") from None
 
 
 @contextmanager

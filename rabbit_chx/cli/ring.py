@@ -20,7 +20,7 @@ from rabbit_chx.routing import HashRing, KeyMap, SlotTable, queue_behind, ring_b
 from rabbit_chx.routing.ring_state import Provenance
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
-from rabbit_chx.topology.rings import live_ring_of
+from rabbit_chx.topology.ring_steps import live_ring_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,7 +17,7 @@ from aiormq import exceptions as aiormq_errors
 from aiormq import spec
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.replies import error_for, may_pass
+from rabbit_chx.amqp.replies import error_for, is_transient
 from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, text_of, words_of
 from rabbit_chx.consuming.journal import JournalEntry
 from rabbit_chx.consuming.message import GroupMessage, message_of
@@ -470,7 +470,7 @@ class _Writer:
                 await self._publish_once(channel, queue, body, properties)
             except RabbitChxError as error:
                 self._drop(channel)
-                if not may_pass(error):
+                if not is_transient(error):
                     raise
                 _log.info("%s; publishing to %s again in %g s", error, queue, _REPUBLISH_S)
                 await asyncio.sleep(_REPUBLISH_S)

@@ -22,6 +22,7 @@ from zlib import crc32
 from rabbit_chx.checks import check_seconds, check_whole, is_finite
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import InputError
+from rabbit_chx.retry import Backoff
 from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 OnFailure: TypeAlias = Literal["stop", "dead-letter"]
@@ -107,7 +108,7 @@ class GroupMember:
 
     def delay_s(self, attempts: int) -> float:
         """Return the delay before the next attempt, in seconds, after 1 or more failed attempts."""
-        return float(min(self.backoff_s * 2.0 ** min(attempts - 1, 30), _MAX_BACKOFF_S))
+        return Backoff(self.backoff_s, _MAX_BACKOFF_S).delay_s(attempts - 1)
 
 
 @dataclass(frozen=True, slots=True)

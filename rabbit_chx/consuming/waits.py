@@ -67,11 +67,11 @@ async def wait_to_reconnect(
     # For a publisher a time-out means a blocking broker. For a consumer it means a missing response, after which a retry may succeed.
     if not isinstance(cause, BrokerTimeoutError) and not outage.may_be_cured(cause):
         raise outage.ended_by(cause) from cause
-    wait_s = outage.wait_s(time.monotonic(), random.random())  # noqa: S311  # no secret
+    wait_s = outage.retry.wait_s(time.monotonic(), random.random())  # noqa: S311  # no secret
     if wait_s is None:
         raise outage.given_up(time.monotonic()) from cause
     wait_s = min(wait_s, _MAX_WAIT_S)
-    outage.attempts += 1
+    outage.retry.attempts += 1
     _log.warning("%s: %s; connecting again in %.1f s", who, cause, wait_s)
     await first_of(stop, timeout_s=wait_s)
     return outage

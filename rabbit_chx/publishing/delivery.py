@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.replies import may_pass
+from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.connection.failures import closed_connection, interruption
 from rabbit_chx.connection.link import Link
 from rabbit_chx.errors import RabbitChxError, UnreachableError
@@ -133,7 +133,7 @@ class Delivery:
         try:
             yield from self._connect(0)
         except RabbitChxError as cause:
-            if not (self._retries.retry_first_connection and may_pass(cause)):
+            if not (self._retries.retry_first_connection and is_transient(cause)):
                 raise
             self._outage = Outage(self._retries, cause, began)
             yield from self._reconnect(self._outage)
@@ -304,7 +304,7 @@ class Delivery:
             if retries.keep_order or refusals >= retries.nack_retries:
                 self.tally.refuse(rows)
             else:
-                due = now + retries.delay_s(refusals, self._chance())
+                due = now + retries.backoff.delay_s(refusals, self._chance())
                 self._refused.add(Sent(rows, refusals + 1, due, acked))
         if self.tally.nacked:
             self._give_up_refused()  # the rows end with an error anyhow
@@ -355,13 +355,13 @@ class Delivery:
         Raises:
             RabbitChxError: there is no time left, or another attempt would not help.
         """
-        while (wait_s := outage.wait_s(self._clock(), self._chance())) is not None:
+        while (wait_s := outage.retry.wait_s(self._clock(), self._chance())) is not None:
             yield Sleep(wait_s)
-            outage.attempts += 1
+            outage.retry.attempts += 1
             try:
                 yield from self._connect(self._target + 1)
             except RabbitChxError as cause:
-                if not may_pass(cause):
+                if not is_transient(cause):
                     self.failure = outage.ended_by(cause)
                     raise self.failure from cause
                 outage.last = cause
@@ -387,7 +387,7 @@ class Delivery:
             try:
                 yield from self._open(target)
             except RabbitChxError as cause:
-                if not may_pass(cause):
+                if not is_transient(cause):
                     raise
                 problems.append(cause)
             else:

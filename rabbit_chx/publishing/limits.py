@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from rabbit_chx.amqp.replies import may_pass
+from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.connection.failures import InterruptedLinkError, StallError
 from rabbit_chx.connection.link import Link
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, RabbitChxError
+from rabbit_chx.retry import Backoff, Retry
 
 _log = logging.getLogger(__name__)
 
@@ -77,15 +78,10 @@ class Retries:
         """Whether a lost connection is replaced at all."""
         return self.max_reconnects != 0 and self.reconnect_timeout_s > 0
 
-    def delay_s(self, attempts: int, chance: float) -> float:
-        """Return the seconds to wait before the next attempt.
-
-        Args:
-            attempts: the number of attempts so far.
-            chance: a random number from 0 to 1, so that many publishers do not come back at one moment.
-        """
-        longest = min(self.backoff_s * 2.0 ** min(attempts, 30), _LONGEST_BACKOFF_S)
-        return longest * (0.5 + chance / 2)
+    @property
+    def backoff(self) -> Backoff:
+        """The pauses between attempts."""
+        return Backoff(self.backoff_s, _LONGEST_BACKOFF_S)
 
 
 class Patience:
@@ -170,12 +166,12 @@ class Outage:
         began: when it began, in seconds of a clock that only goes forward.
 
     Attributes:
-        attempts: the attempts to connect, so far.
+        retry: the attempts to connect.
         last: the error of the last attempt.
     """
 
     def __init__(self, retries: Retries, cause: RabbitChxError, began: float) -> None:
-        self.attempts = 0
+        self.retry = Retry(began + retries.reconnect_timeout_s, retries.backoff, retries.max_reconnects)
         self._stalls = 0  # connections on which nothing moved
         self.last = cause
         self._retries = retries
@@ -191,27 +187,14 @@ class Outage:
             return self._stalls == 1
         if isinstance(cause, BrokerTimeoutError):
             return False  # the broker has blocked us for too long, and would block another connection too
-        return may_pass(cause)
-
-    def wait_s(self, now: float, chance: float) -> float | None:
-        """Return the seconds to wait before the next attempt; None where no attempt is left.
-
-        Args:
-            now: the time, in seconds of the same clock.
-            chance: a random number from 0 to 1.
-        """
-        most = self._retries.max_reconnects
-        left_s = self._began + self._retries.reconnect_timeout_s - now
-        if left_s <= 0 or (most is not None and self.attempts >= most):
-            return None
-        return min(self._retries.delay_s(self.attempts, chance), left_s)
+        return is_transient(cause)
 
     def given_up(self, now: float) -> RabbitChxError:
-        """Return the error for an outage that took too long; `wait_s` has returned None."""
-        if not self.attempts:
+        """Return the error for an outage that took too long: no attempt is left."""
+        if not self.retry.attempts:
             return self._cause
         return ConnectionLostError(
-            f"{self._cause}; gave up after {self.attempts} attempts to connect in {now - self._began:.0f} s, "
+            f"{self._cause}; gave up after {self.retry.attempts} attempts to connect in {now - self._began:.0f} s, "
             f"the last attempt failed: {self.last}"
         )
 

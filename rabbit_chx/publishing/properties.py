@@ -14,8 +14,7 @@ from operator import add, index
 from typing import Any, NamedTuple, TypeAlias
 
 from rabbit_chx.amqp.frames import MAX_PROPERTIES, MAX_SHORTSTR
-from rabbit_chx.amqp.header_table import encode_headers
-from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
+from rabbit_chx.amqp.header_table import PROPERTY_FLAGS, encode_headers
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.publishing.rows import as_bytes
 

@@ -22,7 +22,7 @@ from rabbit_chx.amqp.client_fields import (
     table_for,
 )
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField
-from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
+from rabbit_chx.amqp.header_table import PROPERTY_FLAGS
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.checks import is_whole, shown
 from rabbit_chx.erlang import Atom, Term

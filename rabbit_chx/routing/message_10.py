@@ -11,9 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from rabbit_chx.amqp.amqp10_values import INTEGER_RANGES_10, Amqp10Value, id_for, named_values, value_for
+from rabbit_chx.amqp.amqp10_values import (
+    INTEGER_RANGES_10,
+    PROPERTIES_10,
+    Amqp10Value,
+    id_for,
+    named_values,
+    value_for,
+)
 from rabbit_chx.amqp.client_fields import Headers
-from rabbit_chx.amqp.message_properties import PROPERTIES_10
 from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.checks import is_whole, shown
 from rabbit_chx.erlang import Term

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from rabbit_chx.amqp.message_properties import PROPERTIES_10
+from rabbit_chx.amqp.amqp10_values import PROPERTIES_10
 
 # Sections of a message (AMQP 1.0, part 3.2), by their codes and their names.
 HEADER, DELIVERY, ANNOTATIONS, PROPERTIES, APPLICATION = range(0x70, 0x75)

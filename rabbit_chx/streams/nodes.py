@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import InputError, UnreachableError
+from rabbit_chx.retry import Retry
 from rabbit_chx.streams.connection import REPLY_S, StreamConnection, stream_settings
 from rabbit_chx.streams.frames import LARGEST_FRAME, Node, StreamPlaces
 
@@ -111,13 +112,9 @@ def open_at(
             at, one, stream, until, addresses=addresses or {}, avoid=avoid, leader=leader, stay=stay
         )
 
-    while True:
-        try:
-            return _in_turn(settings, deadline, connect)
-        except UnreachableError:
-            if time.monotonic() + AGAIN_S >= deadline:
-                raise
-            time.sleep(_NEXT_LOOK_S)
+    return Retry.within(timeout_s - AGAIN_S, _NEXT_LOOK_S).call(
+        lambda: _in_turn(settings, deadline, connect), lambda error: isinstance(error, UnreachableError)
+    )
 
 
 def _in_turn(

@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.replies import may_pass
+from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
 from rabbit_chx.connection.failures import interruption
 from rabbit_chx.errors import (
@@ -359,7 +359,7 @@ class StreamReader:
             except InputError as cause:
                 problem, is_last = InputError(f"stream {self.stream!r}: {cause}"), True
             except RabbitChxError as cause:
-                problem, is_last = cause, not may_pass(cause)
+                problem, is_last = cause, not is_transient(cause)
             self._disconnect()
             if is_last or time.monotonic() + AGAIN_S >= until:
                 raise problem

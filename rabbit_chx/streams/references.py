@@ -13,7 +13,7 @@ import logging
 from urllib.parse import quote
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.connection.tls import tls_context
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, InputError, UnreachableError
 

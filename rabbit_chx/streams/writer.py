@@ -39,7 +39,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rabbit_chx.amqp.replies import may_pass
+from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,
@@ -47,6 +47,7 @@ from rabbit_chx.errors import (
     MismatchError,
     RabbitChxError,
 )
+from rabbit_chx.retry import Backoff
 from rabbit_chx.streams.codes import Code, refusal
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
@@ -66,7 +67,7 @@ _log = logging.getLogger(__name__)
 _BATCH_ROWS = 4_096
 FRAME_MAX = 1 << 20  # bytes, where the broker has no limit
 _WAIT_S = 0.05
-_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
+_BACKOFF = Backoff(0.2, 5.0)
 _NOTE_EVERY_S = 60.0
 _MOST_REPAIRS = 9
 
@@ -352,7 +353,7 @@ class StreamWriter:
         now = time.monotonic()
         if self._outage_began is None:
             self._outage_began = now
-        if not may_pass(cause):
+        if not is_transient(cause):
             raise cause
         if now - self._outage_began >= self._reconnect_timeout_s:
             raise ConnectionLostError(
@@ -360,8 +361,7 @@ class StreamWriter:
                 queue=self.stream,
             ) from cause
         _log.info("stream %s: connecting again: %s", self.stream, cause)
-        backoff_s = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(self._attempts, 10))
-        self._next_attempt = now + backoff_s * random.uniform(0.5, 1.0)  # noqa: S311  # so that many do not come at one moment
+        self._next_attempt = now + _BACKOFF.delay_s(self._attempts, random.random())  # noqa: S311  # no secret
         self._attempts += 1
 
     def _send(self, publisher_id: int, window: Window) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology.arguments import ArgumentTable, ArgumentValue
 from rabbit_chx.topology.objects import (
     BindingDefinition,
@@ -16,7 +17,8 @@ from rabbit_chx.topology.objects import (
 
 Action: TypeAlias = Literal["create", "update", "replace", "delete", "bind", "unbind"]
 ObjectKind: TypeAlias = Literal["exchange", "queue", "binding", "policy"]
-TopologyObject: TypeAlias = ExchangeDefinition | QueueDefinition | BindingDefinition | PolicyDefinition
+NamedObject: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
+TopologyObject: TypeAlias = NamedObject | BindingDefinition
 
 #: The fields that the broker has of each kind of object, and its table of arguments.
 _FIELDS: dict[type, tuple[ObjectKind, tuple[str, ...], str]] = {
@@ -103,6 +105,13 @@ def name_of(subject: TopologyObject) -> str:
         key = f" (key {subject.routing_key})" if subject.routing_key else ""
         return f"{subject.source} -> {subject.destination}{key}"
     return subject.name
+
+
+def reference_to(named: NamedObject) -> Destination | None:
+    """Return the object as a destination of bindings; None for a policy."""
+    if isinstance(named, ExchangeDefinition):
+        return ExchangeRef(named.name)
+    return named.name if isinstance(named, QueueDefinition) else None
 
 
 def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -> tuple[FieldChange, ...]:

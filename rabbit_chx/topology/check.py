@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from rabbit_chx.analysis import Finding
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import HASH_ARGUMENTS, NEWEST, HashRing
-from rabbit_chx.topology.changes import fields_between, kind_of, name_of
+from rabbit_chx.topology.changes import NamedObject, fields_between, kind_of, name_of
 from rabbit_chx.topology.check_queues import queue_findings
 from rabbit_chx.topology.check_rings import (
     CheckedExchange,
@@ -21,7 +21,12 @@ from rabbit_chx.topology.check_rings import (
     wanted_ring_findings,
 )
 from rabbit_chx.topology.check_slots import slot_findings
-from rabbit_chx.topology.diff import NamedObject, binding_identity, by_name, object_differences, owned_binding
+from rabbit_chx.topology.differences import (
+    binding_identity,
+    by_name,
+    object_differences,
+    owned_binding,
+)
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,

@@ -14,10 +14,10 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, Place, SlotTable, share_between
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.movement import RingFigures, bucket_count
 from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots, QueueDefinition, RingMember, live_slots
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
-from rabbit_chx.topology.ring_figures import RingFigures, bucket_count
 from rabbit_chx.topology.slot_owners import queues_of_slots
 from rabbit_chx.topology.slots import SlotLayout
 

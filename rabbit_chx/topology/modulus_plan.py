@@ -15,8 +15,8 @@ from rabbit_chx.analysis.wording import percent
 from rabbit_chx.routing import NEWEST, Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import order_of_binding, order_of_destination
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
-from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.diff import ObjectDifferences, reference_to
+from rabbit_chx.topology.changes import PlannedChange, reference_to
+from rabbit_chx.topology.differences import ObjectDifferences
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     MODULUS_EXCHANGE,

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rabbit_chx.routing import Destination, ExchangeRef
-from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.diff import BindingDifferences, NamedObject, ObjectDifferences
+from rabbit_chx.topology.changes import NamedObject, PlannedChange
+from rabbit_chx.topology.differences import BindingDifferences, ObjectDifferences
 from rabbit_chx.topology.objects import ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.ring_plan import RingWork

@@ -11,13 +11,11 @@ from rabbit_chx.analysis.wording import listed, percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import NEWEST, Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.diff import (
-    NamedObject,
+from rabbit_chx.topology.changes import NamedObject, PlannedChange, reference_to
+from rabbit_chx.topology.differences import (
     ObjectDifferences,
     binding_differences,
     object_differences,
-    reference_to,
 )
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus_plan import ModulusPlan, modulus_plans

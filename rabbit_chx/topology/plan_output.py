@@ -45,8 +45,8 @@ from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing import ExchangeRef, HashRing, Place, slot_json
 from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.changes import PlannedChange, TopologyObject, kind_of, name_of
-from rabbit_chx.topology.diff import NamedObject, binding_identity, by_name
+from rabbit_chx.topology.changes import NamedObject, PlannedChange, TopologyObject, kind_of, name_of
+from rabbit_chx.topology.differences import binding_identity, by_name
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.objects import BindingDefinition, RingMember

@@ -22,10 +22,9 @@ from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place, SlotTable
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.topology.movement import RingFigures
 from rabbit_chx.topology.objects import RingMember, SlotNames
-from rabbit_chx.topology.ring_figures import RingFigures
-from rabbit_chx.topology.ring_steps import best_steps, kept_members
-from rabbit_chx.topology.rings import LiveRing, members_of
+from rabbit_chx.topology.ring_steps import LiveRing, best_steps, kept_members, members_of
 from rabbit_chx.topology.slot_owners import owners_of_slots
 
 if TYPE_CHECKING:

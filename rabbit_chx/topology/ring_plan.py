@@ -13,8 +13,9 @@ from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HASH_ARGUMENTS, Destination, ExchangeRef, HashRing
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.diff import ObjectDifferences
+from rabbit_chx.topology.differences import ObjectDifferences
 from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.movement import RingFigures, SlotHands, SlotsThere, slot_hands
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, order_of_place
 from rabbit_chx.topology.proposals import RingProposal, conversions_of, proposals_of, slots_as_written
 from rabbit_chx.topology.refusals import (
@@ -24,10 +25,16 @@ from rabbit_chx.topology.refusals import (
     impossible_ring,
     unknown_order,
 )
-from rabbit_chx.topology.ring_figures import RingFigures
-from rabbit_chx.topology.ring_steps import best_steps, bucket_counts, changed_ring, ring_step, state_of
-from rabbit_chx.topology.rings import LiveRing, live_ring_of, ring_of
-from rabbit_chx.topology.slot_plan import SlotHands, SlotsThere, slot_hands
+from rabbit_chx.topology.ring_steps import (
+    LiveRing,
+    best_steps,
+    bucket_counts,
+    changed_ring,
+    live_ring_of,
+    ring_of,
+    ring_step,
+    state_of,
+)
 
 _SAME = 1e-9
 

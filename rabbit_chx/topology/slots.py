@@ -24,7 +24,7 @@ from rabbit_chx.topology.objects import (
     order_of_name,
 )
 from rabbit_chx.topology.policies import setting_of
-from rabbit_chx.topology.rings import live_ring_of
+from rabbit_chx.topology.ring_steps import live_ring_of
 from rabbit_chx.topology.slot_owners import owners_of_slots, queues_of_slots
 
 ALTERNATE_EXCHANGE = "alternate-exchange"

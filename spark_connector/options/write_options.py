@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
-from rabbit_chx.amqp.management_url import ManagementUrl
 from rabbit_chx.amqp.names import too_long
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.routing import KeyMap, key_map_from_json
@@ -34,7 +34,7 @@ from spark_connector.options.kinds import (
     read_options,
     shown,
 )
-from spark_connector.placing.prediction import as_ring
+from spark_connector.placing.rings import as_ring
 
 #: All headers of a message travel in one frame, of 128 KiB unless agreed otherwise.
 MAX_HEADERS_BYTES = 100_000
@@ -511,3 +511,35 @@ def texts(options: Mapping[str, object], ring: KeyMap | str | None) -> Mapping[s
             raise InputError("the ring is given twice, as an argument and as an option: give it once")
         result["ring"] = as_ring(ring).to_json()
     return result
+
+
+def check_speculation(options: WriteOptions, *, speculation: bool | None) -> tuple[str, ...]:
+    """Return notes for the report on what speculative execution does to a write.
+
+    Args:
+        options: how to write.
+        speculation: whether ``spark.speculation`` is on; None if Spark does not say.
+
+    Raises:
+        InputError: it is on, or may be, and ``onSpeculation`` is fail or ``ordering`` is per-key.
+    """
+    if options.exactly_once:  # a copy of a task gives the same rows the same ids
+        return ()
+    must_be_off = options.keep_order or options.on_speculation == "fail"
+    if speculation is False or (options.on_speculation == "ignore" and not must_be_off):
+        return ()
+    why = "ordering is per-key" if options.keep_order else "onSpeculation is fail"
+    if speculation is None:
+        if must_be_off:
+            raise InputError(
+                f"{why}, and this Spark does not tell whether spark.speculation is on: "
+                "call spark_connector.register(spark) before the write"
+            )
+        return ("this Spark does not tell whether spark.speculation is on",)
+    if must_be_off:
+        raise InputError(
+            f"spark.speculation is on, whose copies of a task publish its rows again, and {why}: set "
+            "spark.speculation to false"
+            + ("" if options.keep_order else ", or onSpeculation to warn or ignore")
+        )
+    return ("spark.speculation is on: copies of a task publish its rows again, and do not count here",)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib import import_module
 from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +15,8 @@ from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import KeyMap, SuperStream
 from rabbit_chx.routing.murmur3 import murmur3_x86_32
-from spark_connector.placing.prediction import NO_QUEUE, as_ring, indices_or_hole, kept_ring, vectorized
+from spark_connector.executor_functions import OnExecutor, check_worker_python
+from spark_connector.placing.rings import KEPT_RINGS, NO_QUEUE, as_ring, indices_or_hole, kept_ring
 
 if TYPE_CHECKING:
     import numpy as np
@@ -157,7 +160,7 @@ def _text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
     """
     from pyspark.sql.types import BinaryType, StringType
 
-    from spark_connector import recipes
+    from spark_connector.columns import for_text
 
     fields = [field for field in df.schema.fields if field.name.lower() == name.lower()]
     if len(fields) != 1:
@@ -170,7 +173,7 @@ def _text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
     if not isinstance(field.dataType, (StringType, BinaryType)):
         raise InputError(
             f"column {field.name!r} is {field.dataType.simpleString()}, not string or binary: "
-            f"use {recipes.for_text(field.name, field.dataType)}"
+            f"use {for_text(field.name, field.dataType)}"
         )
     return field.name, field.nullable
 
@@ -351,3 +354,74 @@ def salts(partitions: int) -> tuple[int, ...]:
         signed = hashed - (1 << 32) if hashed >> 31 else hashed
         by_partition.setdefault(signed % partitions, salt)
     return tuple(by_partition[partition] for partition in range(partitions))
+
+
+def queue_for(key_column: str | Column, ring: KeyMap | str) -> Column:
+    """Return a string column with the queue that the ring predicts for each routing key.
+
+    The queue is null for a null key, for a key whose bucket is a hole, and for a key whose slot has no queue. An exchange as a
+    destination is shown as ``exchange NAME``. The column is deterministic. It is an Arrow UDF on PySpark 4.1 and newer, and
+    a pandas UDF on older versions.
+
+    Args:
+        key_column: the routing keys, string or binary.
+        ring: the ring of the exchange or the table of its slots (`Broker.slots`), or the JSON of either (`to_json`).
+
+    Raises:
+        InputError: the ring has no buckets, or the argument is not a ring.
+
+    Example::
+
+        df.groupBy(queue_for("key", ring).alias("queue")).count()
+    """
+    return vectorized(queue_names, "string", as_ring(ring).to_json())(key_column)
+
+
+def vectorized(function: Callable[..., Any], return_type: str, *arguments: object) -> Callable[..., Column]:
+    """Return a UDF that calls a function for whole Arrow arrays.
+
+    Args:
+        function: a function of our modules, which takes the `arguments` and then Arrow arrays, and returns an
+            Arrow array.
+        return_type: the Spark type of the column that it returns.
+        arguments: its first arguments; they can be pickled.
+
+    Raises:
+        MissingExtraError: the Python of Spark's workers lacks our packages.
+    """
+    check_worker_python(import_module("pyspark.sql").SparkSession.getActiveSession())
+    functions: Any = import_module("pyspark.sql.functions")
+    arrow = hasattr(functions, "arrow_udf")  # since PySpark 4.1
+    shipped = (
+        OnExecutor(function, *arguments)
+        if arrow
+        else OnExecutor(_through_pandas, partial(function, *arguments))
+    )
+    column_of: Callable[..., Column] = (functions.arrow_udf if arrow else functions.pandas_udf)(
+        lambda *columns: shipped(*columns),  # noqa: PLW0108  # without annotations, Spark takes it for a scalar UDF
+        return_type,
+    )
+    return column_of
+
+
+def _through_pandas(function: Callable[..., Any], *columns: Any) -> Any:  # noqa: ANN401  # Series to Series
+    import pyarrow as pa
+
+    return function(*(pa.Array.from_pandas(column) for column in columns)).to_pandas()
+
+
+@lru_cache(KEPT_RINGS)
+def _names(ring_json: str) -> pa.Array[Any]:
+    import pyarrow as pa
+
+    return pa.array([*map(str, kept_ring(ring_json).destinations), None], pa.string())
+
+
+def queue_names(ring_json: str, keys: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the name of each key's destination, or null if it has none. Runs in Python workers."""
+    import pyarrow as pa
+
+    indices = indices_or_hole(kept_ring(ring_json), keys)
+    names = _names(ring_json)
+    indices[indices < 0] = len(names) - 1  # the null behind the last name
+    return names.take(pa.array(indices, pa.int32()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.broker.management import Management
 
 

@@ -15,8 +15,9 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.replies import may_pass
+from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.errors import RabbitChxError, UnreachableError
+from rabbit_chx.retry import Retry
 from rabbit_chx.streams.chunks import Chunk, Fingerprint
 from rabbit_chx.streams.codes import Code, refusal
 from rabbit_chx.streams.connection import StreamConnection
@@ -196,13 +197,10 @@ class LogEnds:
 
     def _patiently(self, ask: Callable[[], _T]) -> _T:
         """Ask, over new connections again while the time is not over and others may do better."""
-        until = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                return ask()
-            except RabbitChxError as cause:
-                self.close()
-                if time.monotonic() + _PAUSE_S >= until or not may_pass(cause):
-                    raise
-                _log.warning("%s; trying again", cause)
-                time.sleep(_PAUSE_S)
+
+        def may_retry(cause: RabbitChxError) -> bool:
+            self.close()
+            _log.warning("%s", cause)
+            return is_transient(cause)
+
+        return Retry.within(self._timeout_s, _PAUSE_S).call(ask, may_retry)

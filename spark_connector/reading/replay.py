@@ -13,7 +13,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import SuperStream
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.options.write_options import texts
-from spark_connector.placing.watched_ring import GivenRing, WatchedRing, read_exchange
+from spark_connector.placing.rings import GivenRing, WatchedRing, read_exchange
 from spark_connector.reading.sources import Sources
 from spark_connector.spark_errors import raising_without_traceback
 

@@ -1,27 +1,256 @@
-"""The rows of a batch as messages, without the rows that AMQP cannot carry.
-
-Bad rows are found before anything is encoded. Whole columns are checked; a single row is looked at only if a
-column has a bad one.
-"""
+"""The rows of a batch as messages: bad rows, message properties, message ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.errors import RowError
-from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports.task_report import MAX_SAMPLES, RowSample, hash_of_key
-from spark_connector.writing.arrow_columns import as_binary, whole_seconds
-from spark_connector.writing.bad_rows import Fault, faults_in
+from spark_connector.options.write_options import MAX_HEADERS_BYTES, WriteOptions
+from spark_connector.reports import MAX_SAMPLES, RowSample, hash_of_key
 
 if TYPE_CHECKING:
-    from spark_connector.writing.columns import MessageColumns
-    from spark_connector.writing.message_ids import MessageIds
+    from numpy.typing import NDArray
+
+    from spark_connector.columns import MessageColumns
+
+    Flags = NDArray[np.bool_]
+
+
+def as_binary(column: Any) -> Any:  # noqa: ANN401  # Arrow has no types
+    """Return a text column as its bytes, without a copy; another column stays as it is.
+
+    A string of Spark may contain bytes that are not valid UTF-8, so nothing is decoded.
+    """
+    if pa.types.is_string(column.type):
+        return column.view(pa.binary())
+    return column.view(pa.large_binary()) if pa.types.is_large_string(column.type) else column
+
+
+def byte_lengths(column: Any) -> NDArray[np.int64]:  # noqa: ANN401
+    """Return the number of bytes of each text or binary value; 0 for null."""
+    lengths: Any = pc.binary_length(column)
+    sizes: NDArray[np.int64] = (
+        lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    )
+    return sizes
+
+
+def as_flags(column: Any) -> NDArray[np.bool_]:  # noqa: ANN401
+    """Return a column of booleans as a NumPy array; null is False."""
+    flags: NDArray[np.bool_] = column.fill_null(False).to_numpy(zero_copy_only=False)
+    return flags
+
+
+def whole_seconds(column: Any) -> Any:  # noqa: ANN401
+    """Return timestamps in microseconds as whole seconds since 1970, rounded down; null stays null.
+
+    Arrow's own rounding goes by local time: it fails at an hour that occurs twice, and at a time zone that
+    only Spark knows.
+    """
+    micros = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return pa.array(micros // 1_000_000, pa.int64(), mask=column.is_null().to_numpy(zero_copy_only=False))
+
+
+_TABLE_HEAD = 4  # bytes before the headers that say how long they are
+_MAX_EXPIRATION_MS = (1 << 32) - 1
+#: The least and the greatest value of a property that is a number; None for no bound.
+_RANGES: dict[str, tuple[int, int | None]] = {
+    "priority": (0, 255),
+    "delivery_mode": (1, 2),
+    "timestamp": (0, None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that a column must not have: a null, or a value of too many bytes.
+
+    Attributes:
+        column: position of the column in a batch.
+        fault: what a bad row has, in words.
+        remedy: what the user can do about it.
+        most_bytes: the longest value that is possible; None if the check is for nulls.
+    """
+
+    column: int
+    fault: str
+    remedy: str
+    most_bytes: int | None = None
+
+    @classmethod
+    def null(cls, name: str, column: int) -> Check:
+        """Return the check for nulls in the column of this name."""
+        return cls(column, f"column {name!r} is null", "filter such rows, or fill them with coalesce")
+
+    @classmethod
+    def short(cls, name: str, column: int) -> Check:
+        """Return the check that values fit into a short string of AMQP."""
+        fault = f"column {name!r} is longer than {MAX_SHORTSTR} bytes"
+        return cls(column, fault, "shorten it, or use its hash", MAX_SHORTSTR)
+
+
+def checks_of(columns: MessageColumns, options: WriteOptions) -> Iterator[Check]:
+    """Yield the checks for nulls and lengths; of a row with several faults, the first one is reported."""
+    yield Check.null("value", columns.value)
+    yield Check(
+        columns.value,
+        "the value is longer than maxMessageBytes",
+        f"raise maxMessageBytes, which is {options.max_message_bytes:,}, as far as the broker's max_message_size "
+        "allows, or shorten the value",
+        options.max_message_bytes,
+    )
+    if columns.key is not None:
+        yield Check.null("key", columns.key)
+        yield Check.short("key", columns.key)
+    if columns.exchange is not None:
+        yield Check.short("exchange", columns.exchange)
+        if not options.exchange:
+            yield Check.null("exchange", columns.exchange)
+    for name, column in columns.properties.items():
+        if name not in _RANGES:
+            yield Check.short(name, column)
+        if name == "message_id" and options.message_id == "column":
+            yield Check.null(name, column)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Rows of a batch that are bad for one reason.
+
+    Attributes:
+        rows: True for each bad row.
+        reason: returns the reason in words for the row at a position; it shows nothing of a body.
+    """
+
+    rows: Flags
+    reason: Callable[[int], str]
+
+
+def faults_in(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOptions) -> Iterator[Fault]:
+    """Yield what may be wrong with the rows of a batch; a fault may have no rows."""
+    for check in checks_of(columns, options):
+        column = batch.column(check.column)
+        if check.most_bytes is not None:
+            yield _too_long(check, check.most_bytes, column)
+        elif column.null_count:
+            yield _nulls(check, column)
+    for name, at in columns.properties.items():
+        if name in _RANGES:
+            numbers = batch.column(at)
+            yield _out_of_range(name, whole_seconds(numbers) if name == "timestamp" else numbers)
+        elif name == "expiration":
+            yield _bad_expirations(batch.column(at))
+    if columns.headers is not None:
+        yield from _bad_headers(batch.column(columns.headers), options)
+
+
+def _nulls(check: Check, column: Any) -> Fault:  # noqa: ANN401  # Arrow has no types
+    return Fault(as_flags(column.is_null()), lambda _: f"{check.fault}: {check.remedy}")
+
+
+def _too_long(check: Check, most_bytes: int, column: Any) -> Fault:  # noqa: ANN401
+    sizes = byte_lengths(column)
+    return Fault(sizes > most_bytes, lambda at: f"{check.fault} (it has {sizes[at]:,} bytes): {check.remedy}")
+
+
+def _out_of_range(name: str, column: Any) -> Fault:  # noqa: ANN401
+    low, high = _RANGES[name]
+    numbers = column.cast(pa.int64()).fill_null(low).to_numpy(zero_copy_only=False)
+    allowed = f"{low} to {high} is possible" if high is not None else f"{low} and more is possible"
+    return Fault(
+        (numbers < low) if high is None else (numbers < low) | (numbers > high),
+        lambda at: f"column {name!r} is {numbers[at]}: {allowed}",
+    )
+
+
+def _bad_expirations(column: Any) -> Fault:  # noqa: ANN401
+    """Find texts that are not expirations. RabbitMQ closes the channel on them.
+
+    See rabbitmq-server v4.3.0, rabbit_misc.erl, check_expiry/1.
+    """
+    texts = as_binary(column).to_pylist()
+    bad = [
+        text is not None and not (text.isdigit() and len(text) <= 10 and int(text) <= _MAX_EXPIRATION_MS)
+        for text in texts
+    ]
+    return Fault(
+        np.array(bad, bool),
+        lambda at: (
+            f"column 'expiration' is {texts[at][:40]!r}: "
+            f"give milliseconds, 0 to {_MAX_EXPIRATION_MS}, as a text of digits"
+        ),
+    )
+
+
+def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:  # noqa: ANN401
+    offsets = column.offsets.to_numpy(zero_copy_only=False)
+    start, total = int(offsets[0]), int(offsets[-1] - offsets[0])
+    names, values = column.keys.slice(start, total), column.items.slice(start, total)
+    row_of = np.repeat(np.arange(len(column)), np.diff(offsets))
+    name_sizes = byte_lengths(names)
+    special = as_flags(pc.is_in(names, value_set=pa.array(["CC", "BCC"], names.type)))
+    yield Fault(
+        _any_by_row(special, row_of, len(column)),
+        lambda _: (
+            "a header CC or BCC gives RabbitMQ further routing keys, and as a text it closes the channel: leave it out: "
+            "`map_filter(headers, (k, v) -> k NOT IN ('CC', 'BCC'))`"
+        ),
+    )
+    yield Fault(
+        _any_by_row(name_sizes > MAX_SHORTSTR, row_of, len(column)),
+        lambda _: (
+            f"the name of a header is longer than {MAX_SHORTSTR} bytes: shorten it: "
+            f"`transform_keys(headers, (k, v) -> left(k, {MAX_SHORTSTR}))`"
+        ),
+    )
+    sizes = np.bincount(row_of, weights=name_sizes + byte_lengths(values) + 6, minlength=len(column))
+    sizes += len(encode_headers(options.headers)) - _TABLE_HEAD
+    yield Fault(
+        sizes > MAX_HEADERS_BYTES,
+        lambda at: (
+            f"the headers are {int(sizes[at]):,} bytes long with headersConst, and AMQP carries them in one frame: "
+            f"{MAX_HEADERS_BYTES:,} are possible; put them into the value"
+        ),
+    )
+    for texts, what, recipe in (
+        (names, "the name of a header", "transform_keys(headers, (k, v) -> base64(k))"),
+        (values, "a header", "transform_values(headers, (k, v) -> base64(v))"),
+    ):
+        reason = f"{what} is not valid UTF-8: encode it with base64: `{recipe}`"
+        yield from _bad_texts(as_binary(texts), reason, row_of, len(column))
+
+
+def _bad_texts(texts: Any, reason: str, row_of: NDArray[np.int64], rows: int) -> Iterator[Fault]:  # noqa: ANN401
+    """Yield the fault of texts that are not UTF-8, as headers are on the wire. A string of Spark may be anything."""
+    try:
+        texts.cast(pa.large_string())  # checks the whole column, and costs little
+    except pa.ArrowInvalid:
+        bad = np.array([not _is_text(text) for text in texts.to_pylist()], bool)
+        yield Fault(_any_by_row(bad, row_of, rows), lambda _: reason)
+
+
+def _is_text(text: bytes | None) -> bool:
+    try:
+        (text or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _any_by_row(flags: Flags, row_of: NDArray[np.int64], rows: int) -> Flags:
+    by_row = np.zeros(rows, bool)
+    by_row[row_of[flags]] = True
+    return by_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +357,124 @@ def _properties(
     if columns.headers is not None and batch.column(columns.headers).null_count < batch.num_rows:
         rows = batch.column(columns.headers).to_pylist()
         yield "headers", [None if pairs is None else {**options.headers, **dict(pairs)} for pairs in rows]
+
+
+_BYTES = 16  # of the hash
+#: Rows are joined for hashing in slices of about this many bytes, so that large bodies are not held twice.
+_SLICE_BYTES = 4 << 20
+
+
+class MessageIds:
+    """Makes the ids of a partition, batch by batch. It keeps 8 bytes for each row.
+
+    Args:
+        write_id: id of the write, or the name that the user gave it, or id of the streaming query.
+        batch_id: number of the micro-batch.
+        partition: number of the partition; it alone makes the ids of equal rows in two partitions differ.
+    """
+
+    def __init__(self, write_id: str, batch_id: int, partition: int) -> None:
+        self._where = f"{write_id}\n{batch_id}\n{partition}\n"
+        self._seen = _SeenHashes()
+
+    def of(
+        self, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
+    ) -> list[str]:
+        """Return an id for each row.
+
+        Args:
+            batch: rows that can be published.
+            columns: the positions of the columns in the batch.
+            headers: the headers of each row; empty if no row has headers.
+        """
+        digests = b"".join(_digests(self._where, batch, columns, headers))
+        numbers = self._seen.numbers(np.frombuffer(digests, np.uint64)[::2])
+        text = digests.hex()
+        ids = [text[at : at + 2 * _BYTES] for at in range(0, len(text), 2 * _BYTES)]
+        for at in np.flatnonzero(numbers):
+            ids[at] += f"-{numbers[at]}"
+        return ids
+
+
+class _SeenHashes:
+    """Counts how often each hash occurs.
+
+    Only the first 8 bytes are compared, since the whole hash is in the id. If two different rows share those
+    bytes, one of them gets a number that it does not need.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[NDArray[np.uint64]] = []  # each sorted, and longer than all behind it together
+
+    def numbers(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return for each hash how many equal ones came before it, in this call or an earlier one."""
+        order = np.argsort(hashes, kind="stable")
+        ordered = hashes[order]
+        numbers = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+        for run in self._runs:
+            first = np.searchsorted(run, ordered)
+            known = np.flatnonzero(run[np.minimum(first, len(run) - 1)] == ordered)
+            numbers[known] += np.searchsorted(run, ordered[known], "right") - first[known]
+        unordered = np.empty_like(numbers)
+        unordered[order] = numbers
+        self._remember(ordered)
+        return unordered
+
+    def _remember(self, run: NDArray[np.uint64]) -> None:
+        while self._runs and len(self._runs[-1]) <= 2 * len(run):
+            run = np.concatenate((self._runs.pop(), run))
+            run.sort(kind="stable")  # two sorted halves: a merge
+        if len(run):
+            self._runs.append(run)
+
+
+def _digests(
+    where: str, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
+) -> Iterator[bytes]:
+    """Yield the hash of each row.
+
+    The lengths of all fields come before the fields, so that two rows never hash the same bytes by chance of
+    a border.
+    """
+    named = {"value": columns.value, "key": columns.key, "exchange": columns.exchange, **columns.properties}
+    positions = {name: at for name, at in sorted(named.items()) if at is not None}
+    names = list(positions)
+    numbers: list[NDArray[np.int64]] = []
+    texts: list[Any] = []
+    for at in positions.values():
+        column = batch.column(at)
+        if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
+            numbers += _number(column)
+        else:
+            texts.append(as_binary(column))
+    if columns.headers is not None:
+        names.append("headers")
+        rows = headers or [None] * batch.num_rows
+        texts.append(pa.array([repr(row and sorted(row.items())).encode() for row in rows], pa.binary()))
+    lengths = [pc.binary_length(text).fill_null(-1).to_numpy(zero_copy_only=False) for text in texts]
+    head = np.stack([*lengths, *numbers], axis=1).astype("<i8")
+    start = hashlib.sha256((where + ",".join(names)).encode()).digest()
+    ends = np.cumsum(sum(np.maximum(length, 0) for length in lengths), dtype=np.int64)
+    for first, end in _slices(ends):
+        heads = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(8 * head.shape[1]), end - first, [None, pa.py_buffer(head[first:end].tobytes())]
+        )
+        pieces: list[Any] = [text.slice(first, end - first).cast(pa.binary()) for text in texts]
+        joined: Any = pc.binary_join_element_wise(
+            heads.cast(pa.binary()), *pieces, b"", null_handling="replace", null_replacement=""
+        )
+        for row in joined.to_pylist():
+            yield hashlib.sha256(start + row).digest()[:_BYTES]
+
+
+def _number(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # noqa: ANN401  # Arrow has no types
+    """Return two columns: whether the value is not null, and the value or 0."""
+    values = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64), values
+
+
+def _slices(ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of slices of about `_SLICE_BYTES`, with at least one row; a row ends at its `ends`."""
+    cuts = np.flatnonzero(np.diff(ends // _SLICE_BYTES)) + 1
+    bounds = [0, *map(int, cuts), len(ends)]
+    yield from pairwise(bounds)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
-    from spark_connector.reports.task_report import TaskReport
+    from spark_connector.reports import TaskReport
     from spark_connector.writing.write_plan import WritePlan
 else:  # since PySpark 4.1
     DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rabbit_chx.amqp.replies import may_pass
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.retry import Retry
 from rabbit_chx.routing import KeyMap, SuperStream
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
@@ -277,11 +276,4 @@ def patiently(ask: Callable[[], _T], timeout_s: float) -> _T:
     Raises:
         RabbitChxError: what the last call raised.
     """
-    until = time.monotonic() + timeout_s
-    while True:
-        try:
-            return ask()
-        except RabbitChxError as cause:
-            if not may_pass(cause) or time.monotonic() + _PAUSE_S > until:
-                raise
-        time.sleep(_PAUSE_S)
+    return Retry.within(timeout_s, _PAUSE_S).call(ask)

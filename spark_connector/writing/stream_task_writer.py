@@ -22,11 +22,10 @@ from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams import StreamPublisher, StreamReport
 from rabbit_chx.streams.stored_ids import count_stored, row_hashes
-from spark_connector.placing.prediction import indices_or_hole
-from spark_connector.reports.task_report import StreamCounts, TaskReport
+from spark_connector.placing.rings import indices_or_hole
+from spark_connector.reports import StreamCounts, TaskReport
 from spark_connector.writing.stream_layout import ROW_BITS, check_end, check_version, last_id, patiently
-from spark_connector.writing.task import Task
-from spark_connector.writing.task_counter import TaskCounter
+from spark_connector.writing.task import Task, TaskCounter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,18 +1,30 @@
-"""The task that runs: what Spark tells it about its application, and the mark that it leaves while it runs.
-
-Spark tells its Python processes the scratch folder of the application on this machine, and removes it when the
-application ends. PySpark itself spills there.
-"""
+"""A task of a write: what Spark tells it, the mark that it leaves, and the counter of its rows."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
+
+from rabbit_chx.errors import PublishError, RabbitChxError
+from rabbit_chx.publishing import PublishReport
+from rabbit_chx.publishing.publish_report import NACK
+from spark_connector.executor_functions import scratch_folder
+from spark_connector.options.write_options import WriteOptions, check_speculation
+from spark_connector.reports import MAX_SAMPLES, RowSample, TaskReport
+from spark_connector.spark_errors import without_traceback
+from spark_connector.writing.messages import MessageIds, Messages, messages_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_connector.writing.write_plan import WritePlan
 
 # Local properties that Spark sets for the jobs of a micro-batch (MicroBatchExecution.scala and
 # StreamExecution.scala). They are not a public API, so they may be missing.
@@ -89,12 +101,6 @@ class Task:
         )
 
 
-def scratch_folder() -> Path | None:
-    """Return our folder inside the scratch folder, which may not exist yet; None if Spark tells no scratch folder."""
-    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    return Path(folder, "rabbit-chx") if folder else None
-
-
 @contextmanager
 def task_mark(task: Task) -> Iterator[bool]:
     """Leave a mark while the task runs. The mark stays if the task fails or is killed.
@@ -119,3 +125,149 @@ def task_mark(task: Task) -> Iterator[bool]:
     with suppress(OSError):
         if mark is not None:
             mark.unlink(missing_ok=True)
+
+
+_log = logging.getLogger(__name__)
+
+#: Seconds between two lines of a long task in the log.
+_PROGRESS_S = 10.0
+_BEGUN_BEFORE = (
+    "Spark ran a stage of this write again, or a batch: earlier tasks did not finish, though attempts are counted "
+    "from 0 again; their rows may be in the queues twice"
+)
+
+
+class TaskCounter:
+    """Reads and counts the rows of one task.
+
+    Args:
+        plan: the checked write.
+        task: the task that publishes.
+
+    Attributes:
+        rows: rows that were read.
+        skipped: rows of these that are not published.
+        notes: notes for the report.
+    """
+
+    def __init__(self, plan: WritePlan, task: Task) -> None:
+        self.rows = 0
+        self.skipped = 0
+        self.notes: tuple[str, ...] = ()
+        self._plan = plan
+        self._options = plan.options
+        self._task = task
+        self._samples: list[RowSample] = []
+        self._next_line_at = time.monotonic() + _PROGRESS_S
+
+    def run(self, publish: Callable[[bool], TaskReport]) -> TaskReport:
+        """Return what `publish` returns. Its errors name the partition, and have no traceback.
+
+        Args:
+            publish: is told whether an earlier task began with this partition and did not finish.
+        """
+        where = f"partition {self._task.partition}"
+        try:
+            with task_mark(self._task) as begun_before:
+                return publish(begun_before)
+        except PublishError as cause:
+            where += _refusing_queue(cause.report, self._options)
+            error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
+        except Exception as cause:  # noqa: BLE001  # it is raised below
+            bare = without_traceback(cause)
+            error = type(bare)(f"{where}: {bare}")
+        raise error  # from here, so that Spark shows one line and not the way to it
+
+    def note_repeats(self, *, begun_before: bool) -> None:
+        """Check what only the task knows of Spark, and note why rows may be published twice."""
+        task = self._task
+        self.notes = check_speculation(self._options, speculation=task.speculation)
+        if task.attempt:
+            _log.warning(
+                "exchange %r, partition %d: attempt %d publishes all rows again; any of them may be in the queues "
+                "already",
+                self._options.target,
+                task.partition,
+                task.attempt,
+            )
+        elif begun_before:
+            self.notes += (_BEGUN_BEFORE,)
+
+    def messages(
+        self, batches: Iterable[pa.RecordBatch], ids: MessageIds | None = None
+    ) -> Iterator[Messages]:
+        """Yield the rows of each batch as messages, without the bad ones, if any are left.
+
+        Args:
+            batches: the rows of the partition.
+            ids: makes the message ids; None for those of a column, or none.
+        """
+        for batch in batches:
+            messages = messages_of(
+                batch,
+                self._plan.columns,
+                self._options,
+                partition=self._task.partition,
+                first_row=self.rows,
+                ids=ids,
+                samples=MAX_SAMPLES - len(self._samples),
+            )
+            self.rows += batch.num_rows
+            self.skipped += messages.skipped
+            self._samples += messages.samples
+            if len(messages):
+                yield messages
+
+    def on_progress(self, report: PublishReport) -> None:
+        """Log a line now and then."""
+        if time.monotonic() >= self._next_line_at:
+            self.log("so far", report)
+            self._next_line_at = time.monotonic() + _PROGRESS_S
+
+    def log(self, when: str, report: PublishReport) -> None:
+        """Log how far the task is."""
+        task = self._task
+        line = (
+            f"exchange {self._options.target!r}, partition {task.partition}, attempt {task.attempt}, {when}: "
+            f"{self.rows} rows read, {self.skipped} skipped, {report.confirmed} confirmed, {report.returned} returned, "
+            f"{report.republished} republished, {report.reconnects} reconnects, {report.blocked_seconds:.1f} s blocked, "
+            f"{report.confirmed / report.seconds if report.seconds else 0.0:.0f} rows/s"
+        )
+        if _log.hasHandlers():
+            _log.info("%s", line)
+        elif report.seconds >= _PROGRESS_S:
+            # Nobody has configured logging in Spark's worker: the stderr of the executor, which the UI links, is all there is.
+            sys.stderr.write(f"{line}\n")
+
+    def report(self, report: PublishReport, samples: Sequence[RowSample] = (), **more: Any) -> TaskReport:  # noqa: ANN401
+        """Return the report of the task.
+
+        Args:
+            report: what the publisher has done.
+            samples: rows that were not confirmed, after the bad ones.
+            more: further fields of the report.
+        """
+        task = self._task
+        return TaskReport(
+            task.partition,
+            task.attempt,
+            task.write_id,
+            task.batch_id if self._plan.streaming else None,
+            rows=self.rows,
+            skipped=self.skipped,
+            publish_report=replace(report, samples=()),  # those show keys
+            samples=(*self._samples, *samples)[:MAX_SAMPLES],
+            task_id=task.number,
+            notes=self.notes,
+            **more,
+        )
+
+
+def _refusing_queue(report: PublishReport, options: WriteOptions) -> str:
+    """Name the queue that refuses, by the ring: the broker does not say."""
+    refused = next((sample for sample in report.samples if sample.code == NACK), None)
+    if refused is None or options.ring is None:
+        return ""
+    # The client's own routing has made the queue's name the routing key.
+    queue = refused.key if options.client_routing else options.ring.destination_for(refused.key)
+    return f" (queue {queue!r} by the ring)"

@@ -11,14 +11,11 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Publisher, PublishReport, Returned
 from rabbit_chx.routing import ring_beneath
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.key_sample import KeySample, KeySampler
-from spark_connector.placing.prediction import rows_by_queue
-from spark_connector.reports.task_report import RowSample, TaskReport, hash_of_key
-from spark_connector.writing.message_ids import MessageIds
-from spark_connector.writing.messages import Messages
+from spark_connector.placing.rings import rows_by_queue
+from spark_connector.reports import KeySample, KeySampler, RowSample, TaskReport, hash_of_key
+from spark_connector.writing.messages import MessageIds, Messages
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
-from spark_connector.writing.task import Task
-from spark_connector.writing.task_counter import TaskCounter
+from spark_connector.writing.task import Task, TaskCounter
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,33 +1,41 @@
-"""A write that has been checked and may begin, and what happens when it ends."""
+"""A write: checked and planned before the first task, reported after the last."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import os
+import re
 import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import InputError, PublishError, RabbitChxError
-from rabbit_chx.publishing import PublishReport
+from rabbit_chx.errors import InputError, PublishError, RabbitChxError, UnreachableError
+from rabbit_chx.publishing import PublishReport, look_at_hash_exchange
 from rabbit_chx.publishing.client_routing import ClientRouting
-from rabbit_chx.routing import KeyMap
-from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.watched_ring import WatchedRing, ring_reader
-from spark_connector.reports.report_file import check_report_path, save_report
-from spark_connector.reports.task_report import StreamCounts, TaskReport
-from spark_connector.reports.write_report import WriteReport, left_behind, notes_on
-from spark_connector.spark_errors import raising_without_traceback
-from spark_connector.writing.columns import MessageColumns
-from spark_connector.writing.preflight import (
-    PreflightAnswer,
-    check_broker,
-    check_secret_name,
-    check_speculation,
+from rabbit_chx.routing import ConsistentHashExchange, KeyMap
+from spark_connector.columns import MessageColumns
+from spark_connector.executor_functions import scratch_folder
+from spark_connector.options.write_options import WriteOptions, check_speculation
+from spark_connector.placing.rings import WatchedRing, read_exchange
+from spark_connector.reports import (
+    StreamCounts,
+    TaskReport,
+    WriteReport,
+    check_report_path,
+    left_behind,
+    notes_on,
+    save_report,
 )
+from spark_connector.spark_errors import raising_without_traceback
 from spark_connector.writing.stream_layout import (
     StreamLayout,
     check_absent,
@@ -38,7 +46,134 @@ from spark_connector.writing.stream_layout import (
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+
 _log = logging.getLogger(__name__)
+
+# What Spark masks in its event log and UI: the default of spark.redaction.regex
+# (internal/config/package.scala).
+_MASKED_BY_SPARK = re.compile(r"(?i)secret|password|token|access[.]?key")
+
+
+def check_broker(
+    options: WriteOptions, *, patient: bool = False, answer: PreflightAnswer | None = None
+) -> tuple[str, ...]:
+    """Check that the broker accepts the user, and that the exchange exists and hashes consistently.
+
+    The broker is not asked if ``preflight`` is false, if only a column names exchanges, or if only the
+    executors know the password; a note tells of the last one.
+
+    Args:
+        options: how to write.
+        patient: whether a broker that does not answer is only a note, since tasks try for longer.
+        answer: the remembered answer of a streaming query; the broker is not asked again if there is one.
+
+    Returns:
+        Notes for the report.
+
+    Raises:
+        BrokerRefusedError: the broker refuses the user, or the exchange has another type.
+        UnreachableError: no address answers, and `patient` is false.
+    """
+    if not options.preflight or not options.exchange:
+        return ()
+    if answer is not None and answer.notes is not None:
+        return answer.notes
+    try:
+        addresses = options.brokers.resolve()
+    except InputError as cause:
+        _log.info("the broker was not checked before the write: %s", cause)
+        return ("the broker was not checked before the write: only the executors know the password",)
+    problem: UnreachableError | None = None
+    for address in addresses:
+        try:
+            facts = look_at_hash_exchange(address, options.exchange)
+        except UnreachableError as cause:
+            _log.warning("%s", cause)
+            problem = cause
+        else:
+            notes = _notes(options, alternate_exchange=facts.alternate_exchange)
+            if answer is not None:
+                answer.keep(notes)
+            return notes
+    if problem is None or patient:
+        return ("the broker was not checked before the write: no address answered",)
+    raise problem
+
+
+def _notes(options: WriteOptions, *, alternate_exchange: bool) -> tuple[str, ...]:
+    if not alternate_exchange:
+        return ()
+    if options.client_routing:
+        return (
+            f"exchange {options.exchange!r} has an alternate exchange, and routing=client goes past both",
+        )
+    return (
+        f"exchange {options.exchange!r} has an alternate exchange: what no queue takes goes there, and counts as confirmed",
+    )
+
+
+def check_secret_name(options: WriteOptions) -> tuple[str, ...]:
+    """Return a note if Spark would show ``passwordEnv`` in clear when it is set by Spark's configuration."""
+    source = options.brokers.password
+    if source is None or source.option != "passwordEnv" or _MASKED_BY_SPARK.search(source.name):
+        return ()
+    note = (
+        f"option 'passwordEnv' is {source.name!r}: if it is set as spark.executorEnv.{source.name}, Spark shows the "
+        "password in its event log and UI, as it masks only names with secret, password, token or accesskey: "
+        "rename it, or set it outside of Spark's configuration"
+    )
+    return (note,)
+
+
+class PreflightAnswer:
+    """The notes that asking the broker has led to, remembered: Spark plans a stream again for every micro-batch.
+
+    Args:
+        path: file that keeps them for other processes of the application; None to keep them in this object
+            alone.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._notes: tuple[str, ...] | None = None
+
+    @classmethod
+    def of_query(cls, options: WriteOptions, texts: Mapping[str, str]) -> PreflightAnswer:
+        """Return the answer for a streaming query of this application, which may be empty.
+
+        Checkpoint, broker and exchange identify the query. The answer is kept in a file, since Spark ends
+        Python processes that are idle for a minute.
+
+        Args:
+            options: the parsed options of the query.
+            texts: the options as texts, of which `checkpointLocation` is needed.
+        """
+        folder = scratch_folder()
+        if folder is None:
+            return cls()
+        checkpoint = next((text for name, text in texts.items() if name.lower() == "checkpointlocation"), "")
+        query = json.dumps([options.brokers.masked_url, options.exchange, checkpoint])
+        name = hashlib.sha256(query.encode()).hexdigest()[:32]
+        return cls(folder / f"looked-{name}.json")
+
+    @property
+    def notes(self) -> tuple[str, ...] | None:
+        """The notes; None if the broker was not asked yet, or the file cannot be read."""
+        if self._notes is None and self._path is not None:
+            with suppress(OSError, ValueError):
+                self._notes = tuple(json.loads(self._path.read_text(encoding="utf-8")))
+        return self._notes
+
+    def keep(self, notes: tuple[str, ...]) -> None:
+        """Remember the notes. If the file cannot be written, the next process asks the broker again."""
+        self._notes = notes
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.parent.mkdir(exist_ok=True)
+                part = self._path.with_suffix(f".{os.getpid()}")
+                part.write_text(json.dumps(notes), encoding="utf-8")
+                part.replace(self._path)
+
 
 #: In this module Spark makes the writer of a stream once more, to commit a batch. The messages are out by then.
 _COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"
@@ -158,7 +293,7 @@ class WritePlan:
             MismatchError: a stream has rows of this version, and this write has none for it.
         """
         reports = tuple(tasks)
-        if reading := ring_reader(self.options):
+        if reading := _ring_reader(self.options):
             ring = WatchedRing.since(self.options.ring, reading)
         if ring is not None and self.options.client_routing:
             self._compare(reports, batch_id, ring)
@@ -307,7 +442,7 @@ def _with_ring(options: WriteOptions, ring: WatchedRing | None) -> WriteOptions:
     Raises:
         RabbitChxError: it cannot be read, or rows cannot be routed by the ring.
     """
-    reading = ring_reader(options)
+    reading = _ring_reader(options)
     if reading is not None:
         options = replace(options, ring=WatchedRing(reading).ring)
     elif options.client_routing and (ring is None or not ring.can_be_read):
@@ -318,3 +453,14 @@ def _with_ring(options: WriteOptions, ring: WatchedRing | None) -> WriteOptions:
     if options.client_routing:
         ClientRouting(options.exchange, options.ring)
     return options
+
+
+def _ring_reader(options: WriteOptions) -> Callable[[], ConsistentHashExchange] | None:
+    """Return the function that reads the ring of a write on the driver; None without the option ``ringVia``.
+
+    It returns the exchange with its ring as it is now, and with what it hashes. It runs the broker's own command
+    line tool through the prefix of ``ringVia``, such as ``docker exec NAME``, without a shell.
+    """
+    if options.ring_via is None:
+        return None
+    return partial(read_exchange, options.ring_via, options.brokers.addresses[0].vhost, options.exchange)

@@ -13,8 +13,9 @@ import pika
 import pytest
 from group_stage import QUICK, GroupStage, eventually, in_order
 
-from rabbit_chx import ConsumerGroup, GroupMessage, HandlerError, HashRing
+from rabbit_chx import ConsumerGroup, HandlerError, HashRing
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 
 pytestmark = pytest.mark.broker

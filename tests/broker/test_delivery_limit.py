@@ -13,8 +13,9 @@ import pika
 import pytest
 from group_stage import QUICK
 
-from rabbit_chx import ConsumerGroup, GroupMessage, HandlerError
+from rabbit_chx import ConsumerGroup, HandlerError
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
 

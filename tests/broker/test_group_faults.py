@@ -15,10 +15,11 @@ import pytest
 from group_stage import QUICK, GroupStage, eventually, in_order, nothing_was_skipped
 from publishing_support import through
 
-from rabbit_chx import ConsumerGroup, GroupMessage
+from rabbit_chx import ConsumerGroup
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
+from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.consuming.channels import GroupChannels
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, NotFoundError

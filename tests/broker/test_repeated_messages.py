@@ -14,9 +14,11 @@ from aio_pika.abc import AbstractIncomingMessage
 from group_members import ORDERED
 from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbit_chx import ConsumerGroup, Deduplicator, OrderChecker, Publisher, stable_ids
+from rabbit_chx import ConsumerGroup, Publisher
 from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
-from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.consuming import Deduplicator, GroupMessage
+from rabbit_chx.publishing import stable_ids
+from rabbit_chx.testing import OrderChecker
 
 pytestmark = pytest.mark.broker
 

@@ -93,7 +93,7 @@ import spark_connector
 from pyspark.sql import SparkSession
 from rabbit_chx import HashRing
 from spark_connector import executor_functions
-from spark_connector.placing import prediction
+from spark_connector.placing import placement
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
 rows = spark.range(1).selectExpr("'k' AS key", "'v' AS value")
@@ -122,8 +122,7 @@ def predicted():
 
 
 def unchecked():  # as where the driver cannot know the Python of the workers
-    spark_connector.worker_python.check_worker_python = lambda spark: None
-    for module in (executor_functions, prediction):
+    for module in (executor_functions, placement):
         module.check_worker_python = lambda spark: None
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from rabbit_chx.errors import InputError, MismatchError, RowError
 from rabbit_chx.routing import HashRing
 from spark_connector import dry_run, place, publish
-from spark_connector.writing.columns import COLUMNS
+from spark_connector.columns import COLUMNS
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.usefixtures("channel")]
 

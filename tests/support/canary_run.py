@@ -21,7 +21,7 @@ from typing import Any
 
 from rabbit_chx import AsyncPublisher, Broker, ConsumerGroup, Publisher, Topology
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.broker import aio_pika_arguments, pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main

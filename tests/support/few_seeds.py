@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from rabbit_chx.analysis import matrix
 from rabbit_chx.routing.arrays import seeds
-from rabbit_chx.topology import ring_figures
+from rabbit_chx.topology import movement
 
 _FEW = 1 << 15
 
@@ -22,6 +22,6 @@ _FEW = 1 << 15
 def few_seeds() -> Iterator[None]:
     """Count a few seeds instead of all."""
     with ExitStack() as stack:
-        for module in (seeds, matrix, ring_figures):
+        for module in (seeds, matrix, movement):
             stack.enter_context(patch.object(module, "SEEDS", _FEW))
         yield

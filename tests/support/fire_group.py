@@ -30,7 +30,8 @@ from fire_site import Site, site_on
 from pika.exceptions import AMQPError
 from row_reader import rows_waiting
 
-from rabbit_chx import ConsumerGroup, GroupMessage, Publisher
+from rabbit_chx import ConsumerGroup, Publisher
+from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
 

@@ -23,9 +23,9 @@ from typing import Any
 import pika
 from pika.exchange_type import ExchangeType
 
-from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace, Publisher
+from rabbit_chx import ConsumerGroup, Publisher
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming import JOURNAL
+from rabbit_chx.consuming import JOURNAL, GroupMessage, GroupPace
 
 #: A group that takes notice within a second.
 QUICK = GroupPace(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=0.5, stop_s=10.0)

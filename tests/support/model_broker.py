@@ -19,7 +19,7 @@ from rabbit_chx.topology import (
     RingMember,
     Topology,
 )
-from rabbit_chx.topology.diff import NamedObject
+from rabbit_chx.topology.changes import NamedObject
 
 _CHX = "x-consistent-hash"
 

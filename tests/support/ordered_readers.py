@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace
+from rabbit_chx import ConsumerGroup
+from rabbit_chx.consuming import GroupMessage, GroupPace
 
 #: Members share the queues within a second, and a busy machine does not make one look dead.
 _PACE = GroupPace(settle_s=0.5, alive_s=0.5, gone_s=20.0, park_s=3.0)

@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rabbit_chx import ConsumerGroup, GroupMessage
+from rabbit_chx import ConsumerGroup
+from rabbit_chx.consuming import GroupMessage
 
 
 async def consume(task: list[Any]) -> None:

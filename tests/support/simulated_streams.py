@@ -16,6 +16,7 @@ from scripted_streams import ScriptedBroker, ScriptedConnection, ScriptedStream,
 from stream_bytes import chunk_bytes, entry, notes
 
 from rabbit_chx.errors import ConnectionLostError, UnreachableError
+from rabbit_chx.retry import Backoff
 from rabbit_chx.streams import StreamReader, look, reader, stored_ids, writer
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.frames import Confirms, Delivery, Key, OffsetSpec, PublishErrors, StreamChanged
@@ -36,7 +37,7 @@ def scripted_broker() -> Iterator[ScriptedBroker]:
         patch.setattr(publisher_module, "_WAIT_S", 0.0)
         for name, value in {
             "open_at": broker.open_at,
-            "_FIRST_BACKOFF_S": 0.0,
+            "_BACKOFF": Backoff(0.0, 0.0),
             "_BATCH_ROWS": 8,
             "_WAIT_S": 0.0,
         }.items():

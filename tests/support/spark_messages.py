@@ -17,10 +17,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.writing.columns import MessageColumns
-from spark_connector.writing.message_ids import MessageIds
-from spark_connector.writing.messages import Messages, messages_of
+from spark_connector.writing.messages import MessageIds, Messages, messages_of
 
 HEADERS = pa.map_(pa.string(), pa.string())
 SPARK: dict[str, DataType] = {

@@ -14,15 +14,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from plan_scenarios import SCENARIOS
 
-from rabbit_chx import ExchangeRef, HashRing, PublishReport, SlotTable, Topology, plot
+from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology, plot
 from rabbit_chx.analysis import ModuloMap, movement_matrix
 from rabbit_chx.errors import InputError
+from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import seed_tables
 from rabbit_chx.streams import StreamReport
 from rabbit_chx.topology import plan
 from spark_connector.dry_runs import DryRun, PartitionRows
-from spark_connector.reports.task_report import StreamCounts, TaskReport
-from spark_connector.reports.write_report import WriteReport
+from spark_connector.reports import StreamCounts, TaskReport, WriteReport
 
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
 SLOTS = [ExchangeRef(f"e.slot.{n}") for n in range(6)]

@@ -14,8 +14,13 @@ from pika.data import encode_table as encode_table_by_pika  # type: ignore[impor
 
 from rabbit_chx.amqp.client_fields import table_for
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
-from rabbit_chx.amqp.header_table import encode_headers, encode_table, parse_table, properties_in
-from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
+from rabbit_chx.amqp.header_table import (
+    PROPERTY_FLAGS,
+    encode_headers,
+    encode_table,
+    parse_table,
+    properties_in,
+)
 from rabbit_chx.errors import InputError
 
 VALUES = st.recursive(

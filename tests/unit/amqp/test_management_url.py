@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
-from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError
 
 

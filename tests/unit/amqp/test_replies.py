@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rabbit_chx.amqp.replies import error_for, may_pass
+from rabbit_chx.amqp.replies import error_for, is_transient
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -91,12 +91,12 @@ def test_what_an_answer_means(code: int, text: str, kind: type[RabbitChxError], 
     error = error_for(code, text, where="amqp://h")
     assert type(error) is kind
     assert error.reply_code == code
-    assert may_pass(error) is passes
+    assert is_transient(error) is passes
 
 
 def test_silence_passes_and_wrong_input_does_not() -> None:
-    assert may_pass(BrokerTimeoutError("no answer"))
-    assert not may_pass(InputError("the connection is closed"))
+    assert is_transient(BrokerTimeoutError("no answer"))
+    assert not is_transient(InputError("the connection is closed"))
 
 
 def test_a_name_of_the_brokers_own_is_no_wrong_password() -> None:

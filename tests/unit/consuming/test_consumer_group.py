@@ -12,8 +12,8 @@ import pytest
 from group_stage import eventually
 from scripted_group import ScriptedChannels, ScriptedJournal
 
-from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace, HashRing
-from rabbit_chx.consuming import group
+from rabbit_chx import ConsumerGroup, HashRing
+from rabbit_chx.consuming import GroupMessage, GroupPace, group
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,

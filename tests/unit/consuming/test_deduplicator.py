@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx import Deduplicator
-from rabbit_chx.consuming import DeduplicationReport
+from rabbit_chx.consuming import DeduplicationReport, Deduplicator
 from rabbit_chx.errors import DeduplicationError, InputError
 
 

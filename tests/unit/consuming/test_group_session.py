@@ -13,7 +13,7 @@ import pytest
 from group_stage import eventually
 from scripted_group import ScriptedChannels, ScriptedJournal
 
-from rabbit_chx import GroupMessage, GroupPace
+from rabbit_chx.consuming import GroupMessage, GroupPace
 from rabbit_chx.consuming.channels import GroupChannels
 from rabbit_chx.consuming.journal import JournalEntry
 from rabbit_chx.consuming.ownership import GroupMember, QueueOwnership

@@ -61,8 +61,7 @@ KNOWN = {("spark_connector/executor_functions.py", "pickle.loads", 2)}
 LOOKED_AT = {
     "rabbit_chx/broker/ring_source.py": {"S603"},
     "rabbit_chx/testing/commands.py": {"S603"},
-    "spark_connector/executor_functions.py": {"S301"},
-    "spark_connector/worker_python.py": {"S603"},
+    "spark_connector/executor_functions.py": {"S301", "S603"},
 }
 
 

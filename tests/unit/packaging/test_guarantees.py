@@ -1,4 +1,4 @@
-"""The records of `make fire`, and what docs/guarantees.md says of them."""
+"""The records of `make fire`, their totals in docs/guarantees.md, and the table of runs."""
 
 from __future__ import annotations
 
@@ -66,46 +66,47 @@ def test_processes_that_write_at_once(tmp_path: Path) -> None:
     assert read_records(file) == records
 
 
-def test_what_is_lost_is_said() -> None:
-    said = guarantees.measured([RECORD] * 100)
-    assert "**0 of 100,000 confirmed rows are lost, in 100 runs.**" in said
-    assert "300 copies" in said
-    assert "below 30 in a million" in said
-    assert "fewer than 3.0% of such runs" in said
-    assert "Rows are lost, so no bound is given." in guarantees.measured([RECORD, OTHER])
+def test_totals_are_counted_for_each_subject() -> None:
+    text = guarantees.measured([RECORD] * 100)
+    assert "| Publisher | 100 | 100,000 | 0 | 300 | 0 | 0 |" in text
+    assert "fewer than 3.0 % of such runs" in text
+    assert "2 confirmed rows were lost." in guarantees.measured([RECORD, OTHER])
+    text = guarantees.measured([GROUP, replace(RECORD, path="Spark stream, foreachBatch"), OTHER])
+    assert "| Spark into queues | 2 | 2,000 | 2 |" in text
+    assert "| ConsumerGroup | 1 | 1,000 |" in text
 
 
-def test_tables_have_a_line_for_each_fault_and_release() -> None:
+def test_runs_have_a_line_for_each_fault_and_release() -> None:
     records = [RECORD, replace(RECORD, release="3.10.8"), OTHER]
-    promised = guarantees.promises(records)
-    assert promised.count("| the line breaks | Every row is confirmed. |") == 1
-    assert promised.startswith("### Publisher and Spark batch\n")
-    figures = guarantees.figures([*records, replace(RECORD, fault="a queue is deleted", gone=5, moved=1_007)])
+    text = guarantees.runs([*records, replace(RECORD, fault="a queue is deleted", gone=5, moved=1_007)])
+    assert "| complete; 5 confirmed rows removed by the fault; 1,007 rows in another queue" in text
     assert (
-        "| complete; 5 confirmed rows went with the queue; 1,007 rows in another queue than before" in figures
+        "| the line breaks | Every row is confirmed. | 4.3.6 | 1,000 | 1,000 | 0 | 3 |  | 0 | 0.2 | complete |"
+        in text
     )
-    assert "| the line breaks | 4.3.6 | 1,000 | 1,000 | 0 | 3 |  | 0 | 0.2 | complete |" in figures
-    assert "|  | 3.10.8 | 1,000 |" in figures
-    assert "### Spark batch\n" in figures
+    assert "|  |  | 3.10.8 | 1,000 |" in text
+    assert "## Spark batch\n" in text
 
 
-def test_groups_have_figures_of_their_own() -> None:
-    said = guarantees.measured([RECORD, GROUP])
-    assert "**0 of 1,000 confirmed rows are lost, in 1 runs.**" in said
-    assert "**A ConsumerGroup left 0 of 1,000 messages without being handled, in 1 runs.**" in said
-    assert "0 were out of order. 3 were handled again" in said
-    figures = guarantees.figures([RECORD, GROUP])
-    assert "### ConsumerGroup\n" in figures
-    assert "| the line breaks | 4.3.6 | 1,000 | 0 | 3 | 0 | 2 | 21.8 | 0.2 | 0.2 | 9.0 |" in figures
+def test_groups_have_columns_of_their_own() -> None:
+    text = guarantees.runs([RECORD, GROUP])
+    assert "## ConsumerGroup\n" in text
+    assert "| 4.3.6 | 1,000 | 0 | 3 | 0 | 2 | 21.8 | 0.2 | 0.2 | 9.0 |" in text
 
 
-def test_a_record_of_a_test_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_page_links_every_test_that_has_records() -> None:
+    page = (guarantees.RESULTS.parents[1] / "guarantees.md").read_text(encoding="utf-8")
+    files = {record.test.partition("::")[0] for record in read_records(guarantees.RESULTS)}
+    assert {file for file in files if f"(../{file})" not in page} <= {"tests/fire/test_stream_soak.py"}
+
+
+def test_a_record_of_a_test_that_does_not_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     monkeypatch.setattr(guarantees, "RESULTS", file)
     guarantees._records.cache_clear()
     try:
         replace_records(file, [replace(RECORD, test="tests/fire/test_nothing.py::test_gone")])
-        with pytest.raises(SystemExit, match=r"test_gone, which is not there: remove its lines"):
-            guarantees.figures()
+        with pytest.raises(SystemExit, match=r"test_gone, which does not exist: remove these lines"):
+            guarantees.runs()
     finally:
         guarantees._records.cache_clear()

@@ -13,6 +13,8 @@ import grimp
 import pytest
 
 import rabbit_chx
+from rabbit_chx import errors
+from rabbit_chx.publishing import Limits
 
 ROOT = Path(__file__).resolve().parents[3]
 CLIENTS = {
@@ -97,7 +99,7 @@ def test_no_imports_run_in_a_circle_but_those_of_an_alternative_constructor() ->
     graph = grimp.build_graph("rabbit_chx", "spark_connector", "pyspark_rabbitmq")
     needs = {module: graph.find_upstream_modules(module) for module in graph.modules}
     circular = {module for module in needs if any(module in needs[other] for other in needs[module])}
-    assert circular == {"rabbit_chx.amqp.settings", "rabbit_chx.amqp.uri"}
+    assert circular == {"rabbit_chx.amqp.settings", "rabbit_chx.amqp.urls"}
 
 
 def test_every_public_name_can_be_had() -> None:
@@ -107,6 +109,21 @@ def test_every_public_name_can_be_had() -> None:
     assert set(rabbit_chx.__all__) <= set(dir(rabbit_chx))
     with pytest.raises(AttributeError, match="no attribute 'HashRnig'"):
         rabbit_chx.HashRnig  # noqa: B018
+
+
+def test_every_error_is_exported() -> None:
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and value.__module__ == errors.__name__
+    }
+    assert defined == {name for name in rabbit_chx.__all__ if name.endswith("Error")}
+
+
+def test_a_moved_name_still_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="import Limits from rabbit_chx.publishing"):
+        assert rabbit_chx.Limits is Limits
+    assert "Limits" not in rabbit_chx.__all__
 
 
 @pytest.mark.parametrize(
@@ -124,7 +141,9 @@ def test_type_checkers_know_what_is_loaded_late(package: str) -> None:
         if isinstance(statement, ast.ImportFrom) and statement.module != "pyspark.sql"
         for alias in statement.names
     }
-    homes = inspect.getclosurevars(import_module(package).__getattr__).nonlocals["homes"]
+    module = import_module(package)
+    load = getattr(module, "_load", module.__getattr__)
+    homes = inspect.getclosurevars(load).nonlocals["homes"]
     assert checked == {(module, name) for name, module in homes.items()}
 
 

@@ -43,25 +43,25 @@ def test_the_smallest_limits() -> None:
 
 
 def test_a_wait_doubles_from_attempt_to_attempt() -> None:
-    retries = Retries(backoff_s=0.1)
-    assert [retries.delay_s(attempts, 1.0) for attempts in range(4)] == [0.1, 0.2, 0.4, 0.8]
+    backoff = Retries(backoff_s=0.1).backoff
+    assert [backoff.delay_s(attempts, 1.0) for attempts in range(4)] == [0.1, 0.2, 0.4, 0.8]
 
 
 @given(backoff_s=st.floats(0, 100), attempts=st.integers(0, 10_000), chance=st.floats(0, 1))
 def test_chance_takes_off_half_of_a_wait_at_the_most(backoff_s: float, attempts: int, chance: float) -> None:
-    retries = Retries(backoff_s=backoff_s)
-    longest = retries.delay_s(attempts, 1.0)
-    assert longest / 2 <= retries.delay_s(attempts, chance) <= longest
+    backoff = Retries(backoff_s=backoff_s).backoff
+    longest = backoff.delay_s(attempts, 1.0)
+    assert longest / 2 <= backoff.delay_s(attempts, chance) <= longest
 
 
 def test_waits_grow_to_a_bound() -> None:
-    waits = [Retries(backoff_s=1.0).delay_s(attempts, 1.0) for attempts in range(2000)]
+    waits = [Retries(backoff_s=1.0).backoff.delay_s(attempts, 1.0) for attempts in range(2000)]
     assert all(before <= after for before, after in pairwise(waits))
     assert waits[-1] == waits[10] < 60
 
 
 def test_without_a_backoff_nobody_waits() -> None:
-    assert Retries(backoff_s=0).delay_s(5, 1.0) == 0
+    assert Retries(backoff_s=0).backoff.delay_s(5, 1.0) == 0
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,6 @@ def test_retries_that_cannot_be(wrong: dict[str, Any]) -> None:
 
 
 def test_the_delay_is_bounded_and_varies() -> None:
-    retries = Retries(backoff_s=1.0)
-    assert [retries.delay_s(n, 1.0) for n in range(6)] == [1, 2, 4, 5, 5, 5]
-    assert retries.delay_s(0, 0.0) == 0.5
+    backoff = Retries(backoff_s=1.0).backoff
+    assert [backoff.delay_s(n, 1.0) for n in range(6)] == [1, 2, 4, 5, 5, 5]
+    assert backoff.delay_s(0, 0.0) == 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_connector.publishing import FinishedTasks
-from spark_connector.reports.task_report import TaskReport
+from spark_connector.reports import TaskReport
 
 
 def test_with_spark_connect_it_stays_empty() -> None:

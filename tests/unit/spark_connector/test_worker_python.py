@@ -12,7 +12,7 @@ import pytest
 from pyspark import SparkFiles
 
 from rabbit_chx.errors import MissingExtraError
-from spark_connector.worker_python import check_worker_python
+from spark_connector.executor_functions import check_worker_python
 
 
 @pytest.fixture(autouse=True)

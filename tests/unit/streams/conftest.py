@@ -6,6 +6,7 @@ import pytest
 from scripted_streams import ScriptedBroker, ScriptedConnection, ScriptedStream
 from stream_faults import Clock
 
+from rabbit_chx.retry import Backoff
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams import stored_ids, writer
 
@@ -17,7 +18,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> ScriptedBroker:
     monkeypatch.setattr(publisher_module, "open_any", lambda _settings: ScriptedConnection(scripted))
     monkeypatch.setattr(writer, "open_at", scripted.open_at)
     monkeypatch.setattr(stored_ids, "StreamReader", scripted.reader)
-    monkeypatch.setattr(writer, "_FIRST_BACKOFF_S", 0.0)
+    monkeypatch.setattr(writer, "_BACKOFF", Backoff(0.0, 0.0))
     monkeypatch.setattr(writer, "_BATCH_ROWS", 8)
     monkeypatch.setattr(publisher_module, "_WAIT_S", 0.0)
     monkeypatch.setattr(writer, "_WAIT_S", 0.0)

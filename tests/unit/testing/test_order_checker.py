@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbit_chx import OrderChecker
 from rabbit_chx.errors import InputError
-from rabbit_chx.testing import OrderReport
+from rabbit_chx.testing import OrderChecker, OrderReport
 
 
 def checked(numbers: list[int], sent: int | None = None, first: int = 0) -> OrderReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, QueueDefinition, Topology
-from rabbit_chx.topology.diff import object_differences
+from rabbit_chx.topology.differences import object_differences
 
 
 def test_each_object_is_in_one_list() -> None:

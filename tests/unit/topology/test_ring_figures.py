@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from rabbit_chx.routing import HashRing, Place, Release
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.ring_figures import RingFigures, bucket_count
-from rabbit_chx.topology.ring_steps import RingSteps, best_steps
-from rabbit_chx.topology.rings import LiveRing
+from rabbit_chx.topology.movement import RingFigures, bucket_count
+from rabbit_chx.topology.ring_steps import LiveRing, RingSteps, best_steps
 
 _BUCKETS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 

@@ -9,9 +9,8 @@ import pytest
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import PlannedChange, RingMember
-from rabbit_chx.topology.ring_figures import RingFigures
-from rabbit_chx.topology.ring_steps import RingSteps, best_steps, kept_members
-from rabbit_chx.topology.rings import LiveRing, members_of
+from rabbit_chx.topology.movement import RingFigures
+from rabbit_chx.topology.ring_steps import LiveRing, RingSteps, best_steps, kept_members, members_of
 
 
 def _members(text: str) -> list[RingMember]:

@@ -15,7 +15,7 @@ from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing import Place
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, plan
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.slot_plan import SlotsThere
+from rabbit_chx.topology.movement import SlotsThere
 from rabbit_chx.topology.slots import collapsed, expanded
 
 _FOUR = '[{ queue = "events.{1..4}" }]'

@@ -8,7 +8,7 @@ import pytest
 from blocks import page
 
 from rabbit_chx.errors import InputError
-from spark_connector.options.queue_options import QUEUE_OPTIONS, QueueOptions
+from spark_connector.options.read_options import QUEUE_OPTIONS, QueueOptions
 
 URL = "amqp://u:c4nary@h"
 

@@ -7,7 +7,8 @@ from collections import Counter
 import pyarrow as pa
 
 from rabbit_chx.routing import HashRing
-from spark_connector.placing.prediction import queue_names, rows_by_queue
+from spark_connector.placing.placement import queue_names
+from spark_connector.placing.rings import rows_by_queue
 
 KEYS = [f"key {n}" for n in range(500)]
 

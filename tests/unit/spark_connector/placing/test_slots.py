@@ -11,9 +11,8 @@ import pytest
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, KeyMap, SlotTable
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.placement import Placement
-from spark_connector.placing.prediction import NO_QUEUE, as_ring, queue_names, rows_by_queue
-from spark_connector.placing.watched_ring import WatchedRing
+from spark_connector.placing.placement import Placement, queue_names
+from spark_connector.placing.rings import NO_QUEUE, WatchedRing, as_ring, rows_by_queue
 
 SLOTS = [ExchangeRef(f"e.slot.{n:02}") for n in range(8)]
 RING = HashRing.from_bindings([(slot, 1) for slot in SLOTS])

@@ -8,10 +8,10 @@ from pyspark.sql.types import StringType, StructType
 from rabbit_chx.errors import InputError, RingSourceError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import ConsistentHashExchange, HashRing
+from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.watched_ring import WatchedRing
-from spark_connector.reports.task_report import TaskReport
-from spark_connector.writing.columns import MessageColumns
+from spark_connector.placing.rings import WatchedRing
+from spark_connector.reports import TaskReport
 from spark_connector.writing.write_plan import WritePlan
 
 BEFORE = HashRing.from_bindings([("q1", 1), ("q2", 1)])

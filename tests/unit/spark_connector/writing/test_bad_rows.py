@@ -10,10 +10,9 @@ import pytest
 from spark_messages import as_lists, options_of, read, schema_of
 
 from rabbit_chx.errors import RowError
-from spark_connector.reports.task_report import hash_of_key
-from spark_connector.writing.bad_rows import checks_of
-from spark_connector.writing.columns import MessageColumns
-from spark_connector.writing.messages import messages_of
+from spark_connector.columns import MessageColumns
+from spark_connector.reports import hash_of_key
+from spark_connector.writing.messages import checks_of, messages_of
 
 GOOD: dict[str, Any] = {"key": "k" * 255, "value": "v"}
 

@@ -6,7 +6,7 @@ import pytest
 from spark_messages import options_of, schema_of
 
 from rabbit_chx.errors import InputError
-from spark_connector.writing.columns import MessageColumns
+from spark_connector.columns import MessageColumns
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connector.writing import message_ids
-from spark_connector.writing.columns import MessageColumns
-from spark_connector.writing.message_ids import MessageIds
+from spark_connector.columns import MessageColumns
+from spark_connector.writing import messages
+from spark_connector.writing.messages import MessageIds
 
 KEY_AND_VALUE = MessageColumns(value=1, key=0, exchange=None, headers=None, properties={})
 
@@ -123,13 +123,13 @@ def test_the_type_that_spark_gives_a_text_does_not_count(kind: Any) -> None:
 def test_large_rows_are_hashed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("k", bytes([n]) * n) for n in range(60)]
     expected = ids_of(rows)
-    monkeypatch.setattr(message_ids, "_SLICE_BYTES", 50)
+    monkeypatch.setattr(messages, "_SLICE_BYTES", 50)
     assert ids_of(rows) == expected
     assert ids_of([], rows) == expected
 
 
 def test_hashes_are_remembered_in_few_runs() -> None:
-    seen = message_ids._SeenHashes()
+    seen = messages._SeenHashes()
     hashes = np.arange(5_000, dtype=np.uint64)
     for start in range(0, 5_000, 10):
         assert not seen.numbers(hashes[start : start + 10]).any()

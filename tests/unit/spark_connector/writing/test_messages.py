@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 from spark_messages import HEADERS, as_lists, options_of, read, schema_of
 
-from spark_connector.writing.columns import MessageColumns
-from spark_connector.writing.message_ids import MessageIds
-from spark_connector.writing.messages import messages_of
+from spark_connector.columns import MessageColumns
+from spark_connector.writing.messages import MessageIds, messages_of
 
 
 def test_text_goes_as_its_bytes() -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from rabbit_chx.errors import InputError
-from spark_connector.options.write_options import WriteOptions
-from spark_connector.writing.preflight import (
+from spark_connector.options.write_options import WriteOptions, check_speculation
+from spark_connector.writing.write_plan import (
     PreflightAnswer,
     check_broker,
     check_secret_name,
-    check_speculation,
 )
 
 

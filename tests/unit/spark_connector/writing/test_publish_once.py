@@ -14,10 +14,10 @@ from simulated_streams import scripted_broker
 from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams import stored_ids
+from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports.task_report import StreamCounts, TaskReport
+from spark_connector.reports import StreamCounts, TaskReport
 from spark_connector.writing import stream_task_writer
-from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.stream_layout import ROW_BITS, StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
 from spark_connector.writing.task import Task

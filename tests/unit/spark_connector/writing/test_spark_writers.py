@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
-from spark_connector.placing.watched_ring import WatchedRing
-from spark_connector.reports.task_report import TaskReport
+from spark_connector.placing.rings import WatchedRing
+from spark_connector.reports import TaskReport
 from spark_connector.writing.spark_writers import BatchWriter, _TaskDone
 from spark_connector.writing.write_plan import WritePlan
 

@@ -11,10 +11,10 @@ from pyspark.sql.types import StringType, StructType
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import SuperStream
+from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.placement import Placement, partition_numbers
 from spark_connector.writing import stream_task_writer
-from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.stream_layout import StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
 from spark_connector.writing.task import Task

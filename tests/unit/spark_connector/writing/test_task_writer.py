@@ -15,10 +15,10 @@ from pyspark.sql.types import StringType, StructType
 from rabbit_chx.errors import InputError, PublishError, RowError
 from rabbit_chx.publishing import PublishReport, Returned
 from rabbit_chx.routing import HashRing
+from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports.task_report import RowSample, TaskReport, hash_of_key
+from spark_connector.reports import RowSample, TaskReport, hash_of_key
 from spark_connector.writing import task_writer
-from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.task import Task
 from spark_connector.writing.task_writer import TaskWriter
 from spark_connector.writing.write_plan import WritePlan

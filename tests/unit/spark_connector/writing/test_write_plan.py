@@ -12,8 +12,8 @@ from pyspark.sql.types import StringType, StructType
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
-from spark_connector.placing.watched_ring import WatchedRing
-from spark_connector.reports.task_report import TaskReport
+from spark_connector.placing.rings import WatchedRing
+from spark_connector.reports import TaskReport
 from spark_connector.writing.write_plan import WritePlan
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())

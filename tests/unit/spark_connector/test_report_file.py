@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rabbit_chx.errors import InputError
-from spark_connector.reports.report_file import check_report_path, save_report
-from spark_connector.reports.write_report import WriteReport
+from spark_connector.reports import WriteReport, check_report_path, save_report
 
 
 def test_an_earlier_report_is_kept_beside(tmp_path: Path) -> None:

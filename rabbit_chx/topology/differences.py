@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from rabbit_chx.routing import Destination, ExchangeRef
-from rabbit_chx.topology.changes import ObjectKind, PlannedChange, fields_between, kind_of
+from rabbit_chx.topology.changes import (
+    NamedObject,
+    ObjectKind,
+    PlannedChange,
+    fields_between,
+    kind_of,
+    reference_to,
+)
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     BindingDefinition,
-    ExchangeDefinition,
     PolicyDefinition,
-    QueueDefinition,
 )
 from rabbit_chx.topology.refusals import PlanRefusal, absent_external, deletion, different_external
 from rabbit_chx.topology.shards import kept_shards, shard_binding
 
-NamedObject: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 _BROKERS_OWN = "amq."
 
 
@@ -55,13 +58,6 @@ class ObjectDifferences:
     def again(self) -> frozenset[Destination]:
         """The queues and exchanges that are replaced."""
         return frozenset(ref for replaced, _ in self.replaced if (ref := reference_to(replaced)) is not None)
-
-
-def reference_to(named: NamedObject) -> Destination | None:
-    """Return the object as a destination of bindings; None for a policy."""
-    if isinstance(named, ExchangeDefinition):
-        return ExchangeRef(named.name)
-    return named.name if isinstance(named, QueueDefinition) else None
 
 
 def by_name(topology: Topology) -> Mapping[tuple[ObjectKind, str], NamedObject]:

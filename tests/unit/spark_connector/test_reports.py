@@ -10,9 +10,16 @@ import pytest
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.key_sample import KeySample, KeySampler
-from spark_connector.reports.task_report import RowSample, TaskReport
-from spark_connector.reports.write_report import WriteReport, notes_on
+from spark_connector.reports import (
+    KeySample,
+    KeySampler,
+    RowSample,
+    TaskReport,
+    WriteReport,
+    hash_of_key,
+    notes_on,
+    text_table_of,
+)
 
 FAILED = WriteReport(
     "x", (TaskReport(1, 0, publish_report=PublishReport(confirmed=5)),), None, failed=True, unfinished=2
@@ -227,3 +234,24 @@ def test_keys_in_more_than_one_partition() -> None:
     many = [b"%d" % n for n in range(2_000)]
     (note,) = notes_on([task(0, *many), task(1, *many)], per_key)
     assert "1,000 of 1,000 keys looked at are in more than one partition" in note
+
+
+def test_the_counts_are_those_of_the_publisher() -> None:
+    task = TaskReport(0, 0, publish_report=PublishReport(7, 6, 1, 2, 0, 3, 4, 5, 600, 7.5, 0.5))
+    assert (task.published, task.confirmed, task.returned, task.nacked) == (7, 6, 1, 2)
+    assert (task.retried, task.republished, task.reconnects, task.bytes_sent) == (3, 4, 5, 600)
+    assert (task.seconds, task.blocked_seconds) == (7.5, 0.5)
+
+
+def test_a_hash_identifies_a_key_without_showing_it() -> None:
+    assert hash_of_key(b"key") == "2c70e12b7a0646f9"
+
+
+def test_numbers_are_on_the_right_but_in_the_first_column() -> None:
+    rows = [("1", 1_000, 2.25, "a"), ("10", 7, 10.0, "bc")]
+    assert text_table_of(("n", "rows", "s", "text"), rows).splitlines() == [
+        " n    rows     s  text",
+        " 1   1,000   2.2  a",
+        " 10      7  10.0  bc",
+    ]
+    assert text_table_of(("", ""), [("rows", 5)]) == " rows  5"

@@ -1,9 +1,9 @@
-"""The ring of an exchange during a write: it may change when connections are lost."""
+"""The ring of a write: as it was given, kept by a Python worker, and read again after the write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rabbit_chx.errors import InputError
@@ -13,13 +13,71 @@ from rabbit_chx.routing import (
     HashRing,
     KeyMap,
     SlotTable,
+    SuperStream,
+    check_key_map,
+    key_map_from_json,
     ring_beneath,
     share_between,
 )
-from spark_connector.placing.prediction import as_ring
 
 if TYPE_CHECKING:
-    from spark_connector.options.write_options import WriteOptions
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+#: What reports show instead of a queue for rows that have none.
+NO_QUEUE = "(no queue)"
+#: Rings that a Python worker keeps; each task brings its own again.
+KEPT_RINGS = 8
+
+
+def as_ring(ring: KeyMap | str) -> KeyMap:
+    """Return a ring that predicts something.
+
+    Args:
+        ring: a ring or a table of slots, or the JSON of either.
+
+    Raises:
+        InputError: the argument is not a ring, or the ring has no buckets.
+    """
+    if isinstance(ring, str):
+        ring = key_map_from_json(ring)
+    check_key_map(ring)
+    if not ring.destinations:
+        raise InputError(
+            "the ring has no buckets, or its slots no queue, so it predicts nothing: bind queues first, or read it again"
+        )
+    return ring
+
+
+@lru_cache(KEPT_RINGS)
+def kept_ring(ring_json: str) -> KeyMap:
+    """Return a ring that is parsed once in each Python worker.
+
+    Its table of seeds lives as long as the process.
+    """
+    return key_map_from_json(ring_json)
+
+
+def indices_or_hole(ring: KeyMap | SuperStream, keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
+    """Return what `HashRing.indices` returns, and -1 for a null key as well."""
+    if not getattr(keys, "null_count", 0):
+        return ring.indices(keys)
+    import pyarrow as pa
+
+    indices = ring.indices(keys.fill_null(pa.scalar("", keys.type)))
+    indices[keys.is_null().to_numpy(zero_copy_only=False)] = -1
+    return indices
+
+
+def rows_by_queue(ring: KeyMap, keys: Any) -> dict[str, int]:  # noqa: ANN401
+    """Return how many of the keys go to each queue; queues without keys are left out."""
+    import numpy as np
+
+    names = (NO_QUEUE, *map(str, ring.destinations))
+    counts = np.bincount(indices_or_hole(ring, keys) + 1, minlength=len(names))
+    return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
+
 
 #: A ring or a table of slots, its JSON, or a function that reads it. A function may return the exchange as well.
 GivenRing: TypeAlias = "KeyMap | str | Callable[[], KeyMap | ConsistentHashExchange]"
@@ -116,17 +174,6 @@ class WatchedRing:
         if isinstance(before, HashRing) and isinstance(now, HashRing):
             return changed_ring(before, now, rows)
         return "the exchange has slots now, and rows may have gone to a queue that has their keys no more"
-
-
-def ring_reader(options: WriteOptions) -> Callable[[], ConsistentHashExchange] | None:
-    """Return the function that reads the ring of a write on the driver; None without the option ``ringVia``.
-
-    It returns the exchange with its ring as it is now, and with what it hashes. It runs the broker's own command
-    line tool through the prefix of ``ringVia``, such as ``docker exec NAME``, without a shell.
-    """
-    if options.ring_via is None:
-        return None
-    return partial(read_exchange, options.ring_via, options.brokers.addresses[0].vhost, options.exchange)
 
 
 def read_exchange(prefix: str, vhost: str, exchange: str) -> ConsistentHashExchange:

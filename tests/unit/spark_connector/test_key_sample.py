@@ -6,7 +6,7 @@ import pickle
 
 import pyarrow as pa
 
-from spark_connector.placing.key_sample import KeySample, KeySampler, SplitKeys
+from spark_connector.reports import KeySample, KeySampler, SplitKeys
 
 
 def sample(keys: range, *, batch: int = 3_000) -> KeySample:
@@ -29,13 +29,13 @@ def test_of_many_keys_a_sample_that_both_partitions_have_whole() -> None:
     )
     assert apart.split == 0
     assert not apart.complete
-    assert apart.looked_at > 1_000
+    assert apart.compared > 1_000
     shared = SplitKeys.of([sample(range(20_000)), sample(range(20_000))])
-    assert shared.split == shared.looked_at == 1_000
+    assert shared.split == shared.compared == 1_000
     few = SplitKeys.of([sample(range(1_100)), sample(range(100_000))])
-    assert few.looked_at < 1_050  # up to the hash that the sample of the larger one reaches
+    assert few.compared < 1_050  # up to the hash that the sample of the larger one reaches
     half = SplitKeys.of([sample(range(20_000)), sample(range(10_000, 30_000))])
-    assert 0.2 < half.split / half.looked_at < 0.5  # a third of the keys are in both
+    assert 0.2 < half.split / half.compared < 0.5  # a third of the keys are in both
 
 
 def test_a_sample_is_small_and_knows_a_constant_key() -> None:

@@ -1,16 +1,19 @@
-"""The columns of a DataFrame and the parts of a message that they become."""
+"""The columns of a DataFrame, and the parts of a message that they become."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     ByteType,
     DataType,
     IntegerType,
+    LongType,
     MapType,
     ShortType,
     StringType,
@@ -20,10 +23,58 @@ from pyspark.sql.types import (
 )
 
 from rabbit_chx.errors import InputError
-from spark_connector import recipes
 
 if TYPE_CHECKING:
     from spark_connector.options.write_options import WriteOptions
+
+
+def _sql_name(name: str) -> str:
+    """Return a name as SQL takes it: in backticks if it is no plain word."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name.replace('`', '``')}`"
+
+
+def _sql_text(name: str, kind: DataType) -> str:
+    """Return the SQL that makes a text of a column or a field; a nested type becomes JSON."""
+    nested = isinstance(kind, (StructType, ArrayType, MapType))
+    return f"to_json({name})" if nested else f"cast({name} AS string)"
+
+
+def for_text(name: str, kind: DataType) -> str:
+    """Return what makes a text of a column."""
+    return f"`{_sql_text(_sql_name(name), kind)}`"
+
+
+def for_int(name: str, _: DataType) -> str:
+    """Return what makes a whole number of a column."""
+    return f"`cast({name} AS int)`"
+
+
+def for_timestamp(name: str, kind: DataType) -> str:
+    """Return what makes a timestamp of a column. Spark takes a number for seconds, and sources often count milliseconds."""
+    if isinstance(kind, (IntegerType, LongType)):
+        return f"`timestamp_seconds({name})`, or `timestamp_millis({name})` if it counts milliseconds"
+    return f"`cast({name} AS timestamp)`"
+
+
+def for_headers(name: str, kind: DataType) -> str:
+    """Return what makes a map of texts: of another map, of the fields of a struct, or of pairs as Kafka has them."""
+    if isinstance(kind, StringType):
+        return f"`from_json({name}, 'map<string,string>')` if it is JSON, else `map('name', {name})`"
+    if isinstance(kind, StructType):
+        return f"`from_json(to_json({name}), 'map<string,string>')`"
+    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+        return f"`transform_values({name}, (k, v) -> {_sql_text('v', kind.valueType)})`"
+    if isinstance(kind, MapType):
+        pair = f"{_sql_text('h.key', kind.keyType)}, {_sql_text('h.value', kind.valueType)}"
+        return f"`map_from_entries(transform(map_entries({name}), h -> struct({pair})))`"
+    if (
+        isinstance(kind, ArrayType)
+        and isinstance(kind.elementType, StructType)
+        and len(kind.elementType) == 2
+    ):
+        pair = ", ".join(_sql_text(f"h.{_sql_name(part.name)}", part.dataType) for part in kind.elementType)
+        return f"`map_from_entries(transform({name}, h -> struct({pair})))`"
+    return f"`map('name', {_sql_text(name, kind)})`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +96,8 @@ class KnownColumn:
     meaning: str
 
 
-def _text(name: str, meaning: str) -> KnownColumn:
-    return KnownColumn(name, "string", (StringType,), recipes.for_text, meaning)
+def _text_column(name: str, meaning: str) -> KnownColumn:
+    return KnownColumn(name, "string", (StringType,), for_text, meaning)
 
 
 _TEXT_OR_BINARY = (StringType, BinaryType)
@@ -58,41 +109,39 @@ COLUMNS: tuple[KnownColumn, ...] = (
         "value",
         "string or binary",
         _TEXT_OR_BINARY,
-        recipes.for_text,
+        for_text,
         "the body; required",
     ),
     KnownColumn(
         "key",
         "string or binary",
         _TEXT_OR_BINARY,
-        recipes.for_text,
+        for_text,
         "the routing key, at most 255 bytes of UTF-8; required without `routingKey`; also called `routing_key`",
     ),
-    _text("exchange", "the exchange; null means that of the option; needs `allowExchangeColumn`"),
+    _text_column("exchange", "the exchange; null means that of the option; needs `allowExchangeColumn`"),
     KnownColumn(
         "headers",
         "map<string,string>",
         (MapType,),
-        recipes.for_headers,
+        for_headers,
         "costs the most time: use `headersConst` for headers that are the same in every row",
     ),
-    _text("message_id", "id of the message, for consumers that drop repeats"),
-    _text("correlation_id", "joins a reply to its request"),
-    _text("content_type", "such as `application/json`"),
-    _text("content_encoding", "such as `gzip`"),
-    _text("type", "the kind of message"),
-    _text("app_id", "the sender"),
-    _text("reply_to", "where to answer"),
-    _text("expiration", "milliseconds in a queue until it expires, as a text of digits"),
-    KnownColumn("priority", "tinyint, smallint or int", _WHOLE, recipes.for_int, "0 to 255"),
-    KnownColumn(
-        "timestamp", "timestamp", (TimestampType,), recipes.for_timestamp, "whole seconds on the wire"
-    ),
+    _text_column("message_id", "id of the message, for consumers that drop repeats"),
+    _text_column("correlation_id", "joins a reply to its request"),
+    _text_column("content_type", "such as `application/json`"),
+    _text_column("content_encoding", "such as `gzip`"),
+    _text_column("type", "the kind of message"),
+    _text_column("app_id", "the sender"),
+    _text_column("reply_to", "where to answer"),
+    _text_column("expiration", "milliseconds in a queue until it expires, as a text of digits"),
+    KnownColumn("priority", "tinyint, smallint or int", _WHOLE, for_int, "0 to 255"),
+    KnownColumn("timestamp", "timestamp", (TimestampType,), for_timestamp, "whole seconds on the wire"),
     KnownColumn(
         "delivery_mode",
         "tinyint, smallint or int",
         _WHOLE,
-        recipes.for_int,
+        for_int,
         "1 or 2; null means that of `persistent`",
     ),
 )

@@ -1,0 +1,598 @@
+"""The reports of tasks and writes: values, text, JSON and files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.publishing import PublishReport
+from rabbit_chx.routing import KeyMap
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from spark_connector.options.write_options import WriteOptions
+
+
+def text_table_of(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return an aligned table: numbers to the right, except in the first column. Empty headings are left out."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    shown = [list(headings), *cells] if any(headings) else cells
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    right = [all(_is_number(row[i]) for row in cells) and i > 0 for i in range(len(headings))]
+    return "\n".join(
+        " "
+        + "  ".join(
+            text.rjust(width) if number else text.ljust(width)
+            for text, width, number in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in shown
+    )
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(",", "").replace(".", "").isdigit()
+
+
+#: The most keys of a partition's sample; 8 bytes for each travel to the driver.
+_MOST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeySample:
+    """The smallest hashes of a partition's keys: partitions that share keys share some of these hashes."""
+
+    hashes: bytes = b""  # 8 bytes for each key, in ascending order
+    complete: bool = True  # the sample has all keys of the partition
+
+
+class KeySampler:
+    """Makes the sample of a partition, batch by batch."""
+
+    def __init__(self) -> None:
+        self._smallest: NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._complete = True
+
+    def add(self, keys: Any) -> None:  # noqa: ANN401  # Arrow has no types
+        """Add the keys of a batch: an Arrow array or a list of bytes."""
+        distinct: Any = pc.unique(keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary()))
+        hashes = b"".join(hashlib.sha256(key).digest()[:8] for key in distinct.to_pylist())
+        smallest = np.union1d(self._smallest, np.frombuffer(hashes, np.uint64))
+        self._complete = self._complete and len(smallest) <= _MOST
+        self._smallest = smallest[:_MOST]
+
+    def sample(self) -> KeySample:
+        """Return the sample of all keys so far."""
+        return KeySample(self._smallest.tobytes(), self._complete)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitKeys:
+    """The number of keys that are in more than one partition, among those compared."""
+
+    compared: int
+    split: int
+    complete: bool  # all keys were compared
+
+    @classmethod
+    def of(cls, samples: Iterable[KeySample]) -> SplitKeys:
+        """Compare samples up to the hash that all of them reach; up to there each sample has all its keys."""
+        partitions = [(np.frombuffer(sample.hashes, np.uint64), sample.complete) for sample in samples]
+        cut_off = [hashes[-1] for hashes, complete in partitions if not complete]
+        comparable = [hashes if not cut_off else hashes[hashes <= min(cut_off)] for hashes, _ in partitions]
+        _, times = np.unique(np.concatenate([np.empty(0, np.uint64), *comparable]), return_counts=True)
+        return cls(len(times), int(np.count_nonzero(times > 1)), not cut_off)
+
+
+#: Samples that a task keeps, and that a report shows.
+MAX_SAMPLES = 10
+#: The counts of published rows that reports show, in their order.
+_PUBLISHED = (
+    "published", "confirmed", "returned", "nacked", "retried", "republished", "reconnects",
+    "blocked_seconds", "bytes_sent",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RowSample:
+    """A row that was not confirmed, without its body.
+
+    Attributes:
+        partition: number of the Spark partition.
+        row: number of the row in the partition, from 0; None if only the broker knows it.
+        reason: why it was not confirmed.
+        key_hash: `hash_of_key` of the routing key; None if the row has no key.
+    """
+
+    partition: int
+    row: int | None
+    reason: str
+    key_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCounts:
+    """The rows of a write into streams by the stream protocol.
+
+    Attributes:
+        rows: the rows that each stream has confirmed.
+        known: of these, those whose ids the broker had from an earlier run or attempt: they were not stored again.
+        repaired: rows that the broker had confirmed and not stored, stored under a second name.
+        verified: rows that were read back, and are there once, with their key and body (``verify=full``).
+        lost: rows that were read for, and are not there.
+        doubled: rows that are there more than once.
+        changed: rows that are there with another key or body only.
+        unverified: rows that retention removed before they could be read back.
+        differences: descriptions of the first rows that are lost, doubled or changed.
+    """
+
+    rows: Mapping[str, int] = field(default_factory=dict)
+    known: int = 0
+    repaired: int = 0
+    verified: int = 0
+    lost: int = 0
+    doubled: int = 0
+    changed: int = 0
+    unverified: int = 0
+    differences: tuple[str, ...] = ()
+
+    def __add__(self, other: StreamCounts) -> StreamCounts:
+        """Return the sums of all counts."""
+        total: dict[str, Any] = {
+            count.name: getattr(self, count.name) + getattr(other, count.name)
+            for count in fields(self)
+            if count.name != "rows"
+        }
+        total["differences"] = total["differences"][:MAX_SAMPLES]
+        return StreamCounts(dict(Counter(self.rows) + Counter(other.rows)), **total)
+
+
+def hash_of_key(key: bytes) -> str:
+    """Return the first 16 hexadecimal digits of the key's SHA-256: they identify the row without showing the key."""
+    return hashlib.sha256(key).hexdigest()[:16]
+
+
+class PublishedCounts:
+    """The counts of published rows in a `TaskReport` or a `WriteReport`: those of its `publish_report`."""
+
+    __slots__ = ()
+    publish_report: PublishReport
+
+    @property
+    def published(self) -> int:
+        """Rows that were published; each is counted once."""
+        return self.publish_report.rows
+
+    @property
+    def confirmed(self) -> int:
+        """Rows that the broker confirmed and did not return."""
+        return self.publish_report.confirmed
+
+    @property
+    def returned(self) -> int:
+        """Rows that no queue took (``onUnroutable=skip``)."""
+        return self.publish_report.returned
+
+    @property
+    def nacked(self) -> int:
+        """Rows that the broker refused for good; 0, since a write with such rows fails."""
+        return self.publish_report.nacked
+
+    @property
+    def retried(self) -> int:
+        """Messages that were sent again because the broker had refused them."""
+        return self.publish_report.retried
+
+    @property
+    def republished(self) -> int:
+        """Messages that were sent again after a connection was lost."""
+        return self.publish_report.republished
+
+    @property
+    def reconnects(self) -> int:
+        """Connections that were opened in place of a lost one."""
+        return self.publish_report.reconnects
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of AMQP frames."""
+        return self.publish_report.bytes_sent
+
+    @property
+    def blocked_seconds(self) -> float:
+        """Seconds for which the broker asked publishers to wait; of a write, the sum over its tasks."""
+        return self.publish_report.blocked_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport(PublishedCounts):
+    """The rows of one task: ``rows == skipped + confirmed + returned``, or the task would have failed.
+
+    Attributes:
+        partition: number of the Spark partition.
+        attempt: number of the task attempt; above 0, rows may have been delivered twice.
+        write_id: id of the write, or of the streaming query.
+        batch_id: number of the micro-batch; None outside a stream.
+        rows: rows of the partition.
+        skipped: rows that were left out: bad ones (``badRows=skip``), or all of a stale version (``onStaleVersion=skip``).
+        publish_report: the counts of the publisher, without its samples.
+        predicted: published rows per queue by the ring; the broker never says where a message went.
+        samples: the first few rows that were skipped or returned.
+        task_id: Spark's own number of the task attempt; None outside Spark.
+        notes: facts about the task that a reader of the report should know.
+        keys: a sample of the routing keys with ``ordering=per-key``, to compare partitions; not part of the JSON.
+        streams: the counts of a write into streams; None for one by AMQP.
+    """
+
+    partition: int
+    attempt: int
+    write_id: str = ""
+    batch_id: int | None = None
+    rows: int = 0
+    skipped: int = 0
+    publish_report: PublishReport = field(default=PublishReport())
+    predicted: dict[str, int] = field(default_factory=dict)
+    samples: tuple[RowSample, ...] = ()
+    task_id: int | None = None
+    notes: tuple[str, ...] = ()
+    keys: KeySample = field(default=KeySample(), repr=False)
+    streams: StreamCounts | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the first row to the last confirm."""
+        return self.publish_report.seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as flat JSON: the counts are on the level of the other fields."""
+        return {
+            "partition": self.partition,
+            "attempt": self.attempt,
+            "write_id": self.write_id,
+            "batch_id": self.batch_id,
+            "rows": self.rows,
+            "skipped": self.skipped,
+            **{
+                name: getattr(self, name)
+                for name in (*_PUBLISHED[:-2], "bytes_sent", "seconds", "blocked_seconds")
+            },
+            "predicted": self.predicted,
+            "samples": [asdict(sample) for sample in self.samples],
+            "task_id": self.task_id,
+            "notes": self.notes,
+            "streams": self.streams and asdict(self.streams),
+        }
+
+
+#: The sums over the tasks, in the order in which they are shown.
+_TOTALS = ("rows", "skipped", *_PUBLISHED)
+_STREAM_TOTALS = (
+    "rows", "skipped", "confirmed", "known", "republished", "repaired", "reconnects", "verified", "lost",
+    "doubled", "changed", "unverified",
+)  # fmt: skip
+
+_JSON = (
+    "exchange", "write_id", "batch_id", "failed", "unfinished", *_TOTALS, "seconds", "predicted",
+    "ring_provenance", "notes",
+)  # fmt: skip
+#: The first bytes of `WriteReport.to_json`.
+REPORT_START = b'{\n  "exchange": '
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport(PublishedCounts):
+    """A whole write, or one micro-batch of a stream. `str` makes a table of it.
+
+    Attributes:
+        exchange: name of the exchange or super stream; empty if a column names it.
+        tasks: one report for each task that committed; they are put into the order of their partitions.
+        ring_provenance: how the ring behind `predicted` was obtained (read, replayed, assumed), or None.
+        write_id: id of the write, or of the streaming query; if it is not given, that of the tasks.
+        batch_id: number of the micro-batch; None outside a stream.
+        seconds: seconds from the planning of the write to its end, including what Spark computed before.
+        notes: facts that a reader should know, such as an alternate exchange that takes what no queue takes.
+        failed: whether the write failed. The counts are then those of the finished tasks, and rows of the
+            other tasks may be in the queues as well.
+        unfinished: number of tasks that did not finish; None if Spark does not say how many there are.
+        changed_ring: the ring by which rows were routed in the client and the ring after the write, if they differ; else None.
+        publish_report: the sums over the tasks.
+    """
+
+    exchange: str
+    tasks: tuple[TaskReport, ...]
+    ring_provenance: str | None = None
+    write_id: str = ""
+    batch_id: int | None = None
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    failed: bool = False
+    unfinished: int | None = 0
+    changed_ring: tuple[KeyMap, KeyMap] | None = None
+    publish_report: PublishReport = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        tasks = tuple(sorted(self.tasks, key=lambda task: task.partition))
+        write_id = self.write_id or next((task.write_id for task in tasks if task.write_id), "")
+        total = sum((task.publish_report for task in tasks), PublishReport())
+        for name, value in (("tasks", tasks), ("write_id", write_id), ("publish_report", total)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the DataFrame."""
+        return sum(task.rows for task in self.tasks)
+
+    @property
+    def skipped(self) -> int:
+        """Rows that were left out: bad ones, or those of a stale version."""
+        return sum(task.skipped for task in self.tasks)
+
+    @property
+    def predicted(self) -> dict[str, int]:
+        """Published rows per queue, by the ring."""
+        total: Counter[str] = Counter()
+        for task in self.tasks:
+            total.update(task.predicted)
+        return dict(total)
+
+    @property
+    def streams(self) -> StreamCounts | None:
+        """The counts of a write into streams; None for one by AMQP."""
+        counts = [task.streams for task in self.tasks if task.streams is not None]
+        return sum(counts, StreamCounts()) if counts else None
+
+    @property
+    def samples(self) -> tuple[RowSample, ...]:
+        """The first few rows that were skipped or returned."""
+        return tuple(sample for task in self.tasks for sample in task.samples)[:MAX_SAMPLES]
+
+    def to_json(self) -> str:
+        """Return the report as a JSON object: every attribute and total, and the reports of the tasks."""
+        return json.dumps(
+            {
+                **{name: getattr(self, name) for name in _JSON},
+                "changed_ring": self.changed_ring
+                and [json.loads(ring.to_json()) for ring in self.changed_ring],
+                "streams": self.streams and asdict(self.streams),
+                "samples": [asdict(sample) for sample in self.samples],
+                "tasks": [task.to_dict() for task in self.tasks],
+            },
+            indent=2,
+        )
+
+    def __str__(self) -> str:
+        return "\n\n".join(_parts(self))
+
+
+def left_behind(report: WriteReport) -> str:
+    """Describe which rows of a failed write are in the queues, as far as it is known."""
+    finished, unfinished = len(report.tasks), report.unfinished
+    if not finished and unfinished is None:
+        return "no finished task is known, and rows of any task may be in the queues"
+    if finished:
+        rows, tasks = _number(report.confirmed, "row"), _number(finished, "finished task")
+        known = f"at least {rows} of {tasks} are in the queues and stay there"
+    else:
+        known = "no task finished"
+    if unfinished == 0:
+        return known
+    others = (
+        "the other tasks" if unfinished is None else _number(unfinished, "other task" if finished else "task")
+    )
+    return f"{known}; rows of {others} may be in the queues{' as well' if finished else ''}"
+
+
+def _number(number: int, things: str) -> str:
+    return f"{number:,} {things}{'' if number == 1 else 's'}"
+
+
+def _parts(report: WriteReport) -> Iterator[str]:
+    batch = f", batch {report.batch_id}" if report.batch_id is not None else ""
+    yield f"write {report.write_id or 'unnamed'}{batch} to exchange {report.exchange!r}, {report.seconds:.1f} s"
+    if report.failed:
+        yield f"FAILED: {left_behind(report)}; the counts are those of finished tasks"
+    yield text_table_of(("", ""), _totals(report))
+    if report.streams is not None:
+        yield text_table_of(("stream", "rows"), sorted(report.streams.rows.items()))
+    if report.predicted:
+        queues = sorted(report.predicted.items())
+        yield text_table_of((f"queue, predicted ({report.ring_provenance} ring)", "rows"), queues)
+    if report.tasks:
+        of_tasks = ("partition", "attempt", "rows", "seconds", "rows/s")
+        yield text_table_of(of_tasks, map(_row_of_task, report.tasks))
+    if report.samples:
+        of_samples = ("partition", "row", "hash of key", "not confirmed because")
+        yield text_table_of(of_samples, map(_row_of_sample, report.samples))
+    yield from (f"note: {note}" for note in report.notes)
+
+
+def _totals(report: WriteReport) -> Iterator[tuple[str, int | float]]:
+    streams = report.streams
+    for name in _TOTALS if streams is None else _STREAM_TOTALS:
+        yield name.replace("_", " "), getattr(report if hasattr(report, name) else streams, name)
+
+
+def _row_of_task(task: TaskReport) -> tuple[object, ...]:
+    rate = task.rows / task.seconds if task.seconds else 0.0
+    return str(task.partition), task.attempt, task.rows, f"{task.seconds:.1f}", f"{rate:,.0f}"
+
+
+def _row_of_sample(sample: RowSample) -> tuple[str, ...]:
+    row = "" if sample.row is None else f"{sample.row}"
+    return f"{sample.partition}", row, sample.key_hash or "", sample.reason
+
+
+def notes_on(
+    tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None = None
+) -> tuple[str, ...]:
+    """Return the distinct notes of the tasks, and those on all tasks together.
+
+    Args:
+        tasks: the reports of one write.
+        options: how the rows were written.
+        ring_now: the note of `WatchedRing.look_again`, if the ring was read again.
+    """
+    distinct = dict.fromkeys(note for task in tasks for note in task.notes)
+    if options.exactly_once:
+        return (*distinct, *filter(None, [ring_now]))
+    return (*distinct, *_on_attempts(tasks), *_on_losses(tasks, options, ring_now), *_on_keys(tasks, options))
+
+
+def _on_attempts(tasks: Sequence[TaskReport]) -> Iterator[str]:
+    again = sum(task.attempt > 0 for task in tasks)
+    if again:
+        yield (
+            f"Spark ran {again} of {len(tasks)} tasks more than once: rows of the earlier attempts may be in the "
+            "queues twice"
+        )
+    # Spark numbers task attempts as it starts them: those of one stage are consecutive if nothing else runs.
+    numbers = [task.task_id for task in tasks if task.task_id is not None]
+    between = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
+    others = between - sum(task.attempt for task in tasks)
+    if others > 0:
+        yield (
+            f"Spark ran {others} other tasks between those of this write: tasks of another job, copies of slow "
+            "tasks, or a stage that ran again because an executor or shuffle files were lost; after such a stage, "
+            "rows of this write may be in the queues twice, though every attempt is 0"
+        )
+
+
+def _on_losses(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None) -> Iterator[str]:
+    reconnects = sum(task.reconnects for task in tasks)
+    if options.super_stream:  # no ring
+        return
+    if not reconnects:
+        if ring_now is not None:
+            yield ring_now
+        return
+    if ring_now is not None:
+        yield f"connections were lost and opened again ({reconnects}): {ring_now}"
+    else:
+        advice = (
+            ""
+            if options.ring is None
+            else "; rows by predicted queue are then wrong, so read the ring again and compare"
+        )
+        yield (
+            f"connections were lost and opened again ({reconnects}): if the broker was restarted and keeps its "
+            "metadata in Mnesia (the default until 4.1, gone in 4.3), the ring may have another order now, and keys may have "
+            f"changed queue during the write{advice}"
+        )
+    if options.keep_order and any(task.republished for task in tasks):
+        yield (
+            "messages were sent again after a connection was lost, and copies from the old connection may arrive "
+            "after newer messages of their key: a consumer that needs the order drops messages older than what "
+            "it has seen"
+        )
+
+
+def _on_keys(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
+    if not options.keep_order:
+        return
+    keys = SplitKeys.of(task.keys for task in tasks)
+    if keys.split:
+        of_what = f"its {keys.compared:,} keys" if keys.complete else f"{keys.compared:,} keys looked at"
+        yield (
+            f"ordering is per-key, and {keys.split:,} of {of_what} are in more than one partition, so the order "
+            "of their messages is random: place the rows first (spark_connector.place, or repartition by "
+            "the key and sortWithinPartitions)"
+        )
+
+
+_log = logging.getLogger(__name__)
+
+#: What is appended to the name of an earlier report.
+_PREVIOUS = ".previous"
+
+
+def check_report_path(text: str | None, *, streaming: bool) -> None:
+    """Rename an earlier report, so that it is not taken for that of this write, and create the folder of a stream.
+
+    Args:
+        text: the option ``reportPath``; None for no report.
+        streaming: whether the write is that of a stream.
+
+    Raises:
+        InputError: the path of a stream is a file, the existing file is not a report, or the path cannot be written.
+    """
+    if text is None:
+        return
+    try:
+        why = _make_room(text, streaming=streaming)
+    except OSError as cause:
+        raise InputError(
+            f"option 'reportPath' is {text!r}: that cannot be written ({type(cause).__name__}: {cause.strerror}): name another"
+        ) from None
+    if why is not None:
+        raise InputError(f"option 'reportPath' is {text!r}: {why}")
+
+
+def _make_room(text: str, *, streaming: bool) -> str | None:
+    """Return why the report cannot be written there; None if it can."""
+    path = Path(text)
+    if streaming or text.endswith("/"):
+        if path.is_file():
+            return (
+                "a stream has a report for each batch, so give a folder"
+                if streaming
+                else "there is a file of that name"
+            )
+        path.mkdir(exist_ok=True)
+    elif path.exists() and not path.is_dir():
+        previous = _previous(path)
+        if not _is_ours(path) or (previous.exists() and not _is_ours(previous)):
+            return f"that file, or the one with {_PREVIOUS} appended, is not a report: name another, or remove it yourself"
+        path.replace(previous)
+    return None
+
+
+def save_report(report: WriteReport, text: str | None, *, streaming: bool) -> None:
+    """Write the report to its file atomically. A failure is logged and not raised: the messages are published already.
+
+    Args:
+        report: the report.
+        text: the option ``reportPath``; None to write nothing.
+        streaming: whether the file in a folder is named after the micro-batch; the report of a repeated batch is renamed.
+    """
+    if text is None:
+        return
+    try:
+        path = Path(text)
+        if streaming or text.endswith("/") or path.is_dir():
+            name = f"batch-{report.batch_id}" if streaming else f"write-{report.write_id}"
+            path /= f"{name}.json"
+        if streaming and _is_ours(path):  # the batch is repeated
+            path.replace(_previous(path))
+        part = path.with_name(f"{path.name}.part")
+        part.write_text(report.to_json(), encoding="utf-8")
+        part.replace(path)
+    except Exception:  # noqa: BLE001  # raising here would call a write failed that is done
+        _log.exception("the report could not be written")
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(path.name + _PREVIOUS)
+
+
+def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(REPORT_START)) in (b"", REPORT_START)

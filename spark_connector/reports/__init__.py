@@ -1,1 +1,0 @@
-"""Reports of writes, tasks and dry runs, as values, text, JSON and files."""

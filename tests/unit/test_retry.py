@@ -1,0 +1,77 @@
+"""When to repeat what failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from rabbit_chx import retry as module
+from rabbit_chx.errors import ConnectionLostError, NotFoundError
+from rabbit_chx.retry import Backoff, Retry
+
+
+class Clock:
+    """Stands for the module `time`: it goes on when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+class Failing:
+    """An operation that fails with these errors and then succeeds."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+
+    def __call__(self) -> str:
+        if self.errors:
+            raise self.errors.pop(0)
+        return "done"
+
+
+def test_a_transient_error_is_followed_by_another_attempt(clock: Clock) -> None:
+    assert Retry.within(10, 0.5).call(Failing(ConnectionLostError("1"), ConnectionLostError("2"))) == "done"
+    assert 0.5 <= clock.now <= 1.0
+
+
+def test_the_last_error_is_raised_after_the_deadline(clock: Clock) -> None:
+    attempt = Failing(*(ConnectionLostError("lost") for _ in range(100)))
+    with pytest.raises(ConnectionLostError):
+        Retry.within(3, 0.5).call(attempt)
+    assert clock.now == 3
+
+
+def test_without_time_there_is_one_attempt(clock: Clock) -> None:
+    attempt = Failing(ConnectionLostError("first"), ConnectionLostError("second"))
+    with pytest.raises(ConnectionLostError, match="first"):
+        Retry.within(0, 0.5).call(attempt)
+    assert clock.now == 0
+
+
+@pytest.mark.usefixtures("clock")
+def test_an_error_that_would_come_again_is_raised_at_once() -> None:
+    attempt = Failing(NotFoundError("404", reply_code=404), ConnectionLostError("second"))
+    with pytest.raises(NotFoundError):
+        Retry.within(10, 0.5).call(attempt)
+    assert len(attempt.errors) == 1
+
+
+def test_attempts_may_be_bounded_by_their_number() -> None:
+    retry = Retry(100.0, Backoff(1.0, 5.0), most=2)
+    waits = []
+    while (wait_s := retry.wait_s(0.0)) is not None:
+        waits.append(wait_s)
+        retry.attempts += 1
+    assert waits == [1.0, 2.0]
