@@ -1,6 +1,6 @@
 """What one member decides about one queue, without I/O and without a clock.
 
-`QueueOwnership` receives events through its ``on_...`` methods. Each method returns commands, which `runner.QueueRunner` executes
+`QueueOwnership` receives events through its ``on_...`` methods. Each method returns commands, which `session.QueueRunner` executes
 in their order.
 
 The broker elects one consumer of the queue. An elected member learns this from its first delivery. It then writes a claim into
