@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
-__version__ = version("rabbit-chx")
+try:
+    __version__ = version("rabbit-chx")
+except PackageNotFoundError:  # on an executor that received the code as a zip file
+    __version__ = "unknown"

@@ -17,9 +17,8 @@ from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.stream_options import parse_addresses, time_text
 from rabbit_chx.errors import NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table
-from rabbit_chx.streams.codes import Code
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.streams.frames import StreamPlaces
+from rabbit_chx.streams.frames import Code, StreamPlaces
 from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
 
 if TYPE_CHECKING:

@@ -16,8 +16,6 @@ import platform
 import struct
 from collections.abc import Callable
 from enum import Enum, auto
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from pamqp import commands, frame, header
@@ -41,6 +39,7 @@ from rabbit_chx.amqp.frames import (
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.failures import no_mechanism, nonsense
 from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
+from rabbit_chx.version import __version__
 
 if TYPE_CHECKING:
     from pamqp.base import Frame as Method
@@ -214,7 +213,7 @@ class Session:
             return
         properties: dict[str, Any] = {
             "product": "rabbit_chx",
-            "version": _version(),
+            "version": __version__,
             "platform": f"Python {platform.python_version()}",
             "capabilities": {
                 "authentication_failure_close": True,
@@ -299,11 +298,3 @@ class _OpenAnyVhost(commands.Connection.Open):
 
     def validate(self) -> None:
         """Accept any name; the broker checks it."""
-
-
-@cache
-def _version() -> str:
-    try:
-        return version("rabbit-chx")
-    except PackageNotFoundError:  # on an executor that got the code as a zip file
-        return "unknown"

@@ -1,10 +1,9 @@
-"""One connection to a broker's stream port: login, requests, rows that go, chunks and confirms that come. All waits are bounded.
+"""One connection to a broker's stream port: login, requests, sent rows, received chunks and confirms. All waits are bounded.
 
-The caller's thread does all of it. While the caller is elsewhere, a thread of the connection receives and keeps the heartbeats
-going. Both hold the same lock for as long as they send or receive, so frames never interleave. What comes by itself, an
-*event*, is kept until the caller takes it.
+The caller's thread sends and receives. Between its calls a thread of the connection receives and answers heartbeats. Both hold one
+lock while they send or receive, so frames never interleave. Unsolicited messages, the *events*, are kept until the caller takes them.
 
-A fault is kept, and raised by this call and each later one. Events that came before it can still be taken.
+A failure is kept, and raised by the current call and each later one. Events that were received before it can still be taken.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 import platform
-import re
 import threading
 import time
 import weakref
@@ -20,9 +18,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.urls import parse_stream_uri
@@ -37,29 +34,44 @@ from rabbit_chx.errors import (
     UriError,
 )
 from rabbit_chx.streams import frames
-from rabbit_chx.streams.codes import Code, code_in_words, refusal
-from rabbit_chx.streams.frames import Event, Key, Node, OffsetSpec, Request, StreamPlaces
+from rabbit_chx.streams.frames import (
+    Code,
+    Event,
+    Fields,
+    Key,
+    Node,
+    OffsetSpec,
+    StreamPlaces,
+    array,
+    code_in_words,
+    id_field,
+    name_field,
+    refusal,
+    text_field,
+    texts_field,
+)
+from rabbit_chx.version import __version__
 
 Answer = TypeVar("Answer")
 
 _log = logging.getLogger(__name__)
 
-#: How often the thread of a connection takes what has come. The broker would wait, and list no connections meanwhile.
-_DRAIN_EVERY_S = 1.0
-#: Nothing hangs on the answer: what matters is confirmed, or given up.
-_GOODBYE_S = 1.0
-#: How long a request may wait for its answer, unless the caller says otherwise.
+#: How often the thread of a connection receives. The broker blocks on a full socket, and lists no connections meanwhile.
+_SERVICE_EVERY_S = 1.0
+#: How long `close` waits for the reply. Nothing depends on it: rows are confirmed or given up by then.
+_CLOSE_S = 1.0
+#: The default timeout of a request.
 REPLY_S = 60.0
-#: How long the broker may take no byte. It takes none during a disk alarm, or with 50,000 rows unconfirmed. A memory alarm does
-#: not stop it (rabbitmq-server v4.3.5, rabbit_stream_reader.erl, ``resource_alarm/3``).
+#: How long the broker may read nothing. It reads nothing during a disk alarm, or with 50,000 rows unconfirmed. A memory alarm does
+#: not block it (rabbitmq-server v4.3.5, rabbit_stream_reader.erl, ``resource_alarm/3``).
 _STALL_S = 60.0
 _LONGEST_WAIT_S = 1.0
-#: Before the vhost is open the broker takes no larger frame, and hangs up (rabbitmq-server v4.3.5, stream.initial_frame_max).
+#: Before the vhost is open the broker closes the connection on a larger frame (rabbitmq-server v4.3.5, stream.initial_frame_max).
 _LARGEST_LOGIN = 8192 - 64
 _TOO_LARGE = "it has {:,} bytes, and stream.initial_frame_max allows 8,192 in a frame"
 _HEARTBEAT = frames.frame(Key.HEARTBEAT, b"")
-#: A routing key that nobody has bound.
-_NO_KEY = "rabbit_chx: is this a super stream?"
+#: A routing key without a binding.
+_UNBOUND_KEY = "rabbit_chx: is this a super stream?"
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -68,10 +80,10 @@ def stream_settings(url: str | ConnectionSettings) -> ConnectionSettings:
 
     Args:
         url: ``rabbitmq-stream://user:password@host:5552/vhost``, ``rabbitmq-stream+tls://`` (port 5551), or the AMQP URI of
-            the same host, whose port is passed over; or settings, of AMQP likewise.
+            the same host, whose port is ignored; or settings of either protocol.
 
     Raises:
-        UriError: the URL cannot be followed. No part of a password is in the message.
+        UriError: the URL is not valid. No part of a password is in the message.
     """
     if isinstance(url, ConnectionSettings):
         stream_port = 5551 if url.tls else 5552
@@ -94,18 +106,18 @@ class StreamConnection:
         max_frame_bytes: the largest frame that is received. A Deliver frame is a whole chunk, and ``frame_max`` does not bound it.
 
     Attributes:
-        request_timeout_s: seconds that a request waits for its answer at most. It may be changed.
-        deadline: when all requests end at the latest, by ``time.monotonic()``. It may be changed.
+        request_timeout_s: the timeout of each request in seconds. It may be changed.
+        deadline: when all requests time out at the latest, by ``time.monotonic()``. It may be changed.
         where: the address without its password.
-        server_version: what the broker says, such as "4.3.6".
-        node: the address that the node advertises for streams; None where it tells none.
-        frame_max: the largest frame that may be sent, in bytes, with its size; 0 for no limit.
-        heartbeat_s: seconds between heartbeats, as agreed on; 0 is none.
+        server_version: the broker's version, such as "4.3.6".
+        node: the address that the node advertises for streams; None if it does not tell one.
+        frame_max: the largest frame that may be sent, in bytes with its size; 0 for unlimited.
+        heartbeat_s: the negotiated seconds between heartbeats; 0 for none.
         commands: the lowest and highest version of each command that the broker knows; empty before 3.11.
 
     Raises:
-        UnreachableError: nobody answers, or not within ``settings.connection_timeout_s``.
-        BrokerRefusedError: the broker answers, and refuses user, vhost or mechanism.
+        UnreachableError: there is no answer within ``settings.connection_timeout_s``.
+        BrokerRefusedError: the broker refuses the user, the vhost or the mechanism.
         InputError: the port speaks another protocol.
     """
 
@@ -143,7 +155,7 @@ class StreamConnection:
         except BaseException:
             self._transport.close()
             raise
-        every_s = min(self.heartbeat_s / 4 or _DRAIN_EVERY_S, _DRAIN_EVERY_S)
+        every_s = min(self.heartbeat_s / 4 or _SERVICE_EVERY_S, _SERVICE_EVERY_S)
         self._keeper = threading.Thread(
             target=_keep_alive,
             args=(weakref.ref(self), self._closed, every_s),
@@ -156,35 +168,46 @@ class StreamConnection:
         settings = self._settings
         login_bytes = 2 + len(settings.username.encode()) + len(settings.password.reveal().encode())
         try:
-            properties = self._ask(frames.peer_properties(self._our_properties()), "log in", until=deadline)
+            ours = {
+                "product": "rabbit_chx",
+                "version": __version__,
+                "platform": f"Python {platform.python_version()}",
+            }
+            if settings.connection_name:
+                ours["connection_name"] = settings.connection_name
+            content = texts_field(ours, "the client property")
+            properties = self._ask(Key.PEER_PROPERTIES, content, frames.read_texts, "log in", until=deadline)
             self.server_version = properties.get("version", "")
-            offered = self._ask(frames.sasl_handshake(), "log in", until=deadline)
+            offered = self._ask(Key.SASL_HANDSHAKE, b"", frames.read_names, "log in", until=deadline)
             mechanism = next((name for name in settings.auth_mechanisms if name in offered), None)
             if mechanism is None:
                 raise failures.no_mechanism(settings, offered)
             code = self._reply_to(  # no variable of a frame has the password
-                frames.sasl_authenticate(
-                    mechanism,
-                    f"\0{settings.username}\0{settings.password.reveal()}".encode()
+                Key.SASL_AUTHENTICATE,
+                text_field(mechanism, "the mechanism")
+                + (
+                    login_bytes.to_bytes(4) + f"\0{settings.username}\0{settings.password.reveal()}".encode()
                     if mechanism == "PLAIN"
-                    else b"",
+                    else bytes(4)
                 ),
                 deadline,
             ).code
             if code != Code.OK:
                 raise failures.refused_login(settings, code_in_words(code))
             while self._tune is None:
-                self._turn(_left(deadline, lambda: failures.late_handshake(settings)))
+                self._poll(_left(deadline, lambda: failures.late_handshake(settings)))
             self._agree(self._tune)
-            opening = frames.open_vhost(settings.vhost)
-            reply = self._reply_to(opening, deadline)
+            reply = self._reply_to(Key.OPEN, name_field(settings.vhost, "the vhost"), deadline)
             if reply.code != Code.OK:
                 raise failures.refused_vhost(settings, code_in_words(reply.code))
-            self.node = self._read(opening, reply)
+            self.node = self._read(reply, frames.read_opened)
             self._cutter.largest = self._max_frame_bytes
-            if self._is_at_least(3, 11):
-                known = self._ask(frames.exchange_command_versions(), "log in", until=deadline)
-                self.commands = known
+            release = [int(part) for part in self.server_version.split(".")[:2] if part.isdecimal()]
+            if release >= [3, 11]:
+                content = array([b"".join(number.to_bytes(2) for number in (Key.DELIVER, 1, 1))])
+                self.commands = self._ask(
+                    Key.EXCHANGE_COMMAND_VERSIONS, content, frames.read_versions, "log in", until=deadline
+                )
         except BrokerTimeoutError:
             raise failures.late_handshake(settings) from None
         except ConnectionLostError as cause:
@@ -192,37 +215,31 @@ class StreamConnection:
                 raise failures.refused_login(settings, _TOO_LARGE.format(login_bytes)) from None
             raise failures.broken_handshake(settings, cause) from None
 
-    def _our_properties(self) -> dict[str, str]:
-        named = self._settings.connection_name
-        return {
-            "product": "rabbit_chx",
-            "version": _our_version(),
-            "platform": f"Python {platform.python_version()}",
-        } | ({"connection_name": named} if named else {})
-
     def _agree(self, proposed: frames.Tune) -> None:
         wanted = self._settings.heartbeat_s
         self.heartbeat_s = proposed.heartbeat_s
         if wanted is not None:
             self.heartbeat_s = min(filter(None, (wanted, proposed.heartbeat_s)), default=0) if wanted else 0
         self.frame_max = min(filter(None, (proposed.frame_max, self._settings.frame_max)), default=0)
-        self._put(frames.tune(frames.Tune(self.frame_max, self.heartbeat_s)))
+        agreed = self.frame_max.to_bytes(4) + self.heartbeat_s.to_bytes(4)
+        self._enqueue(frames.frame(Key.TUNE, agreed))
 
-    # -- what is where
+    # -- streams and nodes
 
     def metadata(self, streams: Sequence[str], *, missing_ok: bool = False) -> dict[str, StreamPlaces]:
-        """Return where streams are: the node of the leader, and those of the replicas.
+        """Return the nodes of streams.
 
         Args:
             streams: their names.
-            missing_ok: give the places of a stream that is not there, too; its `code` says why there are none.
+            missing_ok: return the places of a missing stream, too; its `code` has the reason.
 
         Raises:
             NotFoundError: a stream does not exist.
             AccessRefusedError: the user may neither read nor write it.
             UnreachableError: it is not available now.
         """
-        places = self._ask(frames.metadata(streams), "tell where streams are")
+        names = array(name_field(stream) for stream in streams)
+        places = self._ask(Key.METADATA, names, frames.read_places, "tell where streams are")
         if not places.keys() >= set(streams):
             missing = next(stream for stream in streams if stream not in places)
             raise failures.nonsense(
@@ -233,28 +250,36 @@ class StreamConnection:
                 raise refusal(self.where, f"tell where stream {stream!r} is", places[stream].code, stream)
         return places
 
-    def queues_of(self, exchange: str) -> tuple[str, ...]:
-        """Return the queues that are bound to an exchange, whatever its type (3.10.8 and 4.3.6).
+    def queues_of(self, exchange: str, action: str = "list the queues of exchange {!r}") -> tuple[str, ...]:
+        """Return the queues that are bound to an exchange of any type (3.10.8 and 4.3.6).
+
+        Args:
+            exchange: its name.
+            action: the words for an error, with a place for the name.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: there is no such exchange.
         """
-        return self._ask(frames.partitions(exchange), f"list the queues of exchange {exchange!r}", exchange)
+        name = name_field(exchange, "the super stream name")
+        return self._ask(Key.PARTITIONS, name, frames.read_names, action.format(exchange), exchange)
 
     def partitions(self, super_stream: str) -> tuple[str, ...]:
         """Return the streams of a super stream, in its order.
 
-        Its exchange has a binding key for each partition, so it has nothing for another key. An exchange that hashes has. A user
-        without the permission write is not told.
+        The exchange of a super stream routes the binding keys of its partitions only, whereas an exchange that hashes routes every
+        key. A user without write permission cannot ask for a route, and gets the queues of any exchange.
 
         Raises:
-            NotFoundError: there is none of that name.
-            InputError: there is an exchange of that name, and it is none of a super stream.
+            NotFoundError: there is no such super stream.
+            InputError: the exchange of that name is not that of a super stream.
         """
-        doing = f"list the partitions of super stream {super_stream!r}"
-        streams = self._ask(frames.partitions(super_stream), doing, super_stream)
+        action = "list the partitions of super stream {!r}"
+        streams = self.queues_of(super_stream, action)
+        route = name_field(_UNBOUND_KEY, "the routing key") + name_field(
+            super_stream, "the super stream name"
+        )
         with suppress(AccessRefusedError):
-            if self._ask(frames.route(_NO_KEY, super_stream), doing, super_stream):
+            if self._ask(Key.ROUTE, route, frames.read_names, action.format(super_stream), super_stream):
                 raise InputError(
                     f"{self.where}: {super_stream!r} is no super stream, but an exchange that takes any key: give the exchange with its "
                     "ring",
@@ -263,76 +288,68 @@ class StreamConnection:
         return streams
 
     def stats(self, stream: str) -> dict[str, int]:
-        """Return the figures of a stream by their names, such as ``first_chunk_id``; -1 in an empty stream.
+        """Return the statistics of a stream by their names, such as ``first_chunk_id``; -1 in an empty stream.
 
         Raises:
             NotFoundError: there is no such stream.
             InputError: the broker is older than 3.11.
         """
         self._need(Key.STREAM_STATS, "3.11")
-        return self._ask(frames.stream_stats(stream), f"give the figures of stream {stream!r}", stream)
-
-    def resolve_offset(
-        self, stream: str, start: OffsetSpec, properties: Mapping[str, str] = _NO_PROPERTIES
-    ) -> int:
-        """Return the offset where a subscription with this start would begin; a tracking chunk may have it.
-
-        Args:
-            stream: its name.
-            start: as for `subscribe`.
-            properties: as for `subscribe`.
-
-        Raises:
-            NotFoundError: there is no such stream.
-            InputError: the broker is older than 4.3.
-        """
-        self._need(Key.RESOLVE_OFFSET_SPEC, "4.3")
-        request = frames.resolve_offset_spec(stream, start, properties)
-        return self._ask(request, f"resolve {start!r} in stream {stream!r}", stream)
+        action = f"give the figures of stream {stream!r}"
+        return self._ask(Key.STREAM_STATS, name_field(stream), frames.read_statistics, action, stream)
 
     # -- publishing
 
     def declare_publisher(self, publisher_id: int, stream: str, reference: str | None) -> None:
-        """Announce a publisher.
+        """Declare a publisher.
 
         Args:
-            publisher_id: 0 to 255, one that is free on this connection.
-            stream: where it publishes to. The connection must be to the stream's leader.
-            reference: the name by which the broker drops rows that it has; None for none.
+            publisher_id: 0 to 255, unused on this connection.
+            stream: the stream to publish to. The connection must be to its leader.
+            reference: the name by which the broker drops rows whose id is not above the last one; None for none.
 
         Raises:
             NotFoundError: there is no such stream.
             BrokerRefusedError: the id, or the reference on this stream, is in use on this connection.
         """
-        doing = f"declare publisher {publisher_id} of stream {stream!r}"
-        self._ask(frames.declare_publisher(publisher_id, stream, reference), doing, stream)
+        content = (
+            id_field(publisher_id, "publisher_id")
+            + name_field(reference or "", "the publisher's name")
+            + name_field(stream)
+        )
+        action = f"declare publisher {publisher_id} of stream {stream!r}"
+        self._command(Key.DECLARE_PUBLISHER, content, action, stream)
 
     def delete_publisher(self, publisher_id: int) -> None:
-        """Take a publisher back."""
-        self._ask(frames.delete_publisher(publisher_id), f"delete publisher {publisher_id}")
+        """Delete a publisher from this connection."""
+        content = id_field(publisher_id, "publisher_id")
+        self._command(Key.DELETE_PUBLISHER, content, f"delete publisher {publisher_id}")
 
     def publisher_sequence(self, reference: str, stream: str) -> int:
-        """Return the last id that the leader has seen of a reference; 0 where there is none. Its row may not be stored yet."""
-        doing = f"tell the last id of {reference!r} in stream {stream!r}"
-        return self._ask(frames.query_publisher_sequence(reference, stream), doing, stream)
+        """Return the last id that the leader has seen of a reference, or 0. Its row may not be stored yet."""
+        content = name_field(reference, "the publisher's name") + name_field(stream)
+        action = f"tell the last id of {reference!r} in stream {stream!r}"
+        return self._ask(
+            Key.QUERY_PUBLISHER_SEQUENCE, content, lambda fields: fields.integer(8), action, stream
+        )
 
     def send(self, frames: memoryview | bytes, *, stall_s: float = _STALL_S) -> None:
-        """Send whole frames, until the socket has taken them. Meanwhile events are collected.
+        """Send complete frames, and collect events meanwhile. Returns when the socket has taken all bytes.
 
         Args:
             frames: the bytes.
-            stall_s: seconds without any byte taken, after which it is given up.
+            stall_s: the longest time in seconds in which the socket takes no byte.
 
         Raises:
-            BrokerTimeoutError: the broker takes nothing for so long. The connection cannot go on.
-            RabbitChxError: the connection cannot go on. `events` still gives what came before.
+            BrokerTimeoutError: the socket took no byte for `stall_s`. The connection is unusable.
+            RabbitChxError: the connection is unusable. `events` still returns the events that were received before.
         """
         with self._lock:
-            self._put(frames)
+            self._enqueue(frames)
             left = sum(map(len, self._out))
             deadline = time.monotonic() + stall_s
             while left:
-                self._turn(max(0.0, deadline - time.monotonic()), until_sent=True)
+                self._poll(max(0.0, deadline - time.monotonic()), until_sent=True)
                 if (now_left := sum(map(len, self._out))) < left:
                     left, deadline = now_left, time.monotonic() + stall_s
                 elif time.monotonic() >= deadline:
@@ -352,16 +369,16 @@ class StreamConnection:
         credit: int,
         properties: Mapping[str, str] = _NO_PROPERTIES,
     ) -> None:
-        """Ask for the chunks of a stream; they come as events.
+        """Subscribe to a stream; its chunks arrive as events.
 
         Args:
-            subscription_id: 0 to 255, one that is free on this connection.
+            subscription_id: 0 to 255, unused on this connection.
             stream: its name. The connection must be to a node that has a member of it.
-            start: "first", "last", "next", an offset, or an aware datetime. What comes is whole chunks: first the one that has the
-                offset, or the first that is not older than the time. What is not in the stream is moved to its nearest end.
-            credit: how many chunks may come. From 4.0 on, the broker sends no more until more than half of this number is free,
-                so give back as many as came, or at least more than half.
-            properties: the broker's own, such as ``filter.0``, ``match-unfiltered`` or ``chunk_selector``.
+            start: "first", "last", "next", an offset, or an aware datetime. The first chunk is the one that has the offset, or the
+                first one that is not older than the time. A start outside of the log is moved to its nearer end.
+            credit: how many chunks may be sent. From 4.0 on, the broker waits until more than half of this number is available,
+                so give back as many as arrived, or at least more than half.
+            properties: of the subscription, such as ``filter.0``, ``match-unfiltered`` or ``chunk_selector``.
 
         Raises:
             NotFoundError: there is no such stream.
@@ -369,34 +386,35 @@ class StreamConnection:
             UnreachableError: the node has no member of it.
             BrokerRefusedError: the id is in use.
         """
-        request = frames.subscribe(subscription_id, stream, start, credit, properties)
-        self._ask(request, f"subscribe to stream {stream!r} as {subscription_id}", stream)
+        content = frames.subscription(subscription_id, stream, start, credit, properties)
+        self._command(Key.SUBSCRIBE, content, f"subscribe to stream {stream!r} as {subscription_id}", stream)
 
     def unsubscribe(self, subscription_id: int) -> None:
-        """End a subscription. Chunks that were under way are still among the events."""
-        self._ask(frames.unsubscribe(subscription_id), f"end subscription {subscription_id}")
+        """End a subscription. Chunks that were in flight may still be among the events."""
+        content = id_field(subscription_id, "subscription_id")
+        self._command(Key.UNSUBSCRIBE, content, f"end subscription {subscription_id}")
 
     def give_credit(self, subscription_id: int, chunks: int) -> None:
-        """Let so many more chunks come. If the broker does not have the subscription, a `CreditRefused` comes."""
+        """Let the broker send so many more chunks. If it does not have the subscription, a `CreditRefused` arrives."""
         with self._lock:
-            self._put(frames.credit(subscription_id, chunks))
-            self._turn(0)
+            self._enqueue(frames.credit(subscription_id, chunks))
+            self._poll(0)
 
     def events(self, wait_s: float) -> list[Event]:
-        """Return what came by itself, in order; wait for it if nothing has come yet.
+        """Return the unsolicited messages in their order; wait for one if there is none.
 
         Args:
             wait_s: seconds to wait at most.
 
         Raises:
-            RabbitChxError: the connection cannot go on, and all that came before was taken.
+            RabbitChxError: the connection is unusable, and all events that were received before were taken.
         """
         deadline = time.monotonic() + wait_s
         with self._lock:
             while not self._events:
                 left_s = max(0.0, deadline - time.monotonic())
                 try:
-                    self._turn(left_s)
+                    self._poll(left_s)
                 except RabbitChxError:
                     if not self._events:
                         raise
@@ -405,28 +423,16 @@ class StreamConnection:
             events, self._events = self._events, []
             return events
 
-    # -- making and deleting
+    # -- creating and deleting
 
     def create_stream(self, stream: str, arguments: Mapping[str, str] = _NO_PROPERTIES) -> None:
-        """Make a stream.
-
-        Args:
-            stream: its name.
-            arguments: such as ``max-length-bytes``, ``max-age`` or ``stream-max-segment-size-bytes``.
-
-        Raises:
-            MismatchError: it is there.
-            AccessRefusedError: the user may not configure it.
-        """
-        self._ask(frames.create_stream(stream, arguments), f"create stream {stream!r}", stream)
+        """Create a stream, with arguments such as ``max-age``. MismatchError: it exists."""
+        content = name_field(stream) + texts_field(arguments, "the argument")
+        self._command(Key.CREATE, content, f"create stream {stream!r}", stream)
 
     def delete_stream(self, stream: str) -> None:
-        """Delete a stream and all rows in it.
-
-        Raises:
-            NotFoundError: there is no such stream.
-        """
-        self._ask(frames.delete_stream(stream), f"delete stream {stream!r}", stream)
+        """Delete a stream with all of its rows."""
+        self._command(Key.DELETE, name_field(stream), f"delete stream {stream!r}", stream)
 
     def create_super_stream(
         self,
@@ -435,108 +441,107 @@ class StreamConnection:
         binding_keys: Sequence[str],
         arguments: Mapping[str, str] = _NO_PROPERTIES,
     ) -> None:
-        """Make a super stream with its streams.
-
-        Args:
-            super_stream: its name.
-            streams: the names of its partitions.
-            binding_keys: one for each.
-            arguments: of each stream, as for `create_stream`.
-
-        Raises:
-            InputError: the broker is older than 3.13.
-        """
+        """Create a super stream and its partitions, each with a binding key; from 3.13 on."""
         self._need(Key.CREATE_SUPER_STREAM, "3.13")
-        request = frames.create_super_stream(super_stream, streams, binding_keys, arguments)
-        self._ask(request, f"create super stream {super_stream!r}", super_stream)
+        content = (
+            name_field(super_stream, "the super stream name")
+            + array(name_field(stream) for stream in streams)
+            + array(name_field(key, "the binding key") for key in binding_keys)
+            + texts_field(arguments, "the argument")
+        )
+        action = f"create super stream {super_stream!r}"
+        self._command(Key.CREATE_SUPER_STREAM, content, action, super_stream)
 
     def delete_super_stream(self, super_stream: str) -> None:
-        """Delete a super stream, its streams, and all rows in them.
-
-        Raises:
-            InputError: the broker is older than 3.13.
-        """
+        """Delete a super stream with its partitions and all of their rows; from 3.13 on."""
         self._need(Key.DELETE_SUPER_STREAM, "3.13")
-        request = frames.delete_super_stream(super_stream)
-        self._ask(request, f"delete super stream {super_stream!r}", super_stream)
+        content = name_field(super_stream, "the super stream name")
+        action = f"delete super stream {super_stream!r}"
+        self._command(Key.DELETE_SUPER_STREAM, content, action, super_stream)
 
     def close(self) -> None:
-        """Say goodbye and close the socket; bounded, and may be called again."""
+        """Close the connection within a second; may be called again."""
         if self._closed.is_set():
             return
         self._closed.set()
         with self._lock:
             try:
                 if self._failure is None:
-                    goodbye = frames.close(Code.OK, "Goodbye")
-                    self._ask(goodbye, "close", until=time.monotonic() + _GOODBYE_S)
+                    content = Code.OK.to_bytes(2) + text_field("Goodbye", "the reason")
+                    self._reply_to(Key.CLOSE, content, time.monotonic() + _CLOSE_S)
             except RabbitChxError as cause:
                 _log.debug("%s: closing: %s", self.where, cause)
             finally:
                 self._transport.close()
                 self._failure = self._failure or failures.closed_connection(self.where)
         if self._keeper.is_alive():
-            self._keeper.join(_GOODBYE_S)
+            self._keeper.join(_CLOSE_S)
 
     # -- requests
 
-    def _ask(
-        self, request: Request[Answer], doing: str, stream: str | None = None, *, until: float | None = None
-    ) -> Answer:
-        with self._lock:
-            reply = self._reply_to(
-                request, until or min(time.monotonic() + self.request_timeout_s, self.deadline)
-            )
-            if reply.code != Code.OK:
-                raise refusal(self.where, doing, reply.code, stream)
-            return self._read(request, reply)
+    def _command(self, key: Key, content: bytes, action: str, name: str | None = None) -> None:
+        """Send a request whose reply has only a code."""
+        self._ask(key, content, lambda _: None, action, name)
 
-    def _reply_to(self, request: Request[Any], deadline: float) -> frames.Reply:
-        """Send a request, and wait for the reply."""
-        name = request.key.name.lower().replace("_", " ")
+    def _ask(
+        self,
+        key: Key,
+        content: bytes,
+        read: Callable[[Fields], Answer],
+        action: str,
+        name: str | None = None,
+        *,
+        until: float | None = None,
+    ) -> Answer:
+        """Send a request, and return the content of its reply; `action` and `name` are for the error of a refusal."""
+        with self._lock:
+            deadline = until or min(time.monotonic() + self.request_timeout_s, self.deadline)
+            reply = self._reply_to(key, content, deadline)
+            if reply.code != Code.OK:
+                raise refusal(self.where, action, reply.code, name)
+            return self._read(reply, read)
+
+    def _reply_to(self, key: Key, content: bytes, deadline: float) -> frames.Reply:
         started = time.monotonic()
         self._correlation_id = correlation_id = (self._correlation_id + 1) % (1 << 32)
-        self._put(request.frame(correlation_id))
-        del request  # it may have the password
+        self._enqueue(frames.frame(key, correlation_id.to_bytes(4) + content))
+        del content  # it may have the password
         while correlation_id not in self._replies:
-            self._turn(
-                _left(deadline, lambda: failures.missing_reply(self.where, name, time.monotonic() - started))
+            self._poll(
+                _left(
+                    deadline, lambda: failures.missing_reply(self.where, key.text, time.monotonic() - started)
+                )
             )
         return self._replies.pop(correlation_id)
 
-    def _read(self, request: Request[Answer], reply: frames.Reply) -> Answer:
+    def _read(self, reply: frames.Reply, read: Callable[[Fields], Answer]) -> Answer:
         try:
-            return request.read(frames.Fields(reply.content))
+            return read(Fields(reply.content))
         except ValueError as cause:
             self._failure = failures.nonsense(self.where, cause)
             raise self._failure from None
 
     def _need(self, key: Key, release: str) -> None:
         if key not in self.commands:
-            name = key.name.lower().replace("_", " ")
             raise InputError(
-                f"{self.where}: RabbitMQ {self.server_version} does not have the command '{name}' of the stream protocol: it "
+                f"{self.where}: RabbitMQ {self.server_version} does not have the command '{key.text}' of the stream protocol: it "
                 f"needs {release} or newer"
             )
 
-    def _is_at_least(self, *release: int) -> bool:
-        numbers = re.match(r"(\d+)\.(\d+)", self.server_version)
-        return numbers is not None and (int(numbers[1]), int(numbers[2])) >= release
-
     # -- the loop
 
-    def _put(self, data: memoryview | bytes) -> None:
+    def _enqueue(self, data: memoryview | bytes) -> None:
         self._out.append(memoryview(data))
         del data  # it may have the password
         if self._failure is not None:
             raise self._failure
 
-    def _turn(self, wait_s: float, *, until_sent: bool = False) -> None:
-        """Send, wait for the socket (for less, if need be), receive, and see whether the broker is alive."""
+    def _poll(self, wait_s: float, *, until_sent: bool = False) -> None:
+        """Send, wait for the socket at most `wait_s`, receive, and check that the broker is alive."""
         if self._failure is None:
             try:
-                self._beat()
-                self._exchange(
+                self._queue_heartbeat()
+                self._transfer(
                     min(wait_s, (self.heartbeat_s or 60) / 4, _LONGEST_WAIT_S), until_sent=until_sent
                 )
                 silence_s = time.monotonic() - self._last_received
@@ -552,7 +557,7 @@ class StreamConnection:
         if self._failure is not None:
             raise self._failure
 
-    def _exchange(self, wait_s: float, *, until_sent: bool) -> None:
+    def _transfer(self, wait_s: float, *, until_sent: bool) -> None:
         self._flush()
         if self._out:
             self._transport.wait(wait_s)
@@ -563,7 +568,7 @@ class StreamConnection:
             if self._tune is None and data.startswith((b"AMQP", b"HTTP")):
                 raise _other_protocol(self._settings, data[:4].decode())
             for frame in self._cutter.cut(data):
-                self._take(frames.parse_frame(frame))
+                self._dispatch(frames.parse_frame(frame))
             self._flush()
 
     def _flush(self) -> None:
@@ -578,15 +583,15 @@ class StreamConnection:
             else:
                 out[0] = out[0][sent:]
 
-    def _take(self, message: frames.Message) -> None:
+    def _dispatch(self, message: frames.Message) -> None:
         match message:
             case frames.Reply():
-                if message.correlation_id == self._correlation_id:  # else nobody waits for it any more
+                if message.correlation_id == self._correlation_id:  # else its request has timed out
                     self._replies[message.correlation_id] = message
             case frames.Tune():
                 self._tune = message
             case frames.Closing():
-                self._out.append(memoryview(frames.closed(message.correlation_id)))
+                self._out.append(memoryview(frames.reply_to_close(message.correlation_id)))
                 self._failure = ConnectionLostError(
                     f"{self.where}: the broker closes the connection ({code_in_words(message.code)}): {message.reason}",
                     reply_code=message.code,
@@ -596,32 +601,32 @@ class StreamConnection:
             case _:
                 self._events.append(message)
 
-    def _beat(self) -> None:
+    def _queue_heartbeat(self) -> None:
         if self.heartbeat_s and not self._out and time.monotonic() - self._last_sent > self.heartbeat_s / 2:
             self._out.append(memoryview(_HEARTBEAT))
 
-    def _keep_up(self) -> None:
-        """Do what is due while the caller is elsewhere: heartbeats, and all that has come, for which the broker would wait."""
+    def _service(self) -> None:
+        """Send heartbeats and receive between the caller's calls."""
         if not self._lock.acquire(blocking=False):
-            return  # the caller is at it, and its loop does the same
+            return  # a call is running, whose loop does the same
         try:
             received_at = math.nan
             while received_at != self._last_received and not self._closed.is_set():
                 received_at = self._last_received
-                self._turn(0)
+                self._poll(0)
         finally:
             self._lock.release()
 
 
 def _keep_alive(connection: weakref.ref[StreamConnection], closed: threading.Event, every_s: float) -> None:
-    """Keep a connection up until it is closed, or nobody has it any more."""
+    """Service a connection until it is closed or garbage-collected."""
     while not closed.wait(every_s):
         kept = connection()
         if kept is None:
             return
         try:
-            kept._keep_up()  # noqa: SLF001  # a method as the target would hold the connection for ever
-        except Exception as cause:  # noqa: BLE001  # it is kept as the failure, which the caller meets next
+            kept._service()  # noqa: SLF001  # a bound method as the thread's target would keep the connection alive
+        except Exception as cause:  # noqa: BLE001  # it is kept as the failure, which the next call raises
             _log.debug("%s: no more heartbeats: %s", kept.where, cause)
             return
         del kept
@@ -640,10 +645,3 @@ def _left(deadline: float, late: Callable[[], RabbitChxError]) -> float:
     if left_s <= 0:
         raise late()
     return left_s
-
-
-def _our_version() -> str:
-    try:
-        return version("rabbit-chx")
-    except PackageNotFoundError:  # on an executor that got the code as a zip file
-        return "unknown"

@@ -48,9 +48,8 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.retry import Backoff
-from rabbit_chx.streams.codes import Code, refusal
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
+from rabbit_chx.streams.frames import Code, Confirms, Key, PublishErrors, StreamChanged, refusal
 from rabbit_chx.streams.nodes import AGAIN_S, open_at
 from rabbit_chx.streams.rows import EncodedRows, encode_rows
 from rabbit_chx.streams.stored_ids import StoredRow, read_pieces_back

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -13,9 +14,10 @@ from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S
 from rabbit_chx.amqp.urls import parse_stream_uri, parse_uri
 from rabbit_chx.errors import InputError, UnreachableError
-from spark_connector.options.kinds import COUNT, FLAG, SECONDS, TEXT, Option, shown
+from spark_connector.options.kinds import COUNT, FLAG, SECONDS, TEXT, Option, check_exclusive, shown
 
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 ADDRESS_OPTIONS = (
     Option(
@@ -129,11 +131,7 @@ class Brokers:
         Raises:
             InputError: options contradict each other, or neither `url` nor `host` is given.
         """
-        passwords = [name for name in _PASSWORDS if values[name] is not None]
-        if len(passwords) > 1:
-            raise InputError(
-                f"options {passwords[0]!r} and {passwords[1]!r} are both given: give one of them"
-            )
+        passwords = check_exclusive(**{name: values[name] for name in _PASSWORDS})
         addresses = (
             (_from_host(values, streams=streams),)
             if values["url"] is None
@@ -176,7 +174,7 @@ class Brokers:
         return tuple(replace(address, password=secret) for address in addresses)
 
     def first_that_answers(self, ask: Callable[[ConnectionSettings], _T]) -> _T:
-        """Return what the first address gives that can be reached.
+        """Return the result of the first address that can be reached.
 
         Args:
             ask: connects to an address.
@@ -189,6 +187,7 @@ class Brokers:
             try:
                 return ask(settings)
             except UnreachableError as cause:
+                _log.warning("%s", cause)
                 problem = cause
         raise problem or UnreachableError("there is no address to connect to")
 

@@ -53,6 +53,8 @@ class Option:
         meaning: one line for the documents.
         default: the value of an option that is not given.
         heading: the heading in the documents of this option and of those that follow; empty for the one before.
+        only: the kind of write (``amqp``, ``streams``, ``exactly-once``) or read (``batch``, ``streaming``) that has the option;
+            empty for all.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Option:
     meaning: str
     default: Any = None
     heading: str = ""
+    only: str = ""
 
     @property
     def default_text(self) -> str:
@@ -82,9 +85,11 @@ class Option:
             raise InputError(f"option {self.name!r} is {shown(text)}: give {self.kind.remedy}") from None
 
 
-def option(name: str, kind: Kind, meaning: str, *, default: Any = None, heading: str = "") -> Any:  # noqa: ANN401
-    """Return the field of a dataclass that has the value of an option, described as in `Option`."""
-    return field(metadata={"option": Option(name, kind, meaning, default, heading)})
+def option(
+    name: str, kind: Kind, meaning: str, *, default: object = None, heading: str = "", only: str = ""
+) -> Any:  # noqa: ANN401  # a field of any type
+    """Return the dataclass field of an option; the arguments are the attributes of `Option`."""
+    return field(metadata={"option": Option(name, kind, meaning, default, heading, only)})
 
 
 def options_of(values: type) -> dict[str, Option]:
@@ -115,6 +120,35 @@ def _hint(name: str, known: Mapping[str, Option]) -> str:
     if nearest:
         return f"did you mean {known[nearest[0]].name!r}?"
     return f"known are {', '.join(option.name for option in known.values())}"
+
+
+def check_only(known: Iterable[Option], texts: Mapping[str, str], unfit: Mapping[str, str]) -> None:
+    """Check that no option is given that this write or read cannot have.
+
+    Args:
+        known: all options.
+        texts: what the user gave; names in any case.
+        unfit: the end of the error message by the value of `Option.only`.
+
+    Raises:
+        InputError: one is given.
+    """
+    given = {name.lower() for name, text in texts.items() if text}
+    for known_option in known:
+        if known_option.only in unfit and known_option.name.lower() in given:
+            raise InputError(f"option {known_option.name!r}{unfit[known_option.only]}")
+
+
+def check_exclusive(**values: object) -> list[str]:
+    """Return the names of the options that are given, which is one at most.
+
+    Raises:
+        InputError: two are given.
+    """
+    given = [name for name, value in values.items() if value not in (None, "", ())]
+    if len(given) > 1:
+        raise InputError(f"options {given[0]!r} and {given[1]!r} are both given: give one of them")
+    return given
 
 
 def shown(text: str) -> str:

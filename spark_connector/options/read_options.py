@@ -19,6 +19,8 @@ from spark_connector.options.kinds import (
     SIZE,
     TEXT,
     Kind,
+    check_exclusive,
+    check_only,
     option,
     options_of,
     read_options,
@@ -95,7 +97,7 @@ def _addresses(text: str) -> dict[str, str]:
 
 
 _NAMES = Kind("names", _names, "the name of a stream, or several with commas between them", ", ".join)
-COLUMNS = Kind(
+_COLUMNS = Kind(
     "names", _columns, f"some of {', '.join(FURTHER_COLUMNS)}, with commas between them", ", ".join
 )
 _OFFSETS = Kind(
@@ -109,7 +111,16 @@ _MOMENT = Kind(
     "a time with its zone, as 2026-01-31T12:00:00Z, or milliseconds since 1970 (UTC)",
 )
 _ADDRESSES = Kind("JSON object", _addresses, "a JSON object")
-MANAGEMENT = Kind("text", ManagementUrl.of)
+_MANAGEMENT = Kind("text", ManagementUrl.of)
+#: What the options have that a streaming query, or a batch, cannot have.
+_STREAMING = {"batch": " is for batch reads, a streaming query has no end: leave it out, or use spark.read"}
+_BATCH = {"streaming": " is for streaming queries, and this is a batch: leave it out"}
+_INCLUDE = "further columns: `exchange`, `message_id`, `properties`, `headers`"
+_INCLUDE_HEADERS = "add the column `headers`, as `include=headers`"
+
+
+def _included(columns: tuple[str, ...], *, headers: bool) -> tuple[str, ...]:
+    return tuple(name for name in FURTHER_COLUMNS if name in columns or (headers and name == "headers"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,87 +135,71 @@ class ReadOptions:
     """
 
     brokers: Brokers
+    # fmt: off
     streams: tuple[str, ...] = option(
-        "stream",
-        _NAMES,
-        "the stream to read, or several with commas between them (Kafka: `subscribe`)",
-        default=(),
-        heading="What is read",
+        "stream", _NAMES, "the stream to read, or several with commas between them (Kafka: `subscribe`)",
+        default=(), heading="What is read",
     )
     super_stream: str | None = option("superStream", TEXT, "instead: all streams of a super stream")
     exchange: str | None = option(
-        "exchange",
-        TEXT,
+        "exchange", TEXT,
         "instead: all streams that are bound to an exchange, and with `managementUrl` those behind exchanges that are bound to it, "
         "such as slots",
     )
     management_url: ManagementUrl | None = option(
-        "managementUrl",
-        MANAGEMENT,
+        "managementUrl", _MANAGEMENT,
         "the management API, which tells the bindings of `exchange`, with the login of the broker unless it has its own: "
         "`http://host:15672`",
     )
-    include_columns: tuple[str, ...] = option(
-        "include", COLUMNS, "further columns: `exchange`, `message_id`, `properties`, `headers`", default=()
-    )
-    include_headers: bool = option(
-        "includeHeaders", FLAG, "whether there is the column `headers`, as `include=headers`", default=False
-    )
+    include_columns: tuple[str, ...] = option("include", _COLUMNS, _INCLUDE, default=())
+    include_headers: bool = option("includeHeaders", FLAG, _INCLUDE_HEADERS, default=False)
     starting_offsets: Bound | None = option(
-        "startingOffsets",
-        _OFFSETS,
-        "`earliest` (a batch, unless given), `latest` (a new query of a stream, unless given), or an offset for each stream: "
+        "startingOffsets", _OFFSETS,
+        "`earliest` (default of a batch), `latest` (default of a new query of a stream), or an offset for each stream: "
         '`{"orders-0": 23, "orders-1": -2}`, where -2 is earliest and -1 latest',
         heading="From where to where",
     )
     starting_timestamp: datetime | None = option(
-        "startingTimestamp",
-        _MOMENT,
+        "startingTimestamp", _MOMENT,
         "instead: the first rows that the broker stored then or later, as `2026-01-31T12:00:00Z` or in milliseconds since 1970",
     )
     ending_offsets: Bound | None = option(
-        "endingOffsets",
-        _OFFSETS,
-        "where a batch ends: `latest` unless given, or for each stream the offset before which it ends",
+        "endingOffsets", _OFFSETS, "where a batch ends: `latest` (default), or for each stream the offset before which it ends",
+        only="batch",
     )
     ending_timestamp: datetime | None = option(
-        "endingTimestamp", _MOMENT, "instead: rows that the broker stored then or later are not read"
+        "endingTimestamp", _MOMENT, "instead: rows that the broker stored then or later are not read", only="batch"
     )
     fail_on_data_loss: bool = option(
-        "failOnDataLoss",
-        FLAG,
-        "whether it is an error that rows are not in the stream any more; with false the reading goes on without them, and a "
-        "warning says how many",
+        "failOnDataLoss", FLAG,
+        "fail if rows are not in the stream any more; with false the query goes on without them, and a warning says how many",
         default=True,
     )
     min_partitions: int | None = option(
-        "minPartitions",
-        COUNT,
-        "the fewest tasks of a batch; with more than there are streams, these are split by offsets, and rows of one key come in "
+        "minPartitions", COUNT,
+        "minimum number of tasks of a batch; with more than there are streams, these are split by offsets, and rows of one key come in "
         "several tasks",
         heading="How much at once",
     )
     max_offsets: int | None = option(
-        "maxOffsetsPerTrigger",
-        COUNT,
-        "the most offsets of a micro-batch, shared among the streams by what they have; rows are as many, or a few less",
+        "maxOffsetsPerTrigger", COUNT,
+        "maximum number of offsets of a micro-batch, shared among the streams by what they have; rows are as many, or a few less",
+        only="streaming",
     )
     max_bytes: int | None = option(
-        "maxBytesPerTrigger", SIZE, "about the most bytes of a micro-batch, by the size of rows at its begin"
+        "maxBytesPerTrigger", SIZE, "approximate maximum size of a micro-batch, by the size of its first rows", only="streaming"
     )
     timeout_s: float = option(
-        "readTimeout",
-        SECONDS,
-        "time without an answer or a row, with all attempts to connect again, after which the reading fails",
-        default=60.0,
-        heading="When something goes wrong",
+        "readTimeout", SECONDS,
+        "time without an answer or a row, including all attempts to reconnect, after which the read fails",
+        default=60.0, heading="When something goes wrong",
     )
     addresses: Mapping[str, str] = option(
-        "addresses",
-        _ADDRESSES,
+        "addresses", _ADDRESSES,
         'where to connect to instead of an address that a node advertises: `{"rabbit-0:5552": "127.0.0.1:15552"}`',
         default={},
     )
+    # fmt: on
 
     @classmethod
     def parse(cls, texts: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
@@ -227,6 +222,8 @@ class ReadOptions:
             brokers=Brokers.of(values, streams=True),
             **{name: values[option.name] for name, option in options_of(cls).items()},
         )
+        if streaming is not None:
+            check_only(READ_OPTIONS, texts, _STREAMING if streaming else _BATCH)
         _check(options, streaming=streaming)
         return options
 
@@ -249,8 +246,7 @@ class ReadOptions:
     @property
     def include(self) -> tuple[str, ...]:
         """The further columns, in their order."""
-        wanted = {*self.include_columns, *(("headers",) if self.include_headers else ())}
-        return tuple(name for name in FURTHER_COLUMNS if name in wanted)
+        return _included(self.include_columns, headers=self.include_headers)
 
     @property
     def source(self) -> str:
@@ -272,39 +268,20 @@ def _check(options: ReadOptions, *, streaming: bool | None) -> None:
     Raises:
         InputError: an option is missing, or contradicts another one.
     """
-    sources = {
-        "stream": options.streams,
-        "superStream": options.super_stream,
-        "exchange": options.exchange,
-    }
-    given = [name for name, value in sources.items() if value]
-    if not given:
+    if not check_exclusive(
+        stream=options.streams, superStream=options.super_stream, exchange=options.exchange
+    ):
         raise InputError(
             "option 'stream' is missing: name the stream to read, or give superStream, or exchange"
         )
-    _exclusive(*given)
     if options.management_url is not None and options.exchange is None:
         raise InputError("option 'managementUrl' needs the option 'exchange': give both, or leave it out")
     if not options.timeout_s:
         raise InputError("option 'readTimeout' is 0: give more than 0 seconds")
-    _exclusive(
-        *_given(
-            startingOffsets=options.starting_offsets,
-            startingTimestamp=options.starting_timestamp,
-        )
-    )
-    ends = _given(endingOffsets=options.ending_offsets, endingTimestamp=options.ending_timestamp)
-    _exclusive(*ends)
-    if streaming is None:
+    check_exclusive(startingOffsets=options.starting_offsets, startingTimestamp=options.starting_timestamp)
+    check_exclusive(endingOffsets=options.ending_offsets, endingTimestamp=options.ending_timestamp)
+    if streaming is not False:
         return
-    if streaming:
-        for name in ends:
-            raise InputError(
-                f"option {name!r} is for batch reads, a streaming query has no end: leave it out, or use spark.read"
-            )
-        return
-    for name in _given(maxOffsetsPerTrigger=options.max_offsets, maxBytesPerTrigger=options.max_bytes):
-        raise InputError(f"option {name!r} is for streaming queries, and this is a batch: leave it out")
     if options.starting_offsets == "latest":
         raise InputError(
             "option 'startingOffsets' is 'latest', and a batch begins there with nothing: leave it out"
@@ -343,15 +320,6 @@ def _in_order(options: ReadOptions) -> None:
                 )
 
 
-def _given(**values: object) -> list[str]:
-    return [name for name, value in values.items() if value is not None]
-
-
-def _exclusive(*names: str) -> None:
-    if len(names) > 1:
-        raise InputError(f"options {names[0]!r} and {names[1]!r} are both given: give one of them")
-
-
 #: Offsets of Arrow's binary columns have 32 bits.
 _MOST_BYTES = 1 << 30
 
@@ -378,37 +346,23 @@ class QueueOptions:
     """
 
     brokers: Brokers
+    # fmt: off
     queues: tuple[str, ...] = option(
-        "queue",
-        _QUEUES,
-        "the queue to drain, or several with commas between them",
-        default=(),
-        heading="Queues",
+        "queue", _QUEUES, "the queue to drain, or several with commas between them", default=(), heading="Queues"
     )
     exchange: str | None = option(
-        "exchange",
-        TEXT,
+        "exchange", TEXT,
         "instead: all queues that are bound to an exchange, or to exchanges behind it, such as slots; needs `managementUrl`. "
         "Streams among them are left out",
     )
     management_url: ManagementUrl | None = option(
-        "managementUrl", MANAGEMENT, "the management API, which tells the bindings of `exchange`"
+        "managementUrl", _MANAGEMENT, "the management API, which tells the bindings of `exchange`"
     )
-    include_columns: tuple[str, ...] = option(
-        "include", COLUMNS, "further columns: `exchange`, `message_id`, `properties`, `headers`", default=()
-    )
-    include_headers: bool = option(
-        "includeHeaders", FLAG, "whether there is the column `headers`, as `include=headers`", default=False
-    )
-    max_rows: int = option(
-        "maxRows",
-        COUNT,
-        "the most messages of a batch",
-        default=10_000,
-    )
-    max_bytes: int = option(
-        "maxBytes", SIZE, "about the most bytes of a batch, up to 1 GiB", default=64 << 20
-    )
+    include_columns: tuple[str, ...] = option("include", _COLUMNS, _INCLUDE, default=())
+    include_headers: bool = option("includeHeaders", FLAG, _INCLUDE_HEADERS, default=False)
+    max_rows: int = option("maxRows", COUNT, "maximum number of messages of a batch", default=10_000)
+    max_bytes: int = option("maxBytes", SIZE, "approximate maximum size of a batch, up to 1 GiB", default=64 << 20)
+    # fmt: on
 
     @classmethod
     @raising_without_traceback
@@ -432,8 +386,7 @@ class QueueOptions:
     @property
     def include(self) -> tuple[str, ...]:
         """The further columns, in their order."""
-        wanted = {*self.include_columns, *(("headers",) if self.include_headers else ())}
-        return tuple(name for name in FURTHER_COLUMNS if name in wanted)
+        return _included(self.include_columns, headers=self.include_headers)
 
 
 #: Every option of queues, in the order of the documents.
@@ -441,10 +394,8 @@ QUEUE_OPTIONS = (*ADDRESS_OPTIONS, *options_of(QueueOptions).values())
 
 
 def _check_queues(options: QueueOptions) -> None:
-    if not options.queues and options.exchange is None:
+    if not check_exclusive(queue=options.queues, exchange=options.exchange):
         raise InputError("option 'queue' is missing: name the queue to drain, or give exchange")
-    if options.queues and options.exchange is not None:
-        raise InputError("options 'queue' and 'exchange' are both given: give one of them")
     if (options.exchange is None) != (options.management_url is None):
         names = ("exchange", "managementUrl")
         missing, there = names if options.exchange is None else names[::-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from spark_connector.options.kinds import (
     TEXT,
     WHOLE,
     Kind,
+    check_exclusive,
+    check_only,
     either,
     one_of,
     option,
@@ -41,13 +43,6 @@ MAX_HEADERS_BYTES = 100_000
 #: An id of a row has its version in 31 bits, and its number in 32.
 MAX_VERSION = (1 << 31) - 1
 _LONGEST_APP_ID = 200  # bytes; with the digest behind it, it is the name of a publisher
-#: Options that only AMQP has, those that only streams have, and those that only names and ids have.
-_OF_AMQP = (
-    "allowExchangeColumn", "routingKey", "mandatory", "persistent", "headersConst", "messageId", "writeName", "maxInFlight",
-    "maxInFlightBytes", "ordering", "onUnroutable", "blockedTimeout", "maxReconnects", "reconnectBackoff", "nackRetries", "routing",
-)  # fmt: skip
-_OF_STREAMS = ("window", "addresses")
-_OF_EXACTLY_ONCE = ("appId", "version", "verify", "onStaleVersion", "managementUrl")
 #: A letter alone is a drive of Windows.
 _URI = re.compile("[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 #: What a connection name may have in braces.
@@ -156,219 +151,175 @@ class WriteOptions:
     """
 
     brokers: Brokers
+    # fmt: off
     exchange: str = option(
-        "exchange",
-        TEXT,
-        "the exchange to publish to; it must exist, and nothing is declared",
-        default="",
-        heading="What is published",
+        "exchange", TEXT, "the exchange; it must exist, nothing is declared", default="", heading="What is published"
     )
     allow_exchange_column: bool = option(
-        "allowExchangeColumn", FLAG, "whether a column `exchange` may name it row by row", default=False
+        "allowExchangeColumn", FLAG, "allow a column `exchange` that names it per row", default=False, only="amqp"
     )
     routing_key: str | None = option(
-        "routingKey", TEXT, "the routing key of every row, instead of a column `key`"
+        "routingKey", TEXT, "the routing key of every row, instead of a column `key`", only="amqp"
     )
     ignore_unknown_columns: bool = option(
-        "ignoreUnknownColumns",
-        FLAG,
-        "whether columns that are not part of a message are ignored",
-        default=False,
+        "ignoreUnknownColumns", FLAG, "ignore columns that are not part of a message", default=False
     )
     mandatory: bool = option(
-        "mandatory",
-        FLAG,
-        "whether the broker returns messages that no queue takes; with false they are lost silently",
-        default=True,
+        "mandatory", FLAG, "the broker returns unroutable messages; with false they are lost silently",
+        default=True, only="amqp",
     )
     persistent: bool = option(
-        "persistent", FLAG, "whether queues keep the messages when the broker restarts", default=True
+        "persistent", FLAG, "queues keep the messages when the broker restarts", default=True, only="amqp"
     )
     headers: Mapping[str, str | int | bool] = option(
-        "headersConst", _HEADERS, "headers of every message; a row's header of the same name wins", default={}
+        "headersConst", _HEADERS, "headers of every message; a row's header of the same name wins",
+        default={}, only="amqp",
     )
     message_id: str = option(
-        "messageId",
-        one_of("none", "column", "auto"),
+        "messageId", one_of("none", "column", "auto"),
         "`column`: every row has a `message_id`; `auto`: made of write, batch, partition and row",
-        default="none",
+        default="none", only="amqp",
     )
     write_name: str | None = option(
-        "writeName",
-        TEXT,
+        "writeName", TEXT,
         "the write in the ids of `messageId=auto`: with the same name a batch job that runs again makes the same ids. "
         "Without a name each write makes new ones",
+        only="amqp",
     )
     max_message_bytes: int = option(
-        "maxMessageBytes",
-        SIZE,
-        "a longer body is a bad row; 16 MiB is the limit of RabbitMQ 4",
-        default=16 << 20,
+        "maxMessageBytes", SIZE, "a longer body is a bad row; 16 MiB is the limit of RabbitMQ 4", default=16 << 20
     )
     max_in_flight: int = option(
-        "maxInFlight",
-        COUNT,
-        "the most messages of a task that are sent and not yet confirmed",
-        default=Limits.max_in_flight,
-        heading="How fast",
+        "maxInFlight", COUNT, "maximum number of unconfirmed messages of a task",
+        default=Limits.max_in_flight, heading="How fast", only="amqp",
     )
     max_in_flight_bytes: int = option(
-        "maxInFlightBytes", SIZE, "the most bytes of such messages", default=Limits.max_in_flight_bytes
+        "maxInFlightBytes", SIZE, "maximum size of such messages", default=Limits.max_in_flight_bytes, only="amqp"
     )
     keep_order: bool = option(
-        "ordering",
-        either("none", "per-key"),
+        "ordering", either("none", "per-key"),
         "`per-key`: a refused message fails the task, since later ones would overtake it; refuses `spark.speculation`",
-        default=False,
+        default=False, only="amqp",
     )
     skip_bad_rows: bool = option(
-        "badRows",
-        either("fail", "skip"),
+        "badRows", either("fail", "skip"),
         "what to do with rows that AMQP cannot carry, such as a null key or a value that is too long",
-        default=False,
-        heading="When something goes wrong",
+        default=False, heading="When something goes wrong",
     )
     skip_unroutable: bool = option(
-        "onUnroutable",
-        either("fail", "skip"),
-        "what to do with rows that the broker returns because no queue takes them",
-        default=False,
+        "onUnroutable", either("fail", "skip"), "what to do with rows that the broker returns as unroutable",
+        default=False, only="amqp",
     )
     confirm_timeout_s: float = option(
-        "confirmTimeout",
-        SECONDS,
-        "time without a sent byte or a confirm after which the connection is given up",
+        "confirmTimeout", SECONDS, "time without a sent byte or a confirm after which the connection is closed",
         default=Limits.confirm_timeout_s,
     )
     blocked_timeout_s: float = option(
-        "blockedTimeout",
-        SECONDS,
+        "blockedTimeout", SECONDS,
         "time for which the broker may block publishers, in all unless something moves between; 0 fails at once",
-        default=Limits.blocked_timeout_s,
+        default=Limits.blocked_timeout_s, only="amqp",
     )
     reconnect_timeout_s: float = option(
-        "reconnectTimeout",
-        SECONDS,
+        "reconnectTimeout", SECONDS,
         "time to try to connect, at the start and after a loss; a confirm renews it; 0 gives up at once",
         default=Retries.reconnect_timeout_s,
     )
     max_reconnects: int | None = option(
-        "maxReconnects",
-        WHOLE,
-        "the most failed attempts in a row, as a further bound; 0 gives up at once",
-        default=Retries.max_reconnects,
+        "maxReconnects", WHOLE, "maximum number of consecutive failed attempts, as a further bound; 0 gives up at once",
+        default=Retries.max_reconnects, only="amqp",
     )
     reconnect_backoff_s: float = option(
-        "reconnectBackoff",
-        SECONDS,
-        "time before the first attempt; it doubles each time, up to 5 s",
-        default=Retries.backoff_s,
+        "reconnectBackoff", SECONDS, "time before the first attempt; it doubles each time, up to 5 s",
+        default=Retries.backoff_s, only="amqp",
     )
     nack_retries: int = option(
-        "nackRetries",
-        WHOLE,
-        "the most repeats of a message that the broker refuses while it confirms no other",
-        default=Retries.nack_retries,
+        "nackRetries", WHOLE, "maximum number of repeats of a message that the broker refuses while it confirms no other",
+        default=Retries.nack_retries, only="amqp",
     )
     preflight: bool = option(
-        "preflight",
-        FLAG,
-        "whether broker and exchange are checked before the first task, once for each write or stream",
-        default=True,
+        "preflight", FLAG, "check broker and exchange before the first task, once for each write or stream", default=True
     )
     on_speculation: str = option(
-        "onSpeculation",
-        one_of("warn", "fail", "ignore"),
+        "onSpeculation", one_of("warn", "fail", "ignore"),
         "what to do if `spark.speculation` is on, whose copies of tasks publish rows twice",
         default="warn",
     )
     ring: KeyMap | None = option(
-        "ring",
-        _RING,
+        "ring", _RING,
         "JSON of a `HashRing` or a `SlotTable`, or the path of a file with it; rows are then counted by queue",
         heading="Placement and prediction",
     )
     ring_via: str | None = option(
-        "ringVia",
-        TEXT,
+        "ringVia", TEXT,
         "instead of `ring`: the command prefix by which the driver reads the ring with `rabbitmqctl`, before the write, and again "
         "after it if connections were lost or `routing` is `client`: `docker exec NAME`, `kubectl exec POD --`; `env` on the "
         "broker's own machine",
     )
     client_routing: bool = option(
-        "routing",
-        either("exchange", "client"),
+        "routing", either("exchange", "client"),
         "`client`: straight to the queue that the ring names, through the default exchange; needs `ringVia`. See below what "
         "that gives up",
-        default=False,
+        default=False, only="amqp",
     )
     super_stream: str = option(
-        "superStream",
-        TEXT,
+        "superStream", TEXT,
         "instead of `exchange`: the super stream whose partitions get the rows by murmur3, as the clients for Java, .NET and Go "
         "place them",
-        default="",
-        heading="Into streams",
+        default="", heading="Into streams",
     )
     exactly_once: bool = option(
-        "delivery",
-        either("at-least-once", "exactly-once"),
+        "delivery", either("at-least-once", "exactly-once"),
         "`exactly-once`: each row of `place_for_streams` is stored once, by name and id, in the streams of `superStream`, or behind "
         "`exchange` by `ring` or `ringVia`; see [docs/streams.md](streams.md#spark-write)",
         default=False,
     )
     app_id: str | None = option(
-        "appId",
-        TEXT,
+        "appId", TEXT,
         "with `exactly-once`: the name of the job, the same in each run; a stream has the id of its query unless given",
+        only="exactly-once",
     )
     version: int | None = option(
-        "version",
-        _VERSION,
+        "version", _VERSION,
         "with `exactly-once`: the number of the batch, which rises; the same rows again have the same number. A stream has that of "
         "its micro-batch plus 1",
+        only="exactly-once",
     )
     verify: str = option(
-        "verify",
-        one_of("tail", "full", "off"),
+        "verify", one_of("tail", "full", "off"),
         "with `exactly-once`: `tail`: what the broker claims to have is proved at the end of the stream; `full`: each row is also "
         "read back and compared; `off`: neither",
-        default="tail",
+        default="tail", only="exactly-once",
     )
     skip_stale: bool = option(
-        "onStaleVersion",
-        either("fail", "skip"),
+        "onStaleVersion", either("fail", "skip"),
         "with `exactly-once`: what to do where a stream has rows of a later version, so that the broker would drop these",
-        default=False,
+        default=False, only="exactly-once",
     )
     window: int = option(
-        "window", COUNT, "the most rows of a stream that are sent and not yet confirmed", default=20_000
+        "window", COUNT, "maximum number of unconfirmed rows of a stream", default=20_000, only="streams"
     )
     node_addresses: Mapping[str, str] = option(
-        "addresses",
-        JSON_OBJECT,
+        "addresses", JSON_OBJECT,
         'where the addresses that nodes advertise are for us: `{"rabbit-1:5552": "127.0.0.1:15552"}`',
-        default={},
+        default={}, only="streams",
     )
     management_url: ManagementUrl | None = option(
-        "managementUrl",
-        _MANAGEMENT_URL,
+        "managementUrl", _MANAGEMENT_URL,
         "with `exactly-once`: `http[s]://host:15672`, by which the driver counts the names that each stream remembers before the write; "
         "the login is that of `url` unless given",
+        only="exactly-once",
     )
     connection_name: str = option(
-        "connectionName",
-        _NAME_PATTERN,
+        "connectionName", _NAME_PATTERN,
         "name of the connection in the management UI; `{write}` and `{batch}` are possible as well",
-        default="spark:{app}:{stage}.{partition}.{attempt}",
-        heading="Names and reports",
+        default="spark:{app}:{stage}.{partition}.{attempt}", heading="Names and reports",
     )
     report_path: str | None = option(
-        "reportPath",
-        _REPORT_PATH,
+        "reportPath", _REPORT_PATH,
         "file or folder for the report as JSON, on the driver, where a remote file system may be mounted; a stream needs a folder, "
         "which is created",
     )
+    # fmt: on
 
     @classmethod
     def parse(cls, texts: Mapping[str, str]) -> WriteOptions:
@@ -385,8 +336,7 @@ class WriteOptions:
             brokers=Brokers.of(values, streams=bool(values["superStream"] or values["delivery"])),
             **{name: values[option.name] for name, option in options_of(cls).items()},
         )
-        given = {name.lower() for name, text in texts.items() if text}
-        _check_protocol(options, given)
+        _check_protocol(options, texts)
         _check(options)
         return options
 
@@ -405,30 +355,23 @@ class WriteOptions:
 OPTIONS = (*ADDRESS_OPTIONS, *options_of(WriteOptions).values())
 
 
-def _check_protocol(options: WriteOptions, given: Collection[str]) -> None:
+def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     """Check that the options are those of the protocol.
 
     Raises:
         InputError: one is of the other protocol, or there is nothing by which rows are placed.
     """
-    for names, fits, what in (
-        (
-            _OF_AMQP,
-            not options.to_streams,
-            "rows go to streams by the stream protocol, which has no such thing",
-        ),
-        (
-            _OF_STREAMS,
-            options.to_streams,
-            "rows go by AMQP: give superStream, or rabbitmq-stream:// in the url",
-        ),
-        (_OF_EXACTLY_ONCE, options.exactly_once, "delivery is at-least-once: set delivery to exactly-once"),
-    ):
-        for name in names:
-            if not fits and name.lower() in given:
-                raise InputError(f"option {name!r}: {what}; or leave it out")
-    if options.super_stream and options.exchange:
-        raise InputError("options 'superStream' and 'exchange' are both given: give one of them")
+    unfit = {}
+    if options.to_streams:
+        unfit["amqp"] = ": rows go to streams by the stream protocol, which has no such option; leave it out"
+    else:
+        unfit["streams"] = (
+            ": rows go by AMQP: give superStream, or rabbitmq-stream:// in the url; or leave it out"
+        )
+    if not options.exactly_once:
+        unfit["exactly-once"] = ": delivery is at-least-once: set delivery to exactly-once; or leave it out"
+    check_only(OPTIONS, texts, unfit)
+    check_exclusive(superStream=options.super_stream, exchange=options.exchange)
     placed = options.ring is not None or options.ring_via is not None
     if options.super_stream and placed:
         raise InputError("option 'superStream' needs no ring: leave 'ring' and 'ringVia' out")
@@ -459,8 +402,7 @@ def _check(options: WriteOptions) -> None:
             raise InputError(too_long(f"option {name!r}", size))
     if not options.confirm_timeout_s:
         raise InputError("option 'confirmTimeout' is 0: give more than 0 seconds")
-    if options.ring is not None and options.ring_via is not None:
-        raise InputError("options 'ring' and 'ringVia' are both given: give one of them")
+    check_exclusive(ring=options.ring, ringVia=options.ring_via)
     if options.ring_via is not None and not options.exchange:
         raise InputError("option 'ringVia' needs the option 'exchange', which says whose ring is read")
     if options.client_routing and options.allow_exchange_column:
@@ -473,6 +415,35 @@ def _check(options: WriteOptions) -> None:
             f"option 'writeName' is {shown(options.write_name)}, but messageId is {options.message_id!r}: the name is for ids "
             "that are made, so set messageId to auto, or leave the name out"
         )
+
+
+def check_mode(options: WriteOptions, *, streaming: bool) -> None:
+    """Check the options whose meaning differs between a batch and a stream.
+
+    Raises:
+        InputError: an option is for batches only, or a batch with exactly-once lacks its name or version.
+    """
+    if streaming and options.write_name is not None:
+        raise InputError(
+            "option 'writeName' is for batch writes: the ids of a stream have the streaming query, which a restart keeps; "
+            "leave the name out"
+        )
+    if not options.exactly_once:
+        return
+    if streaming and options.version is not None:
+        raise InputError(
+            "option 'version' is for batch writes: that of a micro-batch is its number plus 1; leave it out"
+        )
+    if streaming and options.skip_stale:
+        raise InputError(
+            "option 'onStaleVersion' is 'skip', which is for batch writes: a query would leave micro-batches out; leave it away"
+        )
+    for name, value in () if streaming else (("appId", options.app_id), ("version", options.version)):
+        if value is None:
+            raise InputError(
+                f"option {name!r} is missing: with delivery exactly-once a batch needs appId, the name of the job, and version, the "
+                "number of the batch, which are the same when the same rows are written again"
+            )
 
 
 class _Texts(dict[str, str]):

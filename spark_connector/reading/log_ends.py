@@ -19,9 +19,8 @@ from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.errors import RabbitChxError, UnreachableError
 from rabbit_chx.retry import Retry
 from rabbit_chx.streams.chunks import Chunk, Fingerprint
-from rabbit_chx.streams.codes import Code, refusal
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Key, Node, StreamPlaces
+from rabbit_chx.streams.frames import Code, Key, Node, StreamPlaces, refusal
 from rabbit_chx.streams.look import Look
 from rabbit_chx.streams.nodes import at_node, open_any
 

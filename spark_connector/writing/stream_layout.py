@@ -159,32 +159,6 @@ def _look_at(connection: StreamConnection, layout: StreamLayout, options: WriteO
             check_version(stream, options.version, connection.publisher_sequence(name, stream))
 
 
-def check_version_given(options: WriteOptions, *, streaming: bool) -> None:
-    """Check that a write with exactly-once has a name and a version.
-
-    Raises:
-        InputError: a batch has not both, or a stream has a version.
-    """
-    if not options.exactly_once:
-        return
-    if streaming and options.version is not None:
-        raise InputError(
-            "option 'version' is for batch writes: that of a micro-batch is its number plus 1; leave it out"
-        )
-    if streaming:
-        if options.skip_stale:
-            raise InputError(
-                "option 'onStaleVersion' is 'skip', which is for batch writes: a query would leave micro-batches out; leave it away"
-            )
-        return
-    for name, value in (("appId", options.app_id), ("version", options.version)):
-        if value is None:
-            raise InputError(
-                f"option {name!r} is missing: with delivery exactly-once a batch needs appId, the name of the job, and version, the "
-                "number of the batch, which are the same when the same rows are written again"
-            )
-
-
 def check_version(stream: str, version: int, last_id: int) -> None:
     """Check that a stream takes rows of a version.
 
@@ -249,7 +223,7 @@ def check_absent(layout: StreamLayout, options: WriteOptions, partitions: Collec
     Raises:
         MismatchError: one has rows of this version.
     """
-    assert options.app_id is not None and options.version is not None  # noqa: S101, PT018  # `check_version_given`
+    assert options.app_id is not None and options.version is not None  # noqa: S101, PT018  # `check_mode`
     name = layout.name(options.app_id)
     for partition, stream in enumerate(layout.streams):
         if partition not in partitions:

@@ -24,7 +24,7 @@ from rabbit_chx.publishing.client_routing import ClientRouting
 from rabbit_chx.routing import ConsistentHashExchange, KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.executor_functions import scratch_folder
-from spark_connector.options.write_options import WriteOptions, check_speculation
+from spark_connector.options.write_options import WriteOptions, check_mode, check_speculation
 from spark_connector.placing.rings import WatchedRing, read_exchange
 from spark_connector.reports import (
     StreamCounts,
@@ -39,7 +39,6 @@ from spark_connector.spark_errors import raising_without_traceback
 from spark_connector.writing.stream_layout import (
     StreamLayout,
     check_absent,
-    check_version_given,
     planned_layout,
 )
 
@@ -60,7 +59,7 @@ def check_broker(
     """Check that the broker accepts the user, and that the exchange exists and hashes consistently.
 
     The broker is not asked if ``preflight`` is false, if only a column names exchanges, or if only the
-    executors know the password; a note tells of the last one.
+    executors know the password.
 
     Args:
         options: how to write.
@@ -79,37 +78,28 @@ def check_broker(
     if answer is not None and answer.notes is not None:
         return answer.notes
     try:
-        addresses = options.brokers.resolve()
+        options.brokers.resolve()
     except InputError as cause:
         _log.info("the broker was not checked before the write: %s", cause)
         return ("the broker was not checked before the write: only the executors know the password",)
-    problem: UnreachableError | None = None
-    for address in addresses:
-        try:
-            facts = look_at_hash_exchange(address, options.exchange)
-        except UnreachableError as cause:
-            _log.warning("%s", cause)
-            problem = cause
-        else:
-            notes = _notes(options, alternate_exchange=facts.alternate_exchange)
-            if answer is not None:
-                answer.keep(notes)
-            return notes
-    if problem is None or patient:
+    try:
+        facts = options.brokers.first_that_answers(lambda to: look_at_hash_exchange(to, options.exchange))
+    except UnreachableError:
+        if not patient:
+            raise
         return ("the broker was not checked before the write: no address answered",)
-    raise problem
-
-
-def _notes(options: WriteOptions, *, alternate_exchange: bool) -> tuple[str, ...]:
-    if not alternate_exchange:
-        return ()
-    if options.client_routing:
-        return (
-            f"exchange {options.exchange!r} has an alternate exchange, and routing=client goes past both",
+    notes: tuple[str, ...] = ()
+    if facts.alternate_exchange:
+        effect = (
+            "and routing=client goes past both"
+            if options.client_routing
+            else "what no queue takes goes there, and counts as confirmed"
         )
-    return (
-        f"exchange {options.exchange!r} has an alternate exchange: what no queue takes goes there, and counts as confirmed",
-    )
+        separator = ", " if options.client_routing else ": "
+        notes = (f"exchange {options.exchange!r} has an alternate exchange{separator}{effect}",)
+    if answer is not None:
+        answer.keep(notes)
+    return notes
 
 
 def check_secret_name(options: WriteOptions) -> tuple[str, ...]:
@@ -126,11 +116,10 @@ def check_secret_name(options: WriteOptions) -> tuple[str, ...]:
 
 
 class PreflightAnswer:
-    """The notes that asking the broker has led to, remembered: Spark plans a stream again for every micro-batch.
+    """The remembered notes of `check_broker`: Spark plans a stream again for every micro-batch.
 
     Args:
-        path: file that keeps them for other processes of the application; None to keep them in this object
-            alone.
+        path: file that keeps them for other processes of the application; None to keep them in this object alone.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -141,8 +130,8 @@ class PreflightAnswer:
     def of_query(cls, options: WriteOptions, texts: Mapping[str, str]) -> PreflightAnswer:
         """Return the answer for a streaming query of this application, which may be empty.
 
-        Checkpoint, broker and exchange identify the query. The answer is kept in a file, since Spark ends
-        Python processes that are idle for a minute.
+        Checkpoint, broker and exchange identify the query. Spark ends Python processes that are idle for a minute, so the answer
+        is kept in a file.
 
         Args:
             options: the parsed options of the query.
@@ -175,25 +164,22 @@ class PreflightAnswer:
                 part.replace(self._path)
 
 
-#: In this module Spark makes the writer of a stream once more, to commit a batch. The messages are out by then.
+#: In this module Spark creates the writer of a stream once more, to commit a batch. The messages are published by then.
 _COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"
 
-_AFTER_CHANGED = (
-    "Changed rows: the streams keep the rows of an earlier run or attempt, and the rows of this one were dropped. Make the input "
-    "deterministic, and write it with a higher version."
-)
-_AFTER_LOST = (
-    "Lost rows: look for another job with this appId and version, and write the rows with a higher version."
-)
-_AFTER_DOUBLED = (
-    "Doubled rows: another program published copies with their message ids (a shovel, a replay), or a stream remembers more than 255 "
-    "names and has forgotten this one."
-)
+#: The counts of rows that are not stored once as they were given, and what to do about them.
+_REMEDIES = {
+    "changed": "Changed rows: the streams keep the rows of an earlier run or attempt, and the rows of this one were dropped. Make "
+    "the input deterministic, and write it with a higher version.",
+    "lost": "Lost rows: look for another job with this appId and version, and write the rows with a higher version.",
+    "doubled": "Doubled rows: another program published copies with their message ids (a shovel, a replay), or a stream remembers "
+    "more than 255 names and has forgotten this one.",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Options and columns that fit each other, and a broker that has been asked.
+    """Checked options and columns. The value that travels to the tasks.
 
     Attributes:
         columns: the positions of the columns in a batch.
@@ -226,7 +212,7 @@ class WritePlan:
         answer: PreflightAnswer | None = None,
         ring: WatchedRing | None = None,
     ) -> WritePlan:
-        """Return a plan after everything is checked that can be checked before the first task.
+        """Check everything that can be checked before the first task, and return the plan.
 
         Args:
             options: the texts of the options by name.
@@ -235,7 +221,7 @@ class WritePlan:
             streaming: whether the write is that of a stream.
             speculation: whether ``spark.speculation`` is on; None if only the tasks know.
             answer: the remembered answer of the broker, if the caller keeps it for a streaming query.
-            ring: the ring that the caller has given and reads again after the write, if it does.
+            ring: the ring of the caller, who passes it to `commit` as well.
 
         Raises:
             InputError: an option or a column cannot be used.
@@ -249,12 +235,7 @@ class WritePlan:
                 "if that is meant"
             )
         parsed = WriteOptions.parse(options)
-        if streaming and parsed.write_name is not None:
-            raise InputError(
-                "option 'writeName' is for batch writes: the ids of a stream have the streaming query, which a restart keeps; "
-                "leave the name out"
-            )
-        check_version_given(parsed, streaming=streaming)
+        check_mode(parsed, streaming=streaming)
         columns = MessageColumns.of(schema, parsed)
         layout = None
         notes: tuple[str, ...] = ()
@@ -269,7 +250,10 @@ class WritePlan:
                 notes += check_broker(parsed, patient=streaming, answer=answer)
             parsed = _with_ring(parsed, ring)
             if parsed.to_streams:
-                layout = _looked_at(parsed, schema, patient=streaming, answer=answer)
+                look = parsed.preflight and (answer is None or answer.notes is None)
+                layout = planned_layout(parsed, schema, patient=streaming, look=look)
+                if answer is not None and look:  # a streaming query has its streams looked at once
+                    answer.keep(())
             for note in notes:
                 _log.warning("%s", note)
         write_id = None if streaming else uuid.uuid4().hex
@@ -278,9 +262,7 @@ class WritePlan:
     def commit(
         self, tasks: Iterable[TaskReport], batch_id: int | None = None, ring: WatchedRing | None = None
     ) -> WriteReport:
-        """Return, log and save the report of a write whose tasks are all done.
-
-        Runs on the driver's machine. The messages are out.
+        """Return, log and save the report of a write whose tasks are all done. Runs on the driver's machine.
 
         Args:
             tasks: the reports of the tasks.
@@ -289,7 +271,7 @@ class WritePlan:
                 that of ``ringVia``.
 
         Raises:
-            PublishError: rows were routed by the ring, and it has changed; or rows that were read back are lost, doubled or changed.
+            PublishError: rows were routed by a ring that has changed; or rows that were read back are lost, doubled or changed.
             MismatchError: a stream has rows of this version, and this write has none for it.
         """
         reports = tuple(tasks)
@@ -316,28 +298,20 @@ class WritePlan:
         return report
 
     def _check_stored(self, reports: tuple[TaskReport, ...]) -> None:
-        """Check that each row that was read back is there once and as it was given, and that no stream has rows beside those of the tasks.
+        """Check that the streams have the rows of the tasks, each once and as it was given, and no others of this version.
 
         Raises:
-            PublishError: one is not.
-            MismatchError: a stream has.
+            PublishError: a row that was read back is lost, doubled or changed.
+            MismatchError: a stream without a task has rows of this version.
         """
         if self.layout is not None and self.options.version is not None:
             check_absent(self.layout, self.options, {task.partition for task in reports})
         counts = sum((task.streams for task in reports if task.streams is not None), StreamCounts())
-        if not (counts.lost or counts.doubled or counts.changed):
+        remedies = [remedy for name, remedy in _REMEDIES.items() if getattr(counts, name)]
+        if not remedies:
             return
         report = sum((task.publish_report for task in reports), PublishReport())
         changed = f", {counts.changed:,} have another key or body" if counts.changed else ""
-        remedies = [
-            remedy
-            for count, remedy in (
-                (counts.changed, _AFTER_CHANGED),
-                (counts.lost, _AFTER_LOST),
-                (counts.doubled, _AFTER_DOUBLED),
-            )
-            if count
-        ]
         raise PublishError(
             f"of the rows that were read back from the streams, {counts.verified:,} are stored once, {counts.lost:,} are lost and "
             f"{counts.doubled:,} are there more than once{changed}. {'; '.join(counts.differences)}. {' '.join(remedies)} {report}",
@@ -346,11 +320,7 @@ class WritePlan:
         )
 
     def _compare(self, reports: tuple[TaskReport, ...], batch_id: int | None, ring: WatchedRing) -> None:
-        """Check that the ring is as it was before the write.
-
-        Raises:
-            PublishError: it is not.
-        """
+        """Raise a PublishError if the ring has changed during the write."""
         rows: Counter[str] = Counter()
         for task in reports:
             rows.update(task.predicted)
@@ -374,17 +344,14 @@ class WritePlan:
         cause: Exception | None = None,
         changed_ring: tuple[KeyMap, KeyMap] | None = None,
     ) -> WriteReport:
-        """Return, log and save the report of a write that failed.
-
-        Runs on the driver's machine when a task failed for good, and never raises. Messages that are in the
-        queues stay there.
+        """Return, log and save the report of a write that failed. Never raises; messages in queues stay there.
 
         Args:
             tasks: the reports of the tasks that finished.
             expected: number of tasks of the write; None if Spark does not say.
             batch_id: number of the micro-batch; None outside a stream.
             cause: why the write failed, if it is known.
-            changed_ring: the rings before and after the write, if that is why.
+            changed_ring: the rings before and after the write, if they are the cause.
         """
         reports = tuple(tasks)
         unfinished = None if expected is None else expected - len(reports)
@@ -392,11 +359,7 @@ class WritePlan:
         report = self._report(
             reports, batch_id, notes, failed=True, unfinished=unfinished, changed_ring=changed_ring
         )
-        _log.warning(
-            "exchange %r: the write failed; %s",
-            self.options.target,
-            left_behind(report),
-        )
+        _log.warning("exchange %r: the write failed; %s", self.options.target, left_behind(report))
         save_report(report, self.options.report_path, streaming=self.streaming)
         return report
 
@@ -425,17 +388,6 @@ class WritePlan:
         )
 
 
-def _looked_at(
-    options: WriteOptions, schema: StructType, *, patient: bool, answer: PreflightAnswer | None
-) -> StreamLayout:
-    """Return the layout of a write. A streaming query has its streams looked at once."""
-    look = options.preflight and (answer is None or answer.notes is None)
-    layout = planned_layout(options, schema, patient=patient, look=look)
-    if answer is not None and look:
-        answer.keep(())
-    return layout
-
-
 def _with_ring(options: WriteOptions, ring: WatchedRing | None) -> WriteOptions:
     """Return the options with the ring that ``ringVia`` reads.
 
@@ -456,11 +408,7 @@ def _with_ring(options: WriteOptions, ring: WatchedRing | None) -> WriteOptions:
 
 
 def _ring_reader(options: WriteOptions) -> Callable[[], ConsistentHashExchange] | None:
-    """Return the function that reads the ring of a write on the driver; None without the option ``ringVia``.
-
-    It returns the exchange with its ring as it is now, and with what it hashes. It runs the broker's own command
-    line tool through the prefix of ``ringVia``, such as ``docker exec NAME``, without a shell.
-    """
+    """Return the function that reads the exchange with its ring on the driver; None without the option ``ringVia``."""
     if options.ring_via is None:
         return None
     return partial(read_exchange, options.ring_via, options.brokers.addresses[0].vhost, options.exchange)

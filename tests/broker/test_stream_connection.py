@@ -36,9 +36,9 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.streams import connection
-from rabbit_chx.streams.codes import Code
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import (
+    Code,
     Confirms,
     CreditRefused,
     Delivery,
@@ -332,27 +332,12 @@ def test_figures(stream: StreamConnection) -> None:
         stream.stats("no")
 
 
-@pytest.mark.chx_broker(">=4.3")
-def test_offsets_are_resolved(stream: StreamConnection) -> None:
-    assert {stream.resolve_offset("s", start) for start in ("first", "last", "next", 5)} == {0}
-    stored(stream, range(1, 11))
-    assert stream.stats("s")["committed_offset"] == 9
-    assert stream.resolve_offset("s", "first") == 0
-    assert 0 <= stream.resolve_offset("s", "last") <= 9
-    assert stream.resolve_offset("s", "next") == stream.resolve_offset("s", 1_000) == 10
-    assert stream.resolve_offset("s", datetime.now(UTC) + timedelta(hours=1)) == 10
-    with pytest.raises(NotFoundError, match="resolve 'last' in stream 'no'"):
-        stream.resolve_offset("no", "last")
-
-
 @pytest.mark.chx_broker("<3.11")
 def test_commands_that_an_old_broker_does_not_have(stream: StreamConnection) -> None:
     with pytest.raises(
         InputError, match=r"RabbitMQ 3.* does not have the command 'stream stats' .* needs 3.11 or newer"
     ):
         stream.stats("s")
-    with pytest.raises(InputError, match=r"needs 4.3 or newer"):
-        stream.resolve_offset("s", "last")
     with pytest.raises(InputError, match=r"needs 3.13 or newer"):
         stream.create_super_stream("x", [], [])
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from fuzzing import Mutator, bounded_memory, inputs, shares, told
 
 from rabbit_chx.streams import frames
-from rabbit_chx.streams.frames import Delivery, Fields, FrameCutter, Key, Reply, frame, parse_frame, tune
+from rabbit_chx.streams.frames import Delivery, Fields, FrameCutter, Key, Reply, frame, parse_frame
 
 NAME = b"\0\6orders"
 NODES = b"\0\0\0\1\0\0\0\4node\0\0\x15\xb0"
-REQUESTS = (
-    frames.peer_properties({}),
-    frames.sasl_handshake(),
-    frames.sasl_authenticate("PLAIN", b""),
-    frames.open_vhost("/"),
-    frames.exchange_command_versions(),
-    frames.metadata([]),
-    frames.partitions("x"),
-    frames.query_publisher_sequence("r", "s"),
-    frames.stream_stats("s"),
-    frames.resolve_offset_spec("s", "last", {}),
+READERS: tuple[Callable[[Fields], object], ...] = (
+    frames.read_texts,
+    frames.read_names,
+    frames.read_opened,
+    frames.read_versions,
+    frames.read_places,
+    frames.read_statistics,
 )
 
 
@@ -37,14 +34,14 @@ FRAMES = (
     frame(Key.HEARTBEAT, b""),
     frame(Key.CLOSE, b"\0\0\0\1\0\1\0\3bye"),
     frame(0x8000 | Key.CREDIT, b"\0\4\5"),
-    tune(frames.Tune(1 << 20, 60)),
+    frame(Key.TUNE, b"\0\x10\0\0\0\0\0\x3c"),
     reply(Key.PEER_PROPERTIES, b"\0\1\0\0\0\1\0\7version\0\0054.3.6"),
     reply(Key.SASL_HANDSHAKE, b"\0\1\0\0\0\2\0\5PLAIN\0\x08EXTERNAL"),
     reply(Key.EXCHANGE_COMMAND_VERSIONS, b"\0\1\0\0\0\2\0\2\0\1\0\2\0\3\0\1\0\1"),
     reply(Key.METADATA, NODES + b"\0\0\0\1" + NAME + b"\0\1\0\0\0\0\0\2\0\0\0\1"),
     reply(Key.PARTITIONS, b"\0\1\0\0\0\1" + NAME),
     reply(Key.STREAM_STATS, b"\0\1\0\0\0\1\0\x0efirst_chunk_id" + bytes(8)),
-    reply(Key.RESOLVE_OFFSET_SPEC, b"\0\1\0\4" + bytes(8)),
+    reply(Key.QUERY_PUBLISHER_SEQUENCE, b"\0\1" + bytes(8)),
     reply(Key.SUBSCRIBE, b"\0\x11"),
 )
 NUMBERS = [
@@ -120,10 +117,10 @@ def test_a_frame_is_read_or_refused(share: range) -> None:
 def test_what_a_reply_holds_is_read_or_refused(share: range) -> None:
     with bounded_memory():
         for chance in inputs(share):
-            data, request = BYTES.mutated(chance)[14:], chance.choice(REQUESTS)
-            with told((request.key.name, data)):
+            data, read = BYTES.mutated(chance)[14:], chance.choice(READERS)
+            with told((read.__name__, data)):
                 try:
-                    found = request.read(Fields(memoryview(data)))
+                    found = read(Fields(memoryview(data)))
                 except ValueError:
                     continue
                 assert len(repr(found)) <= 200 * (len(data) + 1)

@@ -12,7 +12,7 @@ from typing import Self
 from stream_bytes import chunk_bytes, entry
 
 from rabbit_chx.streams.connection import stream_settings
-from rabbit_chx.streams.frames import FrameCutter, Key, Tune, frame, tune
+from rabbit_chx.streams.frames import FrameCutter, Key, frame, texts_field
 
 OK = b"\0\1"
 EMPTY = b"\0\0\0\0"
@@ -30,13 +30,16 @@ def _text(text: str) -> bytes:
 
 
 class ScriptedNode:
-    """Says that it is 3.10, and answers the login of each connection.
+    """Says that it is 3.10 unless a test changes that, and answers the login of each connection.
 
     Attributes:
         settings: where it listens.
         answer: what it answers to any other request, by its key and correlation id.
         opening: what it tells when the vhost is opened: its advertised address; none by default.
-        seen: the keys of what came, of all connections.
+        seen: the keys of all requests, of all connections.
+        requests: their contents behind the correlation id.
+        version: the release that it tells.
+        commands: the commands that it tells to know, each in version 1.
     """
 
     def __init__(self) -> None:
@@ -48,6 +51,9 @@ class ScriptedNode:
         )
         self.opening: dict[str, str] = {}
         self.seen: list[int] = []
+        self.requests: list[bytes] = []
+        self.version = "3.10.8"
+        self.commands: Sequence[int] = ()
         self._clients: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._listen)]
         self._threads[0].start()
@@ -74,26 +80,27 @@ class ScriptedNode:
                 for request in cutter.cut(data):
                     key = int.from_bytes(request[:2])
                     self.seen.append(key)
+                    self.requests.append(bytes(request[8:]))
                     client.sendall(self.said(client, key, bytes(request[4:])))
 
     def said(self, _client: socket.socket, key: int, content: bytes) -> bytes:
         """Return the answer to a request."""
         correlation_id = content[:4]
-        match key:
-            case Key.PEER_PROPERTIES:
-                version = b"\0\0\0\1\0\x07version\0\x063.10.8"
-                return reply(key, correlation_id, OK + version)
-            case Key.SASL_HANDSHAKE:
-                return reply(key, correlation_id, OK + b"\0\0\0\1\0\5PLAIN")
-            case Key.SASL_AUTHENTICATE:
-                return reply(key, correlation_id, OK) + tune(Tune(1 << 20, 60))
-            case Key.OPEN:
-                told = b"".join(_text(name) + _text(value) for name, value in self.opening.items())
-                return reply(key, correlation_id, OK + len(self.opening).to_bytes(4) + told)
-            case Key.TUNE:
-                return b""
-            case _:
-                return self.answer(key, correlation_id)
+        if key == Key.TUNE:
+            return b""
+        versions = b"".join(command.to_bytes(2) + OK + OK for command in self.commands)
+        login = {
+            Key.PEER_PROPERTIES: texts_field({"version": self.version}, ""),
+            Key.SASL_HANDSHAKE: b"\0\0\0\1\0\5PLAIN",
+            Key.SASL_AUTHENTICATE: b"",
+            Key.OPEN: texts_field(self.opening, ""),
+            Key.EXCHANGE_COMMAND_VERSIONS: len(self.commands).to_bytes(4) + versions,
+        }
+        if key not in login:
+            return self.answer(key, correlation_id)
+        limits = (1 << 20).to_bytes(4) + (60).to_bytes(4)
+        tune = frame(Key.TUNE, limits) if key == Key.SASL_AUTHENTICATE else b""
+        return reply(key, correlation_id, OK + login[Key(key)]) + tune
 
     def close(self) -> None:
         """End all connections."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
 import pytest
+from scripted_node import OK, ScriptedNode, reply
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.streams import frames
-from rabbit_chx.streams.codes import Code
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
     Closing,
+    Code,
     CreditRefused,
     Delivery,
     Fields,
@@ -21,7 +25,6 @@ from rabbit_chx.streams.frames import (
     Key,
     Node,
     Reply,
-    Request,
     StreamChanged,
     StreamPlaces,
     Tune,
@@ -44,61 +47,117 @@ def texts(*values: str) -> str:
     return " ".join(hexed(len(value).to_bytes(2) + value.encode()) for value in values)
 
 
+@pytest.fixture
+def node() -> Iterator[ScriptedNode]:
+    with ScriptedNode() as node:
+        node.version, node.commands = "4.3.6", list(Key)
+        yield node
+
+
+@pytest.fixture
+def connection(node: ScriptedNode) -> Iterator[StreamConnection]:
+    with closing(StreamConnection(node.settings)) as opened:
+        node.seen.clear()
+        node.requests.clear()
+        yield opened
+
+
+def test_login(node: ScriptedNode, connection: StreamConnection) -> None:
+    """The requests of a login, but for the first one, whose properties are those of this machine."""
+    node.opening = {"advertised_host": "a", "advertised_port": "5552"}
+    with closing(StreamConnection(node.settings)) as opened:
+        assert opened.node == Node("a", 5552)
+        assert (opened.server_version, opened.frame_max) == ("4.3.6", 1 << 20)
+        assert opened.commands[Key.STREAM_STATS] == (1, 1)
+    node.opening = {}
+    assert connection.node is None
+    assert [(f"{key:04x}", hexed(content)) for key, content in zip(node.seen, node.requests, strict=True)][
+        1:
+    ] == [
+        ("0012", ""),
+        ("0013", f"{texts('PLAIN')} 00 00 00 0c 00 {hexed(b'guest')} 00 {hexed(b'guest')}"),
+        ("0014", "00 00 00 00"),  # behind the frame size, where others have their correlation id
+        ("0015", "00 01 2f"),
+        ("001b", "00 00 00 01 00 08 00 01 00 01"),
+        ("0016", f"00 01 {texts('Goodbye')}"),
+    ]
+
+
 @pytest.mark.parametrize(
-    ("request_", "key", "content"),
+    ("call", "key", "content", "answer"),
     [
-        (frames.peer_properties({"a": "bc"}), "00 11", f"00 00 00 01 {texts('a', 'bc')}"),
-        (frames.sasl_handshake(), "00 12", ""),
-        (frames.sasl_authenticate("PLAIN", b"\0u\0p"), "00 13", f"{texts('PLAIN')} 00 00 00 04 00 75 00 70"),
-        (frames.sasl_authenticate("EXTERNAL", b""), "00 13", f"{texts('EXTERNAL')} 00 00 00 00"),
-        (frames.open_vhost("/"), "00 15", "00 01 2f"),
-        (frames.exchange_command_versions(), "00 1b", "00 00 00 01 00 08 00 01 00 01"),
-        (frames.close(1, "bye"), "00 16", f"00 01 {texts('bye')}"),
-        (frames.metadata(["s", "tt"]), "00 0f", f"00 00 00 02 {texts('s', 'tt')}"),
-        (frames.partitions("s"), "00 19", texts("s")),
-        (frames.route("k", "s"), "00 18", texts("k", "s")),
-        (frames.declare_publisher(255, "s", "ref"), "00 01", f"ff {texts('ref', 's')}"),
-        (frames.declare_publisher(0, "s", None), "00 01", f"00 {texts('', 's')}"),
-        (frames.delete_publisher(3), "00 06", "03"),
-        (frames.query_publisher_sequence("ref", "s"), "00 05", texts("ref", "s")),
-        (frames.subscribe(2, "s", "first", 10, {}), "00 07", f"02 {texts('s')} 00 01 00 0a 00 00 00 00"),
+        (lambda c: c.queues_of("x"), Key.PARTITIONS, texts("x"), (f"00 00 00 02 {texts('x-1', 'x-0')}", ("x-1", "x-0"))),
+        (lambda c: c.declare_publisher(255, "s", "ref"), Key.DECLARE_PUBLISHER, f"ff {texts('ref', 's')}", ("", None)),
+        (lambda c: c.declare_publisher(0, "s", None), Key.DECLARE_PUBLISHER, f"00 {texts('', 's')}", ("", None)),
+        (lambda c: c.delete_publisher(3), Key.DELETE_PUBLISHER, "03", ("", None)),
         (
-            frames.subscribe(2, "s", 258, 65_535, {"filter.0": "k"}),
-            "00 07",
+            lambda c: c.publisher_sequence("ref", "s"),
+            Key.QUERY_PUBLISHER_SEQUENCE,
+            texts("ref", "s"),
+            ("80 00 00 00 00 00 00 05", (1 << 63) + 5),
+        ),
+        (
+            lambda c: c.subscribe(2, "s", "first", 10),
+            Key.SUBSCRIBE,
+            f"02 {texts('s')} 00 01 00 0a 00 00 00 00",
+            ("", None),
+        ),
+        (
+            lambda c: c.subscribe(2, "s", 258, 65_535, {"filter.0": "k"}),
+            Key.SUBSCRIBE,
             f"02 {texts('s')} 00 04 00 00 00 00 00 00 01 02 ff ff 00 00 00 01 {texts('filter.0', 'k')}",
+            ("", None),
         ),
-        (frames.unsubscribe(2), "00 0c", "02"),
-        (frames.stream_stats("s"), "00 1c", texts("s")),
-        (frames.resolve_offset_spec("s", "next", {}), "00 1f", f"{texts('s')} 00 03 00 00 00 00"),
+        (lambda c: c.unsubscribe(2), Key.UNSUBSCRIBE, "02", ("", None)),
+        (lambda c: c.stats("s"), Key.STREAM_STATS, texts("s"), (f"00 00 00 01 {texts('n')} ff ff ff ff ff ff ff ff", {"n": -1})),
         (
-            frames.create_stream("é", {"max-age": "1h"}),
-            "00 0d",
+            lambda c: c.create_stream("é", {"max-age": "1h"}),
+            Key.CREATE,
             f"00 02 c3 a9 00 00 00 01 {texts('max-age', '1h')}",
+            ("", None),
         ),
-        (frames.delete_stream("s"), "00 0e", texts("s")),
+        (lambda c: c.delete_stream("s"), Key.DELETE, texts("s"), ("", None)),
         (
-            frames.create_super_stream("x", ["x-0", "x-1"], ["0", "1"], {"a": "b"}),
-            "00 1d",
+            lambda c: c.create_super_stream("x", ["x-0", "x-1"], ["0", "1"], {"a": "b"}),
+            Key.CREATE_SUPER_STREAM,
             f"{texts('x')} 00 00 00 02 {texts('x-0', 'x-1')} 00 00 00 02 {texts('0', '1')} 00 00 00 01 {texts('a', 'b')}",
+            ("", None),
         ),
-        (frames.delete_super_stream("x"), "00 1e", texts("x")),
+        (lambda c: c.delete_super_stream("x"), Key.DELETE_SUPER_STREAM, texts("x"), ("", None)),
     ],
-    ids=lambda value: value.key.name.lower() if isinstance(value, Request) else "",
-)
-def test_the_bytes_of_a_request(request_: Request, key: str, content: str) -> None:
-    body = bytes.fromhex(f"{key} 00 01 00 00 00 07 {content}")
-    assert hexed(request_.frame(ID)) == hexed(len(body).to_bytes(4) + body)
+    ids=lambda value: value.name.lower() if isinstance(value, Key) else "",
+)  # fmt: skip
+def test_request_and_reply(
+    connection: StreamConnection, node: ScriptedNode, *, call: Any, key: Key, content: str, answer: Any
+) -> None:
+    replied, expected = answer
+    node.answer = lambda key, correlation_id: reply(key, correlation_id, OK + bytes.fromhex(replied))
+    assert call(connection) == expected
+    assert node.seen == [key]
+    assert [hexed(request) for request in node.requests] == [content]
+
+
+def test_partitions_and_the_route_of_an_unbound_key(node: ScriptedNode, connection: StreamConnection) -> None:
+    names: dict[int, str] = {Key.PARTITIONS: f"00 00 00 01 {texts('x-0')}", Key.ROUTE: "00 00 00 00"}
+    node.answer = lambda key, correlation_id: reply(
+        key, correlation_id, OK + bytes.fromhex(names.get(key, ""))
+    )
+    assert connection.partitions("x") == ("x-0",)
+    assert node.seen == [Key.PARTITIONS, Key.ROUTE]
+    assert [hexed(request) for request in node.requests] == [
+        texts("x"),
+        texts("rabbit_chx: is this a super stream?", "x"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
-        (frames.tune(Tune(1 << 20, 60)), "00 00 00 0c 00 14 00 01 00 10 00 00 00 00 00 3c"),
         (frames.credit(5, 258), "00 00 00 07 00 09 00 01 05 01 02"),
-        (frames.closed(ID), "00 00 00 0a 80 16 00 01 00 00 00 07 00 01"),
+        (frames.reply_to_close(ID), "00 00 00 0a 80 16 00 01 00 00 00 07 00 01"),
         (frames.frame(Key.HEARTBEAT, b""), "00 00 00 04 00 17 00 01"),
     ],
-    ids=["tune", "credit", "closed", "heartbeat"],
+    ids=["credit", "closed", "heartbeat"],
 )
 def test_the_bytes_of_what_has_no_reply(sent: bytes, expected: str) -> None:
     assert hexed(sent) == expected
@@ -140,51 +199,22 @@ def test_no_place_to_begin(start: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("call", "words"),
     [
-        (lambda: frames.declare_publisher(256, "s", None), "publisher_id is 256: give a whole number from 0 to 255"),
-        (lambda: frames.subscribe(-1, "s", "first", 1, {}), "subscription_id is -1"),
-        (lambda: frames.subscribe(1, "s", "first", 65_536, {}), "credit is 65536"),
-        (lambda: frames.credit(1, 65_536), "chunks is 65536"),
-        (lambda: frames.declare_publisher(1, "s" * 256, None), "the stream name 's+'... has 256 bytes"),
-        (lambda: frames.declare_publisher(1, "s", "r" * 256), "the publisher's name 'r+'... has 256 bytes"),
-        (lambda: frames.create_stream("s", {"a": "\ud800"}), "the argument 'a' .* surrogate"),
-        (lambda: frames.create_stream("s", {"a": "v" * 32_768}), "the argument 'a' has 32768 bytes: the stream protocol"),
-        (lambda: frames.create_stream("s", {"a": 5}), "the argument 'a' is 5: give str"),  # type: ignore[dict-item]
+        (lambda c: c.declare_publisher(256, "s", None), "publisher_id is 256: give a whole number from 0 to 255"),
+        (lambda c: c.subscribe(-1, "s", "first", 1), "subscription_id is -1"),
+        (lambda c: c.subscribe(1, "s", "first", 65_536), "credit is 65536"),
+        (lambda c: c.give_credit(1, 65_536), "chunks is 65536"),
+        (lambda c: c.declare_publisher(1, "s" * 256, None), "the stream name 's+'... has 256 bytes"),
+        (lambda c: c.declare_publisher(1, "s", "r" * 256), "the publisher's name 'r+'... has 256 bytes"),
+        (lambda c: c.create_stream("s", {"a": "\ud800"}), "the argument 'a' .* surrogate"),
+        (lambda c: c.create_stream("s", {"a": "v" * 32_768}), "the argument 'a' has 32768 bytes: the stream protocol"),
+        (lambda c: c.create_stream("s", {"a": 5}), "the argument 'a' is 5: give str"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_into_a_request(make: Any, words: str) -> None:
+def test_what_does_not_fit_into_a_request(connection: StreamConnection, call: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        make()
-
-
-def replied(request: Request, content: str) -> Any:
-    """What the request makes of a reply with this content."""
-    frame = bytes.fromhex(f"{hexed((0x8000 | request.key).to_bytes(2))} 00 01 00 00 00 07 00 01 {content}")
-    reply = parse_frame(memoryview(frame))
-    assert isinstance(reply, Reply)
-    assert (reply.key, reply.correlation_id, reply.code) == (request.key, ID, Code.OK)
-    return request.read(Fields(reply.content))
-
-
-@pytest.mark.parametrize(
-    ("request_", "content", "expected"),
-    [
-        (frames.peer_properties({}), f"00 00 00 01 {texts('version', '4.3.6')}", {"version": "4.3.6"}),
-        (frames.sasl_handshake(), f"00 00 00 02 {texts('PLAIN', 'EXTERNAL')}", ["PLAIN", "EXTERNAL"]),
-        (frames.sasl_authenticate("PLAIN", b""), "", None),
-        (frames.open_vhost("/"), "00 00 00 00", None),
-        (frames.exchange_command_versions(), "00 00 00 01 00 02 00 01 00 02", {2: (1, 2)}),
-        (frames.partitions("x"), f"00 00 00 02 {texts('x-1', 'x-0')}", ("x-1", "x-0")),
-        (frames.route("k", "x"), f"00 00 00 01 {texts('x-1')}", ("x-1",)),
-        (frames.query_publisher_sequence("r", "s"), "80 00 00 00 00 00 00 05", (1 << 63) + 5),
-        (frames.stream_stats("s"), f"00 00 00 01 {texts('n')} ff ff ff ff ff ff ff ff", {"n": -1}),
-        (frames.resolve_offset_spec("s", "last", {}), "00 04 00 00 00 00 00 00 00 09", 9),
-    ],
-    ids=lambda value: value.key.name.lower() if isinstance(value, Request) else "",
-)
-def test_what_a_reply_holds(request_: Request, content: str, expected: object) -> None:
-    assert replied(request_, content) == expected
+        call(connection)
 
 
 def test_metadata_has_a_code_for_each_stream() -> None:
@@ -193,10 +223,10 @@ def test_metadata_has_a_code_for_each_stream() -> None:
     leaderless = f"{texts('leaderless')} 00 01 ff ff 00 00 00 00"
     missing = f"{texts('missing')} 00 02 ff ff 00 00 00 00"
     frame = bytes.fromhex(f"80 0f 00 01 00 00 00 07 {nodes} 00 00 00 03 {there} {leaderless} {missing}")
-    reply = parse_frame(memoryview(frame))
-    assert isinstance(reply, Reply)
-    assert reply.code == Code.OK
-    assert frames.metadata([]).read(Fields(reply.content)) == {
+    message = parse_frame(memoryview(frame))
+    assert isinstance(message, Reply)
+    assert message.code == Code.OK
+    assert frames.read_places(Fields(message.content)) == {
         "there": StreamPlaces(Node("b", 5553), (Node("a", 5552),), Code.OK),
         "leaderless": StreamPlaces(None, (), Code.OK),
         "missing": StreamPlaces(None, (), Code.STREAM_DOES_NOT_EXIST),
@@ -260,17 +290,16 @@ def test_a_damaged_frame(frame: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "content", "words"),
+    ("read", "content", "words"),
     [
-        (frames.sasl_handshake(), "7f ff ff ff 00 01 41", "an array of 2147483647 items"),
-        (frames.partitions("x"), f"00 00 00 02 {texts('x-0')}", "an array|a field"),
-        (frames.resolve_offset_spec("s", "last", {}), "00 02", "an offset of kind 2 for 'last' in 's'"),
-        (frames.query_publisher_sequence("r", "s"), "", "a field of 8 bytes"),
+        (frames.read_names, "7f ff ff ff 00 01 41", "an array of 2147483647 items"),
+        (frames.read_names, f"00 00 00 02 {texts('x-0')}", "an array|a field"),
+        (lambda fields: fields.integer(8), "", "a field of 8 bytes"),
     ],
 )
-def test_a_damaged_reply(request_: Request, content: str, words: str) -> None:
+def test_a_damaged_reply(read: Any, content: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        replied(request_, content)
+        read(Fields(memoryview(bytes.fromhex(content))))
 
 
 def test_frames_are_cut_out_of_whatever_comes() -> None:

@@ -10,8 +10,7 @@ from stream_bytes import chunk_of
 
 from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
 from rabbit_chx.streams.chunks import Chunk
-from rabbit_chx.streams.codes import Code
-from rabbit_chx.streams.frames import Key, Node, StreamPlaces
+from rabbit_chx.streams.frames import Code, Key, Node, StreamPlaces
 from rabbit_chx.streams.nodes import settings_of
 from spark_connector.reading import log_ends
 from spark_connector.reading.log_ends import LogEnd, LogEnds

@@ -7,13 +7,12 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable, SuperStream
-from spark_connector.options.write_options import WriteOptions
+from spark_connector.options.write_options import WriteOptions, check_mode
 from spark_connector.writing.stream_layout import (
     ROW_BITS,
     StreamLayout,
     check_end,
     check_version,
-    check_version_given,
 )
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
@@ -80,13 +79,13 @@ def test_the_last_id_of_a_stream() -> None:
 
 def test_name_and_version_of_a_write() -> None:
     url = {"url": "amqp://h", "superStream": "s"}
-    check_version_given(WriteOptions.parse(url), streaming=False)
+    check_mode(WriteOptions.parse(url), streaming=False)
     once = {**url, "delivery": "exactly-once"}
     with pytest.raises(InputError, match="'onStaleVersion' is 'skip', which is for batch writes"):
-        check_version_given(WriteOptions.parse({**once, "onStaleVersion": "skip"}), streaming=True)
-    check_version_given(WriteOptions.parse(once), streaming=True)
+        check_mode(WriteOptions.parse({**once, "onStaleVersion": "skip"}), streaming=True)
+    check_mode(WriteOptions.parse(once), streaming=True)
     for given, missing in (({}, "appId"), ({"appId": "load"}, "version"), ({"version": "1"}, "appId")):
         with pytest.raises(InputError, match=f"option '{missing}' is missing"):
-            check_version_given(WriteOptions.parse({**once, **given}), streaming=False)
+            check_mode(WriteOptions.parse({**once, **given}), streaming=False)
     with pytest.raises(InputError, match="option 'version' is for batch writes"):
-        check_version_given(WriteOptions.parse({**once, "version": "1"}), streaming=True)
+        check_mode(WriteOptions.parse({**once, "version": "1"}), streaming=True)
