@@ -15,8 +15,8 @@ A `ConsumerGroup` is one member of a group of processes. Its queues are quorum q
   before it elects the next owner. Messages of a key are never handled concurrently, except by a member that has lost its connection
   without noticing it, which its generation reveals. Delivery is at least once.
 
-How the files relate: `ownership` decides for one queue, without I/O. `session` executes these decisions during one connection of a
-member, `group` spans several connections, `channels` adapts aio-pika, and `journal` derives the shared state.
+How the files relate: `ownership` decides for one queue, without I/O. `runner` executes these decisions. `session` is one connection of
+a member, `group` spans several connections, `channels` adapts aio-pika, and `journal` derives the shared state.
 
 `ShardConsumer` and `PseudoQueueConsumer` consume exchanges of the plugin rabbitmq_sharding, independently of groups. `Deduplicator`
 recognizes repeated messages.

@@ -1,6 +1,6 @@
 """What one member decides about one queue, without I/O and without a clock.
 
-`QueueOwnership` receives events through its ``on_...`` methods. Each method returns commands, which `session.QueueRunner` executes
+`QueueOwnership` receives events through its ``on_...`` methods. Each method returns commands, which `runner.QueueRunner` executes
 in their order.
 
 The broker elects one consumer of the queue. An elected member learns this from its first delivery. It then writes a claim into
@@ -116,9 +116,6 @@ class DeliveredMessage:
     """A message that the broker has delivered and that is not acknowledged yet.
 
     Attributes:
-        tag: the delivery tag.
-        key: the routing key.
-        content: the message for the handler.
         marker: the hand-over marker that the message is, else None.
         reply_to: the queue for the reply to the marker.
     """
@@ -256,9 +253,6 @@ class Subscription:
     """One consumer of the queue, on a channel of its own.
 
     Attributes:
-        number: identifies it among the subscriptions of this member to this queue.
-        queue: the queue.
-        member: the member that consumes it.
         state: opening; open; retiring (messages in hand are finished, the rest is requeued); ended (its channel is being closed).
         pending: delivered messages that were not started, in queue order.
         working: the messages in hand, by lane.
@@ -393,8 +387,6 @@ class QueueOwnership:
         subscription: the present consumer; None while there is none.
         is_held: whether this member owns the queue: from before the hook on_gained until the hook on_lost begins.
         is_stopping: whether the member leaves the group.
-        delivered_count: how many messages were delivered.
-        generation: the generation of the last claim.
     """
 
     def __init__(self, queue: str, member: GroupMember) -> None:
@@ -403,7 +395,7 @@ class QueueOwnership:
         self.is_held = False
         self.is_stopping = False
         self.delivered_count = 0
-        self.generation: int | None = None
+        self.generation: int | None = None  # of the last claim
         self._member = member
         self._last_number = 0
         self._is_hook_running = False
@@ -450,12 +442,10 @@ class QueueOwnership:
     @property
     def is_idle(self) -> bool:
         """Whether it is subscribed and has nothing to do."""
-        subscription = self.subscription
-        return (
-            subscription is not None
-            and subscription.state == "open"
-            and not (subscription.pending or subscription.working or subscription.begin)
-        )
+        current = self.subscription
+        if current is None or current.state != "open":
+            return False
+        return not (current.pending or current.working or current.begin)
 
     # -- events of the broker
 
@@ -496,11 +486,8 @@ class QueueOwnership:
         subscription, self.subscription = self.subscription, None
         if subscription is None:
             return []
-        running = [
-            (subscription.number, work.delivery.tag)
-            for work in subscription.working.values()
-            if work.is_running
-        ]
+        works = [work for work in subscription.working.values() if work.is_running]
+        running = [(subscription.number, work.delivery.tag) for work in works]
         self._orphans.update(running)
         if self.is_held:
             self._is_lost_hook_due = True
@@ -598,11 +585,8 @@ class QueueOwnership:
 
     def _current(self, number: int) -> Subscription | None:
         """Return the present subscription if it has this number: events of earlier ones are ignored."""
-        return (
-            self.subscription
-            if self.subscription is not None and self.subscription.number == number
-            else None
-        )
+        current = self.subscription
+        return current if current is not None and current.number == number else None
 
     def _advance(self) -> list[Command]:
         """Return the commands that are possible now."""
