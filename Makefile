@@ -20,6 +20,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # cores, since they wait much, and not many more than they have memory for. WORKERS=0 runs them in one.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 3 ? 3 : n > 6 ? 6 : n)))
 
+UNIT_TESTS := tests/unit tests/fuzz tests/simulation
+LIVE_TESTS := tests/broker tests/spark tests/docs
+LIVE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 # Which broker releases `make parity` goes through, the longest first; one that is named and cannot be had is a failure.
 RELEASES ?= 4.3 4.0 3.10 3.8
 # Which versions of PySpark `make test-spark-matrix` goes through, each in an environment of its own.
@@ -37,20 +41,33 @@ MINUTES ?= 30
 # How many seeds `make simulate` goes through.
 SEEDS ?= 100000
 
-.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated figures site bench build lock sbom audit clean
+.PHONY: help demo test test-unit test-live test-rest test-all quick test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated figures site bench build lock sbom audit clean
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: java broker ## write 336,776 flights from Spark to RabbitMQ and prove where each one is
 	@$(BIN)/python examples/flights.py
 
-test: java test-unit test-live ## unit tests without a broker, then the others and the documents' examples on a real broker and a real Spark
+test: java test-unit test-live ## unit tests, then those with one broker and one Spark: 8 minutes on two cores
+	@echo "Left out: faults, clusters, brokers that restart, and other tests that take long. They run with: make test-all"
 
 test-unit: $(STAMP) ## the first half of `make test`
-	$(PYTEST) -n auto --dist worksteal tests/unit tests/fuzz tests/simulation
+	$(PYTEST) -n auto --dist worksteal -m "not extended" $(UNIT_TESTS)
 
 test-live: java $(SPARK_CLASSES) ## the second half
-	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/broker tests/fire tests/spark tests/docs
+	$(PYTEST) $(LIVE) -m "not extended" $(LIVE_TESTS)
+
+test-rest: java $(SPARK_CLASSES) ## what `make test` leaves out
+	$(PYTEST) -n auto --dist worksteal -m extended $(UNIT_TESTS)
+	$(PYTEST) $(LIVE) -m extended $(LIVE_TESTS) tests/fire
+
+test-all: test test-rest ## every test but parity, the matrices and most faults
+
+quick: $(STAMP) ## lint, types, and the unit tests of what has changed since main: a minute
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python tools/affected_tests.py
 
 test-spark-matrix: java ## the Spark tests on every PySpark of SPARKS; what one cannot do is skipped by name
 	@failed=; for version in $(SPARKS); do \

@@ -36,7 +36,7 @@ settings.load_profile("no deadline")
 
 
 TESTS = Path(__file__).resolve().parent
-# Those that take longest in `make test`, the longest first.
+# The files that take longest, the longest first. `make test` runs only their tests with the marker `core`.
 SLOW_FILES = (
     "docs/test_tutorial.py",
     "broker/test_group_faults.py",
@@ -196,10 +196,17 @@ def _spark_of_tests() -> None:
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest applies `-m`
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the slow files: a worker that gets one at the end leaves the others idle."""
+    """Sort the slow files to the front, since a worker that gets one at the end leaves the others idle; mark what is extended."""
     rank = {(TESTS / path).resolve(strict=True): number for number, path in enumerate(SLOW_FILES)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+    for item in items:
+        own_broker = item.get_closest_marker("docker") or item.get_closest_marker("restarts")
+        if (
+            own_broker or item.path in rank or TESTS / "fire" in item.path.parents
+        ) and not item.get_closest_marker("core"):
+            item.add_marker("extended")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -73,13 +73,22 @@ def queue_options() -> str:
     return _option_tables(QUEUE_OPTIONS[len(ADDRESS_OPTIONS) :])
 
 
+#: Shorter names of the kinds of options, as Spark's documentation has them.
+_TYPES = {
+    "text": "string",
+    "true or false": "boolean",
+    "whole number, 1 or more": "integer",
+    "whole number": "integer",
+}
+
+
 def _option_tables(options: Iterable[Option]) -> str:
     heading = ""
     rows: dict[str, list[tuple[str, ...]]] = {}
     for option in options:
         heading = option.heading or heading  # that of the options before
         default = option.default_text and f"`{option.default_text}`"
-        row = (f"`{option.name}`", option.kind.label, default, option.meaning)
+        row = (f"`{option.name}`", _TYPES.get(option.kind.label, option.kind.label), default, option.meaning)
         rows.setdefault(heading, []).append(row)
     head = ("option", "type", "default", "")
     return "\n\n".join(f"### {heading}\n\n{table(head, group)}" for heading, group in rows.items())

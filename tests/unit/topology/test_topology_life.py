@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
@@ -107,10 +108,18 @@ class TopologyLife(TopologyMachine):
         self.stage.restart(order, data.draw(st.sampled_from(queues)) if lost and queues else None)
 
 
-TestTopologyLife = TopologyLife.TestCase
-TestTopologyLife.settings = settings(
-    max_examples=100,
+_SETTINGS = settings(
     stateful_step_count=12,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
+
+
+class ManyTopologyLives(TopologyLife):
+    """The same machine for `make test-all`, which runs it more often."""
+
+
+TestTopologyLife = TopologyLife.TestCase
+TestTopologyLife.settings = settings(_SETTINGS, max_examples=15)
+TestManyTopologyLives = pytest.mark.extended(ManyTopologyLives.TestCase)
+TestManyTopologyLives.settings = settings(_SETTINGS, max_examples=100)
