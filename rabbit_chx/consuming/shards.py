@@ -237,7 +237,7 @@ class ShardConsumer(_Consumers):
     of a key is only kept with one.
 
     Args:
-        url: the AMQP URI, see :func:`rabbit_chx.amqp.urls.parse_uri`.
+        url: the AMQP URI, see :func:`rabbit_chx.amqp.settings.parse_uri`.
         exchange: the name of the sharded exchange.
         sharding: reads the exchange, in a thread: `Broker.sharding` of a broker with a management URL that nothing else uses
             meanwhile.
@@ -291,7 +291,7 @@ class PseudoQueueConsumer(_Consumers):
     `ShardConsumer` has none of these limits, but needs the management API. This class only needs AMQP.
 
     Args:
-        url: the AMQP URI of one node, see :func:`rabbit_chx.amqp.urls.parse_uri`.
+        url: the AMQP URI of one node, see :func:`rabbit_chx.amqp.settings.parse_uri`.
         exchange: the name of the sharded exchange.
         consumers: how many consumers; None for one per shard on the node, and one more whenever a shard has none.
         prefetch: how many messages the broker may deliver ahead to each, 100 by default.

@@ -65,7 +65,7 @@ async def wait_to_reconnect(
     outage = outage or Outage(retries, cause, time.monotonic())
     outage.last = cause
     # For a publisher a time-out means a blocking broker. For a consumer it means a missing response, after which a retry may succeed.
-    if not isinstance(cause, BrokerTimeoutError) and not outage.may_be_cured(cause):
+    if not isinstance(cause, BrokerTimeoutError) and not outage.is_recoverable(cause):
         raise outage.ended_by(cause) from cause
     wait_s = outage.retry.wait_s(time.monotonic(), random.random())  # noqa: S311  # no secret
     if wait_s is None:
