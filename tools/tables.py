@@ -16,8 +16,7 @@ from rabbit_chx.topology.fields import EntryType, FileField
 from rabbit_chx.topology.objects import FILE
 from rabbit_chx.topology.toml_file import toml_value
 from spark_connector.columns import COLUMNS
-from spark_connector.options.addresses import ADDRESS_OPTIONS
-from spark_connector.options.kinds import Option
+from spark_connector.options.common import ADDRESS_OPTIONS, Option
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS
 from spark_connector.options.write_options import OPTIONS
 
