@@ -25,11 +25,11 @@ from rabbit_chx.cli.command import (
     command,
     option,
     options,
+    say,
 )
 from rabbit_chx.cli.inputs import read_topology
-from rabbit_chx.cli.plan_report import PlanReport
+from rabbit_chx.cli.plan import PlanReport
 from rabbit_chx.cli.report import document, entries, ring_text
-from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Facts
 from rabbit_chx.routing import HashRing
@@ -117,8 +117,8 @@ class RepairReport:
             )
         if self.state == "planned" and not self.asks:
             ending.append("Nothing was changed: --apply does it.")
-        # A repair is about one exchange, and there is one way that it goes.
-        rings = {name: replace(ring, reordered=None) for name, ring in self.plan.rings.items()}
+        # A repair goes one way.
+        rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
         plan = replace(self.plan, unmanaged=(), rings=rings)
         yield from PlanReport(plan, self.about, self.refusals, ending=ending).blocks()
 
