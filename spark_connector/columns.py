@@ -29,35 +29,35 @@ if TYPE_CHECKING:
 
 
 def _sql_name(name: str) -> str:
-    """Return a name as SQL takes it: in backticks if it is no plain word."""
+    """Return a name for SQL, in backticks if necessary."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name.replace('`', '``')}`"
 
 
 def _sql_text(name: str, kind: DataType) -> str:
-    """Return the SQL that makes a text of a column or a field; a nested type becomes JSON."""
+    """Return SQL from a column or field to a text; a nested type becomes JSON."""
     nested = isinstance(kind, (StructType, ArrayType, MapType))
     return f"to_json({name})" if nested else f"cast({name} AS string)"
 
 
 def for_text(name: str, kind: DataType) -> str:
-    """Return what makes a text of a column."""
+    """Return SQL from a column to a text, for an error message."""
     return f"`{_sql_text(_sql_name(name), kind)}`"
 
 
 def for_int(name: str, _: DataType) -> str:
-    """Return what makes a whole number of a column."""
+    """Return SQL from a column to a whole number."""
     return f"`cast({name} AS int)`"
 
 
 def for_timestamp(name: str, kind: DataType) -> str:
-    """Return what makes a timestamp of a column. Spark takes a number for seconds, and sources often count milliseconds."""
+    """Return SQL from a column to a timestamp. Spark takes a number for seconds, and sources often count milliseconds."""
     if isinstance(kind, (IntegerType, LongType)):
         return f"`timestamp_seconds({name})`, or `timestamp_millis({name})` if it counts milliseconds"
     return f"`cast({name} AS timestamp)`"
 
 
 def for_headers(name: str, kind: DataType) -> str:
-    """Return what makes a map of texts: of another map, of the fields of a struct, or of pairs as Kafka has them."""
+    """Return SQL to a map of texts from another map, the fields of a struct, or pairs as Kafka has them."""
     if isinstance(kind, StringType):
         return f"`from_json({name}, 'map<string,string>')` if it is JSON, else `map('name', {name})`"
     if isinstance(kind, StructType):
@@ -83,9 +83,9 @@ class KnownColumn:
 
     Attributes:
         name: the name in lower case; users may write it in any case.
-        types: the types as the documents call them.
+        types: the names of the types in the documents.
         accepted: the Spark types.
-        recipe: returns what an error advises for a column of this name and type.
+        recipe: returns the SQL that an error advises for a column of this name and type.
         meaning: one line for the documents.
     """
 
@@ -168,6 +168,12 @@ class MessageColumns:
     headers: int | None
     properties: Mapping[str, int]
 
+    @property
+    def positions(self) -> dict[str, int]:
+        """The positions of all columns that the frame has, by part of the message."""
+        named = {"key": self.key, "value": self.value, "exchange": self.exchange, "headers": self.headers}
+        return {name: at for name, at in named.items() if at is not None} | dict(self.properties)
+
     @classmethod
     def of(cls, schema: StructType, options: WriteOptions) -> MessageColumns:
         """Return the positions of the columns of a frame.
@@ -177,8 +183,7 @@ class MessageColumns:
             options: how to write.
 
         Raises:
-            InputError: a column is missing, given twice, unknown, of the wrong type, or contradicts an
-                option.
+            InputError: a column is missing, given twice, unknown, of the wrong type, or contradicts an option.
         """
         positions: dict[str, int] = {}
         for position, field in enumerate(schema.fields):

@@ -430,8 +430,7 @@ def _digests(
     where: str, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
 ) -> Iterator[bytes]:
     """Yield the hash of each row: of the lengths of all fields and then the fields, so that the borders are part of the hash."""
-    named = {"value": columns.value, "key": columns.key, "exchange": columns.exchange, **columns.properties}
-    positions = {name: at for name, at in sorted(named.items()) if at is not None}
+    positions = {name: at for name, at in sorted(columns.positions.items()) if name != "headers"}
     names = list(positions)
     numbers: list[NDArray[np.int64]] = []
     texts: list[Any] = []
