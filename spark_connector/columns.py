@@ -96,54 +96,38 @@ class KnownColumn:
     meaning: str
 
 
-def _text_column(name: str, meaning: str) -> KnownColumn:
+def _text(name: str, meaning: str) -> KnownColumn:
     return KnownColumn(name, "string", (StringType,), for_text, meaning)
 
 
-_TEXT_OR_BINARY = (StringType, BinaryType)
-_WHOLE = (ByteType, ShortType, IntegerType)
+def _bytes(name: str, meaning: str) -> KnownColumn:
+    return KnownColumn(name, "string or binary", (StringType, BinaryType), for_text, meaning)
+
+
+def _whole(name: str, meaning: str) -> KnownColumn:
+    return KnownColumn(name, "tinyint, smallint or int", (ByteType, ShortType, IntegerType), for_int, meaning)
+
+
+_KEY = "the routing key, at most 255 bytes of UTF-8; required without `routingKey`; also called `routing_key`"
+_HEADERS = "costs the most time: use `headersConst` for headers that are the same in every row"
 
 #: Every column; those after `headers` are message properties of the same name.
 COLUMNS: tuple[KnownColumn, ...] = (
-    KnownColumn(
-        "value",
-        "string or binary",
-        _TEXT_OR_BINARY,
-        for_text,
-        "the body; required",
-    ),
-    KnownColumn(
-        "key",
-        "string or binary",
-        _TEXT_OR_BINARY,
-        for_text,
-        "the routing key, at most 255 bytes of UTF-8; required without `routingKey`; also called `routing_key`",
-    ),
-    _text_column("exchange", "the exchange; null means that of the option; needs `allowExchangeColumn`"),
-    KnownColumn(
-        "headers",
-        "map<string,string>",
-        (MapType,),
-        for_headers,
-        "costs the most time: use `headersConst` for headers that are the same in every row",
-    ),
-    _text_column("message_id", "id of the message, for consumers that drop repeats"),
-    _text_column("correlation_id", "joins a reply to its request"),
-    _text_column("content_type", "such as `application/json`"),
-    _text_column("content_encoding", "such as `gzip`"),
-    _text_column("type", "the kind of message"),
-    _text_column("app_id", "the sender"),
-    _text_column("reply_to", "where to answer"),
-    _text_column("expiration", "milliseconds in a queue until it expires, as a text of digits"),
-    KnownColumn("priority", "tinyint, smallint or int", _WHOLE, for_int, "0 to 255"),
+    _bytes("value", "the body; required"),
+    _bytes("key", _KEY),
+    _text("exchange", "the exchange; null means that of the option; needs `allowExchangeColumn`"),
+    KnownColumn("headers", "map<string,string>", (MapType,), for_headers, _HEADERS),
+    _text("message_id", "id of the message, for consumers that drop repeats"),
+    _text("correlation_id", "joins a reply to its request"),
+    _text("content_type", "such as `application/json`"),
+    _text("content_encoding", "such as `gzip`"),
+    _text("type", "the kind of message"),
+    _text("app_id", "the sender"),
+    _text("reply_to", "where to answer"),
+    _text("expiration", "milliseconds in a queue until it expires, as a text of digits"),
+    _whole("priority", "0 to 255"),
     KnownColumn("timestamp", "timestamp", (TimestampType,), for_timestamp, "whole seconds on the wire"),
-    KnownColumn(
-        "delivery_mode",
-        "tinyint, smallint or int",
-        _WHOLE,
-        for_int,
-        "1 or 2; null means that of `persistent`",
-    ),
+    _whole("delivery_mode", "1 or 2; null means that of `persistent`"),
 )
 _BY_NAME = {column.name: column for column in COLUMNS}
 _ALIASES = {"routing_key": "key"}

@@ -15,7 +15,7 @@ import pyspark
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.errors import InputError, MissingExtraError
 from spark_connector.options.read_options import QueueOptions
-from spark_connector.options.write_options import texts
+from spark_connector.options.write_options import to_texts
 from spark_connector.reading.queue_consumer import QueueConsumer
 from spark_connector.reading.queue_rows import Delivery, batch_of
 
@@ -100,9 +100,9 @@ def drain(
         raise MissingExtraError(
             f"drain needs PySpark {_ARROW_SINCE}.0 or newer, and this is {pyspark.__version__}"
         )
-    parsed = QueueOptions.parse(texts(options, None))
+    parsed = QueueOptions.parse(to_texts(options, None))
     began = time.monotonic()
-    with closing(parsed.brokers.first_that_answers(QueueConsumer)) as consumer:
+    with closing(parsed.brokers.call_first_reachable(QueueConsumer)) as consumer:
         work = _Drain(consumer, parsed, _ready(parsed, consumer), max_messages)
         try:
             while max_seconds is None or time.monotonic() - began < max_seconds:

@@ -13,10 +13,10 @@ from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.routing import KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.executor_functions import for_each_partition, speculation_of
-from spark_connector.options.write_options import WriteOptions, check_speculation, texts
-from spark_connector.placing.rings import NO_QUEUE, kept_ring, rows_by_queue
+from spark_connector.options.write_options import WriteOptions, check_speculation, to_texts
+from spark_connector.placing.rings import NO_QUEUE, cached_ring, count_by_queue
 from spark_connector.reports import text_table_of
-from spark_connector.writing.messages import Check, checks_of
+from spark_connector.writing.messages import Check, list_checks
 from spark_connector.writing.write_plan import (
     check_broker,
     check_secret_name,
@@ -209,7 +209,7 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: KeyMap | str | N
         raise InputError(
             "dry_run takes a batch: a stream has no rows yet, so read some of its source with spark.read"
         )
-    parsed = WriteOptions.parse(texts(options, ring))
+    parsed = WriteOptions.parse(to_texts(options, ring))
     if parsed.to_streams:
         raise InputError(
             "dry_run counts what an exchange would route: these options write into streams by the stream protocol, so publish to a "
@@ -284,7 +284,7 @@ def _key_and_fault(df: DataFrame, columns: MessageColumns, options: WriteOptions
         return F.when(is_bad, check.fault)
 
     key = F.lit(options.routing_key) if columns.key is None else column(columns.key)
-    first_fault = F.coalesce(*map(fault, checks_of(columns, options)))
+    first_fault = F.coalesce(*map(fault, list_checks(columns, options)))
     return df.select(key.alias("key"), first_fault.alias("fault"))
 
 
@@ -305,7 +305,7 @@ def count_partition(
             bad.update(fault for fault in faults.to_pylist() if fault is not None)
             keys = keys.filter(faults.is_null())
         if ring_json is not None:
-            queues.update(rows_by_queue(kept_ring(ring_json), keys))
+            queues.update(count_by_queue(cached_ring(ring_json), keys))
     return rows, queues, bad
 
 

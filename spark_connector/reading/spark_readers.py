@@ -15,14 +15,14 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.streams.chunks import Fingerprint
-from spark_connector.executor_functions import pickled_as_code
+from spark_connector.executor_functions import reduce_as_code
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading.micro_batches import MicroBatches
 from spark_connector.reading.ranges import Range, split
 from spark_connector.reading.sources import Sources
 from spark_connector.reading.stream_offsets import Place, anchor, is_anchor, offset_of, places_in
 from spark_connector.reading.task_rows import columns, rows_of
-from spark_connector.spark_errors import raising_without_traceback, without_traceback
+from spark_connector.spark_errors import raising_without_traceback, strip_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +115,7 @@ class _Reader:
         try:
             yield from rows_of(each, self._options, context.partitionId() if context else 0)
         except Exception as cause:  # noqa: BLE001  # it is raised below
-            error = without_traceback(cause)
+            error = strip_traceback(cause)
         if error is not None:
             raise error from None
 
@@ -134,7 +134,7 @@ class _Reader:
         ]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
-        return pickled_as_code(type(self), self._options)
+        return reduce_as_code(type(self), self._options)
 
 
 class BatchReader(_Reader, DataSourceReader):
