@@ -1,17 +1,26 @@
-"""Where a broker is and how to log in, as values: AMQP and stream connections, the management API, TLS, passwords."""
+"""Where a broker is and how to log in: settings as values, and the parser of URLs that name them.
+
+A URL is an AMQP or stream URI by RabbitMQ's specification, or the URL of the management API. The clients' own parsers differ:
+pika refuses ``cacertfile``, aio-pika ignores ``cacertfile`` and ``verify``, and `urllib.parse` takes part of a password with a
+'/' in it for the host name. So URLs are parsed here and the clients get values. An unknown parameter is an error. No part of a
+password is in an error or in the frames of its traceback.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+import difflib
+import ipaddress
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
-from urllib.parse import quote
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
+from urllib.parse import quote, unquote_to_bytes
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import too_long
 from rabbit_chx.checks import check_whole, is_number
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, UriError
 
 _Given = TypeVar("_Given")
 _T = TypeVar("_T")
@@ -180,9 +189,7 @@ class ConnectionSettings:
 
     @classmethod
     def from_uri(cls, text: str) -> ConnectionSettings:
-        """Return the settings of the AMQP URI `text`; `rabbit_chx.amqp.urls.parse_uri` has the rules and errors."""
-        from rabbit_chx.amqp.urls import parse_uri
-
+        """Return the settings of the AMQP URI `text`; `parse_uri` has the rules and errors."""
         return parse_uri(text)
 
     @property
@@ -215,9 +222,7 @@ class ManagementUrl:
 
     @classmethod
     def of(cls, text: str) -> ManagementUrl:
-        """Return the value of the URL `text`; `rabbit_chx.amqp.urls.parse_management_url` has the rules and errors."""
-        from rabbit_chx.amqp.urls import parse_management_url
-
+        """Return the value of the URL `text`; `parse_management_url` has the rules and errors."""
         return parse_management_url(text)
 
     def with_login_of(self, settings: ConnectionSettings) -> ManagementUrl:
@@ -237,3 +242,354 @@ def _masked_address(scheme: str, username: str, host: str, port: int | None) -> 
     shown_host = f"[{quote(host, safe=':')}]" if ":" in host else quote(host, safe="")
     shown_port = "" if port is None else f":{port}"
     return f"{scheme}://{quote(username, safe='')}:{_MASK}@{shown_host}{shown_port}"
+
+
+# -- URLs
+
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z+-]+)://(?P<authority>[^/?#]*)(?:/(?P<path>[^?#]*))?(?:\?(?P<query>[^#]*))?"
+)
+_HOST_AND_PORT = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]*))?")
+_HOST_NAME = re.compile(r"[^\s/@?#:%\[\]\x00-\x1f\x7f]+")
+_BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_NOT_IN_URLS = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
+_LONGEST_PARAMETER = 40
+_PARAMETER = re.compile(rf"\w{{1,{_LONGEST_PARAMETER}}}")
+
+_ENCODE = (
+    "percent-encode what is special in a user name, password or vhost: '@' %40, '/' %2F, '?' %3F, '#' %23"
+)
+_AMQP = ("amqp", "amqps")
+_STREAMS = ("rabbitmq-stream", "rabbitmq-stream+tls")
+_HTTP = ("http", "https")
+#: The default port of each scheme; for HTTP the library knows it.
+_PORTS = {"amqp": 5672, "amqps": 5671, "rabbitmq-stream": 5552, "rabbitmq-stream+tls": 5551}
+#: The scheme that is the same with TLS.
+_WITH_TLS = dict([_AMQP, _STREAMS, _HTTP])
+
+_CONNECTION_PARAMETERS = ("auth_mechanism", "heartbeat", "connection_timeout", "channel_max", "frame_max")
+TLS_PARAMETERS = (
+    "cacertfile", "certfile", "keyfile", "password", "verify", "server_name_indication",
+    "fail_if_no_peer_cert", "customize_hostname_check", "depth",
+)  # fmt: skip
+
+
+def parse_uri(text: str) -> ConnectionSettings:
+    """Parse ``amqp[s]://user:password@host:port/vhost?parameters``.
+
+    Absent parts are ``guest:guest@localhost:5672/%2F``, each for itself; the port of amqps is 5671. User
+    name, password, host and vhost are percent-decoded as UTF-8; IPv6 is in brackets. Two points differ from
+    the specification: ``amqp://host/`` is vhost ``/`` as in pika and aio-pika (the specification says: the
+    vhost with the empty name), and an '@' that is not the one before the host must be written %40, because
+    otherwise a password with a '/' in it would be taken for a host name.
+
+    Parameters (rabbitmq-website/docs/uri-query-parameters.md; rabbitmq-server v4.3.6, amqp_uri.erl,
+    ``build_ssl_broker/2`` and ``parse_amqp_param/2``):
+
+    ==========================  ====================================================================
+    heartbeat                   seconds; 0 for none
+    connection_timeout          milliseconds
+    channel_max, frame_max      a number, bytes; 0 for what the broker allows
+    auth_mechanism              plain or external; may repeat; amqplain and crdemo only beside one of them
+    cacertfile                  amqps: PEM file of the authorities to trust, else those of the system
+    certfile, keyfile           amqps: PEM files of our certificate and its key
+    password                    amqps: the password of the key
+    verify                      amqps: verify_peer (here the default; not so in Erlang) or verify_none
+    server_name_indication      amqps: the name to ask for and to check, or ``disable`` for neither
+    fail_if_no_peer_cert        amqps: true or false; concerns servers only, so it changes nothing
+    customize_hostname_check    amqps: https, which is what Python does anyway
+    ==========================  ====================================================================
+
+    Args:
+        text: the URI.
+
+    Raises:
+        UriError: the URI is malformed, or has a parameter that is not supported.
+    """
+    settings, problem = _attempt(lambda: _settings(text, _AMQP))
+    if settings is None:  # raised here, outside of the frames and contexts that hold the password
+        raise UriError(f"AMQP URI: {problem}")
+    return settings
+
+
+def parse_stream_uri(text: str) -> ConnectionSettings:
+    """Parse ``rabbitmq-stream[+tls]://user:password@host:port/vhost?parameters``, or the AMQP URI of the same host.
+
+    The rules are those of `parse_uri`. The default port is 5552, or 5551 with TLS. The port of an AMQP URI is ignored.
+
+    Args:
+        text: the URI.
+
+    Raises:
+        UriError: the URI is malformed, or has a parameter that is not supported.
+    """
+    settings, problem = _attempt(lambda: _settings(text, _STREAMS + _AMQP))
+    if settings is None:
+        raise UriError(f"stream URI: {problem}")
+    if settings.protocol == "amqp":
+        return replace(settings, protocol="stream", port=5551 if settings.tls else 5552)
+    return settings
+
+
+def parse_management_url(text: str) -> ManagementUrl:
+    """Parse ``http[s]://user:password@host:port/prefix?parameters``; the parameters are those of TLS in `parse_uri`.
+
+    Args:
+        text: the URL.
+
+    Raises:
+        InputError: the URL is malformed, or has a parameter that is not supported.
+    """
+    url, problem = _attempt(lambda: _management_url(text))
+    if url is None:
+        raise InputError(f"management URL: {problem}")
+    return url
+
+
+def with_path(text: str, path: str) -> str:
+    """Return a URL with another path.
+
+    Args:
+        text: a valid URL.
+        path: the path, percent-encoded, without the '/' before it.
+    """
+    match = _URL.fullmatch(text) or _fail(f"a '#' in it; {_ENCODE}")
+    query = "" if match["query"] is None else f"?{match['query']}"
+    return f"{match['scheme']}://{match['authority']}/{path}{query}"
+
+
+class _UrlError(Exception):
+    """Why a URL is not accepted. The caller adds which URL it is."""
+
+
+def _fail(problem: str) -> NoReturn:
+    raise _UrlError(problem)
+
+
+def _attempt(parse: Callable[[], _T]) -> tuple[_T | None, str]:
+    try:
+        return parse(), ""
+    except (_UrlError, InputError) as error:
+        return None, str(error)
+
+
+def _settings(text: str, schemes: Sequence[str]) -> ConnectionSettings:
+    url = _split(text, schemes)
+    if "/" in url.path:
+        _fail("a '/' inside the vhost (or the password) must be written %2F")
+    values: dict[str, Any] = {
+        "protocol": "amqp" if url.scheme in _AMQP else "stream",
+        "host": url.host or "localhost",
+        "port": url.port or _PORTS[url.scheme],
+        "vhost": _decoded("vhost", url.path) or "/",
+    }
+    if url.username is not None:
+        values["username"] = url.username
+    if url.password is not None:
+        values["password"] = url.password
+    mechanisms: list[str] = []
+    tls: dict[str, str] = {}
+    for name, value in _parameters(url, _CONNECTION_PARAMETERS + TLS_PARAMETERS):
+        if name == "auth_mechanism":
+            mechanisms.append(value)
+        elif name in TLS_PARAMETERS:
+            tls[name] = value
+        else:
+            values |= _connection_field(name, value)
+    if mechanisms:
+        values["auth_mechanisms"] = _mechanisms(mechanisms)
+    return ConnectionSettings(**values, tls=_tls_settings(url.scheme, tls))
+
+
+def _management_url(text: str) -> ManagementUrl:
+    url = _split(text, _HTTP)
+    if not url.host:
+        _fail("it names no host: give http://user:password@host:15672")
+    path = url.path.rstrip("/")
+    tls = _tls_settings(url.scheme, dict(_parameters(url, TLS_PARAMETERS)))
+    return ManagementUrl(url.host, url.port, path and f"/{path}", url.username, url.password, tls)
+
+
+# -- the parts of a URL
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A URL, split. Path and query are still percent-encoded, and lack the '/' and the '?' before them."""
+
+    scheme: str
+    username: str | None
+    password: Secret | None
+    host: str
+    port: int | None
+    path: str
+    query: str
+
+
+def _split(text: str, schemes: Sequence[str]) -> _Parts:
+    match = _matched(text, schemes)
+    userinfo, at, address = match["authority"].rpartition("@")
+    host, port = _address(address)
+    username, colon, password = userinfo.partition(":")
+    return _Parts(
+        match["scheme"].lower(),
+        _decoded("user name", username) if at else None,
+        Secret(_decoded("password", password)) if at and colon else None,
+        host,
+        port,
+        match["path"] or "",
+        match["query"] or "",
+    )
+
+
+def _matched(text: str, schemes: Sequence[str]) -> re.Match[str]:
+    if not isinstance(text, str):
+        _fail(f"expected text such as {schemes[0]}://user:password@host, not {type(text).__name__}")
+    if not text.lower().startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        _fail(f"it must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+    if _NOT_IN_URLS.search(text):
+        _fail("white space or a control character in it: remove it, or percent-encode it")
+    match = _URL.fullmatch(text)
+    if match is None:
+        _fail(f"a '#' in it; {_ENCODE}")
+    if text.count("@") != match["authority"].count("@") or text.count("@") > 1:
+        _fail(f"an '@' too many; {_ENCODE}")
+    if _BAD_PERCENT.search(text):
+        _fail("a '%' that is not followed by two hexadecimal digits: write a '%' itself as %25")
+    return match
+
+
+def _decoded(name: str, text: str) -> str:
+    """Return percent-encoded text, decoded as UTF-8; the name is for the error."""
+    raw = unquote_to_bytes(text)
+    decoded = raw.decode(errors="replace")
+    if decoded.encode() != raw:
+        _fail(f"the {name} is not UTF-8 after percent-decoding")
+    return decoded
+
+
+def _address(text: str) -> tuple[str, int | None]:
+    match = _HOST_AND_PORT.fullmatch(text)
+    if match is None:
+        _fail(f"the part between '@' and '/' must be host:port, with IPv6 in brackets; {_ENCODE}")
+    port = match["port"]
+    if port and (len(port) > 5 or not 1 <= int(port) <= 65535):
+        _fail("the port must be a number from 1 to 65535")
+    return _host(match["host"]), int(port) if port else None
+
+
+def _host(text: str) -> str:
+    host = _decoded("host", text.removeprefix("[").removesuffix("]"))
+    if text.startswith("["):
+        if not _is_ipv6(host) or _NOT_IN_URLS.search(host):
+            _fail("the text in brackets is not an IPv6 address")
+    elif host and not _HOST_NAME.fullmatch(host):
+        _fail("the host name holds characters that no host name has")
+    return host
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+# -- parameters
+
+
+def _parameters(url: _Parts, known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the parameters of a query, in order, with their decoded values."""
+    seen: set[str] = set()
+    for pair in filter(None, url.query.split("&")):
+        name, equals, raw = pair.partition("=")
+        if name not in known:
+            _fail_unknown(name, known, after_password="password" in seen)
+        if name in seen and name != "auth_mechanism":
+            _fail(f"{name} is given twice")
+        seen.add(name)
+        if not (equals and raw):
+            _fail(f"{name} has no value: write {name}=...")
+        yield name, _decoded(f"value of {name}", raw)
+
+
+def _fail_unknown(name: str, known: Collection[str], *, after_password: bool) -> NoReturn:
+    if after_password:
+        _fail("an unknown parameter after password=...: an '&' inside that password is written %26")
+    shown = f" {name!r}" if _PARAMETER.fullmatch(name) else ""  # else it may be part of a password
+    near = difflib.get_close_matches(name[:_LONGEST_PARAMETER], known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+    _fail(f"unknown parameter{shown}: {hint}")
+
+
+def _connection_field(name: str, value: str) -> dict[str, Any]:
+    if name == "heartbeat":
+        return {"heartbeat_s": _number(name, value, 65535)}
+    if name == "connection_timeout":
+        milliseconds = _number(name, value, 86_400_000)
+        if milliseconds == 0:
+            _fail(f"{name}=0 leaves no time: give milliseconds, 10000 for ten seconds")
+        return {"connection_timeout_s": milliseconds / 1000}
+    return {name: _number(name, value, 65535 if name == "channel_max" else 2**32 - 1) or None}
+
+
+def _number(name: str, value: str, most: int) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", value) or int(value) > most:
+        _fail(f"{name}={value!r}: a whole number from 0 to {most} is possible")
+    return int(value)
+
+
+def _mechanisms(names: list[str]) -> tuple[AuthMechanism, ...]:
+    supported: dict[str, AuthMechanism] = {"plain": "PLAIN", "external": "EXTERNAL"}
+    known = supported.keys() | {"amqplain", "crdemo"}
+    for name in names:
+        if name.lower() not in known:
+            _fail(f"auth_mechanism={name!r} is unknown: plain and external are supported")
+    usable = tuple(dict.fromkeys(supported[name.lower()] for name in names if name.lower() in supported))
+    if not usable:
+        _fail(f"auth_mechanism={names[0]} alone is not supported: plain logs in with the same password")
+    return usable
+
+
+def _tls_settings(scheme: str, parameters: dict[str, str]) -> TlsSettings | None:
+    if scheme in _WITH_TLS:
+        for name in parameters:
+            _fail(f"{name} is for TLS: write {_WITH_TLS[scheme]}:// instead of {scheme}://, or leave it out")
+        return None
+    if "keyfile" in parameters and "certfile" not in parameters:
+        _fail("keyfile without certfile: give both")
+    values: dict[str, Any] = {}
+    for name, value in parameters.items():
+        values |= _tls_field(name, value)
+    return TlsSettings(**values)
+
+
+class _Choice(NamedTuple):
+    """A parameter with two values, and the field that it sets; None for a parameter without effect."""
+
+    values: dict[str, bool]
+    field: str | None = None
+
+
+_TEXTS = {"cacertfile": "ca_file", "certfile": "cert_file", "keyfile": "key_file"}
+_CHOICES = {
+    "verify": _Choice({"verify_peer": True, "verify_none": False}, "verify"),
+    "fail_if_no_peer_cert": _Choice({"true": True, "false": False}),
+    "customize_hostname_check": _Choice({"https": True}),
+}
+
+
+def _tls_field(name: str, value: str) -> dict[str, Any]:
+    if name in _TEXTS:
+        return {_TEXTS[name]: value}
+    if name == "password":
+        return {"key_password": Secret(value)}
+    if name == "server_name_indication":
+        return {"check_server_name": False} if value == "disable" else {"server_name": value}
+    if name == "depth":
+        _fail("depth is not supported, Python cannot bound the length of a certificate chain: leave it out")
+    choice = _CHOICES[name]
+    if value not in choice.values:
+        _fail(f"{name}={value!r}: {' or '.join(choice.values)} is possible")
+    return {choice.field: choice.values[value]} if choice.field else {}

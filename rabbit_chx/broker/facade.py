@@ -104,7 +104,7 @@ class Broker:
     ``await asyncio.to_thread(broker.apply, plan)``.
 
     Args:
-        url: the AMQP URI, see :func:`rabbit_chx.amqp.urls.parse_uri`.
+        url: the AMQP URI, see :func:`rabbit_chx.amqp.settings.parse_uri`.
         management_url: the management API, ``http[s]://user:password@host:15672``. It tells what AMQP cannot:
             bindings, the exchange's arguments, the metadata store.
         ring_source: how to read the true ring: a :class:`~rabbit_chx.broker.RingSource`, or the command

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from rabbit_chx.amqp.urls import with_path
+from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.cli.command import TEXT, Number, option, typed
 from rabbit_chx.errors import BrokerRefusedError, InputError, UnreachableError
 from rabbit_chx.rendering import CountProgress, sign_of_life
@@ -185,7 +185,7 @@ class BrokerOptions:
 
     def _named(self, *, streams: bool) -> LiveBroker:
         from rabbit_chx.amqp import ConnectionSettings
-        from rabbit_chx.amqp.urls import parse_stream_uri
+        from rabbit_chx.amqp.settings import parse_stream_uri
         from rabbit_chx.broker import DiagnosticsRing
 
         url, management_url, ring_via = self.url or None, self.management_url or None, self.ring_via

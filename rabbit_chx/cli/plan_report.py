@@ -169,7 +169,7 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
         least = min(matrix.least, *(proposal.moved for proposal in ring.proposals), ring.moved)
         figures = f"{figures}; {percent(least)} had to move in any case"
     facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures)]
-    over = () if ring.hands is None else ring.hands.handed_over
+    over = ring.handed_over
     if over:
         slots = f"{plural(len(over), 'slot')} of {len(ring.before.destinations)} with another queue"
         facts.insert(2, ("slots", slots))
@@ -201,8 +201,8 @@ def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
 
 def _said(proposal: RingProposal) -> str:
     if proposal.strategy not in _ORDERED:
-        return proposal.says
-    return f"{proposal.says}: {_listed(_members(proposal.ring))}"
+        return proposal.description
+    return f"{proposal.description}: {_listed(_members(proposal.ring))}"
 
 
 def _members(ring: Sequence[RingMember]) -> list[str]:

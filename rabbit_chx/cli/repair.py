@@ -117,8 +117,8 @@ class RepairReport:
             )
         if self.state == "planned" and not self.asks:
             ending.append("Nothing was changed: --apply does it.")
-        # A repair is about one exchange, and there is one way that it goes.
-        rings = {name: replace(ring, reordered=None) for name, ring in self.plan.rings.items()}
+        # A repair goes one way.
+        rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
         plan = replace(self.plan, unmanaged=(), rings=rings)
         yield from PlanReport(plan, self.about, self.refusals, ending=ending).blocks()
 

@@ -1,10 +1,9 @@
-"""The same connection on asyncio: drives a `Session` over an `asyncio.Transport`, TLS or not.
+"""The asyncio connection: a `Session` over an `asyncio.Transport`, plain or TLS.
 
-How it works. The event loop receives whenever bytes come and gives them to the session at once, also between two turns. So
-a *turn* only hands what is queued to the transport and waits until something moves: an answer, room in the transport, or the
-end. With `until_open` it sleeps on while more messages than that are open. Heartbeats are a timer of the event loop.
-
-An *interruption* is a cancelled task here. It arrives at an await, never between the socket and the ledger, so the
+*Poll.* The event loop receives whenever bytes come and gives them to the session at once, also between two polls. So
+`AsyncConnection.poll` only hands what is queued to the transport and waits for an event: an answer, room in the transport, or
+the end. With `until_open` it waits while more messages than that are open. Heartbeats are a timer of the event loop.
+*Interruptions* are cancelled tasks here. A cancellation arrives at an await, never between the socket and the ledger, so the
 connection and its counts stay whole, and the next task goes on with both.
 """
 
@@ -28,7 +27,6 @@ from rabbit_chx.connection.failures import (
     silence,
     unreachable,
 )
-from rabbit_chx.connection.link import Link
 from rabbit_chx.connection.session import Phase, Session
 from rabbit_chx.connection.tls import server_name, tls_context
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
@@ -38,19 +36,18 @@ _GOODBYE_S = 5.0
 _NEXT_ADDRESS_S = 0.25
 
 
-class AsyncConnection(asyncio.Protocol, Link):
+class AsyncConnection(asyncio.Protocol):
     """An open connection with a confirming channel; made by `connect`.
 
     Args:
         settings: the address to connect to, and how.
 
     Attributes:
-        session: the protocol's side.
+        session: the protocol, and the ledger of the messages.
     """
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        super().__init__(settings.masked_url)
-        self.session = Session(settings, self)
+        self.session = Session(settings)
         self._transport: asyncio.Transport | None = None
         self._moved = asyncio.Event()  # something came, may go, or has ended
         self._until_open: int | None = None
@@ -85,7 +82,7 @@ class AsyncConnection(asyncio.Protocol, Link):
             connected = connection._transport is not None
             raise (late_handshake(settings) if connected else unreachable(settings, cause)) from None
         finally:
-            if connection.session.phase is not Phase.READY or connection.failure is not None:
+            if connection.session.phase is not Phase.READY or connection.session.failure is not None:
                 connection._abort()
         connection._beat()
         return connection
@@ -112,16 +109,16 @@ class AsyncConnection(asyncio.Protocol, Link):
     async def _shake_hands(self, settings: ConnectionSettings) -> None:
         while self.session.phase is not Phase.READY:
             try:
-                await self.turn(1.0)
+                await self.poll(1.0)
             except ConnectionLostError as cause:
                 raise broken_handshake(settings, cause) from None
 
-    # -- what the caller does
+    # -- for the caller
 
     @property
     def backlog(self) -> bool:
         """Whether bytes wait for the socket to take them."""
-        return self._full or bool(self.output)
+        return self._full or bool(self.session.output)
 
     @property
     def bytes_sent(self) -> int:
@@ -137,8 +134,8 @@ class AsyncConnection(asyncio.Protocol, Link):
             return 0
         return max(0, bytes_not_taken(self._transport.get_extra_info("socket")) - self._control_bytes)
 
-    async def turn(self, longest_wait_s: float, until_open: int | None = None) -> None:
-        """Send, and wait until something moves.
+    async def poll(self, longest_wait_s: float, until_open: int | None = None) -> None:
+        """Send, and wait for an event.
 
         Args:
             longest_wait_s: seconds to wait at most.
@@ -149,7 +146,7 @@ class AsyncConnection(asyncio.Protocol, Link):
             RabbitChxError: the connection cannot go on, or the broker closed it.
         """
         self._write()
-        if self.failure is None:
+        if self.session.failure is None:
             self._moved.clear()
             self._until_open = until_open
             if longest_wait_s:
@@ -159,8 +156,8 @@ class AsyncConnection(asyncio.Protocol, Link):
             else:
                 await asyncio.sleep(0)
             self._write()
-        if self.failure is not None:
-            raise self.failure
+        if self.session.failure is not None:
+            raise self.session.failure
 
     async def close(self) -> None:
         """Say goodbye and close the socket; bounded, and may be called again."""
@@ -168,13 +165,13 @@ class AsyncConnection(asyncio.Protocol, Link):
             return
         self._closed = True
         try:
-            if not isinstance(self.failure, UnreachableError):
+            if not isinstance(self.session.failure, UnreachableError):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_GOODBYE_S):
                         await self._say_goodbye()
         finally:
             self._abort()
-            self.failure = self.failure or closed_connection(self.where)
+            self.session.fail(closed_connection(self.session.where))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await self._gone.wait()
@@ -188,7 +185,7 @@ class AsyncConnection(asyncio.Protocol, Link):
             await self._moved.wait()
         self._write()  # where the broker closed first, our answer
 
-    # -- what the event loop does
+    # -- for the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the protocol header."""
@@ -201,12 +198,16 @@ class AsyncConnection(asyncio.Protocol, Link):
         self._last_received = time.monotonic()
         self.session.receive(data)
         self._write()
-        if self.failure is not None or self._until_open is None or self.has_news(self._until_open):
+        if (
+            self.session.failure is not None
+            or self._until_open is None
+            or self.session.ledger.has_news(self._until_open)
+        ):
             self._moved.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Keep why the connection ended, and end the wait."""
-        self.failure = self.failure or lost_connection(self.where, exc)
+        self.session.fail(lost_connection(self.session.where, exc))
         if self._timer is not None:
             self._timer.cancel()
         self._gone.set()
@@ -223,7 +224,7 @@ class AsyncConnection(asyncio.Protocol, Link):
         self._moved.set()
 
     def _write(self) -> None:
-        output = self.output
+        output = self.session.output
         while output and not self._full and self._transport is not None:
             data = output.popleft()
             if isinstance(data, ControlBytes):
@@ -237,12 +238,12 @@ class AsyncConnection(asyncio.Protocol, Link):
     def _beat(self) -> None:
         """Send a heartbeat when it is due, and see whether the broker sends its own."""
         session = self.session
-        if not session.heartbeat_s or self.failure is not None or self._transport is None:
+        if not session.heartbeat_s or self.session.failure is not None or self._transport is None:
             return
         now = time.monotonic()
         silence_s = now - self._last_received
         if silence_s > session.longest_silence_s:
-            self.failure = silence(self.where, silence_s)
+            session.fail(silence(session.where, silence_s))
             self._abort()
             self._moved.set()
             return

@@ -1,15 +1,15 @@
-"""The blocking socket loop: drives a `Session` over a `Transport`, which is a socket, plain or TLS. All waits are bounded.
+"""The blocking connection: a `Session` over a `Transport`, which is a socket, plain or TLS. All waits are bounded.
 
-How it works. A *turn* is one round: send what is queued, wait for the socket for a bounded time, give what came to the
-session, and see whether the broker is alive. With `until_open` a turn goes on while more messages than that are open, so
-that a caller that waits for room does not wake for every ack. The caller's own thread does all of this, and between two
-turns nothing moves. There is one exception: while the caller is elsewhere, a thread of the connection takes a turn now and
-then, for the heartbeats. Both hold the same lock, and the thread lets the caller go first.
-
-A fault is kept in `Link.failure` and raised by this turn and each later one, so that no caller goes on over a connection that
-has ended. An *interruption* (Ctrl-C, or what another signal's handler raises) may come anywhere, also between the socket and the
-ledger, where bytes are received and not yet counted. The counts can then be too low, and never too high. So the connection is
-given up for good, and the counts stay as they are.
+*Poll.* `Connection.poll` is one round: send what is queued, wait for the socket for a bounded time, give the received bytes to
+the session, and check that the broker is alive. With `until_open` it goes on while more messages than that are open, so that a
+caller that waits for room does not wake for every ack. The caller's own thread does all of this; between two polls nothing
+moves. There is one exception: while the caller is elsewhere, a thread of the connection polls now and then, for the heartbeats.
+Both hold the same lock, and the thread lets the caller go first.
+*Faults* are kept in `Session.failure` and raised by this poll and each later one, so that a caller cannot go on over a
+connection that has ended.
+*Interruptions* (Ctrl-C, or the exception of another signal handler) may come anywhere, also between the socket and the ledger,
+where bytes are received and not yet counted. The counts can then be too low, and never too high. So the connection is given up
+and the counts stay as they are.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from rabbit_chx.connection.failures import (
     silence,
     unreachable,
 )
-from rabbit_chx.connection.link import Link
 from rabbit_chx.connection.session import Phase, Session
 from rabbit_chx.connection.tls import server_name, tls_context
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
@@ -57,7 +56,7 @@ _INT = struct.Struct("i")
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
-class Connection(Link):
+class Connection:
     """An open connection with a confirming channel.
 
     A thread keeps the heartbeats going while the caller is busy elsewhere, waiting for its input for example.
@@ -67,7 +66,7 @@ class Connection(Link):
         lock: held by its users while they use the connection; its thread waits for it. None for a lock of its own.
 
     Attributes:
-        session: the protocol's side.
+        session: the protocol, and the ledger of the messages.
         backlog: whether bytes wait for the socket to take them.
         bytes_sent: bytes of messages that the socket has taken.
 
@@ -80,8 +79,7 @@ class Connection(Link):
     bytes_sent = 0
 
     def __init__(self, settings: ConnectionSettings, lock: threading.RLock | None = None) -> None:
-        super().__init__(settings.masked_url)
-        self.session = Session(settings, self)
+        self.session = Session(settings)
         self._control_bytes = 0  # sent since the last byte of a message
         self._out: deque[memoryview] = deque()
         self._lock = lock or threading.RLock()
@@ -104,19 +102,19 @@ class Connection(Link):
             if left_s <= 0:
                 raise late_handshake(settings)
             try:
-                self.turn(left_s)
+                self.poll(left_s)
             except ConnectionLostError as cause:
                 raise broken_handshake(settings, cause) from None
 
-    # -- what the caller does
+    # -- for the caller
 
     @property
     def bytes_under_way(self) -> int:
         """Bytes of messages that the socket has taken and the peer has not; 0 where the system does not tell."""
         return max(0, self._transport.bytes_not_taken - self._control_bytes)
 
-    def turn(self, longest_wait_s: float, until_open: int | None = None) -> None:
-        """Send, wait for the socket, receive, and see whether the broker is alive.
+    def poll(self, longest_wait_s: float, until_open: int | None = None) -> None:
+        """Send, wait for the socket, receive, and check that the broker is alive.
 
         Args:
             longest_wait_s: seconds to wait for the socket at most; it may be less.
@@ -126,26 +124,27 @@ class Connection(Link):
         Raises:
             RabbitChxError: the connection cannot go on, or the broker closed it.
         """
-        if self.failure is None:
+        session = self.session
+        if session.failure is None:
             try:
                 self._keep_heart_beating()
-                wait_s = min(longest_wait_s, (self.session.heartbeat_s or 60) / 4, _LONGEST_WAIT_S)
+                wait_s = min(longest_wait_s, (session.heartbeat_s or 60) / 4, _LONGEST_WAIT_S)
                 self._exchange(wait_s)
                 deadline = time.monotonic() + wait_s
-                while until_open is not None and self.failure is None and not self.has_news(until_open):
-                    if time.monotonic() > deadline:
+                while until_open is not None and session.failure is None:
+                    if session.ledger.has_news(until_open) or time.monotonic() > deadline:
                         break
                     self._exchange(wait_s)
                 silence_s = time.monotonic() - self._last_received
-                if silence_s > self.session.longest_silence_s:
-                    self.failure = self.failure or silence(self.where, silence_s)
+                if silence_s > session.longest_silence_s:
+                    session.fail(silence(session.where, silence_s))
             except RabbitChxError as cause:
-                self.failure = self.failure or cause
+                session.fail(cause)
             except BaseException as cause:
-                self.failure = interruption(self.where, cause)
+                session.failure = interruption(session.where, cause)
                 raise
-        if self.failure is not None:
-            raise self.failure
+        if session.failure is not None:
+            raise session.failure
 
     def request(self, method: Method) -> Method:
         """Send a method and wait for its answer.
@@ -158,9 +157,9 @@ class Connection(Link):
             session.request(method)
             deadline = time.monotonic() + _REPLY_S
             while session.reply is None:
-                self.turn(_LONGEST_WAIT_S)
+                self.poll(_LONGEST_WAIT_S)
                 if time.monotonic() > deadline:
-                    raise missing_reply(self.where, method.name, _REPLY_S)
+                    raise missing_reply(session.where, method.name, _REPLY_S)
             return session.reply
 
     def close(self) -> None:
@@ -170,20 +169,20 @@ class Connection(Link):
         self._closed.set()
         with self._lock:
             try:
-                if not isinstance(self.failure, UnreachableError):
+                if not isinstance(self.session.failure, UnreachableError):
                     self._say_goodbye()
             except RabbitChxError as cause:
-                _log.debug("%s: closing: %s", self.where, cause)
+                _log.debug("%s: closing: %s", self.session.where, cause)
             finally:
                 self._transport.close()
-                self.failure = self.failure or closed_connection(self.where)
+                self.session.fail(closed_connection(self.session.where))
         if self._keeper.is_alive():
             self._keeper.join(_GOODBYE_S)
 
     def _say_goodbye(self) -> None:
         self.session.close()
         deadline = time.monotonic() + _GOODBYE_S
-        while self._out or self.output or self.session.phase is not Phase.CLOSED:
+        while self._out or self.session.output or self.session.phase is not Phase.CLOSED:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return
@@ -192,7 +191,7 @@ class Connection(Link):
     # -- the loop
 
     def _exchange(self, wait_s: float) -> None:
-        if self._out or self.output:
+        if self._out or self.session.output:
             self._send()
         if wait_s and self._out:
             self._transport.wait(wait_s)
@@ -200,11 +199,11 @@ class Connection(Link):
         if data := self._transport.receive(wait_s):
             self._last_received = time.monotonic()
             self.session.receive(data)
-            if self.output:
+            if self.session.output:
                 self._send()
 
     def _send(self) -> None:
-        out, output = self._out, self.output
+        out, output = self._out, self.session.output
         while output:
             out.append(memoryview(output.popleft()))
         while out:
@@ -231,12 +230,12 @@ class Connection(Link):
     def _keep_alive(self) -> None:
         while not self._closed.wait(self.session.heartbeat_s / 4):
             if not self._lock.acquire(blocking=False):
-                continue  # the caller is at it, and its loop does the same
+                continue  # the caller polls
             try:
                 if not self._closed.is_set():
-                    self.turn(0)
-            except Exception as cause:  # noqa: BLE001  # it is kept as the failure, which the caller meets next
-                _log.debug("%s: no more heartbeats: %s", self.where, cause)
+                    self.poll(0)
+            except Exception as cause:  # noqa: BLE001  # the next call of the caller raises it
+                _log.debug("%s: no more heartbeats: %s", self.session.where, cause)
                 return
             finally:
                 self._lock.release()

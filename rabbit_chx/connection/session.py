@@ -1,12 +1,14 @@
 """One AMQP connection with one confirming channel, as bytes in and bytes out. No socket, no clock.
 
-How it works. The loop that owns the socket calls `Session.receive` with whatever bytes came, and sends what it finds in
-`Link.output`. So a session only reacts. Opening is a chain: start, tune, open-ok, channel open-ok and confirm select-ok
-each queue the next method, and the last of them makes the phase READY. From then on nearly all that comes are acks and
-nacks of one fixed size: `_consume_confirms` reads a whole run of them at once into the link's ledger. Every other frame
-takes the slow way, through pamqp and one handler for each method. A fault (a channel or connection that the broker closes,
-or bytes that are not AMQP) is not raised here. It is kept as `Link.failure`, so that the answers before it in the same bytes
-still count; the loop raises it.
+A connection (`Connection`, `AsyncConnection`) owns the socket and has a session; the session has the ledger of the messages.
+The connection calls `Session.receive` with whatever bytes came, and sends what it finds in `Session.output`.
+
+*Opening* is a chain: start, tune, open-ok, channel open-ok and confirm select-ok each queue the next method, and the last of
+them makes the phase READY.
+*Confirms.* From then on nearly all that comes are acks and nacks of one fixed size: `_consume_confirms` parses a whole run of
+them at once into the ledger. Every other frame is parsed by pamqp and has one handler for each method.
+*Faults* (the broker closes the channel or the connection, or the bytes are not AMQP) are not raised here. They are kept as
+`failure`, so that the confirms before them in the same bytes still count; the connection raises them.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from __future__ import annotations
 import math
 import platform
 import struct
+from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pamqp import commands, frame, header
 from pamqp.exceptions import PAMQPException
@@ -32,26 +35,26 @@ from rabbit_chx.amqp.frames import (
     METHOD_NACK,
     METHOD_RETURN,
     ControlBytes,
+    Return,
     confirm_head,
     next_frame,
     parse_return,
 )
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.failures import no_mechanism, nonsense
+from rabbit_chx.connection.ledger import Ledger
 from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
 from rabbit_chx.version import __version__
 
 if TYPE_CHECKING:
     from pamqp.base import Frame as Method
 
-    from rabbit_chx.connection.link import Link
-
 _CHANNEL = 1
 _SAMPLES = 10
 _ACK = confirm_head(_CHANNEL, METHOD_ACK)
 _NACK = confirm_head(_CHANNEL, METHOD_NACK)
 _SINGLE = b"\x00" + FRAME_END
-#: What we and pamqp raise for bytes that are no AMQP; the last three for times that no calendar has, and tables in tables.
+#: Decode errors, ours and pamqp's. The last three are for timestamps out of range and for deeply nested tables.
 _UNREADABLE = (
     ValueError,
     TypeError,
@@ -65,7 +68,7 @@ _UNREADABLE = (
 
 
 class Phase(Enum):
-    """How far the connection is."""
+    """The state of a connection."""
 
     OPENING = auto()
     READY = auto()
@@ -74,28 +77,40 @@ class Phase(Enum):
 
 
 class Session:
-    """The protocol's side of a publishing connection.
+    """The protocol of a publishing connection.
 
     Args:
-        settings: how to log in, and what to agree on.
-        link: where to queue frames, and to write down what the broker says.
+        settings: how to log in, and what to negotiate.
 
     Attributes:
-        link: the same.
-        phase: how far the connection is.
-        heartbeat_s: seconds between heartbeats, as agreed on; 0 is none.
-        longest_silence_s: seconds without a byte from the broker after which the connection is taken as lost.
+        ledger: the messages that were published, and their confirms.
+        where: the broker's address without its password.
+        output: whole frames, to be sent in this order.
+        failure: why the connection cannot go on, or None.
+        phase: the state of the connection.
+        blocked: the broker's reason for blocking publishers, or None.
+        returned: how many messages came back as unroutable; the broker acks them, too.
+        samples: the first few of them.
+        frame_max: the largest frame that was negotiated, in bytes.
+        heartbeat_s: seconds between heartbeats, as negotiated; 0 for none.
+        longest_silence_s: seconds without a byte from the broker after which the connection counts as lost.
         server: the broker's properties (version, product, ...).
     """
 
-    def __init__(self, settings: ConnectionSettings, link: Link) -> None:
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.ledger: Ledger[Any] = Ledger()
+        self.where = settings.masked_url
+        self.output: deque[bytes] = deque([ControlBytes(header.ProtocolHeader().marshal())])
+        self.failure: RabbitChxError | None = None
         self.phase = Phase.OPENING
+        self.blocked: str | None = None
+        self.returned = 0
+        self.samples: list[Return] = []
+        self.frame_max = FRAME_MAX
         self.heartbeat_s = 0
         self.longest_silence_s = math.inf
         self.server: dict[str, Any] = {}
         self._settings = settings
-        self.link = link
-        link.output.append(ControlBytes(header.ProtocolHeader().marshal()))
         self._rest = b""
         self._reply: Method | None = None
         self._handlers: dict[str, Callable[[Any], None]] = {
@@ -113,7 +128,18 @@ class Session:
             "Confirm.SelectOk": self._on_confirm_select_ok,
         }
 
-    # -- what the caller does
+    # -- for the caller
+
+    def publish(self, wire: bytes, messages: int, batch: object = None) -> None:
+        """Queue encoded messages.
+
+        Args:
+            wire: the messages as they go over the wire.
+            messages: how many they are.
+            batch: context returned with them by `Ledger.take_refused` and `Ledger.unanswered`.
+        """
+        self.ledger.enter(messages, len(wire), batch)
+        self.output.append(wire)
 
     def request(self, method: Method) -> None:
         """Send a method; `reply` holds the answer once it is there."""
@@ -127,10 +153,10 @@ class Session:
 
     def heartbeat(self) -> None:
         """Queue a heartbeat."""
-        self.link.output.append(HEARTBEAT_FRAME)
+        self.output.append(HEARTBEAT_FRAME)
 
     def close(self) -> None:
-        """Queue the goodbye; the phase becomes CLOSED when the broker has answered it."""
+        """Queue connection.close; the phase becomes CLOSED when the broker has answered it."""
         if self.phase in (Phase.CLOSING, Phase.CLOSED):
             return
         self.phase = Phase.CLOSING
@@ -142,7 +168,12 @@ class Session:
         try:
             self._rest = buffer[self._consume(buffer) :]
         except _UNREADABLE as cause:
-            self._fail(nonsense(self.link.where, cause))
+            self.fail(nonsense(self.where, cause))
+
+    def fail(self, error: RabbitChxError) -> None:
+        """Keep why the connection cannot go on; the first error counts."""
+        if self.failure is None:
+            self.failure = error
 
     # -- frames
 
@@ -155,7 +186,7 @@ class Session:
                 return at
             if buffer.startswith(b"AMQP", at) and len(buffer) - at >= 8:
                 raise ValueError(f"it speaks another protocol version, {buffer[at + 4 : at + 8].hex('.')}")
-            frame = next_frame(buffer, at, self.link.frame_max)
+            frame = next_frame(buffer, at, self.frame_max)
             if frame is None:
                 return at
             if frame.type == METHOD_FRAME:
@@ -167,7 +198,7 @@ class Session:
         """Handle the run of acks and nacks that begins at `at`, and return where it ends."""
         size = CONFIRM.size
         run_size = (len(buffer) - at) // size * size
-        ledger = self.link
+        ledger = self.ledger
         singles: list[int] = []
         for head, tag, tail in CONFIRM.iter_unpack(memoryview(buffer)[at : at + run_size]):
             if head == _ACK and tail == _SINGLE:
@@ -196,11 +227,7 @@ class Session:
             self._reply = method  # type: ignore[assignment]  # a method frame always holds a method
 
     def _send(self, method: Method, channel: int) -> None:
-        self.link.output.append(ControlBytes(frame.marshal(method, channel)))
-
-    def _fail(self, error: RabbitChxError) -> None:
-        if self.link.failure is None:
-            self.link.failure = error
+        self.output.append(ControlBytes(frame.marshal(method, channel)))
 
     # -- opening
 
@@ -209,7 +236,7 @@ class Session:
         offered = method.mechanisms.split()
         mechanism = next((name for name in self._settings.auth_mechanisms if name in offered), None)
         if mechanism is None:
-            self._fail(no_mechanism(self._settings, offered))
+            self.fail(no_mechanism(self._settings, offered))
             return
         properties: dict[str, Any] = {
             "product": "rabbit_chx",
@@ -232,9 +259,9 @@ class Session:
         return f"\0{self._settings.username}\0{self._settings.password.reveal()}"
 
     def _on_secure(self, _method: commands.Connection.Secure) -> None:
-        self._fail(
+        self.fail(
             BrokerRefusedError(
-                f"{self.link.where}: the broker asks for a further login step, which is not supported"
+                f"{self.where}: the broker asks for a further login step, which is not supported"
             )
         )
 
@@ -246,9 +273,9 @@ class Session:
             self.heartbeat_s = min(wanted, method.heartbeat) if wanted and method.heartbeat else wanted
         if self.heartbeat_s:
             self.longest_silence_s = 2 * self.heartbeat_s
-        self.link.frame_max = min(filter(None, (method.frame_max, self._settings.frame_max, FRAME_MAX)))
+        self.frame_max = min(filter(None, (method.frame_max, self._settings.frame_max, FRAME_MAX)))
         channel_max = min(filter(None, (method.channel_max, self._settings.channel_max)), default=0)
-        self._send(commands.Connection.TuneOk(channel_max, self.link.frame_max, self.heartbeat_s), 0)
+        self._send(commands.Connection.TuneOk(channel_max, self.frame_max, self.heartbeat_s), 0)
         self._send(_OpenAnyVhost(self._settings.vhost), 0)
 
     def _on_open_ok(self, _method: commands.Connection.OpenOk) -> None:
@@ -260,37 +287,55 @@ class Session:
     def _on_confirm_select_ok(self, _method: commands.Confirm.SelectOk) -> None:
         self.phase = Phase.READY
 
-    # -- what the broker says while we publish
+    # -- while it is open
 
     def _on_return(self, payload: bytes) -> None:
         returned = parse_return(payload)
-        self.link.returned += 1
-        if len(self.link.samples) < _SAMPLES:
-            self.link.samples.append(returned)
+        self.returned += 1
+        if len(self.samples) < _SAMPLES:
+            self.samples.append(returned)
 
     def _on_blocked(self, method: commands.Connection.Blocked) -> None:
-        self.link.blocked = method.reason or "no reason given"
+        self.blocked = method.reason or "no reason given"
 
     def _on_unblocked(self, _method: commands.Connection.Unblocked) -> None:
-        self.link.blocked = None
+        self.blocked = None
 
     def _on_flow(self, method: commands.Channel.Flow) -> None:
         # RabbitMQ throttles by not reading from the socket and never sends this; AMQP demands the answer.
         self._send(commands.Channel.FlowOk(method.active), _CHANNEL)
 
-    # -- the end
+    # -- closing
 
     def _on_channel_close(self, method: commands.Channel.Close) -> None:
         self._send(commands.Channel.CloseOk(), _CHANNEL)
-        self._fail(error_for(method.reply_code or 0, method.reply_text, where=self.link.where))
+        self.fail(error_for(method.reply_code or 0, method.reply_text, where=self.where))
 
     def _on_connection_close(self, method: commands.Connection.Close) -> None:
         self._send(commands.Connection.CloseOk(), 0)
         self.phase = Phase.CLOSED
-        self._fail(error_for(method.reply_code or 0, method.reply_text, where=self.link.where))
+        self.fail(error_for(method.reply_code or 0, method.reply_text, where=self.where))
 
     def _on_connection_close_ok(self, _method: commands.Connection.CloseOk) -> None:
         self.phase = Phase.CLOSED
+
+
+class OpenConnection(Protocol):
+    """What a delivery needs of a connection; the blocking and the asyncio connection have it."""
+
+    session: Session
+
+    @property
+    def backlog(self) -> bool:
+        """Whether bytes wait for the socket to take them."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of messages that the socket has taken."""
+
+    @property
+    def bytes_under_way(self) -> int:
+        """Bytes of messages that the socket has taken and the peer has not; 0 if the system does not report it."""
 
 
 class _OpenAnyVhost(commands.Connection.Open):

@@ -45,7 +45,7 @@ class ShardConsumer(QueueConsumers):
     a key keeps its order only where there is one.
 
     Args:
-        url: the AMQP URI, see :func:`rabbit_chx.amqp.urls.parse_uri`.
+        url: the AMQP URI, see :func:`rabbit_chx.amqp.settings.parse_uri`.
         exchange: the name of the sharded exchange.
         sharding: what reads it, in a thread: `Broker.sharding` of a broker with a management URL, which nothing else uses meanwhile.
         prefetch: how many messages of each shard the broker may send ahead, 100 by default.
@@ -104,7 +104,7 @@ class PseudoQueueConsumer(QueueConsumers):
     `ShardConsumer` has none of these limits, and needs the management API for that. This one needs AMQP alone.
 
     Args:
-        url: the AMQP URI of one node, see :func:`rabbit_chx.amqp.urls.parse_uri`.
+        url: the AMQP URI of one node, see :func:`rabbit_chx.amqp.settings.parse_uri`.
         exchange: the name of the sharded exchange.
         consumers: how many consumers; None for one for each shard on the node, and one more whenever a shard has none.
         prefetch: how many messages the broker may send ahead to each, 100 by default.

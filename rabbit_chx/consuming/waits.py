@@ -65,7 +65,7 @@ async def wait_to_reconnect(
     outage = outage or Outage(retries, cause, time.monotonic())
     outage.last = cause
     # A publisher takes this error for a broker that blocks. A consumer waits for that elsewhere: here, an answer did not come.
-    if not isinstance(cause, BrokerTimeoutError) and not outage.may_be_cured(cause):
+    if not isinstance(cause, BrokerTimeoutError) and not outage.is_recoverable(cause):
         raise outage.ended_by(cause) from cause
     wait_s = outage.retry.wait_s(time.monotonic(), random.random())  # noqa: S311  # no secret
     if wait_s is None:

@@ -12,11 +12,9 @@ from typing import Self
 from rabbit_chx.connection.asyncio_connection import AsyncConnection
 from rabbit_chx.errors import BrokerRefusedError, InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing.batches import AnyColumn, AnyProperties, Columns
-from rabbit_chx.publishing.delivery import Close, Open, Step, Steps, Turn
-from rabbit_chx.publishing.drive import drive_async
-from rabbit_chx.publishing.publish_report import PublishReport
+from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive_async
+from rabbit_chx.publishing.publish_report import PublishReport, Tally
 from rabbit_chx.publishing.publisher_base import PublisherBase
-from rabbit_chx.publishing.tally import Tally
 
 
 class AsyncPublisher(PublisherBase):
@@ -88,7 +86,7 @@ class AsyncPublisher(PublisherBase):
         self._check_loop()
         try:
             await self._take_ring()
-            await self._run(self._delivery.opening())
+            await self._run(self._delivery.connect())
         except BaseException:
             await self.close()
             raise
@@ -178,12 +176,12 @@ class AsyncPublisher(PublisherBase):
             coming = columns.async_batches(self._defaults, self._batch_rows, self._delivery.tally.rows)
             async with contextlib.aclosing(coming) as batches:
                 async for rows in batches:
-                    await self._run(self._delivery.handing_over(rows))
+                    await self._run(self._delivery.submit(rows))
                     if self._delivery.tally not in tallies[-1:]:
                         tallies.append(self._delivery.tally)
         except (InputError, BrokerRefusedError) as cause:
             with contextlib.suppress(RabbitChxError):  # learn what became of the rows before it
-                await self._run(self._delivery.draining())
+                await self._run(self._delivery.drain())
             raise self._error(cause) from cause
         except RabbitChxError as cause:
             raise self._error(cause) from cause
@@ -197,10 +195,10 @@ class AsyncPublisher(PublisherBase):
         """
         self._check_loop()
         try:
-            await self._run(self._delivery.draining(), then=self._compare_ring)
+            await self._run(self._delivery.drain(), then=self._compare_ring)
         except RabbitChxError as cause:
             raise self._error(cause) from cause
-        return self._finished(self._delivery.end())
+        return self._finished(self._delivery.finish())
 
     async def _compare_ring(self) -> None:
         if self._read_ring is not None and self.report.rows:
@@ -246,9 +244,9 @@ class AsyncPublisher(PublisherBase):
                 await then()
 
     async def _do(self, step: Step) -> AsyncConnection | None:
-        if isinstance(step, Turn):
+        if isinstance(step, Poll):
             assert self._connection is not None  # noqa: S101  # a delivery opens it first
-            await self._connection.turn(step.wait_s, step.until_open)
+            await self._connection.poll(step.wait_s, step.until_open)
         elif isinstance(step, Open):
             await self._close_connection()
             self._connection = await AsyncConnection.connect(step.settings)

@@ -1,48 +1,50 @@
-"""What becomes of rows over all connections: which are sent, which are sent again, and when to give up.
+"""The delivery of rows over all connections: what is sent, what is sent again, and when to give up. No socket, no clock.
 
-How it works. There is no socket and no clock here. An operation (`opening`, `handing_over`, `draining`) is a generator of
-steps, which a publisher does: so the blocking and the asyncio publisher make the same decisions.
+An operation (`Delivery.connect`, `submit`, `drain`) is a generator of steps, which a publisher carries out (`drive`). So the
+blocking and the asyncio publisher make the same decisions.
 
-*Window.* A batch is sent when it fits beside the rows that are open: sent and not answered, or refused and waiting.
-*Turn.* An operation that has to wait yields one turn of the connection after the other until it is done. `Patience` looks at
-the connection after each turn, and raises where nothing moves or the broker blocks for too long.
+*Window.* A batch is sent if it fits beside the rows that are open: sent and not confirmed, or refused and waiting.
+*Poll.* An operation that has to wait polls the connection until its condition holds. `Patience` checks the connection after
+each poll, and raises an error if nothing moves or the broker blocks for too long.
 *Retry.* The broker refuses single messages (basic.nack). They leave the ledger, wait in `_refused`, and are sent again on the
-same connection; a row that is refused too often is counted as nacked, and then the operation ends with an error.
-*Outage.* Any error of a turn ends the connection. Where another one may do better, the rows that are still in its ledger
-move to `_unsent`, and are sent first on the next connection, in their order. An `Outage` lasts until the broker answers for
-a message again, and bounds how long to try. An error that ends it is kept as `failure`, and every later operation raises it.
-*Interruption.* An operation that is closed between two steps leaves all of this whole, and the next one goes on from there
-(a cancelled task). Ctrl-C may come anywhere: then `interrupted` ends everything, and only the report remains.
+same connection. A row that is refused too often is counted as nacked, and then the operation ends with an error.
+*Outage.* Any error of a poll ends the connection. If another connection may succeed, the rows that are still in the ledger
+move to `_unsent` and are sent first on the next connection, in their order. An `Outage` lasts until the broker confirms a
+message again, and bounds how long to try. An error that ends it is kept as `failure`, and every later operation raises it.
+*Interruption.* An operation that is closed between two steps leaves all of this whole, and the next one continues from there
+(a cancelled task). Ctrl-C may come anywhere: then `interrupt` ends everything, and only the report remains.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.connection.failures import closed_connection, interruption
-from rabbit_chx.connection.link import Link
-from rabbit_chx.errors import RabbitChxError, UnreachableError
+from rabbit_chx.connection.session import OpenConnection
+from rabbit_chx.errors import BrokerRefusedError, RabbitChxError, UnreachableError
 from rabbit_chx.publishing.encoder import Encoder
 from rabbit_chx.publishing.limits import Limits, Outage, Patience, Retries
-from rabbit_chx.publishing.publish_report import PublishReport
-from rabbit_chx.publishing.refusals import Sent, WaitingBatches, refusal
+from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
 from rabbit_chx.publishing.rows import Rows
-from rabbit_chx.publishing.tally import Tally
 
 _log = logging.getLogger(__name__)
 
 _PROGRESS_EVERY_S = 0.25
-_LONG_TURN_S = _PROGRESS_EVERY_S  # so that progress is told in time
+_LONGEST_POLL_S = _PROGRESS_EVERY_S  # so that progress is reported in time
+
+
+# -- steps, and who carries them out
 
 
 class Open(NamedTuple):
-    """Close the present connection, if any, and open a connection there; the answer is its `Link`."""
+    """Close the present connection, if any, and open a connection there; the answer is the connection."""
 
     settings: ConnectionSettings
 
@@ -51,12 +53,12 @@ class Close(NamedTuple):
     """Close the present connection."""
 
 
-class Turn(NamedTuple):
+class Poll(NamedTuple):
     """Send what is queued, and receive what comes.
 
     Attributes:
         wait_s: seconds to wait at most.
-        until_open: wait until no more messages than this are open or the broker refuses one; None for one round.
+        until_open: wait until at most this many messages are open or the broker refuses one; None for one round.
     """
 
     wait_s: float
@@ -69,8 +71,115 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-Step: TypeAlias = Open | Close | Turn | Sleep
-Steps: TypeAlias = Generator[Step, Any, None]
+Step: TypeAlias = Open | Close | Poll | Sleep
+Steps: TypeAlias = Generator[Step, OpenConnection | None, None]
+
+
+async def drive_async(steps: Steps, do: Callable[[Step], Awaitable[OpenConnection | None]]) -> None:
+    """Carry out an operation.
+
+    Args:
+        steps: the operation. It is closed if `do` raises anything but an error of ours.
+        do: carries out one step and returns its answer. An error of ours that it raises is thrown into the operation.
+
+    Raises:
+        RabbitChxError: the error of the operation.
+    """
+    with closing(steps):
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = await do(step)
+                except RabbitChxError as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration:
+            return
+
+
+def drive(steps: Steps, do: Callable[[Step], OpenConnection | None]) -> None:
+    """Carry out an operation as `drive_async`, with blocking calls."""
+
+    async def do_now(step: Step) -> OpenConnection | None:
+        return do(step)
+
+    coroutine = drive_async(steps, do_now)
+    try:
+        coroutine.send(None)  # nothing in it suspends, so this runs all of it
+    except StopIteration:
+        return
+
+
+# -- batches
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sent:
+    """A batch that is sent, for the first time or again; the ledger's context for its messages.
+
+    Attributes:
+        rows: its messages.
+        refusals: how often the broker refused them while it confirmed no other message.
+        due: when to send them again after a refusal, in seconds of a clock that only goes forward.
+        acked: how many messages the broker had confirmed when it last refused these.
+    """
+
+    rows: Rows
+    refusals: int = 0
+    due: float = 0.0
+    acked: int = 0
+
+
+class RefusedBatches:
+    """Batches that wait for their next attempt. Mostly there are none.
+
+    Attributes:
+        rows: the number of their rows.
+        body_bytes: the bytes of their bodies.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.body_bytes = 0
+        self._waiting: list[Sent] = []
+
+    def add(self, sent: Sent) -> None:
+        """Add a batch until it is due."""
+        self._waiting.append(sent)
+        self.rows += len(sent.rows)
+        self.body_bytes += sum(map(len, sent.rows.bodies))
+
+    def seconds_left(self, now: float) -> float:
+        """Return the seconds until the first batch is due."""
+        return max(0.0, min(sent.due for sent in self._waiting) - now)
+
+    def take_due(self, now: float) -> list[Sent]:
+        """Remove and return the batches that are due, oldest first."""
+        due = [sent for sent in self._waiting if sent.due <= now]
+        self._keep([sent for sent in self._waiting if sent.due > now])
+        return due
+
+    def take_all(self) -> list[Sent]:
+        """Remove and return all batches, oldest first."""
+        waiting = self._waiting
+        self._keep([])
+        return waiting
+
+    def _keep(self, waiting: list[Sent]) -> None:
+        self._waiting = waiting
+        self.rows = sum(len(sent.rows) for sent in waiting)
+        self.body_bytes = sum(len(body) for sent in waiting for body in sent.rows.bodies)
+
+
+def refusal(report: PublishReport) -> BrokerRefusedError:
+    """Return the error for rows that the broker refused too often, from the report that counts them."""
+    key = next((sample.key for sample in report.samples if sample.code == NACK), "")
+    return BrokerRefusedError(
+        "the broker refused messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
+        f"majority of its nodes; one of them has the key {key!r}"
+    )
 
 
 class Delivery:
@@ -83,7 +192,7 @@ class Delivery:
         retries: how often to try again.
         clock: returns seconds that only go forward.
         chance: returns random numbers from 0 to 1.
-        progress: is called now and then with the report so far; None for nobody.
+        progress: is called now and then with the report so far; None for no progress.
 
     Attributes:
         failure: why nothing can be sent any more, or None.
@@ -112,18 +221,18 @@ class Delivery:
         self._chance = chance
         self._progress = progress
         self._next_progress = 0.0
-        self._link: Link | None = None
+        self._connection: OpenConnection | None = None
         self._encoder: Encoder | None = None
         self._frame_max = 0
         self._unsent: list[Sent] = []  # open when their connection was lost, oldest first
-        self._refused = WaitingBatches()
+        self._refused = RefusedBatches()
         self._acked = 0  # on connections that are lost
-        self._objection: BaseException | None = None  # what `progress` raised last
-        self._outage: Outage | None = None  # it is over once the broker answers
+        self._progress_error: BaseException | None = None  # the last one that `progress` raised
+        self._outage: Outage | None = None  # it is over once the broker confirms a message
 
     # -- operations
 
-    def opening(self) -> Steps:
+    def connect(self) -> Steps:
         """Open the first connection.
 
         Raises:
@@ -131,55 +240,57 @@ class Delivery:
         """
         began = self._clock()
         try:
-            yield from self._connect(0)
+            yield from self._connect_to_any(0)
         except RabbitChxError as cause:
             if not (self._retries.retry_first_connection and is_transient(cause)):
                 raise
             self._outage = Outage(self._retries, cause, began)
             yield from self._reconnect(self._outage)
 
-    def handing_over(self, rows: Rows) -> Steps:
+    def submit(self, rows: Rows) -> Steps:
         """Queue rows as soon as the window has room for them.
 
         Raises:
-            RabbitChxError: the connection cannot go on, or the broker refuses messages for good.
+            RabbitChxError: the connection cannot go on, or the broker refused messages too often.
         """
         tally, messages = self.tally, len(rows.keys)
         wire, encoder = b"", None
-        while encoder is None or encoder is not self._encoder:  # a new connection may want smaller frames
-            yield from self._until(self._is_connected, 0)
+        while (
+            encoder is None or encoder is not self._encoder
+        ):  # a new connection may negotiate smaller frames
+            yield from self._wait_until(self._is_connected, 0)
             encoder = self._encoder
             wire = encoder.encode(rows) if encoder else b""
-            room = partial(self._has_room, messages, len(wire), encoder)
-            yield from self._until(room, self._limits.max_in_flight - messages)
+            has_room = partial(self._has_room, messages, len(wire), encoder)
+            yield from self._wait_until(has_room, self._limits.max_in_flight - messages)
         if tally.nacked:
             raise refusal(self.report)
-        assert self._link is not None  # noqa: S101  # there is room on it
+        assert self._connection is not None  # noqa: S101  # there is room on it
         tally.rows += messages
         if tally.first_row_at is None:
             tally.first_row_at = self._clock()
-        self._link.publish(wire, messages, Sent(rows))
+        self._connection.session.publish(wire, messages, Sent(rows))
         try:
-            yield Turn(0)
+            yield Poll(0)
         except RabbitChxError as cause:
             yield from self._recover(cause)
-        self._tell()
+        self._report_progress()
 
-    def draining(self) -> Steps:
+    def drain(self) -> Steps:
         """Wait until every row is answered.
 
         Raises:
             RabbitChxError: the connection cannot go on.
         """
-        yield from self._until(self._is_drained, 0)
+        yield from self._wait_until(self._is_drained, 0)
 
     def close(self) -> None:
-        """Send nothing any more."""
+        """End the delivery: every later operation raises an error."""
         self.failure = self.failure or closed_connection(self.where)
 
-    def interrupted(self, cause: BaseException) -> None:
-        """End all sending after an interruption, such as Ctrl-C. What `progress` raised is no interruption."""
-        if cause is not self._objection:
+    def interrupt(self, cause: BaseException) -> None:
+        """End the delivery after an interruption, such as Ctrl-C. An error that `progress` raised is no interruption."""
+        if cause is not self._progress_error:
             self.failure = self.failure or interruption(self.where, cause)
 
     @property
@@ -189,90 +300,94 @@ class Delivery:
 
     @property
     def report(self) -> PublishReport:
-        """What has become of the rows since the last `end`, as known now."""
-        return self.tally.report(self._link, self._clock())
+        """The counts of the rows since the last `finish`, as known now."""
+        return self.tally.report(self._connection, self._clock())
 
-    def end(self) -> Tally:
-        """Return the counts of these rows with their last report, and begin new counts.
+    def finish(self) -> Tally:
+        """Return the counts of these rows with their final report, and begin new counts.
 
         Rows that the broker refused and that still wait are given up.
         """
         tally = self.tally
         if self._refused.rows:
             self._give_up_refused()
-        tally.final = tally.report(self._link, self._clock())
+        tally.final = tally.report(self._connection, self._clock())
         self.tally = Tally()
-        self.tally.take_up(self._link)
+        if self._connection is not None:
+            self.tally.attach(self._connection)
         return tally
 
-    # -- what a wait is for
+    # -- conditions
 
     def _is_connected(self) -> bool:
-        return self._link is not None
+        return self._connection is not None
 
     def _has_room(self, messages: int, size: int, encoder: Encoder | None) -> bool:
         """Return whether there is room for a batch, or no more need to wait for it."""
         if self.tally.nacked or self._encoder is not encoder:
             return True  # it ends with an error, or has to be encoded again
-        link, limits, refused = self._link, self._limits, self._refused
-        if link is None or self.failure is not None or link.failure is not None:
+        connection, limits, refused = self._connection, self._limits, self._refused
+        if connection is None or self.failure is not None:
             return False
-        if link.backlog or link.blocked is not None:
+        session = connection.session
+        if session.failure is not None or connection.backlog or session.blocked is not None:
             return False
-        open_ = link.open + refused.rows
+        open_ = session.ledger.open + refused.rows
         return not open_ or (
             open_ + messages <= limits.max_in_flight
-            and link.open_bytes + refused.body_bytes + size <= limits.max_in_flight_bytes
+            and session.ledger.open_bytes + refused.body_bytes + size <= limits.max_in_flight_bytes
         )
 
     def _is_drained(self) -> bool:
-        open_ = self._link.open if self._link else 0
+        open_ = self._connection.session.ledger.open if self._connection else 0
         return not open_ and not self._refused.rows and not self._unsent
 
     # -- waiting
 
-    def _until(self, done: Callable[[], bool], until_open: int) -> Steps:
-        """Take turns until something is done.
+    def _wait_until(self, condition: Callable[[], bool], until_open: int) -> Steps:
+        """Poll until a condition holds.
 
         Args:
-            done: whether it is.
-            until_open: it cannot be done while more rows than this are open.
+            condition: the condition.
+            until_open: it cannot hold while more rows than this are open.
 
         Raises:
             RabbitChxError: nothing moves, and no retry is left.
         """
         patience: Patience | None = None
-        while not self._is_over(done):
+        while not self._holds(condition):
             if self.failure is not None:
                 raise self.failure
-            link = self._link
-            if link is None:
-                yield from self._reconnect(self._outage) if self._outage else self.opening()
+            connection = self._connection
+            if connection is None:
+                yield from self._reconnect(self._outage) if self._outage else self.connect()
                 continue
             try:
-                yield self._next_turn(link, until_open)
-                if patience is not None or not self._is_over(done):  # mostly the first turn is enough
+                yield self._next_poll(connection, until_open)
+                if patience is not None or not self._holds(condition):  # mostly the first poll is enough
                     patience = patience or Patience(self._limits, self._clock())
-                    self.tally.blocked_s += patience.look(link, self._clock())
+                    self.tally.blocked_s += patience.check(connection, self._clock())
             except RabbitChxError as cause:
                 yield from self._recover(cause)
-            self._tell()
+            self._report_progress()
 
-    def _is_over(self, done: Callable[[], bool]) -> bool:
-        link = self._link
-        if link is not None and (link.refused or self._refused.rows):
-            self._settle(link, self._clock())
-        return done()
+    def _holds(self, condition: Callable[[], bool]) -> bool:
+        connection = self._connection
+        if connection is not None and (connection.session.ledger.refused or self._refused.rows):
+            self._settle_refused(connection, self._clock())
+        return condition()
 
-    def _next_turn(self, link: Link, until_open: int) -> Turn:
+    def _next_poll(self, connection: OpenConnection, until_open: int) -> Poll:
         if not self._refused.rows:
-            return Turn(_LONG_TURN_S, until_open)
-        wait_s = _LONG_TURN_S
-        if link.blocked is None:  # a broker that blocks us gets no retries, even if they are due
+            return Poll(_LONGEST_POLL_S, until_open)
+        wait_s = _LONGEST_POLL_S
+        if (
+            connection.session.blocked is None
+        ):  # a broker that blocks us gets no retries, even if they are due
             wait_s = min(wait_s, self._refused.seconds_left(self._clock()))
-        return Turn(wait_s, until_open - self._refused.rows)
+        return Poll(wait_s, until_open - self._refused.rows)
 
-    def _tell(self, *, at_once: bool = False) -> None:
+    def _report_progress(self, *, at_once: bool = False) -> None:
         if self._progress is None:
             return
         now = self._clock()
@@ -281,73 +396,76 @@ class Delivery:
             try:
                 self._progress(self.report)
             except BaseException as cause:
-                self._objection = cause
+                self._progress_error = cause
                 raise
 
     # -- messages that the broker refused
 
-    def _settle(self, link: Link, now: float) -> None:
+    def _settle_refused(self, connection: OpenConnection, now: float) -> None:
         """Collect the refused messages, and send those again that are due."""
-        if link.refused:
-            self._take_up_refused(link, now)
-        if self._refused.rows and link.failure is None and link.blocked is None:
+        session = connection.session
+        if session.ledger.refused:
+            self._collect_refused(connection, now)
+        if self._refused.rows and session.failure is None and session.blocked is None:
             for sent in self._refused.take_due(now):
                 self.tally.retried += len(sent.rows)
-                self._publish(link, sent)
+                self._publish(connection, sent)
 
-    def _take_up_refused(self, link: Link, now: float) -> None:
-        retries = self._retries
-        acked = self._acked + link.acked
-        for batch, places in link.take_refused():
+    def _collect_refused(self, connection: OpenConnection, now: float) -> None:
+        retries, ledger = self._retries, connection.session.ledger
+        acked = self._acked + ledger.acked
+        for batch, places in ledger.take_refused():
             rows = batch.rows.pick(places)
-            refusals = batch.refusals if acked == batch.acked else 0  # the broker goes on, if slowly
+            refusals = batch.refusals if acked == batch.acked else 0  # the broker makes progress, if slowly
             if retries.keep_order or refusals >= retries.nack_retries:
                 self.tally.refuse(rows)
             else:
                 due = now + retries.backoff.delay_s(refusals, self._chance())
                 self._refused.add(Sent(rows, refusals + 1, due, acked))
         if self.tally.nacked:
-            self._give_up_refused()  # the rows end with an error anyhow
+            self._give_up_refused()  # the rows end with an error in any case
 
     def _give_up_refused(self) -> None:
         for sent in self._refused.take_all():
             self.tally.refuse(sent.rows)
 
-    def _publish(self, link: Link, sent: Sent) -> None:
-        assert self._encoder is not None  # noqa: S101  # it came with the link
-        link.publish(self._encoder.encode(sent.rows), len(sent.rows), sent)
+    def _publish(self, connection: OpenConnection, sent: Sent) -> None:
+        assert self._encoder is not None  # noqa: S101  # it came with the connection
+        connection.session.publish(self._encoder.encode(sent.rows), len(sent.rows), sent)
 
     # -- connections that were lost
 
     def _recover(self, cause: RabbitChxError) -> Steps:
-        """Go on over a new connection.
+        """Continue over a new connection.
 
         Raises:
             RabbitChxError: a new one would not help, or could not be opened.
         """
-        link = self._link
-        if link is not None:
-            link.failure = link.failure or cause
-            self._settle(link, self._clock())
-            if link.answered or not link.open:
+        connection = self._connection
+        if connection is not None:
+            connection.session.fail(cause)
+            self._settle_refused(connection, self._clock())
+            ledger = connection.session.ledger
+            if ledger.answered or not ledger.open:
                 self._outage = None  # the last outage was over
         outage = self._outage = self._outage or Outage(self._retries, cause, self._clock())
-        if not outage.may_be_cured(cause):
+        if not outage.is_recoverable(cause):
             self.failure = outage.ended_by(cause)
             raise self.failure
-        if link is not None:
-            self._put_back(link)
+        if connection is not None:
+            self._take_back(connection)
         _log.warning(
             "%s; reconnecting, %d rows are open", cause, sum(len(sent.rows) for sent in self._unsent)
         )
         yield from self._reconnect(outage)
 
-    def _put_back(self, link: Link) -> None:
+    def _take_back(self, connection: OpenConnection) -> None:
         """Take the open rows off the lost connection."""
-        self._unsent += [replace(sent, rows=sent.rows.pick(places)) for sent, places in link.left()]
-        self._acked += link.acked
-        self.tally.leave(link)
-        self._link = None
+        ledger = connection.session.ledger
+        self._unsent += [replace(sent, rows=sent.rows.pick(places)) for sent, places in ledger.unanswered()]
+        self._acked += ledger.acked
+        self.tally.detach(connection)
+        self._connection = None
 
     def _reconnect(self, outage: Outage) -> Steps:
         """Try to connect until it succeeds.
@@ -359,7 +477,7 @@ class Delivery:
             yield Sleep(wait_s)
             outage.retry.attempts += 1
             try:
-                yield from self._connect(self._target + 1)
+                yield from self._connect_to_any(self._target + 1)
             except RabbitChxError as cause:
                 if not is_transient(cause):
                     self.failure = outage.ended_by(cause)
@@ -367,16 +485,13 @@ class Delivery:
                 outage.last = cause
                 _log.info("%s", cause)
             else:
-                self._tell(at_once=True)
+                self._report_progress(at_once=True)
                 return
         self.failure = outage.given_up(self._clock())
         raise self.failure
 
-    def _connect(self, first: int) -> Steps:
-        """Try each target once.
-
-        Args:
-            first: the number of the address to begin with.
+    def _connect_to_any(self, first: int) -> Steps:
+        """Try each target once, beginning with this one.
 
         Raises:
             RabbitChxError: a broker refuses for good, or none could be connected to.
@@ -385,7 +500,7 @@ class Delivery:
         for i in range(len(self._targets)):
             target = (first + i) % len(self._targets)
             try:
-                yield from self._open(target)
+                yield from self._connect_to(target)
             except RabbitChxError as cause:
                 if not is_transient(cause):
                     raise
@@ -396,29 +511,30 @@ class Delivery:
             raise problems[0]
         raise UnreachableError("; ".join(map(str, problems)))
 
-    def _open(self, target: int) -> Steps:
-        """Connect to this target.
+    def _connect_to(self, target: int) -> Steps:
+        """Connect to a target.
 
         Raises:
             RabbitChxError: it is not reachable or refuses, or `close` was called in the meantime.
         """
-        link = yield Open(self._targets[target])
+        connection = yield Open(self._targets[target])
+        assert connection is not None  # noqa: S101  # the answer to this step
         if self.failure is not None:  # a signal handler or another task has closed us
             yield Close()
             raise self.failure
         self._target = target
-        self._adopt(link)
+        self._adopt(connection)
 
-    def _adopt(self, link: Link) -> None:
-        """Go on over this connection, the open rows of the last connection first."""
-        self._link = link
-        self.tally.take_up(link)
+    def _adopt(self, connection: OpenConnection) -> None:
+        """Continue over this connection, the open rows of the last connection first."""
+        self._connection = connection
+        self.tally.attach(connection)
         if self._encoder is not None:  # it is not the first
             self.tally.reconnects += 1
-        if link.frame_max != self._frame_max:
-            self._frame_max = link.frame_max
+        if connection.session.frame_max != self._frame_max:
+            self._frame_max = connection.session.frame_max
             self._encoder = self._encoder_for(self._frame_max)
         unsent, self._unsent = self._unsent, []
         for sent in unsent:
             self.tally.republished += len(sent.rows)
-            self._publish(link, sent)
+            self._publish(connection, sent)

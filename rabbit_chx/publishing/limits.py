@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.connection.failures import InterruptedLinkError, StallError
-from rabbit_chx.connection.link import Link
+from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, RabbitChxError
 from rabbit_chx.retry import Backoff, Retry
 
@@ -100,11 +100,11 @@ class Patience:
         self._still_s = self._blocked_s = 0.0  # without and with a block, since something moved
         self._looked_at = now
 
-    def look(self, link: Link, now: float) -> float:
+    def check(self, connection: OpenConnection, now: float) -> float:
         """Check whether to go on waiting.
 
         Args:
-            link: the connection whose answers are awaited.
+            connection: the connection whose answers are awaited.
             now: the time, in seconds of the same clock.
 
         Returns:
@@ -119,40 +119,40 @@ class Patience:
         blocked_s = passed_s if self._blocked else 0.0
         self._blocked_s += blocked_s
         self._still_s += passed_s - blocked_s
-        if link.blocked is not None:
-            self._stay_blocked(link, link.blocked)
+        if connection.session.blocked is not None:
+            self._stay_blocked(connection, connection.session.blocked)
             return blocked_s
         self._blocked = False
-        if self._has_moved(link):
+        if self._has_moved(connection):
             self._still_s = self._blocked_s = 0.0
         elif self._still_s >= self._limits.confirm_timeout_s:
             raise StallError(
-                f"{link.where}: the broker has answered nothing for {self._still_s:.0f} s, and "
-                f"{link.open} messages are unconfirmed: look at its alarms and log, "
+                f"{connection.session.where}: the broker has answered nothing for {self._still_s:.0f} s, and "
+                f"{connection.session.ledger.open} messages are unconfirmed: look at its alarms and log, "
                 "or raise the confirm timeout"
             )
         return blocked_s
 
-    def _has_moved(self, link: Link) -> bool:
+    def _has_moved(self, connection: OpenConnection) -> bool:
         """Return whether there is an answer, or a byte on its way, since the last look without a block; or nothing to move."""
-        progress = (link, link.bytes_sent, link.answered)
-        if progress != self._progress or not (link.open or link.backlog):
+        progress = (connection, connection.bytes_sent, connection.session.ledger.answered)
+        if progress != self._progress or not (connection.session.ledger.open or connection.backlog):
             self._progress, self._under_way = progress, None
             return True
-        return self._is_under_way(link)
+        return self._is_under_way(connection)
 
-    def _is_under_way(self, link: Link) -> bool:
+    def _is_under_way(self, connection: OpenConnection) -> bool:
         """Return whether the peer has taken more of what the socket holds: a large message on a slow line."""
-        before, self._under_way = self._under_way, link.bytes_under_way
+        before, self._under_way = self._under_way, connection.bytes_under_way
         return before is not None and self._under_way < before
 
-    def _stay_blocked(self, link: Link, reason: str) -> None:
+    def _stay_blocked(self, connection: OpenConnection, reason: str) -> None:
         if not self._blocked:
             self._blocked = True
-            _log.warning("%s: the broker blocks publishers: %s", link.where, reason)
+            _log.warning("%s: the broker blocks publishers: %s", connection.session.where, reason)
         if self._blocked_s >= self._limits.blocked_timeout_s:
             raise BrokerTimeoutError(
-                f"{link.where}: the broker has blocked publishers ({reason}) "
+                f"{connection.session.where}: the broker has blocked publishers ({reason}) "
                 f"for {self._blocked_s:.0f} s: clear its alarm, or raise the blocked timeout"
             )
 
@@ -178,7 +178,7 @@ class Outage:
         self._cause = cause
         self._began = began
 
-    def may_be_cured(self, cause: RabbitChxError) -> bool:
+    def is_recoverable(self, cause: RabbitChxError) -> bool:
         """Return whether a new connection may do better than the one that failed with this."""
         if not self._retries.reconnects or isinstance(cause, InterruptedLinkError):
             return False

@@ -13,8 +13,7 @@ from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.connection.owner import one_thread
 from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
 from rabbit_chx.publishing.batches import Column, Columns, PropertyColumns
-from rabbit_chx.publishing.delivery import Close, Open, Step, Steps, Turn
-from rabbit_chx.publishing.drive import drive
+from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher_base import PublisherBase
 
@@ -91,7 +90,7 @@ class Publisher(PublisherBase):
             self._take(self._read_ring())
         self._connection: Connection | None = None  # present or last
         self._lock = threading.RLock()  # the connection's own thread waits for it
-        self._run(self._delivery.opening())
+        self._run(self._delivery.connect())
 
     def __enter__(self) -> Self:
         return self
@@ -186,22 +185,22 @@ class Publisher(PublisherBase):
         try:
             columns = Columns.of(keys, bodies, properties, exchanges)
             for rows in columns.batches(self._defaults, self._batch_rows, self._delivery.tally.rows):
-                self._run(self._delivery.handing_over(rows))
+                self._run(self._delivery.submit(rows))
         except (InputError, BrokerRefusedError) as cause:
             with contextlib.suppress(RabbitChxError):  # learn what became of the rows before it
-                self._run(self._delivery.draining())
+                self._run(self._delivery.drain())
             raise self._error(cause) from cause
         except RabbitChxError as cause:
             raise self._error(cause) from cause
 
     def _flush(self) -> PublishReport:
         try:
-            self._run(self._delivery.draining())
+            self._run(self._delivery.drain())
             if self._read_ring is not None and self.report.rows:
                 self._compare(self._read_ring())
         except RabbitChxError as cause:
             raise self._error(cause) from cause
-        return self._finished(self._delivery.end())
+        return self._finished(self._delivery.finish())
 
     def _run(self, steps: Steps) -> None:
         """Do every step of an operation.
@@ -216,13 +215,13 @@ class Publisher(PublisherBase):
                 raise
             # Ctrl-C, or what another signal's handler raises, in the middle of a step.
             except BaseException as cause:
-                self._delivery.interrupted(cause)
+                self._delivery.interrupt(cause)
                 raise
 
     def _do(self, step: Step) -> Connection | None:
-        if isinstance(step, Turn):
+        if isinstance(step, Poll):
             assert self._connection is not None  # noqa: S101  # a delivery opens it first
-            self._connection.turn(step.wait_s, step.until_open)
+            self._connection.poll(step.wait_s, step.until_open)
         elif isinstance(step, Open):
             self._close_connection()
             self._connection = Connection(step.settings, self._lock)

@@ -15,13 +15,11 @@ from rabbit_chx.connection.owner import Owned, Owner
 from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRing, ClientRouting, check_for_copies
-from rabbit_chx.publishing.delivery import Delivery
+from rabbit_chx.publishing.delivery import Delivery, refusal
 from rabbit_chx.publishing.encoder import Encoder, exchange_name
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.properties import Properties
-from rabbit_chx.publishing.publish_report import NACK, PublishReport
-from rabbit_chx.publishing.refusals import refusal
-from rabbit_chx.publishing.tally import Tally
+from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
 
 _log = logging.getLogger(__name__)
 
@@ -169,7 +167,7 @@ class PublisherBase(Owned):
 
     def _error(self, why: object) -> PublishError:
         """Return the error of an operation, with the report of its rows, and begin a new report."""
-        tally = self._delivery.end()
+        tally = self._delivery.finish()
         assert tally.final is not None  # noqa: S101  # it is the end
         return self._failed(tally, tally.final, why)
 

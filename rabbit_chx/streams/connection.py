@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.urls import parse_stream_uri
+from rabbit_chx.amqp.settings import parse_stream_uri
 from rabbit_chx.connection import failures
 from rabbit_chx.connection.blocking_connection import Transport
 from rabbit_chx.errors import (

@@ -167,7 +167,7 @@ def _unlock(plan: Plan, broker: LiveBroker) -> None:
 def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> frozenset[str]:
     """Refuse a plan that is outdated, or does more than it may. Return the empty queues with consumers that it deletes."""
     live = read_topology(broker)
-    now = plan_of(plan.wanted, live)
+    now = plan_of(plan.wanted, live, propose=False)
     if now.checksum != plan.checksum:
         raise PlanOutdatedError(
             f"{broker.where}: the broker has changed since the plan was made (checksum {plan.checksum:.12} then, {now.checksum:.12} "
@@ -295,11 +295,7 @@ def _outcome(
 
 
 def _parts(plan: Plan) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
-    slots = {
-        slot.slot: name
-        for name, ring in plan.rings.items()
-        for slot in (() if ring.hands is None else ring.hands.handed_over)
-    }
+    slots = {slot.slot: name for name, ring in plan.rings.items() for slot in ring.handed_over}
     return parts_of(plan.changes, slots, plan.parks)
 
 

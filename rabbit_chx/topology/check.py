@@ -36,7 +36,7 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.plan import policy_in_the_way
+from rabbit_chx.topology.policies import policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
 from rabbit_chx.topology.shards import is_sharded, shard_binding
 from rabbit_chx.topology.slots import expanded_by, numbered_slots, slot_layouts

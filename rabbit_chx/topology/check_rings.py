@@ -14,7 +14,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, Place, SlotTable, share_between
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.movement import RingFigures, bucket_count
+from rabbit_chx.topology.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots, QueueDefinition, RingMember, live_slots
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
@@ -147,7 +147,7 @@ class CheckedExchange:
         remaining = {
             place: tuple(bucket for bucket in self.ring.buckets if bucket != place) for place in places
         }
-        figures = RingFigures(self.ring.buckets)
+        figures = MovementCounter(self.ring.buckets)
         figures.prepare(map(bucket_count, remaining.values()))
         return {place: figures.moved(buckets) for place, buckets in remaining.items()}
 

@@ -1,8 +1,11 @@
-"""How many keys other rings send elsewhere than the ring that is there: exact, for any number of rings.
+"""The exact share of keys that a change moves: by the ring, and by the queues that own its slots.
 
-A key has one of 2^21 seeds, and the seed and the bucket count give its bucket. All stays of seeds in buckets are sorted once:
-by the bucket, by the destination that the seed has on the ring that is there, and by the largest bucket count of the stay. The
-seeds that keep their destination on another ring are then two searches for each of its buckets.
+A key has one of 2^21 seeds. The seed and the bucket count determine its bucket. `MovementCounter` sorts the stays of all seeds in
+buckets once: by bucket, by the destination of the seed on the live ring, and by the largest bucket count of the stay. Two searches
+for each bucket of another ring then count the seeds that keep their destination.
+
+The ring of an exchange with slots leads to slot exchanges, and a message ends in the queue that owns the slot. So movement is
+counted by queue there: `SlotOwners` maps each slot to its queue, before and after each change of a plan.
 """
 
 from __future__ import annotations
@@ -21,33 +24,34 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_OWN_NAMES: Mapping[Place, Place] = {}
-#: How many marks show which pairs of a bucket and a destination may have seeds: most pairs have none.
+_NO_ALIASES: Mapping[Place, Place] = {}
+#: The size of the table that tells which pairs of bucket and destination may have seeds. Most pairs have none.
 _MARKS = 1 << 22
+_ALTERNATE = "alternate-exchange"
 
 
-class RingFigures:
-    """The shares of all keys that rings send elsewhere than one ring does. A hole and an empty ring are the destination None.
+class MovementCounter:
+    """Counts the share of all keys that other rings move away from one ring. A hole and an empty ring count as destination None.
 
     Args:
         before: the buckets of the ring that keys move away from.
-        names: what destinations of that ring are called, if not by their own name: what has one name is one place.
+        aliases: what counts instead of a destination of that ring, such as the queue that owns a slot.
     """
 
-    def __init__(self, before: Sequence[Place], names: Mapping[Place, Place] = _OWN_NAMES) -> None:
+    def __init__(self, before: Sequence[Place], aliases: Mapping[Place, Place] = _NO_ALIASES) -> None:
         self._ids: dict[Place, int] = {None: 0}
-        self._before = self._places(self.numbers(before), names)
+        self._before = self._resolved(self.numbers(before), aliases)
         self._known = len(self._ids)
         self._least, self._most = len(self._before), 0
 
     def numbers(self, buckets: Sequence[Place]) -> NDArray[np.int64]:
-        """Return a number for the destination of each bucket, 0 at a hole."""
+        """Return the number of the destination of each bucket, 0 for a hole."""
         import numpy as np
 
         return np.fromiter(map(self._number, buckets), np.int64, len(buckets))
 
-    def changed(self, numbers: NDArray[np.int64], place: Place, length: int) -> NDArray[np.int64]:
-        """Return the numbers after a bind or an unbind of a destination, which leaves so many buckets and holes."""
+    def numbers_after(self, numbers: NDArray[np.int64], place: Place, length: int) -> NDArray[np.int64]:
+        """Return the numbers after a bind or an unbind of a destination that changes the ring to this length."""
         import numpy as np
 
         number, grown = self._number(place), length - len(numbers)
@@ -60,18 +64,18 @@ class RingFigures:
     def _number(self, place: Place) -> int:
         return self._ids.setdefault(place, len(self._ids))
 
-    def _places(self, numbers: NDArray[np.int64], names: Mapping[Place, Place]) -> NDArray[np.int64]:
-        """Return the number of what each bucket that a key can have is called."""
+    def _resolved(self, numbers: NDArray[np.int64], aliases: Mapping[Place, Place]) -> NDArray[np.int64]:
+        """Return the numbers of the buckets that keys can have, with aliases applied."""
         import numpy as np
 
         places = numbers[: np.count_nonzero(numbers)] if numbers.any() else np.zeros(1, np.int64)
-        if not names:
+        if not aliases:
             return places
-        called = [self._number(names.get(place, place)) for place in [*self._ids]]
-        return np.array(called)[places]
+        resolved = [self._number(aliases.get(place, place)) for place in [*self._ids]]
+        return np.array(resolved)[places]
 
     def prepare(self, counts: Iterable[int]) -> None:
-        """Sort the stays for rings with as many buckets, if they are not sorted for them yet."""
+        """Sort the stays for rings with these bucket counts, unless that is done."""
         import numpy as np
 
         from rabbit_chx.routing.arrays.seeds import stays_of_seeds
@@ -90,25 +94,25 @@ class RingFigures:
             self._filled[self._stays // (most + 1) & _MARKS - 1] = True
 
     def moved(self, buckets: Sequence[Place]) -> float:
-        """Return the share of keys whose destination is another one on a ring with these buckets: `HashRing.share_moved`."""
+        """Return the share of keys with another destination on a ring of these buckets, as `HashRing.share_moved` does."""
         return self.moved_and_lost(self.numbers(buckets))[0]
 
     def moved_and_lost(
         self,
         numbers: NDArray[np.int64],
-        names: Mapping[Place, Place] = _OWN_NAMES,
+        aliases: Mapping[Place, Place] = _NO_ALIASES,
         dead_ends: Collection[Place] = (),
     ) -> tuple[float, float]:
-        """Return the share of keys that a ring moves, and the share that has no destination on it.
+        """Return the share of keys that a ring moves, and the share without a destination on it.
 
         Args:
             numbers: the `numbers` of its buckets.
-            names: what destinations are called, if not by their own name.
-            dead_ends: what is no destination of keys, by the names of these.
+            aliases: what counts instead of a destination.
+            dead_ends: aliases that lead to no queue.
         """
         import numpy as np
 
-        places = self._places(numbers, names)
+        places = self._resolved(numbers, aliases)
         count = len(places)
         self.prepare([count])
         known = np.flatnonzero(places < self._known)
@@ -121,17 +125,17 @@ class RingFigures:
             lost += self._seeds_in(holes, np.full_like(holes, place), count).sum()
         return 1 - int(staying) / SEEDS, int(lost) / SEEDS
 
-    def keeping(
+    def seeds_by_bucket(
         self, destinations: Sequence[Place], count: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return how many seeds in which bucket had which of some destinations before, where there are any.
+        """Return how many seeds of each bucket had which destination before.
 
         Args:
-            destinations: the destinations.
+            destinations: the destinations that are counted.
             count: the bucket count.
 
         Returns:
-            Three arrays of one length: the number of a bucket, that of a destination, and how many seeds.
+            Three arrays of one length: bucket, index of the destination, number of seeds. Pairs without seeds are left out.
         """
         import numpy as np
 
@@ -154,7 +158,7 @@ class RingFigures:
     def _seeds_in(
         self, buckets: NDArray[np.int64], places: NDArray[np.int64], count: int
     ) -> NDArray[np.int64]:
-        """Return how many seeds have each of these buckets with a bucket count, and had this destination before."""
+        """Return how many seeds are in each of these buckets with this bucket count and had this destination before."""
         cells = self._cells(buckets, places)
         first, end = self._stays.searchsorted(cells + count), self._stays.searchsorted(cells + self._most + 1)
         seeds: NDArray[np.int64] = self._seeds_before[end] - self._seeds_before[first]
@@ -162,20 +166,17 @@ class RingFigures:
 
 
 def bucket_count(buckets: Sequence[Place]) -> int:
-    """Return how many buckets keys can have: holes do not count, and an empty ring is one hole."""
+    """Return how many buckets keys can have: holes do not count, and an empty ring counts as one hole."""
     return max(len(buckets) - buckets.count(None), 1)
 
 
-_ALTERNATE = "alternate-exchange"
-
-
 class SlotHandOver(NamedTuple):
-    """A slot that has another queue afterwards.
+    """A slot whose queue changes.
 
     Attributes:
         slot: the name of the slot exchange.
-        old: the queue that has it before; None if there is none, or several.
-        new: the queue that has it afterwards, likewise.
+        old: its queue before; None for none or several.
+        new: its queue afterwards; None for none or several.
     """
 
     slot: str
@@ -184,13 +185,13 @@ class SlotHandOver(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SlotHands:
-    """In whose hands the slots of an exchange are.
+class SlotOwnership:
+    """The owners of the slots of an exchange before and after a plan.
 
     Attributes:
-        before: what each slot is called before the plan: its queue, the parking exchange, or the slot itself.
+        before: the owner of each slot: its queue, the parking exchange, or the slot itself if it has no or several queues.
         after: the same afterwards.
-        handed_over: the slots of the ring that have another queue afterwards, in the order of the ring.
+        handed_over: the slots whose queue changes, in ring order.
     """
 
     before: Mapping[Place, Place] = field(hash=False)
@@ -198,53 +199,61 @@ class SlotHands:
     handed_over: tuple[SlotHandOver, ...]
 
     def ring_before(self, ring: HashRing) -> HashRing:
-        """Return a ring with queues in the place of slots, as they are before."""
-        return _named(ring, self.before)
+        """Return a ring with the owners before the plan in place of its slots."""
+        return _owned_ring(ring, self.before)
 
     def ring_after(self, ring: HashRing) -> HashRing:
-        """Return a ring with queues in the place of slots, as they are afterwards."""
-        return _named(ring, self.after)
+        """Return a ring with the owners after the plan in place of its slots."""
+        return _owned_ring(ring, self.after)
 
 
-def slot_hands(
+def _owned_ring(ring: HashRing, owners: Mapping[Place, Place]) -> HashRing:
+    return HashRing.from_buckets([owners.get(place, place) for place in ring.buckets], ring.release)
+
+
+def slot_ownership(
     ring: HashRing,
     members: Collection[Place],
     wanted: Topology,
     live: Topology,
     changes: Sequence[PlannedChange],
-) -> SlotHands | None:
-    """Return in whose hands the slots of an exchange are before and after changes; None if it has none.
+) -> SlotOwnership | None:
+    """Return the owners of the slots of an exchange before and after changes; None if it has no slots.
 
     Args:
-        ring: the ring that is there.
-        members: the destinations of the ring that is wanted.
-        wanted: what should be there, expanded to plain objects.
-        live: what is there.
+        ring: the live ring.
+        members: the destinations of the wanted ring.
+        wanted: the wanted topology, expanded to plain objects.
+        live: the live topology.
         changes: the changes.
     """
-    slots = SlotsThere.of((*ring.destinations, *members), wanted, live)
-    if not slots.names:
+    refs = [place for place in (*ring.destinations, *members) if isinstance(place, ExchangeRef)]
+    owners = SlotOwners.among(refs, wanted, live) if refs else None
+    if owners is None or not owners.current:
         return None
-    before = dict(slots.names)
+    before = dict(owners.current)
     for change in changes:
-        slots.change(change)
-    over = tuple(
-        SlotHandOver(
-            place.name,
-            *(name if isinstance(name, str) else None for name in (before[place], slots.names[place])),
-        )
+        owners.apply(change)
+    handed_over = tuple(
+        SlotHandOver(place.name, _queue(before[place]), _queue(owners.current[place]))
         for place in ring.destinations
-        if isinstance(place, ExchangeRef) and place in members and before.get(place) != slots.names.get(place)
+        if isinstance(place, ExchangeRef)
+        and place in members
+        and before.get(place) != owners.current.get(place)
     )
-    return SlotHands(before, slots.names, over)
+    return SlotOwnership(before, owners.current, handed_over)
 
 
-class SlotsThere:
-    """The slots of an exchange at a moment.
+def _queue(owner: Place) -> str | None:
+    return owner if isinstance(owner, str) else None
+
+
+class SlotOwners:
+    """The owners of slots while changes are applied.
 
     Attributes:
-        names: what each slot is called: its queue, the parking exchange, or the slot itself if it has several queues or nothing.
-        lost: the slots that have neither a queue nor a park.
+        current: the owner of each slot: its queue, the parking exchange, or the slot itself if it has no or several queues.
+        dead_ends: the slots with neither a queue nor a parking exchange.
     """
 
     def __init__(self, slots: Iterable[Place], live: Topology) -> None:
@@ -256,24 +265,24 @@ class SlotsThere:
             if binding.source in self._queues and isinstance(binding.destination, str):
                 self._queues[binding.source][binding] = None
         self._parks: set[str] = set()
-        self.names: dict[Place, Place] = {}
-        self.lost: set[Place] = set()
+        self.current: dict[Place, Place] = {}
+        self.dead_ends: set[Place] = set()
         for slot in self._queues:
-            self._name(slot)
+            self._update(slot)
 
     @classmethod
-    def of(cls, places: Iterable[Place], wanted: Topology, live: Topology) -> SlotsThere:
-        """Return the slots among the destinations of a ring, as they are there."""
-        refs = dict.fromkeys(place for place in places if isinstance(place, ExchangeRef))
+    def among(cls, refs: Iterable[ExchangeRef], wanted: Topology, live: Topology) -> SlotOwners:
+        """Return the live owners of those exchanges that are slots."""
+        refs = dict.fromkeys(refs)
         bound: dict[str, list[BindingDefinition]] = {ref.name: [] for ref in refs}
-        for binding in (*live.bindings, *wanted.bindings) if refs else ():
+        for binding in (*live.bindings, *wanted.bindings):
             if binding.source in bound:
                 bound[binding.source].append(binding)
         known = {exchange.name: exchange for exchange in (*wanted.exchanges, *live.exchanges)}
         return cls([ref for ref in refs if is_slot(ref, known.get(ref.name), bound[ref.name])], live)
 
-    def change(self, change: PlannedChange) -> bool:
-        """Take note of a change, and return whether it is about slots."""
+    def apply(self, change: PlannedChange) -> bool:
+        """Apply a change, and return whether it concerns slots."""
         if change.action in ("bind", "unbind"):
             binding = change.binding
             queues = self._queues.get(binding.source)
@@ -283,7 +292,7 @@ class SlotsThere:
                 queues[binding] = None
             else:
                 queues.pop(binding, None)
-            self._name(binding.source)
+            self._update(binding.source)
             return True
         if not isinstance(change.subject, ExchangeDefinition):
             return False
@@ -292,25 +301,20 @@ class SlotsThere:
         else:
             self._exchanges[change.name] = change.subject
         for slot in self._queues if change.name in self._parks else self._queues.keys() & {change.name}:
-            self._name(slot)
+            self._update(slot)
         return change.name in self._parks | self._queues.keys()
 
-    def _name(self, slot: str) -> None:
-        """Say what a slot is called now, and whether what it gets is lost."""
+    def _update(self, slot: str) -> None:
         itself, queues = ExchangeRef(slot), {binding.destination for binding in self._queues[slot]}
         exchange = self._exchanges.get(slot)
         park = None if exchange is None else exchange.arguments.get(_ALTERNATE)
-        self.names[itself] = itself
-        self.lost.discard(itself)
+        self.current[itself] = itself
+        self.dead_ends.discard(itself)
         if isinstance(park, str):
             self._parks.add(park)
         if len(queues) == 1:
-            self.names[itself] = queues.pop()
+            self.current[itself] = queues.pop()
         elif not queues and isinstance(park, str) and park in self._exchanges:
-            self.names[itself] = ExchangeRef(park)
+            self.current[itself] = ExchangeRef(park)
         elif not queues:
-            self.lost.add(itself)
-
-
-def _named(ring: HashRing, names: Mapping[Place, Place]) -> HashRing:
-    return HashRing.from_buckets([names.get(place, place) for place in ring.buckets], ring.release)
+            self.dead_ends.add(itself)

@@ -123,12 +123,12 @@ def _ring(ring: RingPlan) -> dict[str, Any]:
         "moved": ring.moved,
         "moved_at_worst": ring.moved_at_worst,
         "proposals": [_proposal(proposal) for proposal in ring.proposals],
-        "before": _key_map(ring.before, {} if ring.hands is None else ring.hands.before),
-        "after": _key_map(ring.after, {} if ring.hands is None else ring.hands.after),
+        "before": _key_map(ring.before, {} if ring.ownership is None else ring.ownership.before),
+        "after": _key_map(ring.after, {} if ring.ownership is None else ring.ownership.after),
         "matrix": _matrix(ring),
     }
-    if ring.hands is not None:
-        entry["handed_over"] = [slot._asdict() for slot in ring.hands.handed_over]
+    if ring.ownership is not None:
+        entry["handed_over"] = [slot._asdict() for slot in ring.handed_over]
     return entry
 
 
@@ -230,7 +230,7 @@ def text_of_plan(
 
 
 def _moved(ring: RingPlan) -> str:
-    what = "destination" if ring.hands is None else "queue"
+    what = "destination" if ring.ownership is None else "queue"
     lost = f", and {percent(ring.lost_at_worst)} are unroutable then" if ring.lost_at_worst else ""
     return (
         f"{ring.exchange}: {percent(ring.moved)} of the keys have another {what} in the end, {percent(ring.moved_at_worst)} at the "
@@ -240,8 +240,9 @@ def _moved(ring: RingPlan) -> str:
 
 def _handed_over(ring: RingPlan) -> list[str]:
     """Return a line for each of the first slots that have another queue."""
-    over = () if ring.hands is None else ring.hands.handed_over
-    lines = [f"{slot}: {old or NOT_ONE_QUEUE} -> {new or NOT_ONE_QUEUE}" for slot, old, new in over]
+    lines = [
+        f"{slot}: {old or NOT_ONE_QUEUE} -> {new or NOT_ONE_QUEUE}" for slot, old, new in ring.handed_over
+    ]
     rest = len(lines) - _MOST_SLOTS
     return lines if rest <= 1 else [*lines[:_MOST_SLOTS], f"{rest:,} slots more"]
 

@@ -11,9 +11,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import Destination, ExchangeRef, Release
+from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.arguments import ArgumentValue
-from rabbit_chx.topology.objects import ExchangeDefinition, PolicyDefinition, QueueDefinition
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, PolicyDefinition, QueueDefinition
 
 #: The key of a policy that shards an exchange.
 SHARDS_PER_NODE = "shards-per-node"
@@ -109,3 +111,25 @@ def queue_setting(
         )
     numbers = [setting for setting in settings if isinstance(setting.value, int)]
     return min(numbers, key=lambda setting: setting.value) if numbers else next(iter(settings), None)
+
+
+def policy_in_the_way(
+    exchange: ExchangeDefinition, policies: Iterable[PolicyDefinition], release: Release
+) -> PolicyDefinition | None:
+    """Return the sharding policy under which the broker cannot declare an exchange; None if there is none.
+
+    Args:
+        exchange: the exchange.
+        policies: the live policies.
+        release: the broker's release.
+    """
+    if exchange.type != HASH_EXCHANGE or release.store != "khepri":
+        return None
+    policy = applying_policy(exchange, policies)
+    if policy is None or not policy.definition.get(SHARDS_PER_NODE):
+        return None
+    try:
+        weight_of("a shard", policy.definition.get("routing-key", ""), release)
+    except InputError:  # the broker does not bind the shards
+        return None
+    return policy

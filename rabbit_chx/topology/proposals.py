@@ -22,7 +22,7 @@ from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place, SlotTable
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.topology.movement import RingFigures
+from rabbit_chx.topology.movement import MovementCounter
 from rabbit_chx.topology.objects import RingMember, SlotNames
 from rabbit_chx.topology.ring_steps import LiveRing, best_steps, kept_members, members_of
 from rabbit_chx.topology.slot_owners import owners_of_slots
@@ -58,7 +58,7 @@ class RingProposal:
         moved: the exact share of keys whose destination is another one in the end.
         moved_at_worst: the same at the worst moment between the steps.
         ring: the members in their order.
-        says: what it is, and what it costs, in words.
+        description: what it is and what it costs, in words.
         slots: of the proposal ``slots``, how many there are; else None. `ring` is who shares them.
     """
 
@@ -66,36 +66,35 @@ class RingProposal:
     moved: float
     moved_at_worst: float
     ring: tuple[RingMember, ...]
-    says: str
+    description: str
     slots: int | None = None
 
 
 def proposals_of(
     live: LiveRing,
     wanted: tuple[RingMember, ...],
-    *,
-    figures: tuple[float, float],
+    shares: tuple[float, float],
+    counter: MovementCounter,
 ) -> tuple[RingProposal, ...]:
-    """Return the plan as written, and what moves fewer keys or disturbs them less.
+    """Return the plan as written, and ways that move fewer keys or disturb them less.
 
     Args:
-        live: the ring that is there.
+        live: the live ring.
         wanted: the wanted members, in order.
-        figures: the share that moves as written, in the end and at the worst moment.
+        shares: the share that moves as written, in the end and at the worst moment.
+        counter: counts what moves away from the live ring.
     """
-    moved, at_worst = figures
-    beside_live = RingFigures(live.ring.buckets)
-    proposals = [RingProposal("as-written", moved, at_worst, wanted, "the order of the file")]
+    proposals = [RingProposal("as-written", *shares, wanted, "the order of the file")]
 
-    def propose(strategy: _Strategy, order: Order, says: str) -> None:
+    def propose(strategy: _Strategy, order: Order, description: str) -> None:
         if all(order != proposal.ring for proposal in proposals):
-            shares = _shares_of(live, order, beside_live)
-            if shares is not None:
-                proposals.append(RingProposal(strategy, *shares, order, says))
+            moved = _shares_of(live, order, counter)
+            if moved is not None:
+                proposals.append(RingProposal(strategy, *moved, order, description))
 
     propose(
         "least-moving-order",
-        least_moving_order(live, wanted, beside_live),
+        least_moving_order(live, wanted, counter),
         "the same members in the order that moves the fewest keys",
     )
     propose(
@@ -103,44 +102,44 @@ def proposals_of(
         fewest_steps_order(live.ring, wanted),
         "the same members in the order of the live ring, new ones behind them: it takes the fewest operations",
     )
-    proposals += _new_exchange(live.exchange, "ring", wanted, figures)
-    return (*proposals, *_slots_for_buckets(live, wanted, beside_live))
+    proposals += _new_exchange(live.exchange, "ring", wanted, shares)
+    return (*proposals, *_slots_for_buckets(live, wanted, counter))
 
 
 def conversions_of(
-    live: LiveRing, after: HashRing, sharing: Sequence[RingMember], *, figures: tuple[float, float]
+    live: LiveRing, after: HashRing, sharing: Sequence[RingMember], shares: tuple[float, float]
 ) -> tuple[RingProposal, ...]:
-    """Return the plan of slots in the place of a ring as written, and what moves fewer keys or disturbs them less.
+    """Return the plan that replaces a ring by slots as written, and ways that move fewer keys or disturb them less.
 
     Args:
-        live: the ring that is there.
+        live: the live ring.
         after: the ring of slots.
         sharing: the queues that share the slots.
-        figures: the share that moves as written, in the end and at the worst moment.
+        shares: the share that moves as written, in the end and at the worst moment.
     """
-    written = slots_as_written(after, figures=figures)
-    proposals = [written, *_new_exchange(live.exchange, "slots", written.ring, figures)]
+    written = slots_as_written(after, shares)
+    proposals = [written, *_new_exchange(live.exchange, "slots", written.ring, shares)]
     if len(after.destinations) != live.ring.bucket_count and all(member.slots is None for member in sharing):
-        proposals += _slots_for_buckets(live, sharing, RingFigures(live.ring.buckets))
+        proposals += _slots_for_buckets(live, sharing, MovementCounter(live.ring.buckets))
     return tuple(proposals)
 
 
 def _new_exchange(
-    name: str, what: Literal["ring", "slots"], order: Order, figures: tuple[float, float]
+    name: str, kind: Literal["ring", "slots"], order: Order, shares: tuple[float, float]
 ) -> Iterator[RingProposal]:
-    """Yield a new exchange beside the one that is there, where the worst moment is much worse than the end."""
-    moved, at_worst = figures
+    """Yield a second exchange that replaces the live one, if the worst moment is much worse than the end."""
+    moved, at_worst = shares
     if at_worst > moved and at_worst >= _MUCH_WORSE * moved:
-        says = (
-            f"a new exchange with the {what} as written, beside {name}: publishers reach {name} through an exchange "
+        description = (
+            f"a new exchange with the {kind} as written, beside {name}: publishers reach {name} through an exchange "
             "in front, which is bound to the new one and then unbound from the old one, so no key moves more than once; "
             "messages between the two calls are there twice"
         )
-        yield RingProposal("new-exchange", moved, moved, order, says)
+        yield RingProposal("new-exchange", moved, moved, order, description)
 
 
 def _slots_for_buckets(
-    live: LiveRing, wanted: Sequence[RingMember], figures: RingFigures
+    live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter
 ) -> Iterator[RingProposal]:
     """Yield slots in the place of the ring, one for each bucket, where each queue would have ten of them."""
     count = live.ring.bucket_count
@@ -155,33 +154,33 @@ def _slots_for_buckets(
     members = tuple(RingMember(queue, str(weight)) for queue, weight in weights.items())
     owners = owners_of_slots(names, members, live.ring, {})
     queues: dict[Place, Place] = {slot: owners[slot.name] for slot in names.refs}
-    shares = _shares_of(live, [RingMember(slot) for slot in names.refs], figures, queues)
+    shares = _shares_of(live, [RingMember(slot) for slot in names.refs], counter, queues)
     if shares is not None:
-        more = figures.moved([*owners_of_slots(finer, members, live.ring, {}).values()])
-        says = (
+        more = counter.moved([*owners_of_slots(finer, members, live.ring, {}).values()])
+        description = (
             f"slots = {count} with the same queues as members, in the place of ring: {names.slots[0]} to {names.slots[-1]}, one for "
             "each bucket; after that a queue that comes or goes moves the keys of the slots that it gets or gives, and no others; "
             f"in a new exchange no more than {percent(shares[0])} of the keys move at any moment; with twice as many slots "
             f"{percent(more)} move in the end"
         )
-        yield RingProposal("slots", *shares, members, says, count)
+        yield RingProposal("slots", *shares, members, description, count)
 
 
-def slots_as_written(after: HashRing, *, figures: tuple[float, float]) -> RingProposal:
+def slots_as_written(after: HashRing, shares: tuple[float, float]) -> RingProposal:
     """Return the plan of an exchange with slots as written, with the share that moves in the end and at the worst moment."""
     slots = tuple(map(RingMember, after.destinations))
-    return RingProposal("as-written", *figures, slots, "the slots and members of the file")
+    return RingProposal("as-written", *shares, slots, "the slots and members of the file")
 
 
 def _shares_of(
     live: LiveRing,
     members: Sequence[RingMember],
-    figures: RingFigures,
+    counter: MovementCounter,
     queues: Mapping[Place, Place] | None = None,
 ) -> tuple[float, float] | None:
     """Return the share of keys that members move in the end and at the worst moment; None if the ring cannot be made."""
     try:
-        best = best_steps(live, members, (), figures, queues or {})
+        best = best_steps(live, members, (), counter, queues or {})
     except InputError:
         return None
     return None if best is None else (best.moved, best.moved_at_worst)
@@ -200,7 +199,7 @@ def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:
     return (*staying, *(member for member in wanted if member not in staying))
 
 
-def least_moving_order(live: LiveRing, wanted: Sequence[RingMember], figures: RingFigures) -> Order:
+def least_moving_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
     """Return the members in the order that moves the fewest keys.
 
     Of orders that move as much, the one that takes the fewest operations comes first, then the order as written.
@@ -208,16 +207,16 @@ def least_moving_order(live: LiveRing, wanted: Sequence[RingMember], figures: Ri
     Args:
         live: the ring that is there.
         wanted: the members, with the weights that they get. Each destination is there once.
-        figures: the figures of rings beside the live one.
+        counter: counts what moves away from the live ring.
     """
     if len(wanted) <= ALL_ORDERS:
-        return _Score(live, wanted, figures).best(permutations(wanted))
-    return searched_order(live, wanted, figures)
+        return _Score(live, wanted, counter).best(permutations(wanted))
+    return searched_order(live, wanted, counter)
 
 
-def searched_order(live: LiveRing, wanted: Sequence[RingMember], figures: RingFigures) -> Order:
+def searched_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
     """Return an order that moves few keys, without trying all orders. Arguments as in `least_moving_order`."""
-    score = _Score(live, wanted, figures)
+    score = _Score(live, wanted, counter)
     placed = _gaps_filled(live.ring, wanted)
     starts = [tuple(wanted), fewest_steps_order(live.ring, wanted), placed, score.exchanged(placed)]
     if len(wanted) > _TRIED:
@@ -276,14 +275,14 @@ def _filling(loose: Sequence[RingMember], gap: int) -> list[RingMember] | None:
 class _Score:
     """How good an order is: how many seeds stay where they are."""
 
-    def __init__(self, live: LiveRing, wanted: Sequence[RingMember], figures: RingFigures) -> None:
+    def __init__(self, live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> None:
         import numpy as np
 
         self._live, self._wanted = live, wanted
         self._number = {member: n for n, member in enumerate(wanted)}
         self._weight = np.array(_weights(wanted), np.int64)
         destinations = [member.destination for member in wanted]
-        self._after, self._held, self._seeds = figures.keeping(destinations, int(self._weight.sum()))
+        self._after, self._held, self._seeds = counter.seeds_by_bucket(destinations, int(self._weight.sum()))
 
     def best(self, orders: Iterable[Order]) -> Order:
         """Return the best of some orders."""
@@ -411,10 +410,10 @@ def least_moved(before: HashRing, after: HashRing) -> LeastMoved:
     weights = dict(zip((member.destination for member in members), _weights(members), strict=True))
     if not before.bucket_count or len(weights) != len(members):
         return LeastMoved(None, None)
-    figures = RingFigures(before.buckets)
+    counter = MovementCounter(before.buckets)
     live = LiveRing("", before, members_of(before.buckets))
-    order = least_moving_order(live, members, figures) if members else ()
-    by_order = figures.moved(
+    order = least_moving_order(live, members, counter) if members else ()
+    by_order = counter.moved(
         [member.destination for member in order for _ in range(weights[member.destination])]
     )
     return LeastMoved(by_order, _moved_by_slots(before, weights))

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
-from rabbit_chx.routing import HASH_ARGUMENTS, Destination, HashRing
+from rabbit_chx.routing import HASH_ARGUMENTS, NEWEST, Destination, ExchangeRef, HashRing
 from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.changes import FieldChange, TopologyObject, fields_between, kind_of
-from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.changes import (
+    FieldChange,
+    NamedObject,
+    PlannedChange,
+    TopologyObject,
+    fields_between,
+    kind_of,
+    reference_to,
+)
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+)
+from rabbit_chx.topology.policies import policy_in_the_way
 
 ALLOW_DELETE = "--allow-delete"
 _ALLOW_LOSS = "--allow-loss"
@@ -270,3 +289,110 @@ def deleted_by_itself(exchange: str) -> PlanRefusal:
         f"exchange {exchange} is deleted by the broker with its last binding, and a step of the plan takes the last: bind a "
         "queue that stays first, or declare it without auto_delete"
     )
+
+
+def cluster_refusals(
+    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...]
+) -> Iterator[PlanRefusal]:
+    """Yield the refusal of another cluster than that of the topology, or of changes to an unknown one."""
+    if wanted.cluster is None or wanted.cluster == live.cluster:
+        return
+    if live.cluster is not None:
+        yield other_cluster(wanted.cluster, live.cluster)
+    elif changes:
+        yield unknown_cluster(wanted.cluster)
+
+
+def bound_ends(live: Topology) -> Iterator[Destination]:
+    """Yield both ends of each binding, including those of rings."""
+    for exchange in live.exchanges:
+        for member in exchange.ring or ():
+            yield from (ExchangeRef(exchange.name), member.destination)
+    for binding in live.bindings:
+        yield from (ExchangeRef(binding.source), binding.destination)
+
+
+def absent_destinations(
+    changes: tuple[PlannedChange, ...], existing: frozenset[Destination], slots: Mapping[str, str]
+) -> Iterator[PlanRefusal]:
+    """Yield a refusal for each end of a binding that does not exist; for a queue of slots, one for their exchange.
+
+    Args:
+        changes: the changes, in order.
+        existing: the queues and exchanges that exist before them.
+        slots: the exchange of each slot.
+    """
+    present = set(existing)
+    for change, following in zip_longest(changes, changes[1:]):
+        # Ghost buckets are removed by a bind that is undone at once. Their queue may be deleted in the end.
+        undone = following.binding if following is not None and following.action == "unbind" else None
+        if change.action == "create" and not isinstance(change.subject, BindingDefinition):
+            ref = reference_to(change.subject)
+            present.update(() if ref is None else (ref,))
+        elif change.action == "bind" and change.binding != undone:
+            binding, source = change.binding, ExchangeRef(change.binding.source)
+            if source not in present and not _is_predeclared(source):
+                yield absent_destination(source, "bindings of it are wanted")
+            if binding.destination not in present and not _is_predeclared(binding.destination):
+                exchange = slots.get(binding.source)
+                reason = f"{binding.source} is to be bound to it"
+                if exchange is not None:
+                    reason = f"it is to have slots of {exchange}"
+                yield absent_destination(binding.destination, reason)
+
+
+def _is_predeclared(destination: Destination) -> bool:
+    return isinstance(destination, ExchangeRef) and destination.name.startswith("amq.")
+
+
+def deletions(live: Topology, deleted: Iterable[NamedObject]) -> Iterator[PlanRefusal]:
+    """Yield the refusal to delete each object."""
+    uses = Counter(bound_ends(live))
+    for named in deleted:
+        ref = reference_to(named)
+        count = 0 if ref is None else uses[ref]
+        about = f", and {count} binding{'' if count == 1 else 's'} with it" if count else ""
+        yield deletion(named, named.name, about)
+
+
+def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) -> Iterator[PlanRefusal]:
+    """Yield a refusal for each auto-delete exchange whose last binding a step removes, unless the plan deletes or replaces it."""
+    deleted = {
+        change.name
+        for change in changes
+        if change.kind == "exchange" and change.action in ("delete", "replace")
+    }
+    counts = {
+        exchange.name: len(exchange.ring or ())
+        for exchange in live.exchanges
+        if exchange.auto_delete and exchange.name not in deleted | live.sources_left_out
+    }
+    bound = Counter(binding.source for binding in live.bindings)
+    for name in counts:
+        counts[name] += bound[name]
+    for change in changes:
+        if change.kind == "binding" and (source := change.binding.source) in counts:
+            counts[source] += 1 if change.action == "bind" else -1
+            if counts[source] == 0:
+                yield deleted_by_itself(source)
+
+
+def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[PlanRefusal]:
+    """Yield a refusal for each exchange that the broker cannot declare because a policy shards it at that moment.
+
+    With Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes the connection
+    with 541, and leaves an exchange whose ring is empty (``rabbit_exchange_type_consistent_hash.erl`` add_binding/3; tried on
+    4.0.5 with Khepri and on 4.3.6; with Mnesia 3.8.9, 3.10.8 and 4.0.5 accept it). A policy that follows the exchange does no harm.
+    """
+    policies = {policy.name: policy for policy in live.policies}
+    for change in changes:
+        subject = change.subject
+        if isinstance(subject, PolicyDefinition):
+            if change.wanted is None:
+                policies.pop(subject.name, None)
+            else:
+                policies[subject.name] = subject
+        elif isinstance(subject, ExchangeDefinition) and change.action in ("create", "replace"):
+            policy = policy_in_the_way(subject, policies.values(), live.release or NEWEST)
+            if policy is not None:
+                yield sharded_declaration(subject.name, policy.name)

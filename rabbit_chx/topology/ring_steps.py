@@ -1,4 +1,9 @@
-"""The rings of hash exchanges: those that are there, and those that members make."""
+"""The binds and unbinds that turn a live ring into the wanted one, in the order that disturbs the fewest keys.
+
+A broker changes a ring in two ways only. A bind appends buckets. An unbind removes all buckets of a destination, and the buckets
+behind them get lower numbers. So members can stay only if the wanted ring begins with them and the live ring has them in the same
+order. All others are unbound, and the rest of the wanted ring is bound behind those that stay. No other way takes fewer operations.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +18,20 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import RingState
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.movement import RingFigures
+from rabbit_chx.topology.movement import MovementCounter
 from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, RingMember
+
+#: Above this number of steps one order is tried: each step costs as many buckets as the ring has.
+_MANY_STEPS = 200
 
 
 class LiveRing(NamedTuple):
-    """The ring of an exchange as it is there.
+    """The live ring of an exchange.
 
     Attributes:
         exchange: the exchange's name.
         ring: its buckets.
-        bound: all its bindings, in the order of the ring as far as that is known.
+        bound: all its bindings, in ring order as far as that is known.
     """
 
     exchange: str
@@ -31,22 +39,34 @@ class LiveRing(NamedTuple):
     bound: tuple[RingMember, ...]
 
     def is_made_by(self, members: tuple[RingMember, ...]) -> bool:
-        """Return whether the ring and its bindings are as these members make them."""
+        """Return whether these members make the same buckets and bindings."""
         if Counter(self.bound) != Counter(members):
             return False
         try:
             return ring_of(members, self.ring.release).buckets == self.ring.buckets
-        except InputError:  # a weight that this release refuses, on a binding that is older than the rule
+        except InputError:  # this release refuses the weight of a binding that is older than the rule
             return self.bound == members
+
+    @property
+    def state(self) -> RingState:
+        """The ring as `ring_changes` takes it."""
+        ring, bindings = self.ring, tuple(dict.fromkeys(member.binding for member in self.bound))
+        return RingState(ring.buckets, ring.release, ring.provenance, bindings, ring.end_known)
+
+    def unbinds(self) -> tuple[PlannedChange, ...]:
+        """Return the unbinds of all members, from the end of the ring."""
+        position = {destination: n for n, destination in enumerate(self.ring.destinations)}
+        members = sorted(self.bound, key=lambda member: -position.get(member.destination, len(position)))
+        return tuple(ring_step("unbind", self.exchange, member) for member in members)
 
 
 def live_ring_of(live: Topology, exchange: ExchangeDefinition | None, name: str) -> LiveRing:
-    """Return the ring of an exchange as it is there: empty if there is none.
+    """Return the live ring of an exchange, which is empty if there is none.
 
     Args:
-        live: what is there.
-        exchange: the exchange in it, if it is there.
-        name: its name.
+        live: the live topology.
+        exchange: the exchange in it; None if it does not exist.
+        name: the exchange's name.
     """
     release = live.release or NEWEST
     if exchange is None or exchange.type != HASH_EXCHANGE:
@@ -67,7 +87,7 @@ def _assumed(bound: tuple[RingMember, ...], release: Release) -> HashRing:
     bindings = [member.binding for member in bound]
     try:
         return HashRing.from_bindings(bindings, release, "assumed")
-    except InputError:  # a weight that this release refuses, on a binding that is older than the rule
+    except InputError:  # this release refuses the weight of a binding that is older than the rule
         buckets = tuple(place for place, key in bindings for _ in range(weight_of(place, key)))
         return HashRing(buckets, release, "assumed", tuple(bindings))
 
@@ -82,25 +102,21 @@ def ring_of(members: Sequence[RingMember], release: Release) -> HashRing:
 
 
 def members_of(buckets: Sequence[Place]) -> tuple[RingMember, ...]:
-    """Return the members that a ring shows by its buckets: one for each run, holes left out."""
+    """Return one member for each run of equal buckets, holes left out."""
     return tuple(
         RingMember(place, str(len(list(run)))) for place, run in groupby(buckets) if place is not None
     )
 
 
-#: Many steps are tried in one order only: each costs as many buckets as the ring has.
-_MANY_STEPS = 200
-
-
 class RingSteps(NamedTuple):
-    """Steps from one ring to another, and what they do to keys.
+    """The steps from one ring to another, and the share of keys that they move.
 
     Attributes:
         steps: the binds and unbinds, in order.
-        first: how many of them come before destinations are replaced.
-        after: the ring after the last.
-        moved: the share of keys whose destination is another one in the end.
-        moved_at_worst: the same at the worst moment between the steps.
+        first: how many of them precede the replacement of destinations.
+        after: the ring after the last step.
+        moved: the share of keys with another destination in the end.
+        moved_at_worst: the same at the worst moment between two steps.
         lost_at_worst: the largest share of keys without a destination at any moment.
     """
 
@@ -116,36 +132,36 @@ def best_steps(
     live: LiveRing,
     wanted: Sequence[RingMember],
     replaced: Collection[Destination],
-    figures: RingFigures,
-    names: Mapping[Place, Place],
+    counter: MovementCounter,
+    aliases: Mapping[Place, Place],
 ) -> RingSteps | None:
-    """Return the steps that leave the fewest keys without a destination, and of those the ones that move least.
+    """Return the steps that leave the fewest keys without a destination, and of those the steps that move the fewest.
 
     Args:
-        live: the ring that is there.
+        live: the live ring.
         wanted: the wanted members, in order.
         replaced: destinations that are deleted and declared again. They are unbound first.
-        figures: the figures of rings beside the live one.
-        names: what destinations are called, if not by their own name.
+        counter: counts what moves away from the live ring.
+        aliases: what counts instead of a destination, such as the queue that owns a slot.
 
     Returns:
-        The steps. None if binds and unbinds cannot make the ring.
+        The steps; None if no binds and unbinds make the ring.
 
     Raises:
         InputError: the broker would refuse a binding.
-        NotDeterminedError: no rule of the release decides what one of the operations does.
+        NotDeterminedError: no rule of the release determines the effect of one of the operations.
     """
     target = ring_of(wanted, live.ring.release)
     orders = dict.fromkeys(_orders(live, wanted, replaced))
-    figures.prepare(count for steps, _ in orders for count in bucket_counts(live.ring, steps))
+    counter.prepare(count for steps, _ in orders for count in bucket_counts(live.ring, steps))
     rated = []
     for steps, first in orders:
-        ring, moments = state_of(live), []
-        numbers = figures.numbers(ring.buckets)
+        ring, moments = live.state, []
+        numbers = counter.numbers(ring.buckets)
         for step in steps:
-            ring = changed_ring(ring, step)
-            numbers = figures.changed(numbers, step.binding.destination, len(ring.buckets))
-            moments.append(figures.moved_and_lost(numbers, names))
+            ring = ring_after(ring, step)
+            numbers = counter.numbers_after(numbers, step.binding.destination, len(ring.buckets))
+            moments.append(counter.moved_and_lost(numbers, aliases))
         if ring.buckets == target.buckets:
             after = HashRing(*ring) if steps else live.ring
             moved, lost = zip(*moments or [(0.0, 0.0)], strict=True)
@@ -153,13 +169,7 @@ def best_steps(
     return min(rated, key=lambda rating: (rating.lost_at_worst, rating.moved_at_worst), default=None)
 
 
-def state_of(live: LiveRing) -> RingState:
-    """Return the ring that is there with its bindings, as changes of it take it."""
-    ring, bindings = live.ring, tuple(dict.fromkeys(member.binding for member in live.bound))
-    return RingState(ring.buckets, ring.release, ring.provenance, bindings, ring.end_known)
-
-
-def changed_ring(ring: RingState, step: PlannedChange) -> RingState:
+def ring_after(ring: RingState, step: PlannedChange) -> RingState:
     """Return the ring after a step."""
     binding = step.binding
     change = ring_changes.bind if step.action == "bind" else ring_changes.unbind
@@ -175,7 +185,7 @@ def ring_step(action: Literal["bind", "unbind"], exchange: str, member: RingMemb
 
 
 def bucket_counts(ring: HashRing, steps: Sequence[PlannedChange]) -> Iterator[int]:
-    """Yield how many buckets there are after each step, but for rings of old releases that get holes."""
+    """Yield the bucket count after each step. Holes, which some old releases leave, are not considered."""
     weights = Counter(place for place in ring.buckets if place is not None)
     for step in steps:
         binding = step.binding
@@ -187,14 +197,14 @@ def bucket_counts(ring: HashRing, steps: Sequence[PlannedChange]) -> Iterator[in
 
 
 def kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
-    """Return how many of the first wanted members can stay as they are."""
+    """Return how many of the first wanted members can stay bound."""
     if len({member.destination for member in wanted}) < len(wanted):
         return 0
     runs = [(place, len(list(run))) for place, run in groupby(live.ring.buckets)]
-    count_of_runs = Counter(place for place, _ in runs)
+    run_counts = Counter(place for place, _ in runs)
     bindings = Counter(member.destination for member in live.bound)
     positions = {
-        run: n for n, run in enumerate(runs) if run[0] and count_of_runs[run[0]] == bindings[run[0]] == 1
+        run: n for n, run in enumerate(runs) if run[0] and run_counts[run[0]] == bindings[run[0]] == 1
     }
     bound, last = set(live.bound), -1
     for number, member in enumerate(wanted):
@@ -208,22 +218,22 @@ def kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
 def _orders(
     live: LiveRing, wanted: Sequence[RingMember], replaced: Collection[Destination]
 ) -> Iterator[tuple[tuple[PlannedChange, ...], int]]:
-    """Yield orders of the same operations, and how many of them come before destinations are replaced."""
+    """Yield orders of the same operations, each with the number that precede the replacement of destinations."""
     until = next((n for n, member in enumerate(wanted) if member.destination in replaced), len(wanted))
     kept = kept_members(live, wanted[:until])
     unbinds = _unbinds(live, {member.destination for member in wanted[:kept]})
     first = [step for place in [*unbinds] if place in replaced for step in unbinds.pop(place)]
     binds = [ring_step("bind", live.exchange, member) for member in wanted[kept:]]
-    again = {bind.binding.destination for bind in binds}
-    gone = [place for place in unbinds if place not in again]
-    yield (*first, *_in_pairs(unbinds, gone, binds)), len(first)
+    bound_again = {bind.binding.destination for bind in binds}
+    leaving = [place for place in unbinds if place not in bound_again]
+    yield (*first, *_alternating(unbinds, leaving, binds)), len(first)
     if len(unbinds) + len(binds) <= _MANY_STEPS or not live.ring.buckets:
         yield (*first, *chain.from_iterable(unbinds.values()), *binds), len(first)
-        yield (*first, *_bound_first(unbinds, gone, binds)), len(first)
+        yield (*first, *_binds_first(unbinds, leaving, binds)), len(first)
 
 
-def _unbinds(live: LiveRing, staying: Collection[Destination]) -> dict[Destination, list[PlannedChange]]:
-    """Return the steps that take away each destination that does not stay: those without a bucket, then from the end.
+def _unbinds(live: LiveRing, kept: Collection[Destination]) -> dict[Destination, list[PlannedChange]]:
+    """Return the steps that remove each other destination: those without a bucket, then from the end.
 
     A ghost has buckets without a binding. It is bound, which adds no bucket, so that it can be unbound.
     """
@@ -233,39 +243,39 @@ def _unbinds(live: LiveRing, staying: Collection[Destination]) -> dict[Destinati
     in_ring = dict.fromkeys(reversed(live.ring.destinations))
     steps = {}
     for place in (*(place for place in bound if place not in in_ring), *in_ring):
-        if place not in staying:
+        if place not in kept:
             members = bound.get(place, [RingMember(place)])
             ghost = () if place in bound else (ring_step("bind", live.exchange, members[0]),)
             steps[place] = [*ghost, *(ring_step("unbind", live.exchange, member) for member in members)]
     return steps
 
 
-def _in_pairs(
+def _alternating(
     unbinds: Mapping[Destination, Sequence[PlannedChange]],
-    gone: Sequence[Destination],
+    leaving: Sequence[Destination],
     binds: Sequence[PlannedChange],
 ) -> Iterator[PlannedChange]:
-    """Yield an unbind, then a bind: the ring keeps its size, as far as it can."""
+    """Yield unbinds and binds in turn: the ring keeps its size as far as possible."""
     new = sum(bind.binding.destination not in unbinds for bind in binds)
-    too_many = max(len(gone) - new, 0)
-    for place in gone[:too_many]:
+    surplus = max(len(leaving) - new, 0)
+    for place in leaving[:surplus]:
         yield from unbinds[place]
-    leaving, remaining = iter(gone[too_many:]), dict(unbinds)
+    others, remaining = iter(leaving[surplus:]), dict(unbinds)
     for bind in binds:
         place = bind.binding.destination
-        yield from remaining.pop(place if place in unbinds else next(leaving, place), ())
+        yield from remaining.pop(place if place in unbinds else next(others, place), ())
         yield bind
 
 
-def _bound_first(
+def _binds_first(
     unbinds: Mapping[Destination, Sequence[PlannedChange]],
-    gone: Sequence[Destination],
+    leaving: Sequence[Destination],
     binds: Sequence[PlannedChange],
 ) -> Iterator[PlannedChange]:
-    """Yield the unbinds of what is gone last, so that the ring is never empty if that can be avoided."""
+    """Yield the unbinds of members that leave last, so that the ring is never empty if that can be avoided."""
     remaining = dict(unbinds)
     for bind in binds:
         yield from remaining.pop(bind.binding.destination, ())
         yield bind
-    for place in gone:
+    for place in leaving:
         yield from unbinds[place]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import NamedTuple
 
 from rabbit_chx.routing import ExchangeRef, Place
 from rabbit_chx.topology.changes import fields_between, name_of
@@ -96,6 +97,33 @@ def expanded(wanted: Topology, live: Topology) -> Topology:
         InputError: a member would get no slot, or lists of slots do not have each slot once.
     """
     return expanded_by(wanted, slot_layouts(wanted, live))
+
+
+class ExpandedTopologies(NamedTuple):
+    """Both sides of a plan with plain objects in place of exchanges with slots.
+
+    Attributes:
+        wanted: the wanted topology.
+        live: the live topology.
+        layouts: the layout of each wanted exchange with slots, by its name.
+    """
+
+    wanted: Topology
+    live: Topology
+    layouts: Mapping[str, SlotLayout]
+
+
+def expand_slots(wanted: Topology, live: Topology) -> ExpandedTopologies:
+    """Return both sides of a plan with plain objects in place of exchanges with slots.
+
+    Raises:
+        InputError: as in `expanded`.
+    """
+    if all(exchange.slots is None for side in (wanted, live) for exchange in side.exchanges):
+        return ExpandedTopologies(wanted, live, {})
+    live = expanded(live, live)
+    layouts = slot_layouts(wanted, live)
+    return ExpandedTopologies(expanded_by(wanted, layouts), live, layouts)
 
 
 def slot_layouts(wanted: Topology, live: Topology) -> dict[str, SlotLayout]:
@@ -276,20 +304,20 @@ def _without(live: Topology, layouts: list[SlotLayout]) -> Topology:
     )
 
 
-def parking_queues(live: Topology) -> dict[str, str]:
-    """Return the parking queue of each hash exchange that has one, by the name of the exchange.
+def parking_queues(*sides: Topology) -> dict[str, str]:
+    """Return the parking queue of each hash exchange that has one on a side, by the name of the exchange, sorted.
 
     Args:
-        live: what is there, or what is wanted, expanded to plain objects.
+        sides: topologies, expanded to plain objects.
     """
-    exchanges = {exchange.name for exchange in live.exchanges}
-    queues = {queue.name for queue in live.queues}
     parks = {}
-    for exchange in live.exchanges:
-        park = SlotNames(exchange.name, 1).park
-        if exchange.type == HASH_EXCHANGE and exchange.owner == "ours" and park in exchanges & queues:
-            parks[exchange.name] = park
-    return parks
+    for side in sides:
+        parking = {exchange.name for exchange in side.exchanges} & {queue.name for queue in side.queues}
+        for exchange in side.exchanges if parking else ():
+            park = SlotNames(exchange.name, 1).park
+            if exchange.type == HASH_EXCHANGE and exchange.owner == "ours" and park in parking:
+                parks[exchange.name] = park
+    return dict(sorted(parks.items()))
 
 
 def queues_behind_slots(live: Topology) -> list[str]:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
-from rabbit_chx.amqp.settings import MAX_TIMEOUT_S
-from rabbit_chx.amqp.urls import parse_stream_uri, parse_uri
+from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, parse_stream_uri, parse_uri
 from rabbit_chx.errors import InputError, UnreachableError
 from spark_connector.options.kinds import COUNT, FLAG, SECONDS, TEXT, Option, check_exclusive, shown
 

@@ -15,7 +15,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed, through
 
 from rabbit_chx.broker.management import Management
-from rabbit_chx.connection.link import Ledger, Link
+from rabbit_chx.connection.ledger import Ledger
+from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,
@@ -61,7 +62,7 @@ def test_an_interruption_is_no_confirm(
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(Delivery, "_has_room"), (Link, "publish"), (Ledger, "enter")],
+    [(Delivery, "_has_room"), (Session, "publish"), (Ledger, "enter")],
     ids=["not counted", "counted", "sending"],
 )
 def test_whatever_a_signal_handler_raises_is_no_confirm(

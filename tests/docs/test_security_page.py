@@ -7,8 +7,7 @@ import re
 from blocks import page, run_doctest
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.settings import ManagementUrl
-from rabbit_chx.amqp.urls import TLS_PARAMETERS
+from rabbit_chx.amqp.settings import TLS_PARAMETERS, ManagementUrl
 
 PAGE = "docs/security.md"
 

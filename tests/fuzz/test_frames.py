@@ -8,7 +8,6 @@ import struct
 import pytest
 from broker_frames import CONTENT, FRAMES, HANDSHAKE, RETURN
 from fuzzing import Mutator, bounded_memory, inputs, shares, told
-from scripted_delivery import ScriptedLink
 
 from rabbit_chx.amqp import AmqpField, ConnectionSettings
 from rabbit_chx.amqp.frames import FRAME_MAX, next_frame, parse_return
@@ -65,14 +64,13 @@ def dialogue(chance: random.Random) -> bytes:
 
 def heard(pieces: list[bytes]) -> tuple[Session, bool]:
     """A session with open messages after it heard this, until it failed; and whether it did."""
-    link = ScriptedLink(SETTINGS)
-    session = Session(SETTINGS, link)
-    link.enter(SENT, 10 * SENT, "batch")
+    session = Session(SETTINGS)
+    session.ledger.enter(SENT, 10 * SENT, "batch")
     for piece in pieces:
         session.receive(piece)
-        if link.failure is not None:
+        if session.failure is not None:
             break
-    return session, link.failure is not None
+    return session, session.failure is not None
 
 
 def cut(chance: random.Random, data: bytes) -> list[bytes]:
@@ -81,13 +79,13 @@ def cut(chance: random.Random, data: bytes) -> list[bytes]:
 
 
 def check_session(session: Session, received: int) -> None:
-    link = session.link
-    assert link.failure is None or isinstance(link.failure, RabbitChxError)
+    ledger = session.ledger
+    assert session.failure is None or isinstance(session.failure, RabbitChxError)
     assert len(session._rest) <= FRAME_MAX
-    assert len(link.samples) <= 10
-    assert sum(map(len, link.output)) <= 1_000 + 4 * received
-    assert 0 <= link.open == SENT - link.answered
-    assert link.nacked <= link.answered <= link.sent == SENT
+    assert len(session.samples) <= 10
+    assert sum(map(len, session.output)) <= 1_000 + 4 * received
+    assert 0 <= ledger.open == SENT - ledger.answered
+    assert ledger.nacked <= ledger.answered <= ledger.sent == SENT
 
 
 @shares(each=5)  # a dialogue has five frames or so
@@ -100,11 +98,11 @@ def test_a_session_takes_whatever_comes(share: range) -> None:
                 check_session(whole, len(data))
                 pieces, failed_in_pieces = heard(cut(chance, data))
                 check_session(pieces, len(data))
-                assert (failed, str(whole.link.failure)) == (failed_in_pieces, str(pieces.link.failure))
+                assert (failed, str(whole.failure)) == (failed_in_pieces, str(pieces.failure))
                 if not failed:
                     assert whole.phase is pieces.phase
-                    assert whole.link.answered == pieces.link.answered
-                    assert b"".join(whole.link.output) == b"".join(pieces.link.output)
+                    assert whole.ledger.answered == pieces.ledger.answered
+                    assert b"".join(whole.output) == b"".join(pieces.output)
 
 
 @shares()
@@ -173,7 +171,7 @@ def test_what_is_nested_too_deep_is_refused(tag: bytes) -> None:
     start = b"\0\x0a\0\x0a\0\x09" + struct.pack(">I", len(table)) + table + b"\0\0\0\5PLAIN\0\0\0\5en_US"
     session, failed = heard([b"\1\0\0" + struct.pack(">I", len(start)) + start + b"\xce"])
     assert failed
-    assert "cannot be understood" in str(session.link.failure)
+    assert "cannot be understood" in str(session.failure)
 
 
 @pytest.mark.parametrize("seconds", [1 << 63, (1 << 64) - 1, 1 << 40])
@@ -181,4 +179,4 @@ def test_a_time_that_no_calendar_has_is_refused(seconds: int) -> None:
     whole = HANDSHAKE[0]
     at = whole.index(b"\5sinceT") + 7
     session, failed = heard([whole[:at] + seconds.to_bytes(8) + whole[at + 8 :]])
-    assert not failed or "cannot be understood" in str(session.link.failure)
+    assert not failed or "cannot be understood" in str(session.failure)

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
-from rabbit_chx.amqp.settings import ManagementUrl
-from rabbit_chx.amqp.urls import parse_stream_uri
+from rabbit_chx.amqp.settings import ManagementUrl, parse_stream_uri
 from rabbit_chx.errors import InputError
 
 CODED = "hush%40hush"

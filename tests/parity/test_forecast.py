@@ -110,7 +110,7 @@ def test_with_slots_the_ideal_share_moves_up_to_the_grain_of_a_slot(
     before, told = routed(site, keys=keys), []
     for weights, ideal in changes:
         planned = site.planned(with_slots(weights))
-        hands = planned.rings["h"].hands
+        hands = planned.rings["h"].ownership
         assert hands is not None
         site.apply(planned)
         after = routed(site, keys=keys)

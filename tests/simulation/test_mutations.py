@@ -16,19 +16,19 @@ from simulated_run import simulate
 from simulated_scenarios import scenario_of
 
 from rabbit_chx.connection.blocking_connection import Connection
-from rabbit_chx.connection.link import Ledger, Link
-from rabbit_chx.connection.session import Session
+from rabbit_chx.connection.ledger import Ledger
+from rabbit_chx.connection.session import OpenConnection, Session
 from rabbit_chx.publishing import AsyncPublisher
-from rabbit_chx.publishing.delivery import Delivery, Turn
+from rabbit_chx.publishing.delivery import Delivery, Poll
 from rabbit_chx.publishing.limits import Patience
 
 _SEEDS = 200
 
 
-def ack_before_confirm(publish: Any, link: Link, *given: Any) -> None:
+def ack_before_confirm(publish: Any, session: Session, *given: Any) -> None:
     """Take a message for confirmed as soon as it is sent."""
-    publish(link, *given)
-    link.ack(link.sent, multiple=True)
+    publish(session, *given)
+    session.ledger.ack(session.ledger.sent, multiple=True)
 
 
 def forget_nack(_: Any, ledger: Ledger[Any], tag: int, *, multiple: bool) -> None:
@@ -45,10 +45,10 @@ def drop_a_return(_: Any, __: Session, ___: bytes) -> None:
     """Do not count a message that comes back."""
 
 
-def reuse_a_tag(adopt: Any, delivery: Delivery, link: Link) -> None:
+def reuse_a_tag(adopt: Any, delivery: Delivery, connection: OpenConnection) -> None:
     """Give the tags of what was sent again after a reconnect to the next messages, too."""
-    adopt(delivery, link)
-    link.sent = 0
+    adopt(delivery, connection)
+    connection.session.ledger.sent = 0
 
 
 async def swallow_a_cancel(do: Any, publisher: AsyncPublisher, step: Any) -> Any:
@@ -56,7 +56,7 @@ async def swallow_a_cancel(do: Any, publisher: AsyncPublisher, step: Any) -> Any
     try:
         return await do(publisher, step)
     except asyncio.CancelledError:
-        if isinstance(step, Turn):
+        if isinstance(step, Poll):
             return None
         raise
 
@@ -65,16 +65,16 @@ def ignore_blocked(_: Any, __: Session, ___: Any) -> None:
     """Do not hear that the broker asks publishers to wait."""
 
 
-def resend_without_counting(adopt: Any, delivery: Delivery, link: Link) -> None:
+def resend_without_counting(adopt: Any, delivery: Delivery, connection: OpenConnection) -> None:
     """Send again without a word in the report."""
     before = delivery.tally.republished
-    adopt(delivery, link)
+    adopt(delivery, connection)
     delivery.tally.republished = before
 
 
-def resend_newest_first(put_back: Any, delivery: Delivery, link: Link) -> None:
+def resend_newest_first(take_back: Any, delivery: Delivery, connection: OpenConnection) -> None:
     """Send what was open in another order."""
-    put_back(delivery, link)
+    take_back(delivery, connection)
     delivery._unsent.reverse()
 
 
@@ -120,7 +120,7 @@ def bug(replacement: Callable[..., Any], owner: type, method: str, *breaks: str)
 
 
 BUGS = [
-    bug(ack_before_confirm, Link, "publish", "lost"),
+    bug(ack_before_confirm, Session, "publish", "lost"),
     bug(forget_nack, Ledger, "nack", "lost"),
     bug(off_by_one_in_multiple, Ledger, "_answer_through", "lost"),
     bug(drop_a_return, Session, "_on_return", "lost"),
@@ -129,10 +129,10 @@ BUGS = [
     bug(ignore_blocked, Session, "_on_blocked", "gave up"),
     bug(resend_without_counting, Delivery, "_adopt", "uncounted"),
     # Beyond the publisher's classic bugs: each other invariant can fail, too.
-    bug(resend_newest_first, Delivery, "_put_back", "out of order"),
+    bug(resend_newest_first, Delivery, "_take_back", "out of order"),
     bug(ignore_the_window, Delivery, "_has_room", "memory"),
     bug(forget_an_incomplete_frame, Session, "receive", "gave up"),
-    bug(never_lose_patience, Patience, "look", "hang"),
+    bug(never_lose_patience, Patience, "check", "hang"),
     bug(send_no_heartbeats, Connection, "_keep_heart_beating", "heartbeat"),
 ]
 

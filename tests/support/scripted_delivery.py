@@ -6,20 +6,19 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection.link import Link
+from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
-from rabbit_chx.publishing.delivery import Close, Delivery, Open, Sleep, Step, Steps, Turn
-from rabbit_chx.publishing.drive import drive
+from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, Step, Steps, drive
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.rows import Rows
 
-#: What the broker does in a turn of the delivery.
-Event: TypeAlias = "Callable[[ScriptedLink], None]"
+#: What the broker does in a poll of the delivery.
+Event: TypeAlias = "Callable[[ScriptedConnection], None]"
 A, B = ConnectionSettings(host="a"), ConnectionSettings(host="b")
 
 
-class ScriptedLink(Link):
+class ScriptedConnection:
     """A connection without a socket; a script decides what its broker does."""
 
     backlog = False
@@ -27,12 +26,13 @@ class ScriptedLink(Link):
     bytes_under_way = 1 << 20
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        super().__init__(settings.masked_url)
+        self.session = Session(settings)
+        self.session.output.clear()
 
     @property
     def bodies(self) -> list[str]:
         """The bodies that were sent over it."""
-        return [text for wire in self.output for text in wire.decode().split()]
+        return [text for wire in self.session.output for text in wire.decode().split()]
 
 
 class Encoder:
@@ -44,7 +44,7 @@ class Encoder:
 
 
 class Broker:
-    """Does a delivery's steps: a script decides what happens in each turn."""
+    """Does a delivery's steps: a script decides what happens in each poll."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class Broker:
         limits: Limits | None = None,
         **retries: Any,
     ) -> None:
-        self.links: list[ScriptedLink] = []
+        self.connections: list[ScriptedConnection] = []
         self.opened: list[str] = []
         self.closed = 0  # connections that were given up before they were used
         self.slept: list[float] = []
-        self.waits: list[float] = []  # of each turn that waits for the broker
+        self.waits: list[float] = []  # of each poll that waits for the broker
         self.refusals: list[RabbitChxError | None] = []  # to open; one for each attempt
         self.now = 0.0
         self._script = iter(script)
@@ -75,30 +75,30 @@ class Broker:
         """Do every step of an operation."""
         drive(steps, self.do)
 
-    def do(self, step: Step) -> ScriptedLink | None:
+    def do(self, step: Step) -> ScriptedConnection | None:
         """Do one step, as the script says."""
         match step:
             case Open(settings):
                 self.opened.append(settings.host)
                 if self.refusals and (refusal := self.refusals.pop(0)):
                     raise refusal
-                self.links.append(ScriptedLink(settings))
-                return self.links[-1]
+                self.connections.append(ScriptedConnection(settings))
+                return self.connections[-1]
             case Sleep(seconds):
                 self.slept.append(seconds)
                 self.now += seconds
             case Close():
                 self.closed += 1
-            case Turn(wait_s, until_open):
+            case Poll(wait_s, until_open):
                 self.now += wait_s
-                link = self.links[-1]
+                connection = self.connections[-1]
                 if until_open is not None:  # else it only sends
                     self.waits.append(wait_s)
                     event = next(self._script, None)
                     assert event is not None, "the script ends before the operation"
-                    event(link)
-                if link.failure is not None:
-                    raise link.failure
+                    event(connection)
+                if connection.session.failure is not None:
+                    raise connection.session.failure
         return None
 
     def publish(self, bodies: str) -> PublishReport:
@@ -109,25 +109,25 @@ class Broker:
     def hand_over(self, bodies: str) -> None:
         """Hand over rows as one batch."""
         texts = [body.encode() for body in bodies.split()]
-        self.run(self.delivery.handing_over(Rows([b"k"] * len(texts), texts)))
+        self.run(self.delivery.submit(Rows([b"k"] * len(texts), texts)))
 
     def drain(self) -> PublishReport:
         """Wait until every row is answered, and report."""
-        self.run(self.delivery.draining())
+        self.run(self.delivery.drain())
         return self.delivery.report
 
 
 def ack(tag: int = 0, *, multiple: bool = True) -> Event:
     """Return an event: the broker acks a message, or all up to it; the tag 0 is all."""
-    return lambda link: link.ack(tag, multiple=multiple)
+    return lambda connection: connection.session.ledger.ack(tag, multiple=multiple)
 
 
 def nack(*tags: int) -> Event:
     """Return an event: the broker refuses these messages."""
 
-    def answer(link: ScriptedLink) -> None:
+    def answer(connection: ScriptedConnection) -> None:
         for tag in tags:
-            link.nack(tag, multiple=False)
+            connection.session.ledger.nack(tag, multiple=False)
 
     return answer
 
@@ -135,8 +135,8 @@ def nack(*tags: int) -> Event:
 def returned(messages: int) -> Event:
     """Return an event: so many messages come back as unroutable; the broker acks them later."""
 
-    def answer(link: ScriptedLink) -> None:
-        link.returned += messages
+    def answer(connection: ScriptedConnection) -> None:
+        connection.session.returned += messages
 
     return answer
 
@@ -144,31 +144,31 @@ def returned(messages: int) -> Event:
 def lost(cause: RabbitChxError | None = None) -> Event:
     """Return an event: the connection ends."""
 
-    def answer(link: ScriptedLink) -> None:
-        link.failure = cause or ConnectionLostError("the connection was lost")
+    def answer(connection: ScriptedConnection) -> None:
+        connection.session.failure = cause or ConnectionLostError("the connection was lost")
 
     return answer
 
 
-def blocked(link: ScriptedLink) -> None:
+def blocked(connection: ScriptedConnection) -> None:
     """Let the broker ask publishers to wait."""
-    link.blocked = "low on memory"
+    connection.session.blocked = "low on memory"
 
 
-def unblocked(link: ScriptedLink) -> None:
+def unblocked(connection: ScriptedConnection) -> None:
     """Let the broker ask publishers to wait no longer."""
-    link.blocked = None
+    connection.session.blocked = None
 
 
-def nothing(_: ScriptedLink) -> None:
+def nothing(_: ScriptedConnection) -> None:
     """Let time go by."""
 
 
 def all_of(*events: Event) -> Event:
-    """Return an event: these events come in one turn, in this order."""
+    """Return an event: these events come in one poll, in this order."""
 
-    def answer(link: ScriptedLink) -> None:
+    def answer(connection: ScriptedConnection) -> None:
         for event in events:
-            event(link)
+            event(connection)
 
     return answer

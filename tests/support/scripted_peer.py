@@ -19,8 +19,7 @@ from pamqp.exceptions import UnmarshalingException
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
-from rabbit_chx.connection.link import Link
-from rabbit_chx.connection.session import Session
+from rabbit_chx.connection.session import OpenConnection, Session
 
 CHANNEL = 1
 _SOON_S = 10.0  # nothing takes as long, on a busy machine either
@@ -149,12 +148,12 @@ class Peer:
         """Wait until so many heartbeats have come; fail after 10 s."""
         self.until(lambda: self.heartbeats >= heartbeats)
 
-    def reach(self, link: Link, word: str) -> None:
+    def reach(self, connection: OpenConnection, word: str) -> None:
         """Say something, and wait until this connection has received it; fail after 10 s."""
         self.say(said(commands.Connection.Blocked(word), 0))
         deadline = time.monotonic() + _SOON_S
-        while link.blocked != word:
-            assert time.monotonic() < deadline, f"{word!r} is not taken in: {link.failure}"
+        while connection.session.blocked != word:
+            assert time.monotonic() < deadline, f"{word!r} is not taken in: {connection.session.failure}"
             time.sleep(0.001)
 
     # -- in the thread

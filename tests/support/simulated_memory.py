@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from simulated_faults import Scenario
 
 from rabbit_chx.publishing import AsyncPublisher, Publisher
@@ -43,17 +45,18 @@ class Memory:
         connection = self.publisher._connection
         if connection is None:
             return
+        session, ledger = connection.session, connection.session.ledger
         waiting = delivery._refused
         unsent = sum(len(sent.rows) for sent in delivery._unsent)
-        is_current = delivery._link is connection
-        open_ = (connection.open if is_current else 0) + waiting.rows + unsent
+        is_current = delivery._connection is connection
+        open_ = (ledger.open if is_current else 0) + waiting.rows + unsent
         held = {
             "unconfirmed rows": (open_, self._rows),
-            "unconfirmed bytes": (connection.open_bytes + waiting.body_bytes, self._bytes),
+            "unconfirmed bytes": (ledger.open_bytes + waiting.body_bytes, self._bytes),
             # Behind a row that stays open, answered ones are kept as long as their bytes fit into the window.
-            "answers ahead": (len(connection._ahead), self._rows + self._bytes // _LEAST),
-            "batches": (len(connection._batches), self._rows + self._bytes // _LEAST),
-            "bytes of an incomplete frame": (len(connection.session._rest), connection.frame_max),
+            "answers ahead": (len(ledger._ahead), self._rows + self._bytes // _LEAST),
+            "batches": (len(ledger._entries), self._rows + self._bytes // _LEAST),
+            "bytes of an incomplete frame": (len(session._rest), session.frame_max),
             "bytes to be sent": (self._output(connection), self._bytes + _SMALL),
         }
         for what, (amount, most) in held.items():
@@ -61,5 +64,5 @@ class Memory:
                 self.excess = f"{amount} {what}, and {most} are allowed"
 
     @staticmethod
-    def _output(connection: object) -> int:
-        return sum(map(len, (*getattr(connection, "output", ()), *getattr(connection, "_out", ()))))
+    def _output(connection: Any) -> int:
+        return sum(map(len, (*connection.session.output, *getattr(connection, "_out", ()))))

@@ -16,9 +16,8 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing import AsyncPublisher, Publisher
 from rabbit_chx.publishing.delivery import Steps
-from rabbit_chx.publishing.publish_report import PublishReport
+from rabbit_chx.publishing.publish_report import PublishReport, Tally
 from rabbit_chx.publishing.rows import Rows
-from rabbit_chx.publishing.tally import Tally
 
 
 class ObjectionError(Exception):
@@ -90,10 +89,10 @@ def _observe(publisher: Publisher | AsyncPublisher, network: Network, log: Log) 
     log.connecting = False
     network.memory.publisher = publisher
     delivery = publisher._delivery
-    end, handing_over = delivery.end, delivery.handing_over
+    finish, submit = delivery.finish, delivery.submit
 
-    def ended() -> Tally:
-        tally = end()
+    def finished() -> Tally:
+        tally = finish()
         assert tally.final is not None
         log.reports.append(tally.final)
         return tally
@@ -101,12 +100,12 @@ def _observe(publisher: Publisher | AsyncPublisher, network: Network, log: Log) 
     def watched(rows: Rows) -> Steps:
         before = delivery.tally.rows
         try:
-            yield from handing_over(rows)
+            yield from submit(rows)
         finally:
             if delivery.tally.rows > before:
                 log.entered.update(_ids(rows))
 
-    delivery.end, delivery.handing_over = ended, watched  # type: ignore[method-assign]
+    delivery.finish, delivery.submit = finished, watched  # type: ignore[method-assign]
 
 
 def _take_leave(publisher: Publisher | AsyncPublisher, log: Log) -> None:
@@ -115,8 +114,8 @@ def _take_leave(publisher: Publisher | AsyncPublisher, log: Log) -> None:
     delivery = publisher._delivery
     for sent in (*delivery._unsent, *delivery._refused._waiting):
         log.open.update(_ids(sent.rows))
-    if delivery._link is not None:
-        for sent, places in delivery._link.left():
+    if delivery._connection is not None:
+        for sent, places in delivery._connection.session.ledger.unanswered():
             log.open.update(_ids(sent.rows.pick(places)))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
-from rabbit_chx.amqp.urls import parse_stream_uri
+from rabbit_chx.amqp.settings import parse_stream_uri
 from rabbit_chx.errors import UriError
 
 parse = ConnectionSettings.from_uri

@@ -58,7 +58,7 @@ def test_a_connection_lives_as_long_as_something_comes(clock: Clock) -> None:
                 )  # with its own, it looks for those of the broker
             clock.now += 2.1 * idle.session.heartbeat_s
             with pytest.raises(ConnectionLostError, match="not even a heartbeat"):
-                await idle.turn(5)
+                await idle.poll(5)
 
     with Peer(heartbeat_s=1) as peer:
         asyncio.run(main(peer))

@@ -97,11 +97,11 @@ def test_a_connection_lives_as_long_as_something_comes(clock: Clock) -> None:
                 clock.now += 1.5 * idle.session.heartbeat_s
             peer.reach(idle, str(i))
             with lock:
-                idle.turn(0)
+                idle.poll(0)
         with lock:
             clock.now += 2.1 * idle.session.heartbeat_s
             with pytest.raises(ConnectionLostError, match="not even a heartbeat"):
-                idle.turn(0)
+                idle.poll(0)
 
 
 def test_an_interruption_in_the_socket_loop_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +112,8 @@ def test_an_interruption_in_the_socket_loop_reaches_the_caller(monkeypatch: pyte
         with monkeypatch.context() as patched:
             patched.setattr(Transport, "receive", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                interrupted.turn(0)
+                interrupted.poll(0)
         with pytest.raises(
             ConnectionLostError, match=r"given up after an interruption \(KeyboardInterrupt\)"
         ):
-            interrupted.turn(0)
+            interrupted.poll(0)

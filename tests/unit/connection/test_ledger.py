@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbit_chx.connection.link import Ledger
+from rabbit_chx.connection.ledger import Ledger, Part
 
 
 def published(messages: int, size: int = 0) -> Ledger[str]:
@@ -66,7 +66,7 @@ def test_a_multiple_answer_after_any_single_acks(verb: str) -> None:
             nacked = len(covered) if verb == "nack" else 0
             still_open = [tag for tag in tags if tag > through and tag not in singles]
             assert counts(ledger) == (len(tags) - len(still_open) - nacked, nacked, len(still_open))
-            assert [place + 1 for _, places in ledger.left() for place in places] == still_open
+            assert [place + 1 for _, places in ledger.unanswered() for place in places] == still_open
 
 
 def test_an_answer_that_comes_twice_counts_once() -> None:
@@ -96,6 +96,24 @@ def test_bytes_are_open_until_the_whole_batch_is_answered() -> None:
     assert ledger.open_bytes == 0
 
 
+def test_refused_messages_are_taken_once() -> None:
+    ledger = published(3)
+    ledger.nack(2, multiple=False)
+    ledger.nack(3, multiple=False)
+    assert ledger.take_refused() == [Part("batch", [1, 2])]
+    assert ledger.take_refused() == []
+
+
+def test_a_refusal_is_news_however_many_messages_are_open() -> None:
+    ledger = published(3)
+    assert not ledger.has_news(until_open=2)
+    ledger.ack(1, multiple=False)
+    assert ledger.has_news(until_open=2)
+    assert not ledger.has_news(until_open=1)
+    ledger.nack(2, multiple=False)
+    assert ledger.has_news(until_open=-1)
+
+
 answers = st.lists(
     st.tuples(st.sampled_from(["ack", "nack"]), st.integers(1, 60), st.booleans()), max_size=80
 )
@@ -120,9 +138,9 @@ def test_it_agrees_with_a_dictionary_of_every_tag(
     values = list(state.values())
     assert counts(ledger) == (values.count("ack"), values.count("nack"), values.count("open"))
     assert ledger.open_bytes >= ledger.open
-    for parts, verb in ((ledger.left(), "open"), (ledger.refused, "nack")):
+    for parts, verb in ((ledger.unanswered(), "open"), (ledger.refused, "nack")):
         tags = [first + place for first, places in parts for place in places]
         assert sorted(tags) == [tag for tag, value in state.items() if value == verb]
-    assert [tag for first, places in ledger.left() for tag in (first + p for p in places)] == sorted(
+    assert [tag for first, places in ledger.unanswered() for tag in (first + p for p in places)] == sorted(
         tag for tag, value in state.items() if value == "open"
     )

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, frame, header
 from pamqp.base import Frame as Method
-from scripted_delivery import ScriptedLink
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.connection.session import Phase, Session
@@ -33,8 +32,8 @@ def said(method: Method, channel: int = CHANNEL) -> bytes:
 
 def sent(session: Session) -> list[Any]:
     """What the session has queued, decoded; takes it out of the queue."""
-    wire = b"".join(session.link.output)
-    session.link.output.clear()
+    wire = b"".join(session.output)
+    session.output.clear()
     methods = []
     while wire:
         used, _, method = frame.unmarshal(wire)
@@ -56,20 +55,16 @@ HANDSHAKE = b"".join(
 )
 
 
-def session_of(settings: ConnectionSettings) -> Session:
-    return Session(settings, ScriptedLink(settings))
-
-
 def ready(settings: ConnectionSettings = SETTINGS) -> Session:
-    session = session_of(settings)
+    session = Session(settings)
     session.receive(HANDSHAKE)
     assert session.phase is Phase.READY
-    session.link.output.clear()
+    session.output.clear()
     return session
 
 
 def test_the_handshake() -> None:
-    session = session_of(SETTINGS)
+    session = Session(SETTINGS)
     session.receive(HANDSHAKE)
     hello, start, tune, opening, channel, confirm = sent(session)
     assert isinstance(hello, header.ProtocolHeader)
@@ -94,7 +89,7 @@ def test_the_handshake() -> None:
     ("ours", "theirs", "agreed"), [(None, 60, 60), (30, 60, 30), (90, 60, 60), (30, 0, 30), (0, 60, 0)]
 )
 def test_the_heartbeat_is_negotiated(ours: int | None, theirs: int, agreed: int) -> None:
-    session = session_of(ConnectionSettings(heartbeat_s=ours))
+    session = Session(ConnectionSettings(heartbeat_s=ours))
     session.receive(said(commands.Connection.Start(mechanisms="PLAIN"), 0))
     session.receive(said(commands.Connection.Tune(0, 0, theirs), 0))
     assert session.heartbeat_s == agreed
@@ -115,11 +110,11 @@ def test_the_heartbeat_is_negotiated(ours: int | None, theirs: int, agreed: int)
 )
 def test_the_largest_frame_is_negotiated(ours: int | None, theirs: int, agreed: int) -> None:
     """The smallest of three bounds, where 0 is none: the URL's, the broker's and our own of 131,072 bytes."""
-    session = session_of(ConnectionSettings(frame_max=ours))
+    session = Session(ConnectionSettings(frame_max=ours))
     session.receive(said(commands.Connection.Start(mechanisms="PLAIN"), 0))
     session.receive(said(commands.Connection.Tune(0, theirs, 60), 0))
     (tune,) = (method for method in sent(session) if isinstance(method, commands.Connection.TuneOk))
-    assert (tune.frame_max, session.link.frame_max) == (agreed, agreed)
+    assert (tune.frame_max, session.frame_max) == (agreed, agreed)
 
 
 def test_a_broker_that_misses_two_heartbeats_is_taken_as_lost() -> None:
@@ -132,10 +127,10 @@ def test_without_heartbeats_silence_says_nothing() -> None:
 
 
 def test_no_common_mechanism() -> None:
-    session = session_of(ConnectionSettings(auth_mechanisms=("EXTERNAL",)))
+    session = Session(ConnectionSettings(auth_mechanisms=("EXTERNAL",)))
     session.receive(said(commands.Connection.Start(mechanisms="PLAIN AMQPLAIN"), 0))
-    assert isinstance(session.link.failure, AccessRefusedError)
-    assert "offers the auth mechanisms PLAIN, AMQPLAIN, not EXTERNAL" in str(session.link.failure)
+    assert isinstance(session.failure, AccessRefusedError)
+    assert "offers the auth mechanisms PLAIN, AMQPLAIN, not EXTERNAL" in str(session.failure)
 
 
 @given(
@@ -152,15 +147,15 @@ def test_a_run_of_answers_counts_as_each_of_them_after_the_other(
     wires = [said(answer(tag, multiple)) for answer, tag, multiple in answers]
     at_once, one_by_one = ready(), ready()
     for session in (at_once, one_by_one):
-        session.link.publish(b"wire", 25)
-        session.link.publish(b"more", 15)
+        session.publish(b"wire", 25)
+        session.publish(b"more", 15)
     at_once.receive(b"".join(wires))
     for wire in wires:
         one_by_one.receive(wire)
-    assert at_once.link.failure is None
-    assert at_once.link.left() == one_by_one.link.left()
-    assert at_once.link.refused == one_by_one.link.refused
-    assert at_once.link.acked == one_by_one.link.acked
+    assert at_once.failure is None
+    assert at_once.ledger.unanswered() == one_by_one.ledger.unanswered()
+    assert at_once.ledger.refused == one_by_one.ledger.refused
+    assert at_once.ledger.acked == one_by_one.ledger.acked
 
 
 @pytest.mark.parametrize(
@@ -175,11 +170,11 @@ def test_a_run_of_answers_counts_as_each_of_them_after_the_other(
 )
 def test_only_our_channel_answers_for_our_messages(answer: Method) -> None:
     session = ready()
-    session.link.publish(b"wire", 3)
+    session.publish(b"wire", 3)
     session.receive(said(answer, CHANNEL + 1))
-    assert (session.link.answered, session.link.open, session.link.refused) == (0, 3, [])
+    assert (session.ledger.answered, session.ledger.open, session.ledger.refused) == (0, 3, [])
     session.receive(said(answer))
-    assert session.link.answered > 0
+    assert session.ledger.answered > 0
 
 
 ANSWERS = b"".join(
@@ -201,31 +196,31 @@ ANSWERS = b"".join(
 @given(cuts=st.lists(st.integers(0, len(ANSWERS)), max_size=12))
 def test_answers_may_be_cut_anywhere(cuts: list[int]) -> None:
     session = ready()
-    session.link.publish(b"wire", 8)
+    session.publish(b"wire", 8)
     edges = [0, *sorted(cuts), len(ANSWERS)]
     for start, end in pairwise(edges):
         session.receive(ANSWERS[start:end])
-    assert session.link.failure is None
-    assert (session.link.acked, session.link.nacked, session.link.open) == (5, 1, 2)
-    assert session.link.returned == 1
-    assert session.link.samples[0].key == b"lost"
-    assert session.link.blocked is None
+    assert session.failure is None
+    assert (session.ledger.acked, session.ledger.nacked, session.ledger.open) == (5, 1, 2)
+    assert session.returned == 1
+    assert session.samples[0].key == b"lost"
+    assert session.blocked is None
 
 
 def test_a_returned_key_may_hold_any_bytes() -> None:
     session = ready()
     returned = said(commands.Basic.Return(312, "NO_ROUTE", "orders", "k"))
     session.receive(returned.replace(b"\x01k", b"\x01\xff"))
-    assert session.link.failure is None
-    assert session.link.samples[0].key == b"\xff"
+    assert session.failure is None
+    assert session.samples[0].key == b"\xff"
 
 
 def test_blocked_and_unblocked() -> None:
     session = ready()
     session.receive(said(commands.Connection.Blocked("low on disk"), 0))
-    assert session.link.blocked == "low on disk"
+    assert session.blocked == "low on disk"
     session.receive(said(commands.Connection.Unblocked(), 0))
-    assert session.link.blocked is None
+    assert session.blocked is None
 
 
 def test_channel_flow_is_answered() -> None:
@@ -242,20 +237,20 @@ def test_channel_flow_is_answered() -> None:
 def test_a_closed_channel_is_answered_and_fails(code: int, kind: type[RabbitChxError]) -> None:
     session = ready()
     session.receive(said(commands.Channel.Close(code, "NO - good", 60, 40)))
-    assert type(session.link.failure) is kind
-    assert session.link.failure.reply_code == code
-    assert f"{code} NO - good" in str(session.link.failure)
+    assert type(session.failure) is kind
+    assert session.failure.reply_code == code
+    assert f"{code} NO - good" in str(session.failure)
     assert isinstance(sent(session)[0], commands.Channel.CloseOk)
 
 
 def test_confirms_before_a_close_in_the_same_bytes_count() -> None:
     session = ready()
-    session.link.publish(b"wire", 3)
+    session.publish(b"wire", 3)
     session.receive(
         said(commands.Basic.Ack(2, multiple=True)) + said(commands.Connection.Close(320, "FORCED", 0, 0), 0)
     )
-    assert isinstance(session.link.failure, ConnectionLostError)
-    assert (session.link.acked, session.link.open) == (2, 1)
+    assert isinstance(session.failure, ConnectionLostError)
+    assert (session.ledger.acked, session.ledger.open) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -278,18 +273,18 @@ def test_confirms_before_a_close_in_the_same_bytes_count() -> None:
 def test_what_cannot_be_understood_ends_the_connection(nonsense: bytes) -> None:
     session = ready()
     session.receive(nonsense)
-    assert isinstance(session.link.failure, ConnectionLostError)
+    assert isinstance(session.failure, ConnectionLostError)
 
 
 def test_another_protocol_version_is_named() -> None:
-    session = session_of(SETTINGS)
+    session = Session(SETTINGS)
     session.receive(b"AMQP\x00\x01\x00\x00")
-    assert "another protocol version, 00.01.00.00" in str(session.link.failure)
+    assert "another protocol version, 00.01.00.00" in str(session.failure)
 
 
 def test_no_password_in_any_message() -> None:
-    session = session_of(SETTINGS)
+    session = Session(SETTINGS)
     session.receive(said(commands.Connection.Start(mechanisms="PLAIN"), 0))
     session.receive(said(commands.Connection.Close(403, "ACCESS_REFUSED", 0, 0), 0))
-    assert "hush" not in str(session.link.failure)
-    assert "u:***@localhost" in str(session.link.failure)
+    assert "hush" not in str(session.failure)
+    assert "u:***@localhost" in str(session.failure)

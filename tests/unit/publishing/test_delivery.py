@@ -14,7 +14,7 @@ from scripted_delivery import (
     B,
     Broker,
     Event,
-    ScriptedLink,
+    ScriptedConnection,
     ack,
     all_of,
     blocked,
@@ -34,8 +34,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.publishing.delivery import Open, Sleep, Step
-from rabbit_chx.publishing.drive import drive
+from rabbit_chx.publishing.delivery import Open, Sleep, Step, drive
 from rabbit_chx.publishing.limits import Limits
 from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.publishing.rows import Rows
@@ -44,8 +43,8 @@ from rabbit_chx.publishing.rows import Rows
 def still_sent(*bodies: str) -> Event:
     """Time goes by, in which nothing else is sent than this."""
 
-    def look(link: ScriptedLink) -> None:
-        assert link.bodies == list(bodies)
+    def look(connection: ScriptedConnection) -> None:
+        assert connection.bodies == list(bodies)
 
     return look
 
@@ -53,7 +52,10 @@ def still_sent(*bodies: str) -> Event:
 def test_exactly_the_open_rows_are_sent_again_in_order() -> None:
     broker = Broker(iter([ack(2), ack(4, multiple=False), lost(), ack()]), A, B)
     report = broker.publish("a b c d e f")
-    assert [link.bodies for link in broker.links] == [["a", "b", "c", "d", "e", "f"], ["c", "e", "f"]]
+    assert [connection.bodies for connection in broker.connections] == [
+        ["a", "b", "c", "d", "e", "f"],
+        ["c", "e", "f"],
+    ]
     assert broker.opened == ["a", "b"]
     assert (report.rows, report.confirmed, report.republished, report.reconnects) == (6, 6, 3, 1)
 
@@ -63,19 +65,23 @@ def test_batches_are_sent_again_in_the_order_in_which_they_were_handed_over() ->
     for bodies in ("a b", "c", "d e"):
         broker.hand_over(bodies)
     assert broker.drain().confirmed == 5
-    assert broker.links[1].bodies == ["b", "c", "d", "e"]
+    assert broker.connections[1].bodies == ["b", "c", "d", "e"]
 
 
 def test_a_row_may_be_sent_more_often_than_twice() -> None:
     broker = Broker(iter([lost(), ack(1), lost(), ack()]))
     report = broker.publish("a b c")
-    assert [link.bodies for link in broker.links] == [["a", "b", "c"], ["a", "b", "c"], ["b", "c"]]
+    assert [connection.bodies for connection in broker.connections] == [
+        ["a", "b", "c"],
+        ["a", "b", "c"],
+        ["b", "c"],
+    ]
     assert (report.confirmed, report.republished, report.reconnects) == (3, 5, 2)
 
 
 def test_each_attempt_waits_twice_as_long_and_goes_through_all_targets() -> None:
     broker = Broker(iter([lost()]), A, B, max_reconnects=3, backoff_s=1.0)
-    broker.run(broker.delivery.opening())
+    broker.run(broker.delivery.connect())
     broker.refusals = [UnreachableError("nobody answers")] * 6
     with pytest.raises(
         ConnectionLostError, match=r"was lost; gave up after 3 attempts to connect in 7 s.* nobody"
@@ -120,7 +126,7 @@ def test_which_ends_may_pass(cause: RabbitChxError, *, again: bool) -> None:
 
 def test_a_refusal_at_the_door_is_final() -> None:
     broker = Broker(iter([lost()]))
-    broker.run(broker.delivery.opening())
+    broker.run(broker.delivery.connect())
     broker.refusals = [AccessRefusedError("403", reply_code=403)]
     with pytest.raises(AccessRefusedError):
         broker.publish("a")
@@ -134,7 +140,7 @@ def test_a_refused_first_connection_is_tried_neither_again_nor_elsewhere(*, retr
     broker = Broker(iter([]), A, B, retry_first_connection=retry)
     broker.refusals = [AccessRefusedError("403", reply_code=403)]
     with pytest.raises(AccessRefusedError):
-        broker.run(broker.delivery.opening())
+        broker.run(broker.delivery.connect())
     assert broker.opened == ["a"]
     assert broker.slept == []
 
@@ -145,12 +151,12 @@ def test_a_stall_is_a_loss_once() -> None:
     broker = Broker(iter([nothing] * 490), backoff_s=0)
     with pytest.raises(RabbitChxError, match="answered nothing for 60 s, and 1 messages are unconfirmed"):
         broker.publish("a")
-    assert len(broker.links) == 2
+    assert len(broker.connections) == 2
 
 
 def test_bytes_on_a_slow_line_are_progress() -> None:
-    def crawl(link: ScriptedLink) -> None:
-        link.bytes_under_way -= 1_000
+    def crawl(connection: ScriptedConnection) -> None:
+        connection.bytes_under_way -= 1_000
 
     slow = Broker(chain([crawl] * 1_000, [ack()]), reconnect_timeout_s=0)
     assert slow.publish("a").confirmed == 1
@@ -163,14 +169,14 @@ def test_bytes_on_a_slow_line_are_progress() -> None:
 def test_refused_messages_are_sent_again_a_few_times() -> None:
     broker = Broker(iter([nack(2), ack(3), nothing, ack(4), ack()]), backoff_s=0.5)
     report = broker.publish("a b c")
-    assert broker.links[0].bodies == ["a", "b", "c", "b"]
+    assert broker.connections[0].bodies == ["a", "b", "c", "b"]
     assert (report.confirmed, report.nacked, report.retried, report.republished) == (3, 0, 1, 0)
     stubborn = Broker(
         chain([nack(1)], [nothing] * 2, [nack(2)], [nothing] * 4, [nack(3)]), nack_retries=2, backoff_s=0.5
     )
     report = stubborn.publish("a")
     assert (report.confirmed, report.nacked) == (0, 1)
-    assert stubborn.links[0].bodies == ["a", "a", "a"]
+    assert stubborn.connections[0].bodies == ["a", "a", "a"]
     assert [(sample.key, sample.code) for sample in report.samples] == [("k", NACK)]
     with pytest.raises(BrokerRefusedError, match=r"refused messages .*one of them has the key 'k'"):
         stubborn.publish("b")
@@ -193,34 +199,34 @@ def test_a_refused_message_is_sent_again_after_a_wait_that_doubles() -> None:
 
     def refusing() -> Iterator[Event]:
         for tag in range(1, 5):
-            while len(broker.links[0].bodies) < tag:
+            while len(broker.connections[0].bodies) < tag:
                 yield nothing
             refused_at.append(broker.now)
             yield nack(tag)
 
     broker = Broker(refusing(), nack_retries=3, backoff_s=1.0)
     assert broker.publish("a").nacked == 1
-    turn_s = 0.25  # the broker answers at the end of one
+    poll_s = 0.25  # the broker answers at the end of one
     assert [after - before for before, after in pairwise(refused_at)] == [
-        1 + turn_s,
-        2 + turn_s,
-        4 + turn_s,
+        1 + poll_s,
+        2 + poll_s,
+        4 + poll_s,
     ]
 
 
 def test_nothing_is_sent_while_the_broker_blocks() -> None:
     broker = Broker([still_sent(), still_sent(), unblocked, ack()])
-    broker.run(broker.delivery.opening())
-    blocked(broker.links[0])
+    broker.run(broker.delivery.connect())
+    blocked(broker.connections[0])
     assert broker.publish("a").confirmed == 1
-    assert broker.links[0].bodies == ["a"]
+    assert broker.connections[0].bodies == ["a"]
 
 
 def test_refused_messages_wait_while_the_broker_blocks() -> None:
     still = still_sent("a", "b")
     broker = Broker([all_of(nack(1), blocked), still, still, still, unblocked, ack()], backoff_s=0.1)
     assert broker.publish("a b").confirmed == 2
-    assert broker.links[0].bodies == ["a", "b", "a"]
+    assert broker.connections[0].bodies == ["a", "b", "a"]
 
 
 def test_a_wait_for_a_broker_that_blocks_does_not_spin() -> None:
@@ -238,7 +244,7 @@ def test_the_window_is_bounded(limits: Limits) -> None:
     broker = Broker([full, full, ack(), ack()], limits=limits)
     broker.hand_over("a b c")
     assert broker.publish("d").confirmed == 4
-    assert broker.links[0].bodies == ["a", "b", "c", "d"]
+    assert broker.connections[0].bodies == ["a", "b", "c", "d"]
 
 
 def test_a_batch_that_is_larger_than_the_window_goes_alone() -> None:
@@ -258,14 +264,14 @@ def test_refused_messages_count_in_the_window_until_they_are_answered(limits: Li
     broker = Broker(script, limits=limits, backoff_s=1.0)
     broker.hand_over("a b c")
     assert broker.publish("d").confirmed == 4
-    assert broker.links[0].bodies == ["a", "b", "c", "a", "b", "c", "d"]
+    assert broker.connections[0].bodies == ["a", "b", "c", "a", "b", "c", "d"]
 
 
 def test_a_refusal_that_comes_with_the_loss_counts() -> None:
     refused_and_lost = all_of(nack(1), lost())
     broker = Broker(chain([refused_and_lost], iter(ack, None)), nack_retries=1, backoff_s=1.0)
     report = broker.publish("a b")
-    assert [link.bodies for link in broker.links] == [["a", "b"], ["b", "a"]]
+    assert [connection.bodies for connection in broker.connections] == [["a", "b"], ["b", "a"]]
     assert (report.confirmed, report.nacked, report.republished) == (2, 0, 1)
     strict = Broker([refused_and_lost, ack()], nack_retries=0)
     report = strict.publish("a b")
@@ -275,7 +281,7 @@ def test_a_refusal_that_comes_with_the_loss_counts() -> None:
 def test_where_order_is_kept_a_refused_message_is_not_sent_again() -> None:
     broker = Broker(iter([nack(2), ack()]), keep_order=True)
     report = broker.publish("a b c")
-    assert broker.links[0].bodies == ["a", "b", "c"]
+    assert broker.connections[0].bodies == ["a", "b", "c"]
     assert (report.confirmed, report.nacked, report.unknown) == (2, 1, 0)
 
 
@@ -290,40 +296,40 @@ def test_a_return_whose_ack_is_lost_is_never_a_confirm() -> None:
 
 
 def test_an_operation_that_is_given_up_is_taken_up_by_the_next() -> None:
-    def up_to_the_backoff(step: Step) -> ScriptedLink | None:
+    def up_to_the_backoff(step: Step) -> ScriptedConnection | None:
         if isinstance(step, Sleep):
             raise CancelledError
         return broker.do(step)
 
     broker = Broker(iter([ack(1), lost(), ack()]))
-    broker.run(broker.delivery.handing_over(Rows([b"k"] * 3, [b"a", b"b", b"c"])))
+    broker.run(broker.delivery.submit(Rows([b"k"] * 3, [b"a", b"b", b"c"])))
     with pytest.raises(CancelledError):
-        drive(broker.delivery.draining(), up_to_the_backoff)
+        drive(broker.delivery.drain(), up_to_the_backoff)
     assert broker.delivery.report.unknown == 2
-    broker.run(broker.delivery.draining())
-    assert broker.links[1].bodies == ["b", "c"]
+    broker.run(broker.delivery.drain())
+    assert broker.connections[1].bodies == ["b", "c"]
     assert broker.delivery.report.confirmed == 3
 
 
 def test_a_publisher_that_is_closed_while_it_connects_leaves_no_connection() -> None:
     """A signal handler or another task closes it."""
 
-    def and_close(step: Step) -> ScriptedLink | None:
-        link = broker.do(step)
+    def and_close(step: Step) -> ScriptedConnection | None:
+        connection = broker.do(step)
         if isinstance(step, Open):
             broker.delivery.close()
-        return link
+        return connection
 
     broker = Broker([])
     with pytest.raises(InputError, match="the connection is closed: open a new one"):
-        drive(broker.delivery.opening(), and_close)
+        drive(broker.delivery.connect(), and_close)
     assert (len(broker.opened), broker.closed) == (1, 1)
 
 
 def test_after_an_interruption_nothing_is_sent_any_more() -> None:
     broker = Broker(iter([]))
-    broker.run(broker.delivery.handing_over(Rows([b"k"], [b"a"])))
-    broker.delivery.interrupted(KeyboardInterrupt())
+    broker.run(broker.delivery.submit(Rows([b"k"], [b"a"])))
+    broker.delivery.interrupt(KeyboardInterrupt())
     with pytest.raises(ConnectionLostError, match=r"given up after an interruption \(KeyboardInterrupt\)"):
         broker.publish("b")
     report = broker.delivery.report
@@ -336,15 +342,19 @@ answers = st.sampled_from([ack(), ack(1), ack(2, multiple=False), nack(1), nack(
 @given(script=st.lists(answers, max_size=25), rows=st.integers(1, 6))
 def test_the_counts_always_add_up(script: list[Event], rows: int) -> None:
     def gentle(answer: Event) -> Event:
-        def play(link: ScriptedLink) -> None:
-            if answer.__qualname__.startswith("returned") and link.returned >= link.sent - link.nacked:
+        def play(connection: ScriptedConnection) -> None:
+            session = connection.session
+            if (
+                answer.__qualname__.startswith("returned")
+                and session.returned >= session.ledger.sent - session.ledger.nacked
+            ):
                 return  # nothing is left that could come back
-            if answer.__qualname__.startswith("nack") and link.returned > link.acked:
+            if answer.__qualname__.startswith("nack") and session.returned > session.ledger.acked:
                 return  # what came back is acked, and never refused
             try:
-                answer(link)
+                answer(connection)
             except ValueError:  # a tag that was not sent on this connection
-                link.ack(0, multiple=True)
+                session.ledger.ack(0, multiple=True)
 
         return play
 
@@ -361,7 +371,7 @@ def test_the_counts_always_add_up(script: list[Event], rows: int) -> None:
 
 def test_the_seconds_of_a_report_run_from_its_first_row() -> None:
     broker = Broker([ack(), ack()])
-    broker.delivery.end()
+    broker.delivery.finish()
     broker.now = 100.0
     assert broker.delivery.report.seconds == 0
     broker.hand_over("a")

@@ -6,7 +6,7 @@ from itertools import chain, repeat
 from typing import Any
 
 import pytest
-from scripted_delivery import A, B, Broker, Event, ScriptedLink, ack, blocked, lost
+from scripted_delivery import A, B, Broker, Event, ScriptedConnection, ack, blocked, lost
 
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -22,7 +22,7 @@ from rabbit_chx.publishing.limits import Limits
 
 def test_the_time_to_reconnect_is_counted_from_the_loss() -> None:
     broker = Broker(iter([lost()]))
-    broker.run(broker.delivery.opening())
+    broker.run(broker.delivery.connect())
     broker.refusals = [UnreachableError("nobody answers")] * 100
     with pytest.raises(ConnectionLostError, match=r"was lost; gave up after 26 attempts to connect in 120 s"):
         broker.publish("a")
@@ -32,7 +32,7 @@ def test_the_time_to_reconnect_is_counted_from_the_loss() -> None:
 
 def test_an_outage_of_a_minute_is_no_error() -> None:
     broker = Broker(iter([lost(), ack()]))
-    broker.run(broker.delivery.opening())
+    broker.run(broker.delivery.connect())
     broker.refusals = [UnreachableError("nobody answers")] * 13
     assert broker.publish("a").confirmed == 1
     assert broker.now > 60
@@ -40,9 +40,9 @@ def test_an_outage_of_a_minute_is_no_error() -> None:
 
 def test_the_time_to_reconnect_is_renewed_by_an_answer_and_by_nothing_else() -> None:
     def later(answer: Event) -> Event:
-        def play(link: ScriptedLink) -> None:
+        def play(connection: ScriptedConnection) -> None:
             broker.now += 6
-            answer(link)
+            answer(connection)
 
         return play
 
@@ -60,8 +60,10 @@ def test_a_connection_that_had_nothing_to_do_costs_no_time() -> None:
     for _ in range(3):
         assert broker.publish("a").unknown == 0
         broker.now += 600
-        broker.links[-1].failure = ConnectionLostError("the broker went away while nobody published")
-    assert len(broker.links) == 4
+        broker.connections[-1].session.failure = ConnectionLostError(
+            "the broker went away while nobody published"
+        )
+    assert len(broker.connections) == 4
 
 
 @pytest.mark.parametrize("never", [{"max_reconnects": 0}, {"reconnect_timeout_s": 0}])
@@ -80,7 +82,7 @@ def test_the_first_connection_fails_at_once_unless_asked() -> None:
         UnreachableError("a again"),
     ]
     with pytest.raises(UnreachableError, match=r"^a is down; b is down$"):
-        broker.run(broker.delivery.opening())
+        broker.run(broker.delivery.connect())
     patient = Broker(iter([ack()]), A, B, retry_first_connection=True)
     patient.refusals = list(broker.refusals)
     assert patient.publish("a").reconnects == 0
@@ -90,11 +92,11 @@ def test_the_first_connection_fails_at_once_unless_asked() -> None:
     with pytest.raises(
         ConnectionLostError, match=r"^a is down; gave up after 26 attempts to connect in 120 s"
     ):
-        hopeless.run(hopeless.delivery.opening())
+        hopeless.run(hopeless.delivery.connect())
     refused = Broker(iter([]), retry_first_connection=True)
     refused.refusals = [UnreachableError("a is down"), AccessRefusedError("403", reply_code=403)]
     with pytest.raises(AccessRefusedError, match="403; it began with: a is down"):
-        refused.run(refused.delivery.opening())
+        refused.run(refused.delivery.connect())
 
 
 PASSING = [
@@ -106,7 +108,7 @@ PASSING = [
 @pytest.mark.parametrize("passing", PASSING)
 def test_a_broker_that_is_full_or_still_starting_is_asked_again(passing: RabbitChxError) -> None:
     broker = Broker(iter([lost(), ack()]))
-    broker.run(broker.delivery.opening())
+    broker.run(broker.delivery.connect())
     broker.refusals = [passing] * 5
     assert broker.publish("a").confirmed == 1
     first = Broker(iter([ack()]), A, B)
@@ -118,7 +120,7 @@ def test_a_broker_that_is_full_or_still_starting_is_asked_again(passing: RabbitC
 def test_the_final_error_names_the_first_cause() -> None:
     deleted = ConnectionLostError("320 user 'u' is deleted", reply_code=320)
     broker = Broker(iter([lost(deleted)]))
-    broker.run(broker.delivery.opening())
+    broker.run(broker.delivery.connect())
     broker.refusals = [AccessRefusedError("403 login was refused", reply_code=403)]
     with pytest.raises(
         AccessRefusedError, match=r"^403 login was refused; it began with: 320 user 'u' is deleted$"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scripted_delivery import A, Event, ScriptedLink, ack, blocked, unblocked
+from scripted_delivery import A, Event, ScriptedConnection, ack, blocked, unblocked
 
 from rabbit_chx.connection.failures import StallError
 from rabbit_chx.errors import BrokerTimeoutError
@@ -12,107 +12,107 @@ from rabbit_chx.publishing.limits import Limits, Patience
 LIMITS = Limits(confirm_timeout_s=60, blocked_timeout_s=300)
 
 
-def open_link() -> ScriptedLink:
+def open_connection() -> ScriptedConnection:
     """A connection with ten messages that are not answered."""
-    link = ScriptedLink(A)
-    link.publish(b"wire", 10)
-    return link
+    connection = ScriptedConnection(A)
+    connection.session.publish(b"wire", 10)
+    return connection
 
 
-def sent(link: ScriptedLink) -> None:
+def sent(connection: ScriptedConnection) -> None:
     """Let the socket take a byte."""
-    link.bytes_sent += 1
+    connection.bytes_sent += 1
 
 
 def test_what_neither_takes_bytes_nor_answers_is_a_stall() -> None:
-    link, patience = open_link(), Patience(LIMITS, 0)
+    connection, patience = open_connection(), Patience(LIMITS, 0)
     for now in (0, 30, 59):
-        assert patience.look(link, now) == 0
+        assert patience.check(connection, now) == 0
     with pytest.raises(StallError, match="answered nothing for 60 s, and 10 messages are unconfirmed"):
-        patience.look(link, 60)
+        patience.check(connection, 60)
 
 
 def test_bytes_that_are_taken_are_progress() -> None:
-    link, patience = open_link(), Patience(LIMITS, 0)
+    connection, patience = open_connection(), Patience(LIMITS, 0)
     for now in range(0, 1000, 50):
-        link.bytes_sent += 1
-        patience.look(link, now)
+        connection.bytes_sent += 1
+        patience.check(connection, now)
     with pytest.raises(StallError):
-        patience.look(link, 1010)
+        patience.check(connection, 1010)
 
 
 def test_answers_are_progress() -> None:
-    link, patience = open_link(), Patience(LIMITS, 0)
+    connection, patience = open_connection(), Patience(LIMITS, 0)
     for tag in range(1, 10):
-        ack(tag)(link)
-        patience.look(link, tag * 50)
+        ack(tag)(connection)
+        patience.check(connection, tag * 50)
     with pytest.raises(StallError, match="1 messages are unconfirmed"):
-        patience.look(link, 510)
+        patience.check(connection, 510)
 
 
 def test_another_connection_is_progress() -> None:
     patience = Patience(LIMITS, 0)
     for now in range(0, 500, 50):
-        patience.look(open_link(), now)
+        patience.check(open_connection(), now)
 
 
 def test_only_what_is_on_its_way_can_stall() -> None:
-    link, patience = ScriptedLink(A), Patience(LIMITS, 0)
+    connection, patience = ScriptedConnection(A), Patience(LIMITS, 0)
     for now in (0, 100, 200):
-        patience.look(link, now)
-    link.backlog = True
-    patience.look(link, 259)
+        patience.check(connection, now)
+    connection.backlog = True
+    patience.check(connection, 259)
     with pytest.raises(StallError):
-        patience.look(link, 260)
+        patience.check(connection, 260)
 
 
 def test_time_in_which_the_broker_blocks_is_no_stall() -> None:
-    link, patience = open_link(), Patience(LIMITS, 0)
-    patience.look(link, 0)
-    blocked(link)
-    patience.look(link, 10)
-    patience.look(link, 200)
-    unblocked(link)
+    connection, patience = open_connection(), Patience(LIMITS, 0)
+    patience.check(connection, 0)
+    blocked(connection)
+    patience.check(connection, 10)
+    patience.check(connection, 200)
+    unblocked(connection)
     for now in (201, 250):
-        patience.look(link, now)
+        patience.check(connection, now)
     with pytest.raises(StallError, match="for 60 s"):
-        patience.look(link, 251)
+        patience.check(connection, 251)
 
 
 def test_the_time_in_which_the_broker_blocks_is_told() -> None:
-    link, patience = open_link(), Patience(LIMITS, 0)
-    told = [patience.look(link, 0)]
-    blocked(link)
-    told += [patience.look(link, now) for now in (10, 11, 14)]
-    unblocked(link)
-    told += [patience.look(link, now) for now in (15, 20)]
+    connection, patience = open_connection(), Patience(LIMITS, 0)
+    told = [patience.check(connection, 0)]
+    blocked(connection)
+    told += [patience.check(connection, now) for now in (10, 11, 14)]
+    unblocked(connection)
+    told += [patience.check(connection, now) for now in (15, 20)]
     assert told == [0, 0, 1, 3, 1, 0]
 
 
 def test_a_block_is_bounded() -> None:
-    link, patience = open_link(), Patience(LIMITS, 0)
-    blocked(link)
-    patience.look(link, 100)
-    patience.look(link, 399)
+    connection, patience = open_connection(), Patience(LIMITS, 0)
+    blocked(connection)
+    patience.check(connection, 100)
+    patience.check(connection, 399)
     with pytest.raises(BrokerTimeoutError, match=r"blocked publishers \(low on memory\) for 300 s") as caught:
-        patience.look(link, 400)
+        patience.check(connection, 400)
     assert not isinstance(caught.value, StallError), "another connection would be blocked as well"
 
 
 @pytest.mark.parametrize("move", [ack(1), sent], ids=["an answer", "bytes"])
 def test_after_what_moves_a_block_has_the_whole_time(move: Event) -> None:
-    link, patience = open_link(), Patience(LIMITS, 0)
-    blocked(link)
+    connection, patience = open_connection(), Patience(LIMITS, 0)
+    blocked(connection)
     for now in (0, 299):
-        patience.look(link, now)
-    unblocked(link)
-    move(link)
-    patience.look(link, 299)
-    blocked(link)
+        patience.check(connection, now)
+    unblocked(connection)
+    move(connection)
+    patience.check(connection, 299)
+    blocked(connection)
     for now in (300, 599):
-        patience.look(link, now)
+        patience.check(connection, now)
     with pytest.raises(BrokerTimeoutError, match="for 300 s"):
-        patience.look(link, 600)
+        patience.check(connection, 600)
 
 
 @pytest.mark.parametrize(
@@ -120,19 +120,19 @@ def test_after_what_moves_a_block_has_the_whole_time(move: Event) -> None:
     [(9, r"blocked publishers \(low on memory\) for 300 s"), (1, "answered nothing for 60 s")],
 )
 def test_blocks_count_together_and_so_do_the_times_between_them(of_ten_s: int, says: str) -> None:
-    link, patience = open_link(), Patience(LIMITS, 0)
+    connection, patience = open_connection(), Patience(LIMITS, 0)
 
     def wait() -> None:
         for now in range(361):
-            (blocked if now % 10 < of_ten_s else unblocked)(link)
-            patience.look(link, now)
+            (blocked if now % 10 < of_ten_s else unblocked)(connection)
+            patience.check(connection, now)
 
     with pytest.raises(BrokerTimeoutError, match=says):
         wait()
 
 
 def test_without_patience_a_block_is_an_error_at_once() -> None:
-    link, patience = open_link(), Patience(Limits(blocked_timeout_s=0), 0)
-    blocked(link)
+    connection, patience = open_connection(), Patience(Limits(blocked_timeout_s=0), 0)
+    blocked(connection)
     with pytest.raises(BrokerTimeoutError, match="for 0 s"):
-        patience.look(link, 1)
+        patience.check(connection, 1)

@@ -16,7 +16,7 @@ from descriptors import no_descriptor_left
 from pamqp import commands
 from scripted_peer import Answer, Message, Peer, ack, hang_up, nack, nothing, said, unroutable
 
-from rabbit_chx.connection.link import Link
+from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import InputError, PublishError, RowError
 from rabbit_chx.publishing import AsyncPublisher, Publisher
 from rabbit_chx.publishing.batches import Columns
@@ -134,7 +134,7 @@ def test_rows_of_unknown_fate_are_an_error(
     with publisher_of(peer.settings, "orders", **options) as publisher:
         publisher.send(["k"], ["sent"])
         with monkeypatch.context() as patched:
-            patched.setattr(Link, "publish", out_of_memory)
+            patched.setattr(Session, "publish", out_of_memory)
             with pytest.raises(MemoryError):
                 publisher.send(["k"], ["not sent"])
         with pytest.raises(PublishError, match="unknown") as caught:

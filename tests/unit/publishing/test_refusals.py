@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rabbit_chx.publishing.refusals import Sent, WaitingBatches
+from rabbit_chx.publishing.delivery import RefusedBatches, Sent
 from rabbit_chx.publishing.rows import Rows
 
 
@@ -11,7 +11,7 @@ def batch(body: bytes, due: float, rows: int = 1) -> Sent:
 
 
 def test_what_is_due_is_taken_once_and_oldest_first() -> None:
-    refused = WaitingBatches()
+    refused = RefusedBatches()
     first, late, second = batch(b"a", 5), batch(b"b", 7), batch(b"c", 4)
     for sent in (first, late, second):
         refused.add(sent)
@@ -23,7 +23,7 @@ def test_what_is_due_is_taken_once_and_oldest_first() -> None:
 
 
 def test_it_counts_rows_and_the_bytes_of_their_bodies() -> None:
-    refused = WaitingBatches()
+    refused = RefusedBatches()
     assert (refused.rows, refused.body_bytes) == (0, 0)
     refused.add(batch(b"four", 5, rows=3))
     refused.add(batch(b"a", 6))
@@ -35,7 +35,7 @@ def test_it_counts_rows_and_the_bytes_of_their_bodies() -> None:
 
 
 def test_the_wait_is_that_for_the_first() -> None:
-    refused = WaitingBatches()
+    refused = RefusedBatches()
     refused.add(batch(b"a", 9))
     refused.add(batch(b"b", 7))
     assert refused.seconds_left(4) == 3

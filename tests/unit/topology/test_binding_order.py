@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from rabbit_chx.topology.order import downstream_first
+from rabbit_chx.topology.plan import downstream_first
 
 
 def test_each_exchange_comes_after_those_that_it_is_bound_to() -> None:

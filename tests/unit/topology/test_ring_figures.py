@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rabbit_chx.routing import HashRing, Place, Release
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.movement import RingFigures, bucket_count
+from rabbit_chx.topology.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.ring_steps import LiveRing, RingSteps, best_steps
 
 _BUCKETS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
@@ -20,7 +20,7 @@ _BUCKETS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 @given(_BUCKETS, st.lists(_BUCKETS, min_size=1, max_size=4), st.booleans())
 def test_a_figure_is_share_moved(before: list[Place], others: list[list[Place]], prepared: bool) -> None:  # noqa: FBT001
     ring = HashRing.from_buckets(before)
-    figures = RingFigures(ring.buckets)
+    figures = MovementCounter(ring.buckets)
     if prepared:
         figures.prepare(map(bucket_count, others))
 
@@ -39,7 +39,7 @@ def test_large_rings_are_counted_alike(counts: tuple[int, ...]) -> None:
         HashRing.from_buckets([f"q{n * 7 % 1003}" if n % 3 else f"q{n}" for n in range(count)])
         for count in counts
     ]
-    figures = RingFigures(before.buckets)
+    figures = MovementCounter(before.buckets)
     figures.prepare([other.bucket_count for other in others])
 
     assert [figures.moved(other.buckets) for other in others] == [
@@ -52,7 +52,7 @@ def test_what_has_one_name_is_one_place() -> None:
     names: dict[Place, Place] = {"s1": "q1", "s2": "q2", "s3": "q1"}
     names_after: dict[Place, Place] = {"s1": "q1", "s2": "q1", "s3": "q2", "s4": "q3"}
 
-    figures = RingFigures(before.buckets, names)
+    figures = MovementCounter(before.buckets, names)
 
     expected = HashRing.from_buckets(["q1", "q2", "q1"]).share_moved(
         HashRing.from_buckets(["q1", "q1", "q2", "q3"])
@@ -62,7 +62,7 @@ def test_what_has_one_name_is_one_place() -> None:
 
 def test_what_is_at_a_dead_end_is_lost() -> None:
     ring = HashRing.from_buckets([*"abc"])
-    figures = RingFigures(ring.buckets)
+    figures = MovementCounter(ring.buckets)
 
     assert figures.moved_and_lost(figures.numbers(ring.buckets), {}, {"b"}) == (0.0, ring.shares()["b"])
 
@@ -70,12 +70,12 @@ def test_what_is_at_a_dead_end_is_lost() -> None:
 @pytest.mark.parametrize("release", ["3.8.9", "3.10.6", "4.3.6"])
 def test_the_numbers_follow_each_change(release: str) -> None:
     ring = HashRing.from_bindings([("a", 2), ("b", 1), ("c", 3)], Release(release)).bind("b", 2)
-    figures = RingFigures(ring.buckets)
+    figures = MovementCounter(ring.buckets)
     numbers = figures.numbers(ring.buckets)
 
     for change, place in [("unbind", "b"), ("bind", "d"), ("bind", "b"), ("unbind", "a"), ("unbind", "c")]:
         ring = ring.bind(place, 4) if change == "bind" else ring.unbind(place)
-        numbers = figures.changed(numbers, place, len(ring.buckets))
+        numbers = figures.numbers_after(numbers, place, len(ring.buckets))
         assert numbers.tolist() == figures.numbers(ring.buckets).tolist()
 
 
@@ -84,7 +84,7 @@ def _there(members: str) -> LiveRing:
 
 
 def _best(there: LiveRing, wanted: Sequence[RingMember]) -> RingSteps:
-    best = best_steps(there, wanted, (), RingFigures(there.ring.buckets), {})
+    best = best_steps(there, wanted, (), MovementCounter(there.ring.buckets), {})
     assert best is not None
     return best
 

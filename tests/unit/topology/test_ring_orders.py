@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.arrays.seeds import all_buckets
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.movement import RingFigures
+from rabbit_chx.topology.movement import MovementCounter
 from rabbit_chx.topology.proposals import fewest_steps_order, least_moving_order, searched_order
 from rabbit_chx.topology.ring_steps import LiveRing
 
@@ -24,7 +24,7 @@ def _ring(members: Sequence[RingMember]) -> HashRing:
     return HashRing.from_buckets([member.destination for member in members for _ in range(int(member.key))])
 
 
-def _moved(figures: RingFigures, order: Sequence[RingMember]) -> float:
+def _moved(figures: MovementCounter, order: Sequence[RingMember]) -> float:
     return figures.moved([member.destination for member in order for _ in range(int(member.key))])
 
 
@@ -34,10 +34,10 @@ def _live(members: Sequence[RingMember]) -> LiveRing:
 
 def _order(there: Sequence[RingMember], wanted: Sequence[RingMember]) -> tuple[RingMember, ...]:
     live = _live(there)
-    return least_moving_order(live, wanted, RingFigures(live.ring.buckets))
+    return least_moving_order(live, wanted, MovementCounter(live.ring.buckets))
 
 
-def _least(figures: RingFigures, wanted: Sequence[RingMember]) -> float:
+def _least(figures: MovementCounter, wanted: Sequence[RingMember]) -> float:
     return min(_moved(figures, order) for order in permutations(wanted))
 
 
@@ -94,7 +94,7 @@ def test_orders_that_move_as_much_stay_as_written() -> None:
 @given(_rings("abcdefgh"), _rings("abcdefgh"))
 def test_no_order_of_up_to_six_members_moves_less(there: list[RingMember], wanted: list[RingMember]) -> None:
     live = _live(there)
-    figures = RingFigures(live.ring.buckets)
+    figures = MovementCounter(live.ring.buckets)
 
     order = least_moving_order(live, wanted, figures)
 
@@ -108,7 +108,7 @@ def test_the_search_for_larger_rings_finds_the_least_of_one_weight(
 ) -> None:
     members, left = _members(*wanted[:after]), _members(*there[:before])
     live = _live(left)
-    figures = RingFigures(live.ring.buckets)
+    figures = MovementCounter(live.ring.buckets)
 
     assert _moved(figures, searched_order(live, members, figures)) == _least(figures, members)
 
@@ -122,7 +122,7 @@ def test_the_search_for_larger_rings_is_close_with_different_weights() -> None:
 
     gaps = []
     for live, wanted in [(_live(some_members()), some_members()) for _ in range(60)]:
-        figures = RingFigures(live.ring.buckets)
+        figures = MovementCounter(live.ring.buckets)
         gaps.append(_moved(figures, searched_order(live, wanted, figures)) - _least(figures, wanted))
 
     assert min(gaps) == 0.0
@@ -136,7 +136,7 @@ def test_large_rings_of_one_weight_reach_the_best_assignment_of_places(seed: int
     there = _members(*chance.sample(names, chance.randint(60, 110)))
     wanted = _members(*chance.sample(names, chance.randint(60, 110)))
     live = _live(there)
-    figures = RingFigures(live.ring.buckets)
+    figures = MovementCounter(live.ring.buckets)
 
     found = _moved(figures, least_moving_order(live, wanted, figures))
 

@@ -9,7 +9,7 @@ import pytest
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import PlannedChange, RingMember
-from rabbit_chx.topology.movement import RingFigures
+from rabbit_chx.topology.movement import MovementCounter
 from rabbit_chx.topology.ring_steps import LiveRing, RingSteps, best_steps, kept_members, members_of
 
 
@@ -28,7 +28,7 @@ def _there(text: str, release: str = "4.3.6", bound: Sequence[RingMember] | None
 
 
 def _steps(there: LiveRing, wanted: str, replaced: Sequence[str] = ()) -> RingSteps | None:
-    return best_steps(there, _members(wanted), replaced, RingFigures(there.ring.buckets), {})
+    return best_steps(there, _members(wanted), replaced, MovementCounter(there.ring.buckets), {})
 
 
 def _text(steps: Sequence[PlannedChange]) -> str:
@@ -36,7 +36,7 @@ def _text(steps: Sequence[PlannedChange]) -> str:
 
 
 def test_fewer_keys_without_a_destination_count_before_fewer_that_move() -> None:
-    class ScriptedFigures(RingFigures):
+    class ScriptedFigures(MovementCounter):
         """Say that the first order moves less than the others, and leaves keys without a destination."""
 
         rated = 0

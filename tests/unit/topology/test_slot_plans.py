@@ -15,7 +15,7 @@ from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing import Place
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, plan
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.movement import SlotsThere
+from rabbit_chx.topology.movement import SlotOwners
 from rabbit_chx.topology.slots import collapsed, expanded
 
 _FOUR = '[{ queue = "events.{1..4}" }]'
@@ -114,7 +114,7 @@ def test_a_fifth_queue_takes_slots_and_nothing_else_moves() -> None:
     made = plan(slotted(32, _FIVE, "events.{1..5}"), live)
     told = _told(made)
     assert told[0] == "create queue events.5"
-    over = made.rings["events"].hands
+    over = made.rings["events"].ownership
     assert over is not None
     assert told[1:] == [
         f"{action} {slot.slot} -> {queue}"
@@ -315,7 +315,7 @@ def test_a_slot_that_has_left_the_ring_loses_nothing_with_its_queue(queue: int) 
     assert "replace exchange events.slot.02" in _told(made)
     _check_figures(made, live)
     ring = made.rings["events"]
-    shrunk = made.rings["events"].hands
+    shrunk = made.rings["events"].ownership
     assert shrunk is not None
     without = shrunk.ring_before(ring.before.unbind(ExchangeRef("events.slot.02")))
     assert ring.moved_at_worst == shrunk.ring_before(ring.before).share_moved(without)
@@ -435,9 +435,9 @@ def test_a_slot_without_a_queue_is_lost_once_its_park_is_deleted() -> None:
     live = live_of(slotted(2, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
     slot, park = ExchangeRef("events.slot.00"), live.exchange("events.park")
     bare = replace(live, bindings=tuple(b for b in live.bindings if b.source != slot.name))
-    slots = SlotsThere.of([slot], Topology(), bare)
-    assert (slots.names, slots.lost) == ({slot: ExchangeRef("events.park")}, set())
-    assert slots.change(PlannedChange("delete", park, None))
-    assert (slots.names, slots.lost) == ({slot: slot}, {slot})
-    assert slots.change(PlannedChange("create", None, park))
-    assert (slots.names, slots.lost) == ({slot: ExchangeRef("events.park")}, set())
+    slots = SlotOwners.among([slot], Topology(), bare)
+    assert (slots.current, slots.dead_ends) == ({slot: ExchangeRef("events.park")}, set())
+    assert slots.apply(PlannedChange("delete", park, None))
+    assert (slots.current, slots.dead_ends) == ({slot: slot}, {slot})
+    assert slots.apply(PlannedChange("create", None, park))
+    assert (slots.current, slots.dead_ends) == ({slot: ExchangeRef("events.park")}, set())

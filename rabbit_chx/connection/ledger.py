@@ -1,0 +1,175 @@
+"""The publisher confirms of one channel. No I/O.
+
+The broker numbers the messages of a confirming channel 1, 2, 3, ... (the delivery tag) and confirms them in any order, one
+by one or all tags up to one (`multiple`). rabbitmq-server v4.3.0, rabbit_channel.erl, send_confirms_and_nacks/1: a `multiple`
+ack never covers a message that is rejected, and a confirm covers only messages that are still open.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+Batch = TypeVar("Batch")
+
+
+class Part(NamedTuple, Generic[Batch]):
+    """Some messages of a batch.
+
+    Attributes:
+        batch: the value that `Ledger.enter` was given for the batch.
+        places: the indices of the messages in the batch, from 0, in order.
+    """
+
+    batch: Batch
+    places: list[int]
+
+
+class _Entry(NamedTuple, Generic[Batch]):
+    last: int  # delivery tag of its last message
+    messages: int
+    size: int
+    batch: Batch
+
+
+class Ledger(Generic[Batch]):
+    """Counts the messages that are sent, acked, nacked and open on one channel.
+
+    Attributes:
+        sent: messages published so far; the last delivery tag.
+        answered: messages that the broker acked or nacked.
+        nacked: messages that the broker nacked.
+        open: messages without a confirm.
+        open_bytes: bytes on the wire of the batches that have an open message.
+        refused: the nacked messages, until `take_refused` returns them.
+    """
+
+    __slots__ = ("_ahead", "_entries", "_low", "answered", "nacked", "open", "open_bytes", "refused", "sent")
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.answered = 0
+        self.nacked = 0
+        self.open = 0
+        self.open_bytes = 0
+        self._low = 0  # the low-water mark: every tag up to here is answered
+        self._ahead: set[int] = set()  # answered tags above it
+        self._entries: deque[_Entry[Batch]] = deque()  # batches with an open message, oldest first
+        self.refused: list[Part[Batch]] = []
+
+    @property
+    def acked(self) -> int:
+        """Messages that the broker acked, including those that it returned."""
+        return self.answered - self.nacked
+
+    def enter(self, messages: int, size: int, batch: Batch) -> None:
+        """Enter a batch that is published now.
+
+        Args:
+            messages: the number of its messages.
+            size: their bytes on the wire.
+            batch: context returned with the batch by `take_refused` and `unanswered`.
+        """
+        self.sent += messages
+        self.open += messages
+        self.open_bytes += size
+        self._entries.append(_Entry(self.sent, messages, size, batch))
+
+    def has_news(self, until_open: int) -> bool:
+        """Return whether at most this many messages are open, or the broker refused a message."""
+        return self.open <= until_open or bool(self.refused)
+
+    def take_refused(self) -> list[Part[Batch]]:
+        """Return the nacked messages since the last call, by batch."""
+        refused, self.refused = self.refused, []
+        return refused
+
+    def unanswered(self) -> list[Part[Batch]]:
+        """Return the open messages by batch, oldest first."""
+        return list(self._open_through(self.sent))
+
+    def ack(self, tag: int, *, multiple: bool) -> None:
+        """Enter a basic.ack.
+
+        Raises:
+            ValueError: the tag was never published.
+        """
+        self._check(tag)
+        if multiple:
+            self._answer_through(tag or self.sent)  # AMQP 0-9-1: tag 0 means all
+        elif tag == self._low + 1:
+            self._advance_low(tag)
+        elif tag > self._low:
+            self._ahead.add(tag)
+            self._advance_low(self._low)
+
+    def ack_each(self, tags: list[int]) -> None:
+        """Enter a basic.ack of each single tag.
+
+        Raises:
+            ValueError: one of them was never published.
+        """
+        if tags:
+            self._check(max(tags))
+            low = self._low
+            self._ahead.update([tag for tag in tags if tag > low])
+            self._advance_low(low)
+
+    def nack(self, tag: int, *, multiple: bool) -> None:
+        """Enter a basic.nack.
+
+        Raises:
+            ValueError: the tag was never published.
+        """
+        self._check(tag)
+        last = (tag or self.sent) if multiple else tag
+        parts = list(self._open_through(last, 0 if multiple else tag - 1))
+        # Counted before they are answered: an interruption between the two must not turn a nack into an ack.
+        self.nacked += sum(len(part.places) for part in parts)
+        self.ack(tag, multiple=multiple)
+        for part in parts:
+            if self.refused and self.refused[-1].batch is part.batch:
+                self.refused[-1].places.extend(part.places)
+            else:
+                self.refused.append(part)
+
+    def _check(self, tag: int) -> None:
+        if tag > self.sent:
+            raise ValueError(f"the broker confirmed delivery tag {tag}, but only {self.sent} were published")
+
+    def _open_through(self, tag: int, after: int = 0) -> Iterator[Part[Batch]]:
+        """Yield the open messages with tags above `after`, up to `tag`, by batch."""
+        after = max(after, self._low)
+        for entry in self._entries:
+            first = entry.last - entry.messages + 1
+            if first > tag:
+                return
+            if entry.last <= after:
+                continue
+            tags = range(max(first, after + 1), min(entry.last, tag) + 1)
+            if places := [tag - first for tag in tags if tag not in self._ahead]:
+                yield Part(entry.batch, places)
+
+    def _answer_through(self, tag: int) -> None:
+        if tag <= self._low:
+            return
+        ahead = self._ahead
+        if len(ahead) <= tag - self._low:
+            self._ahead = {answered for answered in ahead if answered > tag}
+        else:
+            ahead.difference_update(range(self._low + 1, tag + 1))
+        self._advance_low(tag)
+
+    def _advance_low(self, tag: int) -> None:
+        """Advance the low-water mark to a tag and past contiguous confirms."""
+        ahead = self._ahead
+        while tag + 1 in ahead:
+            tag += 1
+            ahead.remove(tag)
+        self._low = tag
+        self.answered = tag + len(ahead)
+        self.open = self.sent - self.answered
+        entries = self._entries
+        while entries and entries[0].last <= tag:
+            self.open_bytes -= entries.popleft().size
