@@ -1,8 +1,7 @@
 """Read rows of a stream as Arrow record batches, up to an end that is fixed when the reading begins.
 
 How it works. The constructor asks the stream's leader, since a replica may be behind, where start and end are as offsets.
-Each question is a subscription for one chunk (`Look`). The broker answers in order, so a chunk that has not come before the
-answer to a later request is not in the stream yet. The end is that of the last chunk *of rows*: what publishers and consumers
+`ends` tells how. The end is that of the last chunk *of rows*: what publishers and consumers
 store with the broker is in chunks of its own, which take offsets too and may be the last ones. So "the last committed
 offset" says nothing of rows, and a reader that waits for a row there waits for ever.
 
@@ -41,8 +40,10 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
+from rabbit_chx.retry import Backoff, Retry
 from rabbit_chx.streams.chunks import MAX_SUB_ENTRY_BYTES, Chunk, Fingerprint, Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import (
     LARGEST_FRAME,
     CreditRefused,
@@ -52,7 +53,6 @@ from rabbit_chx.streams.frames import (
     StreamChanged,
     offset_spec,
 )
-from rabbit_chx.streams.look import Look
 from rabbit_chx.streams.nodes import AGAIN_S, open_at, settings_of
 from rabbit_chx.streams.rows import columns_in, schema_of
 
@@ -257,36 +257,21 @@ class StreamReader:
     ) -> Fingerprint | None:
         """Set the range of the progress, and return the fingerprint of the last chunk of rows."""
         connection = self._connection = self._open(until, leader=True)
-        look = Look(connection, check_crc=self._check_crc)
-        first = look.first_chunk(self.stream, _left_s(until))
-        # One that is not with a majority yet comes as soon as it is.
-        last = look.chunk_at(self.stream, "last", _left_s(until)) if first else None
-        # Without rows the log begins with what the broker keeps there; rows that there were are before that.
-        lowest = first or look.chunk_at(self.stream, "first", chunk_selector="all")
-        log_end = last.end if last else lowest.offset if lowest else 0
-
-        def offset_of(place: OffsetSpec) -> int:
-            if isinstance(place, datetime):
-                return min(look.offset_at(self.stream, place, log_end), log_end)
-            if isinstance(place, int):
-                return place
-            chunk = {"first": first, "last": last, "next": None}[place]
-            return chunk.offset if chunk else log_end
-
-        begin = offset_of(start)
-        stop = max(log_end if end is None else offset_of(end), begin)
-        before = look.chunk_at(self.stream, expect.offset) if expect else None
-        at_begin = (
-            first if first and begin <= first.offset else look.chunk_at(self.stream, min(begin, log_end))
-        )
+        finder = ChunkFinder(connection, _left_s(until), check_crc=self._check_crc)
+        log_end = finder.end(self.stream)
+        begin, at_begin = finder.locate(self.stream, start, log_end)
+        stop = log_end.offset
+        if end is not None:
+            stop = end if isinstance(end, int) else finder.locate(self.stream, end, log_end)[0]
+        before = finder.chunk_at(self.stream, expect.offset) if expect else None
         self._disconnect()
         self._damaged_at.clear()
-        self._progress.begin(begin, stop, log_end)
-        self._progress.landmarks += [chunk.fingerprint for chunk in (at_begin, last) if chunk]
+        self._progress.begin(begin, max(stop, begin), log_end.offset)
+        self._progress.landmarks += [known for known in (at_begin, log_end.fingerprint) if known]
         if expect is not None:
-            self._progress.compare(expect, before, log_end)
+            self._progress.compare(expect, before, log_end.offset)
         self._is_unverified = False
-        return last.fingerprint if last else None
+        return log_end.fingerprint
 
     def _verify_range(self, until: float) -> None:
         """See whether the leader has the range that the caller gave. The reading goes on over another connection.
@@ -349,22 +334,24 @@ class StreamReader:
         self._patiently(until, lambda: self._receive_from(self._connection or self._subscribed(until), until))
 
     def _patiently(self, until: float, attempt: Callable[[], _T]) -> _T:
-        """Do it with a new connection again, while the time is not over and another connection may do better."""
-        while True:
+        """Return the result of the first successful attempt; each has a new connection."""
+
+        def with_context() -> _T:
             try:
                 return attempt()
-            except DamagedChunkError as cause:  # another replica may have it, or the way here was to blame
-                problem: RabbitChxError = self._damage(cause)
-                is_last = len(self._damaged_at) >= _MOST_DAMAGES
+            except DamagedChunkError as cause:
+                raise self._damage(cause) from None
             except InputError as cause:
-                problem, is_last = InputError(f"stream {self.stream!r}: {cause}"), True
-            except RabbitChxError as cause:
-                problem, is_last = cause, not is_transient(cause)
+                raise InputError(f"stream {self.stream!r}: {cause}") from None
+
+        def may_retry(cause: RabbitChxError) -> bool:
             self._disconnect()
-            if is_last or time.monotonic() + AGAIN_S >= until:
-                raise problem
-            _log.warning("%s; trying again", problem)
-            time.sleep(_PAUSE_S)
+            _log.warning("%s", cause)
+            if isinstance(cause, DamagedChunkError):  # another replica may have the chunk undamaged
+                return len(self._damaged_at) < _MOST_DAMAGES
+            return is_transient(cause)
+
+        return Retry(until - AGAIN_S, Backoff(_PAUSE_S, _PAUSE_S)).call(with_context, may_retry)
 
     def _damage(self, cause: DamagedChunkError) -> DamagedChunkError:
         """Note which node gave a damaged chunk, and return the error that says so."""
@@ -413,7 +400,7 @@ class StreamReader:
             MissingRowsError: it ends before.
         """
         with closing(self._open(until, leader=True)) as connection:
-            last = Look(connection, check_crc=self._check_crc).chunk_at(self.stream, "last")
+            last = ChunkFinder(connection, check_crc=self._check_crc).chunk_at(self.stream, "last")
         if last is not None:  # else it may not be with a majority again yet
             self._progress.must_reach(last.end)
 

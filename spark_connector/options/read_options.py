@@ -10,14 +10,15 @@ from typing import TypeAlias
 from rabbit_chx.amqp.names import check_name
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError
-from spark_connector.options.addresses import ADDRESS_OPTIONS, Brokers
-from spark_connector.options.kinds import (
+from spark_connector.options.common import (
+    ADDRESS_OPTIONS,
     COUNT,
     FLAG,
     JSON_OBJECT,
     SECONDS,
     SIZE,
     TEXT,
+    Brokers,
     Kind,
     check_exclusive,
     check_only,

@@ -17,8 +17,8 @@ from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.routing import KeyMap, key_map_from_json
-from spark_connector.options.addresses import ADDRESS_OPTIONS, Brokers
-from spark_connector.options.kinds import (
+from spark_connector.options.common import (
+    ADDRESS_OPTIONS,
     COUNT,
     FLAG,
     JSON_OBJECT,
@@ -26,6 +26,7 @@ from spark_connector.options.kinds import (
     SIZE,
     TEXT,
     WHOLE,
+    Brokers,
     Kind,
     check_exclusive,
     check_only,

@@ -1,4 +1,4 @@
-"""Rows moved into one partition for each queue, for each slice of a queue, or for each stream."""
+"""Partitions by queue, slice of a queue, or stream, and the column of predicted queues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import KeyMap, SuperStream
 from rabbit_chx.routing.murmur3 import murmur3_x86_32
 from spark_connector.executor_functions import OnExecutor, check_worker_python
-from spark_connector.placing.rings import KEPT_RINGS, NO_QUEUE, as_ring, indices_or_hole, kept_ring
+from spark_connector.placing.rings import (
+    KEPT_RINGS,
+    NO_QUEUE,
+    as_ring,
+    indices_or_hole,
+    kept_ring,
+    stream_names,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,31 +45,25 @@ def place(
     order_by: str | Column | Sequence[str | Column] | None = None,
     key: str = "key",
 ) -> DataFrame:
-    """Return the same rows, in one partition for each queue of the ring or for each slice of a queue.
+    """Shuffle rows into one partition for each queue of the ring, or for each slice of a queue.
 
-    Placement is exact: a partition has the rows of one queue only, and a slice has all rows of its keys. So a
-    task that publishes its rows in order keeps the order of every key. Rows without a queue (a null key, a
-    hole of the ring) are in the last partition, which exists if the column may be null or the ring has holes.
-
-    The rows are shuffled. Placement does not change delivery: if the ring differs from the broker's, the
-    broker still routes every row by its own ring, and only the order between partitions is lost.
-
-    Streaming frames can be placed as well, but without `order_by`.
+    A partition has the rows of one queue only, and a slice has all rows of its keys, so a task that publishes its rows in order keeps
+    the order of every key. Rows without a queue (a null key, a hole of the ring) are in the last partition, which exists if the
+    column may be null or the ring has holes. Delivery does not change: if the ring differs from the broker's, only the order between
+    partitions is lost.
 
     Args:
-        df: the rows; the columns stay as they are.
+        df: the rows, whose columns are kept. A streaming frame is placed without `order_by`.
         ring: the ring of the exchange or the table of its slots, or the JSON of either.
         by: what has a partition of its own; ``"queue"`` is the only choice.
-        slices: number of partitions of heavy queues, such as ``{"q1": 4}``; a queue that is not named has
-            one. All rows of a key stay in one partition.
-        partitions: number of partitions of all queues together, instead of `slices`; they are spread by the
-            queues' shares of the ring.
+        slices: number of partitions of heavy queues, such as ``{"q1": 4}``; other queues have one.
+        partitions: number of partitions of all queues together, instead of `slices`, distributed by the queues' shares of the ring.
         order_by: columns to sort each partition by. Without it, rows of a key may change their order.
         key: name of the column with the routing key, string or binary.
 
     Raises:
-        InputError: the column is missing or of another type, the ring has no buckets, `slices` or
-            `partitions` cannot be used, or `order_by` is given for a stream.
+        InputError: the column is missing or of another type, the ring has no buckets, `slices` or `partitions` cannot be used, or
+            `order_by` is given for a stream.
     """
     if by != "queue":
         raise InputError(f"by is {by!r}: 'queue' is the only choice")
@@ -83,15 +84,14 @@ def place(
 
 
 def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: str = "key") -> DataFrame:
-    """Return the same rows as ``delivery=exactly-once`` needs them: one partition for each stream, sorted by key and value.
+    """Shuffle rows for ``delivery=exactly-once``: one partition for each stream, sorted by key and value.
 
-    The number of a row in its stream is its id there, so each attempt of a task has to give the same rows in the same order. Equal
-    rows may change places. Call it last: what is done to the rows after it may move them, and the write then refuses them.
-
-    Streaming frames can be placed as well. Spark does not sort them, so the write sorts the rows of each task itself.
+    The number of a row in its stream is its id there, so each attempt of a task has to give the same rows in the same order. Call it
+    last: later operations may move the rows, and the write then refuses them. Spark does not sort streaming frames; the write
+    sorts the rows of each of their tasks.
 
     Args:
-        df: the rows; the columns stay as they are. One is `value`, the body, string or binary.
+        df: the rows, whose columns are kept. One is `value`, the body, string or binary.
         streams: the super stream (``SuperStream(["orders-0", "orders-1"])``, in the broker's order), or the ring of a hash exchange
             or the table of its slots whose queues are streams, or the JSON of either.
         key: name of the column with the routing key, string or binary.
@@ -110,7 +110,7 @@ def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: s
     placing = streams if isinstance(streams, SuperStream) else as_ring(streams)
     column, nullable = _text_column(df, key, "the routing key with key=")
     value, _ = _text_column(df, "value", "the body 'value'")
-    names = placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
+    names = stream_names(placing)
     # The write names the rows of the spare partition, which have no stream.
     placement = Placement(names, (1,) * len(names), spare=nullable or _has_holes(placing))
     # By bytes, whatever the collation of a column is.
@@ -129,15 +129,6 @@ def _moved(
     placement: Placement,
     order_by: Sequence[str | Column] = (),
 ) -> DataFrame:
-    """Return the rows in the partitions of a placement, and there in an order.
-
-    Args:
-        df: the rows.
-        key: name of the column with the routing key.
-        placing: what says where each key goes.
-        placement: the partitions.
-        order_by: columns to sort each partition by.
-    """
     helper = _HELPER
     while helper in df.columns:
         helper += "_"
@@ -153,11 +144,7 @@ def _moved(
 
 
 def _text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
-    """Return the name of a column of texts or binaries as the frame has it, and whether the column may be null.
-
-    Raises:
-        InputError: the column is missing or of another type.
-    """
+    """Return the name of a text or binary column as the frame has it, and whether it is nullable; InputError for another column."""
     from pyspark.sql.types import BinaryType, StringType
 
     from spark_connector.columns import for_text
@@ -196,10 +183,10 @@ def partition_numbers(
     keys: pa.Array[Any],
     hashes: pa.Array[Any] | None = None,
 ) -> pa.Array[Any]:
-    """Return the partition of each key. Runs in Python workers.
+    """Return the partition of each key, or its `number_of`. Runs in Python workers.
 
     Args:
-        placing: the ring or the table of slots, as its `to_json` returns it, or the super stream.
+        placing: the JSON of the ring or slot table, or the super stream.
         placement: the partitions of the queues.
         number_of: the number to return for each partition; None for the number of the partition itself.
         keys: routing keys.
@@ -295,8 +282,8 @@ class Placement:
 
         Args:
             indices: index of each row's queue; -1 if it has none.
-            hashes: a hash of each row's key, needed if a queue has more than one slice. It must not be the
-                hash of the ring: the keys of one queue have few values of that.
+            hashes: a hash of each row's key, needed if a queue has more than one slice. It must not be that of the ring, of which the
+                keys of one queue have few values.
         """
         import numpy as np
 
@@ -341,7 +328,7 @@ def _by_share(ring: KeyMap, partitions: int) -> tuple[int, ...]:
 
 
 def salts(partitions: int) -> tuple[int, ...]:
-    """Return for each partition an int that Spark's ``repartition(partitions, column)`` sends there.
+    """Return for each partition an int that Spark's ``repartition(partitions, column)`` maps to it.
 
     Mirrors apache/spark v3.5.0, HashPartitioning.partitionIdExpression: ``pmod(murmur3(column, 42),
     partitions)``, where Murmur3_x86_32.hashInt takes an int as its four bytes, little-endian.
@@ -359,9 +346,8 @@ def salts(partitions: int) -> tuple[int, ...]:
 def queue_for(key_column: str | Column, ring: KeyMap | str) -> Column:
     """Return a string column with the queue that the ring predicts for each routing key.
 
-    The queue is null for a null key, for a key whose bucket is a hole, and for a key whose slot has no queue. An exchange as a
-    destination is shown as ``exchange NAME``. The column is deterministic. It is an Arrow UDF on PySpark 4.1 and newer, and
-    a pandas UDF on older versions.
+    The queue is null for a null key, a hole of the ring, and a slot without a queue. An exchange as a destination is ``exchange
+    NAME``. The column is deterministic: an Arrow UDF on PySpark 4.1 and newer, a pandas UDF on older versions.
 
     Args:
         key_column: the routing keys, string or binary.
@@ -381,8 +367,7 @@ def vectorized(function: Callable[..., Any], return_type: str, *arguments: objec
     """Return a UDF that calls a function for whole Arrow arrays.
 
     Args:
-        function: a function of our modules, which takes the `arguments` and then Arrow arrays, and returns an
-            Arrow array.
+        function: a function of our modules from the `arguments` and Arrow arrays to an Arrow array.
         return_type: the Spark type of the column that it returns.
         arguments: its first arguments; they can be pickled.
 

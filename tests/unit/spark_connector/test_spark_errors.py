@@ -12,10 +12,9 @@ from pyspark.sql.types import StringType, StructType
 
 from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.publishing import PublishReport
-from spark_connector.options.addresses import Brokers
+from spark_connector.options.common import Brokers
 from spark_connector.spark_errors import raised_in_task
-from spark_connector.writing.task import Task
-from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.task_writer import Task, TaskWriter
 from spark_connector.writing.write_plan import WritePlan
 
 OPTIONS = {"url": "amqp://ann@here", "password": "c4nary", "exchange": "x", "preflight": "false"}

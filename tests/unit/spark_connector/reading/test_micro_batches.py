@@ -11,13 +11,12 @@ from stream_bytes import chunk_of
 
 from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.streams.chunks import Chunk
+from rabbit_chx.streams.ends import LogEnd
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import sources
-from spark_connector.reading.log_ends import LogEnd
-from spark_connector.reading.micro_batches import MicroBatches
+from spark_connector.reading.micro_batches import MicroBatches, Place, offset_of, places_in
 from spark_connector.reading.sources import Sources
 from spark_connector.reading.spark_readers import BatchReader, MicroBatchReader
-from spark_connector.reading.stream_offsets import Place, offset_of, places_in
 
 ROWS_OF_A_CHUNK = 10
 
@@ -55,14 +54,13 @@ class Logs:
                 found[stream] = LogEnd(chunks[-1].end, chunks[-1].fingerprint) if chunks else LogEnd(0, None)
         return found
 
-    def first(self, stream: str) -> int:
-        return self.chunks[stream][0].offset if self.chunks[stream] else 0
-
     def chunk_at(self, stream: str, offset: int) -> Chunk | None:
         return next((chunk for chunk in self.chunks[stream] if chunk.end > offset), None)
 
-    def offset_at(self, stream: str, _moment: datetime, end: int) -> int:
-        return min(end, self.chunks[stream][1].offset)
+    def offset_of(self, stream: str, place: datetime | str, end: LogEnd) -> int:
+        """Return the offset of the first chunk, or for any time of the second one."""
+        chunks = self.chunks[stream]
+        return min(end.offset, chunks[0 if place == "first" else 1].offset if chunks else 0)
 
     def close(self) -> None:
         self.closed = True

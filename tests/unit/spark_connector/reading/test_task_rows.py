@@ -13,9 +13,8 @@ from rabbit_chx.errors import MissingRowsError
 from rabbit_chx.streams import Fingerprint
 from rabbit_chx.streams.rows import schema_of
 from spark_connector.options.read_options import ReadOptions
-from spark_connector.reading import task_rows
-from spark_connector.reading.ranges import Range
-from spark_connector.reading.task_rows import columns, rows_of
+from spark_connector.reading import spark_readers
+from spark_connector.reading.spark_readers import Range, columns, rows_of
 
 RANGE = Range("a", 3, 5, Fingerprint(0, 1, 2), (Fingerprint(4, 1, 3),))
 
@@ -55,7 +54,7 @@ class Scripted:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
     monkeypatch.setattr(Scripted, "error", None)
-    monkeypatch.setattr(task_rows, "StreamReader", Scripted)
+    monkeypatch.setattr(spark_readers, "StreamReader", Scripted)
     return Scripted
 
 

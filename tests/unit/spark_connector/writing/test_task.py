@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_connector.writing.task import Task, task_mark
+from spark_connector.writing.task_writer import Task, task_mark
 
 
 def test_without_spark_there_are_no_copies() -> None:

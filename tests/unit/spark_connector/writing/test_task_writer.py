@@ -19,8 +19,7 @@ from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.reports import RowSample, TaskReport, hash_of_key
 from spark_connector.writing import task_writer
-from spark_connector.writing.task import Task
-from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.task_writer import Task, TaskWriter
 from spark_connector.writing.write_plan import WritePlan
 
 Columns: TypeAlias = dict[str, list[str | None]]
