@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 
-_LARGE = re.compile(r"\s*Downloading (?P<name>[^\s/]+/)*(?P<file>[\w.+-]+?)-\d\S* \((?P<size>\d{2,}\.\d MB)\)")
+_LARGE = re.compile(
+    r"\s*Downloading (?P<name>[^\s/]+/)*(?P<file>[\w.+-]+?)-\d\S* \((?P<size>\d{2,}\.\d MB)\)"
+)
 _STEPS = {
     "Building wheel for pyspark (pyproject.toml): started": "building PySpark's wheel",
     "Installing collected packages": "unpacking",
