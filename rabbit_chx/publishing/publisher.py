@@ -143,13 +143,9 @@ class Publisher(PublisherBase):
         properties: PropertyColumns | None = None,
         exchanges: Iterable[str | None] | None = None,
     ) -> None:
-        """Hand rows to the connection, as fast as the window allows; `flush` waits for their confirms.
+        """Submit rows as fast as the window allows; `flush` waits for their confirms.
 
-        Args:
-            keys: routing keys, as in `publish_many`.
-            bodies: one body for each key.
-            properties: by property name a column with one value for each key.
-            exchanges: one exchange name for each key.
+        `keys`, `bodies`, `properties` and `exchanges` are as in `publish_many`.
 
         Raises:
             PublishError: AMQP cannot carry a row, or the connection cannot go on.
@@ -203,11 +199,7 @@ class Publisher(PublisherBase):
         return self._finished(self._delivery.finish())
 
     def _run(self, steps: Steps) -> None:
-        """Do every step of an operation.
-
-        Raises:
-            RabbitChxError: the operation raises it.
-        """
+        """Carry out an operation."""
         with self._lock:
             try:
                 drive(steps, self._do)

@@ -16,9 +16,8 @@ from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRing, ClientRouting, check_for_copies
 from rabbit_chx.publishing.delivery import Delivery, refusal
-from rabbit_chx.publishing.encoder import Encoder, exchange_name
+from rabbit_chx.publishing.encoder import Encoder, Properties, exchange_name
 from rabbit_chx.publishing.limits import Limits, Retries
-from rabbit_chx.publishing.properties import Properties
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
 
 _log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import batches as module
 from rabbit_chx.publishing.batches import BATCH_BYTES, Batch, Columns, RowDefaults, async_batches, batches
-from rabbit_chx.publishing.properties import Properties
-from rabbit_chx.publishing.rows import Rows
+from rabbit_chx.publishing.encoder import Properties, Rows
 
 
 async def one_by_one(values: Iterable[Any]) -> AsyncIterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rabbit_chx.publishing.delivery import RefusedBatches, Sent
-from rabbit_chx.publishing.rows import Rows
+from rabbit_chx.publishing.encoder import Rows
 
 
 def batch(body: bytes, due: float, rows: int = 1) -> Sent:
