@@ -53,7 +53,7 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
         def schema(self) -> str:
             options = load("spark_connector.options.read_options", "ReadOptions")
             include = options.checked(self.options, streaming=None).include
-            return str(load("spark_connector.reading.task_rows", "columns")(include))
+            return str(load("spark_connector.reading.spark_readers", "columns")(include))
 
         def reader(self, schema: StructType) -> Any:  # noqa: ANN401
             return load("spark_connector.reading.spark_readers", "batch_reader")(self.options, schema)
