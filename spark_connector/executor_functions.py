@@ -44,10 +44,10 @@ class OnExecutor:
         return f"<{self.__name__} with its arguments>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
-        return pickled_as_code(OnExecutor, self._function, *self._arguments)
+        return reduce_as_code(OnExecutor, self._function, *self._arguments)
 
 
-def pickled_as_code(
+def reduce_as_code(
     make: Callable[..., Any], *arguments: object
 ) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
     """Return the result of a `__reduce__` whose unpickling calls a module-level function or class with these arguments."""

@@ -9,11 +9,11 @@ from pyspark.accumulators import AccumulatorParam
 
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from spark_connector.executor_functions import for_each_partition, speculation_of
-from spark_connector.options.write_options import WriteOptions, texts
+from spark_connector.options.write_options import WriteOptions, to_texts
 from spark_connector.placing.rings import GivenRing, WatchedRing
 from spark_connector.reports import TaskReport, WriteReport
-from spark_connector.spark_errors import raised_in_task
-from spark_connector.writing.stream_task_writer import writer_of
+from spark_connector.spark_errors import parse_task_error
+from spark_connector.writing.stream_task_writer import create_writer
 from spark_connector.writing.task_writer import Task
 from spark_connector.writing.write_plan import PreflightAnswer, WritePlan
 
@@ -51,7 +51,7 @@ def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None
         )
     watched = WatchedRing(ring)
     plan = WritePlan.checked(
-        texts(options, watched.ring),
+        to_texts(options, watched.ring),
         df.schema,
         overwrite=False,
         speculation=speculation_of(df.sparkSession),
@@ -85,7 +85,7 @@ def batch_publisher(
     """
     watched = WatchedRing(ring)
     # All options are checked before the query starts.
-    in_client = WriteOptions.parse(texts(options, watched.ring)).client_routing
+    in_client = WriteOptions.parse(to_texts(options, watched.ring)).client_routing
     answer = PreflightAnswer()
     finished: FinishedTasks | None = None
 
@@ -94,7 +94,7 @@ def batch_publisher(
         if in_client and watched.can_be_read:
             watched.read_again()
         plan = WritePlan.checked(
-            texts(options, watched.ring),
+            to_texts(options, watched.ring),
             batch.schema,
             overwrite=False,
             streaming=True,
@@ -116,7 +116,7 @@ def _publish(
     try:
         tasks = for_each_partition(df, publish_partition, plan, finished)
     except Exception as cause:
-        error = raised_in_task(cause)
+        error = parse_task_error(cause)
         plan.abort(finished.reports, batch_id=batch_id, cause=error)
         if error is None:
             raise
@@ -150,7 +150,7 @@ def publish_partition(
             rows += batch.num_rows
             yield batch
 
-    report = writer_of(plan, Task.current(plan.write_id)).write(counted())
+    report = create_writer(plan, Task.current(plan.write_id)).write(counted())
     if not rows == report.rows == report.skipped + report.confirmed + report.returned:
         raise RabbitChxError(
             f"partition {report.partition}: Spark gave {rows:,} rows, and the report has {report.rows:,}, of which "

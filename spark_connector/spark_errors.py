@@ -35,7 +35,7 @@ _COUNTS = {
 }
 
 
-def without_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxError:
+def strip_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxError:
     """Return the error to raise in place of another one, after its ``except`` clause.
 
     Args:
@@ -62,14 +62,14 @@ def raising_without_traceback(function: Callable[_P, _T]) -> Callable[_P, _T]:
         try:
             return function(*args, **kwargs)
         except Exception as cause:  # noqa: BLE001  # it is raised below
-            error = without_traceback(cause, show_text=isinstance(cause, ImportError))
+            error = strip_traceback(cause, show_text=isinstance(cause, ImportError))
         del args, kwargs
         raise error from None
 
     return wrapped
 
 
-def raised_in_task(cause: BaseException) -> RabbitChxError | None:
+def parse_task_error(cause: BaseException) -> RabbitChxError | None:
     """Return the error that a task of ours raised, or None if another error ended the job.
 
     It is parsed from the last line of the traceback that Spark shows as text. The report of a `PublishError` has the counts of its

@@ -79,7 +79,7 @@ class Option:
         except InputError:
             raise
         except ValueError:
-            raise InputError(f"option {self.name!r} is {shown(text)}: give {self.kind.remedy}") from None
+            raise InputError(f"option {self.name!r} is {quote_text(text)}: give {self.kind.remedy}") from None
 
 
 def option(
@@ -89,7 +89,7 @@ def option(
     return field(metadata={"option": Option(name, kind, meaning, default, heading, only)})
 
 
-def options_of(values: type) -> dict[str, Option]:
+def option_fields(values: type) -> dict[str, Option]:
     """Return the options of a dataclass by the names of their fields."""
     return {member.name: member.metadata["option"] for member in fields(values) if member.metadata}
 
@@ -133,7 +133,7 @@ def check_exclusive(**values: object) -> list[str]:
     return given
 
 
-def shown(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return the text of an option for a message: the beginning of a long one, nothing of one that may contain a password."""
     if "@" in text:
         return "a text with an '@', which is not shown"
@@ -366,7 +366,7 @@ class Brokers:
         secret = self.password.read()
         return tuple(replace(address, password=secret) for address in addresses)
 
-    def first_that_answers(self, ask: Callable[[ConnectionSettings], _T]) -> _T:
+    def call_first_reachable(self, ask: Callable[[ConnectionSettings], _T]) -> _T:
         """Return the result of the first address that can be reached.
 
         Args:
@@ -425,7 +425,7 @@ def _from_host(values: Mapping[str, Any], *, streams: bool) -> ConnectionSetting
         raise InputError("option 'url' is missing: give amqp://user@host:5672/vhost, or host, port and vhost")
     if not _HOST.fullmatch(values["host"]):
         raise InputError(
-            f"option 'host' is {shown(values['host'])}: give a name or an address alone; "
+            f"option 'host' is {quote_text(values['host'])}: give a name or an address alone; "
             "port, vhost and username are options of their own"
         )
     for_tls = _tls_options(values)

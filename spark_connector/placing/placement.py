@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import KeyMap, SuperStream
-from rabbit_chx.routing.murmur3 import murmur3_x86_32
+from rabbit_chx.routing.super_stream import murmur3_x86_32
 from spark_connector.executor_functions import OnExecutor, check_worker_python
 from spark_connector.placing.rings import (
-    KEPT_RINGS,
-    NO_QUEUE,
+    CACHED_RINGS,
     as_ring,
-    indices_or_hole,
-    kept_ring,
+    cached_ring,
+    destination_indices,
     stream_names,
 )
 
@@ -110,9 +109,8 @@ def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: s
     placing = streams if isinstance(streams, SuperStream) else as_ring(streams)
     column, nullable = _text_column(df, key, "the routing key with key=")
     value, _ = _text_column(df, "value", "the body 'value'")
-    names = stream_names(placing)
     # The write names the rows of the spare partition, which have no stream.
-    placement = Placement(names, (1,) * len(names), spare=nullable or _has_holes(placing))
+    placement = Placement((1,) * len(stream_names(placing)), spare=nullable or _has_holes(placing))
     # By bytes, whatever the collation of a column is.
     order = [functions.col(f"`{name}`").cast("binary") for name in (column, value)]
     return _moved(df, column, placing, placement, () if df.isStreaming else order)
@@ -172,7 +170,7 @@ def _partition_column(
 
     number_of = salts(placement.partitions) if salted else None
     shipped = placing if isinstance(placing, SuperStream) else placing.to_json()
-    column = vectorized(partition_numbers, "int", shipped, placement, number_of)
+    column = create_udf(partition_numbers, "int", shipped, placement, number_of)
     return column(key, xxhash64(key)) if placement.needs_hashes else column(key)
 
 
@@ -195,7 +193,7 @@ def partition_numbers(
     import numpy as np
     import pyarrow as pa
 
-    indices = indices_or_hole(kept_ring(placing) if isinstance(placing, str) else placing, keys)
+    indices = destination_indices(cached_ring(placing) if isinstance(placing, str) else placing, keys)
     numbers = placement.partitions_of(indices, None if hashes is None else hashes.to_numpy())
     if number_of is not None:
         numbers = np.array(number_of, np.int32)[numbers]
@@ -209,12 +207,10 @@ class Placement:
     A slice is a part of a queue's keys. All rows of a key are in one slice.
 
     Attributes:
-        queues: names of the ring's destinations, in its order.
         slices: number of partitions of each queue, 1 or more.
         spare: whether there is one more partition, the last, for rows without a queue (a null key, a hole).
     """
 
-    queues: tuple[str, ...]
     slices: tuple[int, ...]
     spare: bool = False
 
@@ -239,14 +235,13 @@ class Placement:
             InputError: a queue is not in the ring, a number is too small, or `slices` and `partitions` are
                 both given.
         """
-        queues = tuple(map(str, ring.destinations))
         if slices is not None and partitions is not None:
             raise InputError(
                 "slices and partitions were given: give the slices of each queue, or their total"
             )
         if partitions is not None:
-            return cls(queues, _by_share(ring, partitions), spare)
-        return cls(queues, _as_asked(queues, slices or {}), spare)
+            return cls(_by_share(ring, partitions), spare)
+        return cls(_as_given(tuple(map(str, ring.destinations)), slices or {}), spare)
 
     @property
     def partitions(self) -> int:
@@ -257,18 +252,6 @@ class Placement:
     def offsets(self) -> tuple[int, ...]:
         """The first partition of each queue."""
         return tuple(accumulate(self.slices, initial=0))[:-1]
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The queue or slice of each partition, such as ``q1`` or ``q2 1/3``."""
-        return (
-            *(
-                queue if slices == 1 else f"{queue} {n}/{slices}"
-                for queue, slices in zip(self.queues, self.slices, strict=True)
-                for n in range(1, slices + 1)
-            ),
-            *((NO_QUEUE,) if self.spare else ()),
-        )
 
     @property
     def needs_hashes(self) -> bool:
@@ -294,7 +277,7 @@ class Placement:
         return partitions
 
 
-def _as_asked(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, ...]:
+def _as_given(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, ...]:
     if not isinstance(slices, Mapping):
         raise InputError(
             f"slices is {slices!r:.60}: give a dict of queue names and numbers, such as {{'q1': 4}}"
@@ -360,10 +343,10 @@ def queue_for(key_column: str | Column, ring: KeyMap | str) -> Column:
 
         df.groupBy(queue_for("key", ring).alias("queue")).count()
     """
-    return vectorized(queue_names, "string", as_ring(ring).to_json())(key_column)
+    return create_udf(queue_names, "string", as_ring(ring).to_json())(key_column)
 
 
-def vectorized(function: Callable[..., Any], return_type: str, *arguments: object) -> Callable[..., Column]:
+def create_udf(function: Callable[..., Any], return_type: str, *arguments: object) -> Callable[..., Column]:
     """Return a UDF that calls a function for whole Arrow arrays.
 
     Args:
@@ -395,18 +378,18 @@ def _through_pandas(function: Callable[..., Any], *columns: Any) -> Any:  # noqa
     return function(*(pa.Array.from_pandas(column) for column in columns)).to_pandas()
 
 
-@lru_cache(KEPT_RINGS)
+@lru_cache(CACHED_RINGS)
 def _names(ring_json: str) -> pa.Array[Any]:
     import pyarrow as pa
 
-    return pa.array([*map(str, kept_ring(ring_json).destinations), None], pa.string())
+    return pa.array([*map(str, cached_ring(ring_json).destinations), None], pa.string())
 
 
 def queue_names(ring_json: str, keys: pa.Array[Any]) -> pa.Array[Any]:
     """Return the name of each key's destination, or null if it has none. Runs in Python workers."""
     import pyarrow as pa
 
-    indices = indices_or_hole(kept_ring(ring_json), keys)
+    indices = destination_indices(cached_ring(ring_json), keys)
     names = _names(ring_json)
     indices[indices < 0] = len(names) - 1  # the null behind the last name
     return names.take(pa.array(indices, pa.int32()))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: What reports show instead of a queue for rows that have none.
 NO_QUEUE = "(no queue)"
 #: Rings that a Python worker keeps; each task brings its own again.
-KEPT_RINGS = 8
+CACHED_RINGS = 8
 
 
 def as_ring(ring: KeyMap | str) -> KeyMap:
@@ -43,13 +43,13 @@ def as_ring(ring: KeyMap | str) -> KeyMap:
     return ring
 
 
-@lru_cache(KEPT_RINGS)
-def kept_ring(ring_json: str) -> KeyMap:
+@lru_cache(CACHED_RINGS)
+def cached_ring(ring_json: str) -> KeyMap:
     """Return a ring that is parsed once in each Python worker; its table of seeds is kept."""
     return key_map_from_json(ring_json)
 
 
-def indices_or_hole(ring: KeyMap | SuperStream, keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
+def destination_indices(ring: KeyMap | SuperStream, keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
     """Return the indices of the destinations, -1 for a hole and for a null key."""
     if not getattr(keys, "null_count", 0):
         return ring.indices(keys)
@@ -65,12 +65,12 @@ def stream_names(placing: SuperStream | KeyMap) -> tuple[str, ...]:
     return placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
 
 
-def rows_by_queue(ring: KeyMap, keys: Any) -> dict[str, int]:  # noqa: ANN401
+def count_by_queue(ring: KeyMap, keys: Any) -> dict[str, int]:  # noqa: ANN401
     """Return the number of keys of each queue; queues without keys are omitted."""
     import numpy as np
 
     names = (NO_QUEUE, *map(str, ring.destinations))
-    counts = np.bincount(indices_or_hole(ring, keys) + 1, minlength=len(names))
+    counts = np.bincount(destination_indices(ring, keys) + 1, minlength=len(names))
     return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
 
 
@@ -118,11 +118,11 @@ class WatchedRing:
         self.ring = now = _ring_of(self._read())
         return now
 
-    def look_again(self, *, say_same: bool = True) -> str | None:
+    def check_again(self, *, report_unchanged: bool = True) -> str | None:
         """Read the ring again, and return a note on whether it changed; None if it cannot be read again.
 
         Args:
-            say_same: whether there is a note if nothing changed; else the result is None.
+            report_unchanged: whether there is a note if nothing changed; else the result is None.
         """
         before = self.ring
         if self._read is None or before is None:
@@ -132,7 +132,7 @@ class WatchedRing:
         except Exception as cause:  # noqa: BLE001  # the messages are published: this must not fail the write
             return f"the ring could not be read again, so it may have changed: {cause}"
         if _same(before, now):
-            return "the ring is the same as before" if say_same else None
+            return "the ring is the same as before" if report_unchanged else None
         what = "the slots or the ring have" if self.may_change_unseen else "the ring has"
         return (
             f"{what} changed, and {share_between(before, now):.1%} of all keys changed queue during the write: rows by predicted "

@@ -21,11 +21,11 @@ from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError
 from rabbit_chx.streams.chunks import Fingerprint
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import COLUMN_TYPES
-from spark_connector.executor_functions import pickled_as_code
+from spark_connector.executor_functions import reduce_as_code
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading.micro_batches import MicroBatches, Place, anchor, is_anchor, offset_of, places_in
 from spark_connector.reading.sources import Sources, in_sparks_words
-from spark_connector.spark_errors import raising_without_traceback, without_traceback
+from spark_connector.spark_errors import raising_without_traceback, strip_traceback
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import (
@@ -238,7 +238,7 @@ class _Reader:
         try:
             yield from rows_of(each, self._options, context.partitionId() if context else 0)
         except Exception as cause:  # noqa: BLE001  # it is raised below
-            error = without_traceback(cause)
+            error = strip_traceback(cause)
         if error is not None:
             raise error from None
 
@@ -257,7 +257,7 @@ class _Reader:
         ]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
-        return pickled_as_code(type(self), self._options)
+        return reduce_as_code(type(self), self._options)
 
 
 class BatchReader(_Reader, DataSourceReader):

@@ -16,7 +16,7 @@ from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.errors import RowError
 from spark_connector.options.write_options import MAX_HEADERS_BYTES, WriteOptions
-from spark_connector.reports import MAX_SAMPLES, RowSample, hash_of_key
+from spark_connector.reports import MAX_SAMPLES, RowSample, hash_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,7 +102,7 @@ class Check:
         return cls(column, fault, "shorten it, or use its hash", MAX_SHORTSTR)
 
 
-def checks_of(columns: MessageColumns, options: WriteOptions) -> Iterator[Check]:
+def list_checks(columns: MessageColumns, options: WriteOptions) -> Iterator[Check]:
     """Yield the checks for nulls and lengths; of a row with several faults, the first one is reported."""
     yield Check.null("value", columns.value)
     yield Check(
@@ -139,9 +139,9 @@ class Fault:
     reason: Callable[[int], str]
 
 
-def faults_in(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOptions) -> Iterator[Fault]:
+def find_faults(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOptions) -> Iterator[Fault]:
     """Yield the faults to look for in a batch; a fault may have no rows."""
-    for check in checks_of(columns, options):
+    for check in list_checks(columns, options):
         column = batch.column(check.column)
         if check.most_bytes is not None:
             yield _too_long(check, check.most_bytes, column)
@@ -281,7 +281,7 @@ class Messages:
         return len(self.bodies)
 
 
-def messages_of(
+def build_messages(
     batch: pa.RecordBatch,
     columns: MessageColumns,
     options: WriteOptions,
@@ -305,7 +305,7 @@ def messages_of(
     Raises:
         RowError: a row is bad, and ``badRows`` is fail.
     """
-    faults = [fault for fault in faults_in(batch, columns, options) if fault.rows.any()]
+    faults = [fault for fault in find_faults(batch, columns, options) if fault.rows.any()]
     skipped = 0
     shown: tuple[RowSample, ...] = ()
     if faults:
@@ -347,7 +347,7 @@ def _reason(faults: Sequence[Fault], at: int) -> str:
 
 def _key_hash(keys: Any, at: int) -> str | None:  # noqa: ANN401  # Arrow has no types
     key = None if keys is None else keys[at].as_py()
-    return None if key is None else hash_of_key(key)
+    return None if key is None else hash_key(key)
 
 
 def _properties(
@@ -430,8 +430,7 @@ def _digests(
     where: str, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
 ) -> Iterator[bytes]:
     """Yield the hash of each row: of the lengths of all fields and then the fields, so that the borders are part of the hash."""
-    named = {"value": columns.value, "key": columns.key, "exchange": columns.exchange, **columns.properties}
-    positions = {name: at for name, at in sorted(named.items()) if at is not None}
+    positions = {name: at for name, at in sorted(columns.positions.items()) if name != "headers"}
     names = list(positions)
     numbers: list[NDArray[np.int64]] = []
     texts: list[Any] = []

@@ -12,9 +12,9 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rabbit_chx.errors import InputError
-from spark_connector.executor_functions import pickled_as_code
+from spark_connector.executor_functions import reduce_as_code
 from spark_connector.spark_errors import raising_without_traceback
-from spark_connector.writing.stream_task_writer import writer_of
+from spark_connector.writing.stream_task_writer import create_writer
 from spark_connector.writing.task_writer import Task
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class _SparkWriter:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Publish the rows of a partition."""
         task = Task.current(self._plan.write_id)
-        return _TaskDone(writer_of(self._plan, task).write(iterator), self._plan)
+        return _TaskDone(create_writer(self._plan, task).write(iterator), self._plan)
 
     def commit(
         self,
@@ -93,7 +93,7 @@ class _SparkWriter:
         return plan, [message.report for message in done]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
-        return pickled_as_code(type(self), self._plan)
+        return reduce_as_code(type(self), self._plan)
 
 
 class BatchWriter(_SparkWriter, DataSourceArrowWriter):  # type: ignore[misc]  # Spark's own `write` takes rows

@@ -93,7 +93,7 @@ def _check_ring(ring: KeyMap) -> None:
             raise InputError(f"{place} of the ring is no stream: bind streams alone, or give a slot table")
 
 
-def planned_layout(
+def plan_layout(
     options: WriteOptions, schema: StructType, *, patient: bool = False, look: bool = True
 ) -> StreamLayout:
     """Ask the broker which streams a write goes to, and whether they can take it.

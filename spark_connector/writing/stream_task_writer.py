@@ -22,7 +22,7 @@ from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams import StreamPublisher, StreamReport
 from rabbit_chx.streams.stored_ids import count_stored, row_hashes
-from spark_connector.placing.rings import indices_or_hole
+from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport
 from spark_connector.writing.stream_layout import ROW_BITS, call_with_retry, check_end, check_version, last_id
 from spark_connector.writing.task_writer import Task, TaskCounter, TaskWriter
@@ -53,7 +53,7 @@ class StreamTaskWriter:
     """
 
     def __init__(self, plan: WritePlan, task: Task) -> None:
-        assert plan.layout is not None  # noqa: S101  # `writer_of`
+        assert plan.layout is not None  # noqa: S101  # `create_writer`
         self._layout = plan.layout
         self._options = plan.options
         self._task = task
@@ -193,7 +193,7 @@ class StreamTaskWriter:
             InputError: they are not. None of them was sent, but the `before` rows in front of them were.
         """
         partition, streams = self._task.partition, self._layout.streams
-        indices = indices_or_hole(self._layout.placing, keys)
+        indices = destination_indices(self._layout.placing, keys)
         if (indices != partition).any():
             row = int(np.argmax(indices != partition))
             where = repr(streams[indices[row]]) if indices[row] >= 0 else "no stream"
@@ -312,6 +312,6 @@ def _as_published(report: StreamReport) -> PublishReport:
     )
 
 
-def writer_of(plan: WritePlan, task: Task) -> TaskWriter | StreamTaskWriter:
+def create_writer(plan: WritePlan, task: Task) -> TaskWriter | StreamTaskWriter:
     """Return what writes the rows of a task: by AMQP, or into streams."""
     return TaskWriter(plan, task) if plan.layout is None else StreamTaskWriter(plan, task)

@@ -20,10 +20,10 @@ from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.routing import ring_beneath
 from spark_connector.executor_functions import scratch_folder
 from spark_connector.options.write_options import WriteOptions, check_speculation
-from spark_connector.placing.rings import rows_by_queue
-from spark_connector.reports import MAX_SAMPLES, KeySample, KeySampler, RowSample, TaskReport, hash_of_key
-from spark_connector.spark_errors import without_traceback
-from spark_connector.writing.messages import MessageIds, Messages, messages_of
+from spark_connector.placing.rings import count_by_queue
+from spark_connector.reports import MAX_SAMPLES, KeySample, KeySampler, RowSample, TaskReport, hash_key
+from spark_connector.spark_errors import strip_traceback
+from spark_connector.writing.messages import MessageIds, Messages, build_messages
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +108,7 @@ class Task:
 
 
 @contextmanager
-def task_mark(task: Task) -> Iterator[bool]:
+def mark_running(task: Task) -> Iterator[bool]:
     """Mark the task as running. The mark stays if the task fails or is killed.
 
     Yields:
@@ -169,7 +169,7 @@ class TaskCounter:
         """
         where = f"partition {self._task.partition}"
         try:
-            with task_mark(self._task) as begun_before:
+            with mark_running(self._task) as begun_before:
                 if repeats_matter:
                     self._note_repeats(begun_before=begun_before)
                 return publish(batches)
@@ -177,7 +177,7 @@ class TaskCounter:
             where += _refusing_queue(cause.report, self._options)
             error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
         except Exception as cause:  # noqa: BLE001  # it is raised below
-            bare = without_traceback(cause)
+            bare = strip_traceback(cause)
             error = type(bare)(f"{where}: {bare}")
         raise error  # from here, so that Spark shows one line and not the way to it
 
@@ -200,7 +200,7 @@ class TaskCounter:
     ) -> Iterator[Messages]:
         """Yield the good rows of each batch as messages; `ids` makes their message ids."""
         for batch in batches:
-            messages = messages_of(
+            messages = build_messages(
                 batch,
                 self._plan.columns,
                 self._options,
@@ -328,7 +328,7 @@ class TaskWriter:
             if self._keys is not None:
                 self._keys.add(messages.keys)
             if self._options.ring is not None and messages.exchanges is None:
-                self._predicted.update(rows_by_queue(self._options.ring, messages.keys))
+                self._predicted.update(count_by_queue(self._options.ring, messages.keys))
             yield messages
 
     def _publisher(self) -> Publisher:
@@ -369,4 +369,4 @@ def _returned(partition: int, sample: Returned, options: WriteOptions) -> RowSam
     reason = f"{sample.code} {sample.text}"
     if options.client_routing:  # the routing key is the queue's name, and no secret
         return RowSample(partition, None, f"{reason}: no queue {sample.key!r}", None)
-    return RowSample(partition, None, reason, hash_of_key(sample.key.encode()))
+    return RowSample(partition, None, reason, hash_key(sample.key.encode()))

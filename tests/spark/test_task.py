@@ -22,7 +22,7 @@ from rabbit_chx.routing import HashRing
 from rabbit_chx.testing import RunningBroker
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports import RowSample, TaskReport, WriteReport, hash_of_key
+from spark_connector.reports import RowSample, TaskReport, WriteReport, hash_key
 from spark_connector.writing import task_writer
 from spark_connector.writing.task_writer import Task, TaskWriter
 from spark_connector.writing.write_plan import WritePlan
@@ -138,7 +138,7 @@ def test_bad_rows_are_skipped_counted_and_shown_without_their_bodies(
     assert report.predicted == {RING.destination_for("good"): 20}
     assert len(report.samples) == 10
     assert [sample.row for sample in report.samples] == [1, 2, 4, 5, 7, 8, 10, 11, 13, 14]
-    assert report.samples[1].key_hash == hash_of_key(b"k" * 256)
+    assert report.samples[1].key_hash == hash_key(b"k" * 256)
     whole = WriteReport("x", (report,), "replayed", notes=("a note",))
     assert "secret" not in whole.to_json() + str(whole)
     assert json.loads(whole.to_json())["skipped"] == 40
@@ -165,7 +165,7 @@ def test_unroutable_rows_are_skipped_and_counted(
     columns = {"key": ["there", "nowhere"], "value": ["a", "secret body"]}
     report = write(vhost_url, columns, exchange="amq.direct", onUnroutable="skip")
     assert (report.published, report.confirmed, report.returned) == (2, 1, 1)
-    assert report.samples == (RowSample(0, None, "312 NO_ROUTE", hash_of_key(b"nowhere")),)
+    assert report.samples == (RowSample(0, None, "312 NO_ROUTE", hash_key(b"nowhere")),)
     assert [message.body for message in consumed()] == [b"a"]
     with pytest.raises(PublishError, match=r"partition 0: exchange 'amq\.direct': no queue took 1 of"):
         write(vhost_url, columns, exchange="amq.direct")

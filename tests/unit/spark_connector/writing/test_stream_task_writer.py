@@ -85,7 +85,7 @@ def test_a_piece_has_many_rows_or_many_bytes(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_null_key_has_the_last_partition() -> None:
-    placement = Placement(PLACING.partitions, (1, 1), spare=True)
+    placement = Placement((1, 1), spare=True)
     keys = pa.array([OF_S1[0], None, "é"])
     expected = [1, 2, PLACING.partitions.index(PLACING.partition_for("é"))]
     assert partition_numbers(PLACING, placement, None, keys).to_pylist() == expected
