@@ -11,7 +11,7 @@ from typing import Self
 
 from rabbit_chx.connection.asyncio_connection import AsyncConnection
 from rabbit_chx.errors import BrokerRefusedError, InputError, PublishError, RabbitChxError
-from rabbit_chx.publishing.batches import AnyColumn, AnyProperties, Columns
+from rabbit_chx.publishing.batches import AnyColumn, AnyProperties, named_columns
 from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive_async
 from rabbit_chx.publishing.publish_report import PublishReport, Tally
 from rabbit_chx.publishing.publisher_base import PublisherBase
@@ -126,8 +126,8 @@ class AsyncPublisher(PublisherBase):
         tallies: list[Tally] = []
         try:
             await self._take_ring()
-            columns = Columns.of(keys, bodies, properties, exchanges)
-            coming = columns.async_batches(self._defaults, self._batch_rows, self._delivery.tally.rows)
+            columns = named_columns(keys, bodies, properties, exchanges)
+            coming = self._defaults.async_batches_of(columns, self._delivery.tally.rows)
             async with contextlib.aclosing(coming) as batches:
                 async for rows in batches:
                     await self._run(self._delivery.submit(rows))

@@ -40,19 +40,55 @@ _BODIES = 1
 _NO_PROPERTIES = frozenset({"keys", "bodies", "exchanges"})
 
 
+def named_columns(
+    keys: object, bodies: object, properties: Mapping[str, object] | None, exchanges: object
+) -> dict[str, Any]:
+    """Return the columns that a publisher was given by name: ``keys``, ``bodies``, and those of the others that are given.
+
+    Raises:
+        InputError: a name is not the name of a message property.
+    """
+    for name in properties or {}:
+        check_name(name)
+    optional = {} if exchanges is None else {"exchanges": exchanges}
+    return {"keys": keys, "bodies": bodies, **optional, **(properties or {})}
+
+
 @dataclass(frozen=True, slots=True)
 class RowDefaults:
-    """The exchange and the properties of a row whose columns do not give them.
+    """Makes rows of columns, with the publisher's exchange and properties where the columns do not give them.
 
     Attributes:
         exchange: the publisher's exchange.
         properties: the publisher's properties.
+        batch_rows: the most rows of a batch.
         routing: what routes the rows in the client; None where the exchange does.
     """
 
     exchange: str
     properties: Properties
+    batch_rows: int = BATCH_ROWS
     routing: ClientRouting | None = None
+
+    def batches_of(self, columns: Mapping[str, Any], first_row: int) -> Iterator[Rows]:
+        """Yield columns, made by `named_columns`, as batches of rows; `first_row` is for errors.
+
+        Raises:
+            RowError: AMQP cannot carry a value; the message names the row.
+            InputError: the columns differ in length, or one is a single text.
+        """
+        for batch in batches(columns, self.batch_rows):
+            yield self.rows(dict(zip(columns, batch, strict=True)), first_row)
+            first_row += len(batch[0])
+
+    async def async_batches_of(
+        self, columns: Mapping[str, Any], first_row: int
+    ) -> AsyncGenerator[Rows, None]:
+        """Yield as `batches_of`; a column may be an async iterable."""
+        async with aclosing(async_batches(columns, self.batch_rows)) as coming:
+            async for batch in coming:
+                yield self.rows(dict(zip(columns, batch, strict=True)), first_row)
+                first_row += len(batch[0])
 
     def rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> Rows:
         """Return rows that AMQP can carry.
@@ -80,54 +116,6 @@ class RowDefaults:
         properties = {name: values for name, values in columns.items() if name not in _NO_PROPERTIES}
         encoded = self.properties.of_rows(properties, first_row) if properties else None
         return Rows(keys, bodies, encoded, exchanges)
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Messages as a publisher was given them; made by `of`.
-
-    Attributes:
-        by_name: ``keys``, ``bodies`` and whatever else is given, in this order.
-    """
-
-    by_name: Mapping[str, Any]
-
-    @classmethod
-    def of(
-        cls, keys: object, bodies: object, properties: Mapping[str, object] | None, exchanges: object
-    ) -> Columns:
-        """Return the columns that are given; None is no column.
-
-        Raises:
-            InputError: a name is not the name of a message property.
-        """
-        by_name = {"keys": keys, "bodies": bodies}
-        if exchanges is not None:
-            by_name["exchanges"] = exchanges
-        for name, values in (properties or {}).items():
-            check_name(name)
-            by_name[name] = values
-        return cls(by_name)
-
-    def batches(self, defaults: RowDefaults, rows: int, first_row: int) -> Iterator[Rows]:
-        """Yield the messages as batches of rows that AMQP can carry.
-
-        Raises:
-            RowError: AMQP cannot carry a value; the message names the row.
-            InputError: the columns differ in length, or one is a single text.
-        """
-        for batch in batches(self.by_name, rows):
-            yield defaults.rows(dict(zip(self.by_name, batch, strict=True)), first_row)
-            first_row += len(batch[0])
-
-    async def async_batches(
-        self, defaults: RowDefaults, rows: int, first_row: int
-    ) -> AsyncGenerator[Rows, None]:
-        """Yield as `batches`, where a column may be an async iterable as well."""
-        async with aclosing(async_batches(self.by_name, rows)) as coming:
-            async for batch in coming:
-                yield defaults.rows(dict(zip(self.by_name, batch, strict=True)), first_row)
-                first_row += len(batch[0])
 
 
 def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batch]:
