@@ -19,7 +19,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_number, is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.routing.ring_state import MAX_BUCKETS
+from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.problems import file_finding, shown_value, similar
 from rabbit_chx.topology.ranges import RangeError, expanded
 
