@@ -22,7 +22,7 @@ from pika.exchange_type import ExchangeType
 
 from rabbit_chx import ConsumerGroup, Publisher
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming.member import GroupMember
+from rabbit_chx.consuming.ownership import GroupMember
 from rabbit_chx.testing import find_broker
 
 _EXCHANGE = "rate"
@@ -39,7 +39,7 @@ class Progress:
         self.began = self.cpu = 0.0
 
     def note(self) -> None:
-        """Note a message."""
+        """LogWarning a message."""
         if not self.count:
             self.began, self.cpu = time.perf_counter(), time.process_time()
         self.count += 1

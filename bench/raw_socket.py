@@ -14,8 +14,7 @@ from pamqp import commands, frame, header
 from pamqp.base import Frame as Method
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.publishing.encoder import Encoder
-from rabbit_chx.publishing.rows import Rows
+from rabbit_chx.publishing.encoder import Encoder, Rows
 
 _FRAME_MAX = 131_072
 #: basic.ack on channel 1: the delivery tag, and whether it also acks all tags before it.

@@ -1,4 +1,4 @@
-"""Numbers that callers give: what counts as one, and the sentence for what does not. True and False are no numbers."""
+"""Argument validation of numbers. Booleans are rejected."""
 
 from __future__ import annotations
 
@@ -25,27 +25,14 @@ def is_finite(value: object) -> TypeGuard[float]:
 
 
 def check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Raise an InputError for what is not a whole number within these bounds.
-
-    Args:
-        name: what the caller gave, for the error.
-        value: the value.
-        least: the least number.
-        most: the largest number; None for no such bound.
-    """
+    """Raise an InputError for what is not an integer within these bounds; the name is for the error."""
     if not is_whole(value, least, _ENDLESS if most is None else most):
         wanted = f", {least} or more" if most is None else f" from {least} to {most}"
         raise InputError(f"{name} is {shown(value)}: give a whole number{wanted}")
 
 
 def check_seconds(name: str, value: object, *, zero: bool = True) -> None:
-    """Raise an InputError for what is not a finite number of seconds.
-
-    Args:
-        name: what the caller gave, for the error.
-        value: the value.
-        zero: whether it may be 0.
-    """
+    """Raise an InputError for what is not a finite number of seconds, 0 or more; with ``zero=False`` more than 0."""
     if not is_finite(value) or value < 0 or (value == 0 and not zero):
         wanted = "0 or more" if zero else "more than 0"
         raise InputError(f"{name} is {shown(value)}: give a finite number of seconds, {wanted}")

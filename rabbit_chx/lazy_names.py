@@ -13,10 +13,6 @@ def lazy(
     """Return the ``__getattr__`` and the ``__dir__`` of a package that imports some of its names late.
 
     The package also imports these names under ``TYPE_CHECKING``, so that type checkers know them.
-
-    Args:
-        package: the package's ``__name__``.
-        names: the late names of each module that defines some.
     """
     homes = {name: module for module, defined in names.items() for name in defined}
 

@@ -29,35 +29,35 @@ if TYPE_CHECKING:
 
 
 def _sql_name(name: str) -> str:
-    """Return a name as SQL takes it: in backticks if it is no plain word."""
+    """Return a name for SQL, in backticks if necessary."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name.replace('`', '``')}`"
 
 
 def _sql_text(name: str, kind: DataType) -> str:
-    """Return the SQL that makes a text of a column or a field; a nested type becomes JSON."""
+    """Return SQL from a column or field to a text; a nested type becomes JSON."""
     nested = isinstance(kind, (StructType, ArrayType, MapType))
     return f"to_json({name})" if nested else f"cast({name} AS string)"
 
 
 def for_text(name: str, kind: DataType) -> str:
-    """Return what makes a text of a column."""
+    """Return SQL from a column to a text, for an error message."""
     return f"`{_sql_text(_sql_name(name), kind)}`"
 
 
 def for_int(name: str, _: DataType) -> str:
-    """Return what makes a whole number of a column."""
+    """Return SQL from a column to a whole number."""
     return f"`cast({name} AS int)`"
 
 
 def for_timestamp(name: str, kind: DataType) -> str:
-    """Return what makes a timestamp of a column. Spark takes a number for seconds, and sources often count milliseconds."""
+    """Return SQL from a column to a timestamp. Spark takes a number for seconds, and sources often count milliseconds."""
     if isinstance(kind, (IntegerType, LongType)):
         return f"`timestamp_seconds({name})`, or `timestamp_millis({name})` if it counts milliseconds"
     return f"`cast({name} AS timestamp)`"
 
 
 def for_headers(name: str, kind: DataType) -> str:
-    """Return what makes a map of texts: of another map, of the fields of a struct, or of pairs as Kafka has them."""
+    """Return SQL to a map of texts from another map, the fields of a struct, or pairs as Kafka has them."""
     if isinstance(kind, StringType):
         return f"`from_json({name}, 'map<string,string>')` if it is JSON, else `map('name', {name})`"
     if isinstance(kind, StructType):
@@ -83,9 +83,9 @@ class KnownColumn:
 
     Attributes:
         name: the name in lower case; users may write it in any case.
-        types: the types as the documents call them.
+        types: the names of the types in the documents.
         accepted: the Spark types.
-        recipe: returns what an error advises for a column of this name and type.
+        recipe: returns the SQL that an error advises for a column of this name and type.
         meaning: one line for the documents.
     """
 
@@ -96,54 +96,38 @@ class KnownColumn:
     meaning: str
 
 
-def _text_column(name: str, meaning: str) -> KnownColumn:
+def _text(name: str, meaning: str) -> KnownColumn:
     return KnownColumn(name, "string", (StringType,), for_text, meaning)
 
 
-_TEXT_OR_BINARY = (StringType, BinaryType)
-_WHOLE = (ByteType, ShortType, IntegerType)
+def _bytes(name: str, meaning: str) -> KnownColumn:
+    return KnownColumn(name, "string or binary", (StringType, BinaryType), for_text, meaning)
+
+
+def _whole(name: str, meaning: str) -> KnownColumn:
+    return KnownColumn(name, "tinyint, smallint or int", (ByteType, ShortType, IntegerType), for_int, meaning)
+
+
+_KEY = "the routing key, at most 255 bytes of UTF-8; required without `routingKey`; also called `routing_key`"
+_HEADERS = "costs the most time: use `headersConst` for headers that are the same in every row"
 
 #: Every column; those after `headers` are message properties of the same name.
 COLUMNS: tuple[KnownColumn, ...] = (
-    KnownColumn(
-        "value",
-        "string or binary",
-        _TEXT_OR_BINARY,
-        for_text,
-        "the body; required",
-    ),
-    KnownColumn(
-        "key",
-        "string or binary",
-        _TEXT_OR_BINARY,
-        for_text,
-        "the routing key, at most 255 bytes of UTF-8; required without `routingKey`; also called `routing_key`",
-    ),
-    _text_column("exchange", "the exchange; null means that of the option; needs `allowExchangeColumn`"),
-    KnownColumn(
-        "headers",
-        "map<string,string>",
-        (MapType,),
-        for_headers,
-        "costs the most time: use `headersConst` for headers that are the same in every row",
-    ),
-    _text_column("message_id", "id of the message, for consumers that drop repeats"),
-    _text_column("correlation_id", "joins a reply to its request"),
-    _text_column("content_type", "such as `application/json`"),
-    _text_column("content_encoding", "such as `gzip`"),
-    _text_column("type", "the kind of message"),
-    _text_column("app_id", "the sender"),
-    _text_column("reply_to", "where to answer"),
-    _text_column("expiration", "milliseconds in a queue until it expires, as a text of digits"),
-    KnownColumn("priority", "tinyint, smallint or int", _WHOLE, for_int, "0 to 255"),
+    _bytes("value", "the body; required"),
+    _bytes("key", _KEY),
+    _text("exchange", "the exchange; null means that of the option; needs `allowExchangeColumn`"),
+    KnownColumn("headers", "map<string,string>", (MapType,), for_headers, _HEADERS),
+    _text("message_id", "id of the message, for consumers that drop repeats"),
+    _text("correlation_id", "joins a reply to its request"),
+    _text("content_type", "such as `application/json`"),
+    _text("content_encoding", "such as `gzip`"),
+    _text("type", "the kind of message"),
+    _text("app_id", "the sender"),
+    _text("reply_to", "where to answer"),
+    _text("expiration", "milliseconds in a queue until it expires, as a text of digits"),
+    _whole("priority", "0 to 255"),
     KnownColumn("timestamp", "timestamp", (TimestampType,), for_timestamp, "whole seconds on the wire"),
-    KnownColumn(
-        "delivery_mode",
-        "tinyint, smallint or int",
-        _WHOLE,
-        for_int,
-        "1 or 2; null means that of `persistent`",
-    ),
+    _whole("delivery_mode", "1 or 2; null means that of `persistent`"),
 )
 _BY_NAME = {column.name: column for column in COLUMNS}
 _ALIASES = {"routing_key": "key"}
@@ -168,6 +152,12 @@ class MessageColumns:
     headers: int | None
     properties: Mapping[str, int]
 
+    @property
+    def positions(self) -> dict[str, int]:
+        """The positions of all columns that the frame has, by part of the message."""
+        named = {"key": self.key, "value": self.value, "exchange": self.exchange, "headers": self.headers}
+        return {name: at for name, at in named.items() if at is not None} | dict(self.properties)
+
     @classmethod
     def of(cls, schema: StructType, options: WriteOptions) -> MessageColumns:
         """Return the positions of the columns of a frame.
@@ -177,8 +167,7 @@ class MessageColumns:
             options: how to write.
 
         Raises:
-            InputError: a column is missing, given twice, unknown, of the wrong type, or contradicts an
-                option.
+            InputError: a column is missing, given twice, unknown, of the wrong type, or contradicts an option.
         """
         positions: dict[str, int] = {}
         for position, field in enumerate(schema.fields):

@@ -1,7 +1,6 @@
 """``format("rabbitmq")``: the data source that Spark calls. Needs PySpark 4.0 or newer.
 
-Spark pickles the data source for a planner process. It is pickled as code: a planner without our packages
-then names what it lacks, instead of failing on a module name.
+Spark pickles it for a planner process, as code: the error of a planner without our packages then names the remedy.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ if TYPE_CHECKING:
 
 
 def data_source(*, speculation: bool | None = None) -> type[DataSource]:
-    """Return the data source, with what Spark does not tell a planner process.
+    """Return the data source.
 
     Args:
-        speculation: whether ``spark.speculation`` is on; None to leave the check to the tasks, which Spark
-            tells.
+        speculation: whether ``spark.speculation`` is on, which a planner process cannot find out; None to leave the check to the tasks.
     """
 
     class RabbitMQDataSource(DataSource):  # nested, so that it is pickled as code and not by name
@@ -55,7 +53,7 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
         def schema(self) -> str:
             options = load("spark_connector.options.read_options", "ReadOptions")
             include = options.checked(self.options, streaming=None).include
-            return str(load("spark_connector.reading.task_rows", "columns")(include))
+            return str(load("spark_connector.reading.spark_readers", "columns")(include))
 
         def reader(self, schema: StructType) -> Any:  # noqa: ANN401
             return load("spark_connector.reading.spark_readers", "batch_reader")(self.options, schema)

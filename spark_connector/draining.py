@@ -1,4 +1,4 @@
-"""Drain queues: take their messages out, batch by batch, and acknowledge each batch when it is written. Runs on the driver."""
+"""Drain queues: write their messages batch by batch, and acknowledge each written batch. Runs on the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyspark
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.errors import InputError, MissingExtraError
 from spark_connector.options.read_options import QueueOptions
-from spark_connector.options.write_options import texts
+from spark_connector.options.write_options import to_texts
 from spark_connector.reading.queue_consumer import QueueConsumer
 from spark_connector.reading.queue_rows import Delivery, batch_of
 
@@ -30,14 +30,14 @@ _UNDONE = ("DataFrame", "DataFrameWriter", "DataFrameWriterV2")
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """What `drain` has done. `str` makes a line of it.
+    """The result of `drain`. `str` renders it as a line.
 
     Attributes:
-        messages: how many messages of each queue were written and acknowledged.
-        left: how many of the messages of each queue that were there at the beginning were not: a bound was reached.
-        batches: how many batches they came in.
-        redelivered: how many of them were delivered before, to anybody: some may have been written before.
-        seconds: seconds from begin to end.
+        messages: number of messages of each queue that were written and acknowledged.
+        left: number of messages of each queue that were there at the beginning and were not written: a bound was reached.
+        batches: number of batches.
+        redelivered: number of messages that had been delivered before, to any consumer: some may have been written before.
+        seconds: duration in seconds.
     """
 
     messages: Mapping[str, int] = field(default_factory=dict)
@@ -67,21 +67,17 @@ def drain(
     max_messages: int | None = None,
     max_seconds: float | None = None,
 ) -> DrainReport:
-    """Write the messages that are in queues now, and take each batch out of its queue when it is written.
+    """Write the messages that are in queues now, and acknowledge each batch when it is written.
 
-    Delivery is at least once. A message leaves its queue after `write` has returned for its batch. If `write` raises, or this
-    process dies, the queues have the messages of the batch again. If the connection is lost after a `write`, they have them again
-    too, and the next call writes them once more.
-
-    Batches are made one after the other, the queues in their order, and each queue in its own. The end is when the messages are
-    written that were ready at the beginning, or others have taken them.
+    Delivery is at least once: a message leaves its queue after `write` has returned for its batch. If `write` raises, this process
+    dies, or the connection is lost, the queues have the messages of the batch again. Batches take the queues in order, and each queue
+    in its own order, until the messages that were ready at the beginning are written, or consumed by others.
 
     Args:
         spark: the session, classic or Connect, of PySpark 4.0 or newer.
-        options: `url`, `queue` or `exchange`, and the others of docs/spark.md for queues; a number or a boolean needs no quotes. A
-            batch has up to `maxRows` messages and about `maxBytes` bytes.
-        write: stores a batch before it returns, as ``lambda df: df.write.mode("append").parquet(path)``. Its columns are in
-            docs/spark.md. The broker's ``consumer_timeout`` (30 minutes) is the longest time that it may take.
+        options: `url`, `queue` or `exchange`, and the others of docs/spark.md for queues; a number or a boolean needs no quotes.
+        write: stores a batch before it returns, as ``lambda df: df.write.mode("append").parquet(path)``; docs/spark.md lists the
+            columns. It may take as long as the broker's ``consumer_timeout`` (30 minutes).
         max_messages: the most messages in all; None for all that are there.
         max_seconds: no batch begins later than this, in seconds; None for no such bound.
 
@@ -89,8 +85,8 @@ def drain(
         InputError: an argument cannot be used, a queue is a stream, or `write` returns what it should have stored.
         NotFoundError: there is no such queue or exchange.
         AccessRefusedError: another consumer has a queue for itself, or the user may not read it.
-        UnreachableError: nobody answers, or the connection was lost.
-        Exception: what `write` raises. A note of each exception says what was written and acknowledged before.
+        UnreachableError: no broker answers, or the connection was lost.
+        Exception: what `write` raises. A note of each exception has the counts of what was written and acknowledged before.
 
     Example::
 
@@ -104,9 +100,9 @@ def drain(
         raise MissingExtraError(
             f"drain needs PySpark {_ARROW_SINCE}.0 or newer, and this is {pyspark.__version__}"
         )
-    parsed = QueueOptions.parse(texts(options, None))
+    parsed = QueueOptions.parse(to_texts(options, None))
     began = time.monotonic()
-    with closing(parsed.brokers.first_that_answers(QueueConsumer)) as consumer:
+    with closing(parsed.brokers.call_first_reachable(QueueConsumer)) as consumer:
         work = _Drain(consumer, parsed, _ready(parsed, consumer), max_messages)
         try:
             while max_seconds is None or time.monotonic() - began < max_seconds:
@@ -126,7 +122,7 @@ def drain(
 
 
 class _Drain:
-    """A drain that is under way: what is to be taken, and what is done."""
+    """The state of a drain: what is left, and what is done."""
 
     def __init__(
         self, consumer: QueueConsumer, options: QueueOptions, left: dict[str, int], most: int | None
@@ -139,7 +135,7 @@ class _Drain:
         self._batches = self._redelivered = 0
 
     def take(self) -> list[tuple[str, list[Delivery]]]:
-        """Return the next batch by queue; nothing at the end."""
+        """Return the next batch by queue; an empty one at the end."""
         taken: list[tuple[str, list[Delivery]]] = []
         room = min(self._options.max_rows, self._most)
         room_bytes = self._options.max_bytes
@@ -162,7 +158,7 @@ class _Drain:
         return pa.Table.from_batches([batch_of(queue, messages, include) for queue, messages in taken])
 
     def acknowledge(self, taken: list[tuple[str, list[Delivery]]]) -> None:
-        """Take a batch out of the queues."""
+        """Acknowledge a batch."""
         self._consumer.acknowledge(taken[-1][1][-1])
         self._batches += 1
         for queue, messages in taken:
@@ -172,20 +168,14 @@ class _Drain:
             self._redelivered += sum(message.redelivered for message in messages)
 
     def report(self, began: float) -> DrainReport:
-        """Return what is done by now."""
+        """Return the counts so far."""
         seconds = time.monotonic() - began
         left = {queue: count for queue, count in self._left.items() if count}
         return DrainReport(dict(self._done), left, self._batches, self._redelivered, seconds)
 
 
 def _ready(options: QueueOptions, consumer: QueueConsumer) -> dict[str, int]:
-    """Return how many messages are ready in each queue that is to be drained.
-
-    Raises:
-        InputError: a queue is a stream, or no queue is bound to the exchange.
-        NotFoundError: there is no such queue or exchange.
-        UnreachableError: nobody answers.
-    """
+    """Return the number of ready messages of each queue; InputError if one is a stream, or none is bound to the exchange."""
     ready = {}
     for queue in options.queues or _bound(options):
         ready[queue] = consumer.ready(queue)

@@ -13,10 +13,10 @@ from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.routing import KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.executor_functions import for_each_partition, speculation_of
-from spark_connector.options.write_options import WriteOptions, check_speculation, texts
-from spark_connector.placing.rings import NO_QUEUE, kept_ring, rows_by_queue
+from spark_connector.options.write_options import WriteOptions, check_speculation, to_texts
+from spark_connector.placing.rings import NO_QUEUE, cached_ring, count_by_queue
 from spark_connector.reports import text_table_of
-from spark_connector.writing.messages import Check, checks_of
+from spark_connector.writing.messages import Check, list_checks
 from spark_connector.writing.write_plan import (
     check_broker,
     check_secret_name,
@@ -33,18 +33,14 @@ _NO_RING = "no ring was given: queues were not checked"
 
 
 def skew(rows: Iterable[int]) -> float:
-    """Return the greatest count divided by the mean: 1.0 is even, 2.0 means that one has twice its part.
-
-    Args:
-        rows: number of rows of each partition or queue; the skew of no rows is 1.0.
-    """
+    """Return the greatest count divided by the mean, 1.0 for no rows."""
     counts = list(rows)
     return max(counts) * len(counts) / sum(counts) if any(counts) else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRows:
-    """The rows of a partition, which are the work of one task.
+    """The rows of a partition.
 
     Attributes:
         partition: number of the partition.
@@ -59,7 +55,7 @@ class PartitionRows:
 
 @dataclass(frozen=True, slots=True)
 class HotKey:
-    """A routing key that many rows have.
+    """A frequent routing key.
 
     Attributes:
         key: the key as text.
@@ -74,7 +70,7 @@ class HotKey:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a write would do. `str` makes a table of it.
+    """The expected result of a write. `str` renders it as tables.
 
     Attributes:
         exchange: name of the exchange; empty if a column names it.
@@ -85,8 +81,8 @@ class DryRun:
         shares: share of the ring by queue.
         hottest: the ten most frequent keys.
         bad_rows: number of rows that AMQP cannot carry, by reason.
-        problems: why the write would fail, in words.
-        notes: facts that a reader should know.
+        problems: why the write would fail.
+        notes: further facts.
     """
 
     exchange: str
@@ -172,20 +168,20 @@ def _parts(run: DryRun) -> Iterator[str]:
 def _with_queues(
     run: DryRun, headings: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
-    """Return a table without its last column, which is of queues, if there was no ring."""
+    """Return a table without its last column, of queues, if there is no ring."""
     return (headings, rows) if run.predicted else (headings[:-1], [row[:-1] for row in rows])
 
 
 def _queue_skew(run: DryRun) -> str:
-    """Compare the fullest queue with the mean, and each with its share of the ring: where weights differ, the first says little."""
+    """Compare the fullest queue with the mean, and each with its share of the ring, since weights may differ."""
     predicted = run.predicted
     good = sum(predicted.values())
-    beside = [
+    ratios = [
         rows / (run.shares[name] * good) for name, rows in predicted.items() if rows and run.shares.get(name)
     ]
     return (
         f"the fullest queue has {run.queue_skew:.2f} times the mean, and no queue has more than "
-        f"{max(beside, default=1.0):.2f} times its share of the ring"
+        f"{max(ratios, default=1.0):.2f} times its share of the ring"
     )
 
 
@@ -194,18 +190,17 @@ def _percent(share: float) -> str:
 
 
 def dry_run(df: DataFrame, options: Mapping[str, object], ring: KeyMap | str | None = None) -> DryRun:
-    """Check a write and count where its rows would go. Nothing is sent.
+    """Check a write and count its rows by queue. Nothing is sent.
 
-    Options and columns are checked as by the write. Then the broker and the exchange are checked; what is
-    wrong with them is in `problems`. The frame is computed twice, without the bodies: once to count rows by
-    partition, queue and fault, and once for the hottest keys. Nulls and values that are too long count as bad
-    rows. Only the write checks priorities and headers.
+    Options and columns are checked as by the write. Problems with the broker and the exchange are in `problems`. The frame is computed
+    twice, without the bodies: to count rows by partition, queue and fault, and for the hottest keys. Nulls and values that are too long
+    count as bad rows. Only the write checks priorities and headers.
 
     Args:
         df: the rows, placed or not.
         options: as for `publish`.
-        ring: the ring of the exchange or the table of its slots, or the JSON of either, instead of the option `ring`. Without
-            a ring, rows are not counted by queue.
+        ring: the ring of the exchange or the table of its slots, or the JSON of either, instead of the option `ring`. Without a ring,
+            rows are not counted by queue.
 
     Raises:
         InputError: an option or a column cannot be used, or the frame is a stream.
@@ -214,14 +209,14 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: KeyMap | str | N
         raise InputError(
             "dry_run takes a batch: a stream has no rows yet, so read some of its source with spark.read"
         )
-    parsed = WriteOptions.parse(texts(options, ring))
+    parsed = WriteOptions.parse(to_texts(options, ring))
     if parsed.to_streams:
         raise InputError(
             "dry_run counts what an exchange would route: these options write into streams by the stream protocol, so publish to a "
             "stream that is made for it, or leave the options of streams out"
         )
     columns = MessageColumns.of(df.schema, parsed)
-    problems, notes = _surroundings(parsed, speculation=speculation_of(df.sparkSession))
+    problems, notes = _check_environment(parsed, speculation=speculation_of(df.sparkSession))
     rows = _key_and_fault(df, columns, parsed)
     ring_json = parsed.ring.to_json() if parsed.ring else None
     counts = for_each_partition(rows, count_partition, ring_json)
@@ -234,21 +229,23 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: KeyMap | str | N
     return DryRun(
         exchange=parsed.exchange,
         broker=parsed.brokers.masked_url,
-        columns={df.schema.fields[at].name: role for role, at in _roles(columns)},
+        columns={df.schema.fields[at].name: role for role, at in columns.positions.items()},
         partitions=tuple(
             PartitionRows(number, total, dict(queues)) for number, (total, queues, _) in enumerate(counts)
         ),
         ring_provenance=parsed.ring.provenance if parsed.ring else None,
         shares=_shares(parsed.ring),
-        hottest=_hottest(rows, parsed.ring),
+        hottest=tuple(_hottest(rows, parsed.ring)),
         bad_rows=dict(bad),
         problems=problems,
         notes=notes,
     )
 
 
-def _surroundings(options: WriteOptions, *, speculation: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the problems and the notes that the broker and Spark give rise to."""
+def _check_environment(
+    options: WriteOptions, *, speculation: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the problems and the notes of the checks of broker and Spark."""
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     if not options.preflight:
@@ -264,13 +261,6 @@ def _surroundings(options: WriteOptions, *, speculation: bool) -> tuple[tuple[st
         except RabbitChxError as cause:
             problems += (str(cause),)
     return problems, notes
-
-
-def _roles(columns: MessageColumns) -> Iterator[tuple[str, int]]:
-    named = {name: getattr(columns, name) for name in ("key", "value", "exchange", "headers")}
-    for role, at in {**named, **columns.properties}.items():
-        if at is not None:
-            yield role, at
 
 
 def _shares(ring: KeyMap | None) -> dict[str, float]:
@@ -294,19 +284,17 @@ def _key_and_fault(df: DataFrame, columns: MessageColumns, options: WriteOptions
         return F.when(is_bad, check.fault)
 
     key = F.lit(options.routing_key) if columns.key is None else column(columns.key)
-    first_fault = F.coalesce(*map(fault, checks_of(columns, options)))
+    first_fault = F.coalesce(*map(fault, list_checks(columns, options)))
     return df.select(key.alias("key"), first_fault.alias("fault"))
 
 
 def count_partition(
     ring_json: str | None, batches: Iterator[pa.RecordBatch]
 ) -> tuple[int, Counter[str], Counter[str]]:
-    """Return the number of all rows of a partition, of good rows by predicted queue, and of bad rows by fault.
-
-    Runs in Python workers.
+    """Return the number of rows of a partition, of good rows by predicted queue, and of bad rows by fault. Runs in Python workers.
 
     Args:
-        ring_json: the ring or the table of slots, as its `to_json` returns it; None to count no queues.
+        ring_json: the JSON of the ring or slot table; None to count no queues.
         batches: two columns: the routing key, and the fault of the row or null.
     """
     rows, queues, bad = 0, Counter[str](), Counter[str]()
@@ -317,26 +305,16 @@ def count_partition(
             bad.update(fault for fault in faults.to_pylist() if fault is not None)
             keys = keys.filter(faults.is_null())
         if ring_json is not None:
-            queues.update(rows_by_queue(kept_ring(ring_json), keys))
+            queues.update(count_by_queue(cached_ring(ring_json), keys))
     return rows, queues, bad
 
 
-def _hottest(rows: DataFrame, ring: KeyMap | None) -> tuple[HotKey, ...]:
+def _hottest(rows: DataFrame, ring: KeyMap | None) -> Iterator[HotKey]:
     from pyspark.sql import functions as F  # noqa: N812
 
     good = rows.where("fault IS NULL").groupBy("key").count()
-    most = good.orderBy(F.desc("count"), "key").limit(_HOTTEST).collect()
-    return tuple(
-        HotKey(
-            bytes(row["key"]).decode(errors="backslashreplace")
-            if isinstance(row["key"], (bytes, bytearray))
-            else row["key"],
-            row["count"],
-            None if ring is None else str(ring.destination_for(_plain(row["key"])) or NO_QUEUE),
-        )
-        for row in most
-    )
-
-
-def _plain(key: str | bytes | bytearray) -> str | bytes:
-    return key if isinstance(key, str) else bytes(key)
+    for row in good.orderBy(F.desc("count"), "key").limit(_HOTTEST).collect():
+        key = row["key"] if isinstance(row["key"], str) else bytes(row["key"])
+        shown = key if isinstance(key, str) else key.decode(errors="backslashreplace")
+        queue = None if ring is None else str(ring.destination_for(key) or NO_QUEUE)
+        yield HotKey(shown, row["count"], queue)

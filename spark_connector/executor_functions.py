@@ -22,12 +22,12 @@ _SUMMARY = "partition int, summary binary"
 
 
 class OnExecutor:
-    """A function of our modules with its first arguments, to be called by a Python worker.
+    """A module-level function with its first arguments, for a Python worker.
 
-    The arguments are not shown, since Spark can be told to put local variables into tracebacks.
+    The arguments are not shown: Spark can be configured to put local variables into tracebacks.
 
     Args:
-        function: a function at the top of one of our modules.
+        function: a module-level function of ours.
         arguments: its first arguments; they can be pickled.
     """
 
@@ -37,36 +37,31 @@ class OnExecutor:
         self._arguments = arguments
 
     def __call__(self, *columns: Any) -> Any:  # noqa: ANN401  # whatever the function takes and returns
-        """Call the function with its first arguments and then these."""
+        """Call the function with its first arguments followed by these."""
         return self._function(*self._arguments, *columns)
 
     def __repr__(self) -> str:
         return f"<{self.__name__} with its arguments>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
-        return pickled_as_code(OnExecutor, self._function, *self._arguments)
+        return reduce_as_code(OnExecutor, self._function, *self._arguments)
 
 
-def pickled_as_code(
+def reduce_as_code(
     make: Callable[..., Any], *arguments: object
 ) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
-    """Return what `__reduce__` returns, so that unpickling calls ``make(*arguments)``.
-
-    Args:
-        make: a function or class at the top of one of our modules.
-        arguments: its arguments; they can be pickled.
-    """
+    """Return the result of a `__reduce__` whose unpickling calls a module-level function or class with these arguments."""
     return loader("of this Spark executor"), (make.__module__, make.__name__, pickle.dumps(arguments))
 
 
 def loader(where: str) -> Callable[..., Any]:
-    """Return a function that loads what is at the top of one of our modules.
+    """Return a function that loads a function or class of a module of ours, both given by name, and calls it with pickled arguments.
+
+    A function that is pickled by its name needs our packages where it is loaded, and a Python without them reports only "No module
+    named". So this one is nested: it is pickled as code, and its error names the Python and the remedy.
 
     Args:
-        where: which Python loads it, for the error if that cannot.
-
-    Returns:
-        It takes the names of the module and of the function or class there. With pickled arguments, it calls what it has loaded.
+        where: which Python loads it, for the error.
     """
 
     def load(module: str, name: str, arguments: bytes | None = None) -> Any:  # noqa: ANN401  # nested, so pickled as code
@@ -93,8 +88,8 @@ def for_each_partition(df: DataFrame, function: Callable[..., Any], *arguments: 
 
     Args:
         df: the rows.
-        function: a function at the top of one of our modules. It takes the `arguments` and then an iterator
-            of Arrow batches, which it must read to the end. Its result can be pickled.
+        function: a module-level function of ours from the `arguments` and an iterator of Arrow batches, which it must exhaust, to
+            a result that can be pickled.
         arguments: the first arguments of the function; they can be pickled.
 
     Returns:
@@ -138,16 +133,13 @@ _OF_SESSION = "spark.sql.execution.pyspark.python"
 
 
 def check_worker_python(spark: SparkSession | None) -> None:
-    """Check the Python of the workers, if they run on this machine.
+    """Check that the Python of the workers can load the connector, if they run on this machine.
 
-    Workers elsewhere, of Spark Connect, or of a Spark that has started this process itself, are left to their tasks: these
-    say what they lack.
-
-    Args:
-        spark: the session; None if there is none.
+    Spark runs what ``PYSPARK_PYTHON`` names, or else the ``python3`` of ``PATH``, whatever Python the driver is. Workers elsewhere,
+    of Spark Connect, or of a Spark that has started this process, are not checked: their tasks report what they lack.
 
     Raises:
-        MissingExtraError: the workers cannot load the connector, or their Python is not there.
+        MissingExtraError: the workers cannot load the connector, or their Python does not exist.
     """
     if spark is None:
         return
@@ -180,13 +172,13 @@ def _remedy() -> str:
 
 
 def _is_ours(python: Path) -> bool:
-    """Return whether it is a name of this interpreter in its own folder, as python3 of a virtual environment is."""
+    """Return whether a path is this interpreter under another name in the same folder, as python3 of a virtual environment."""
     this_python = Path(sys.executable)
     return python.absolute().parent == this_python.parent and python.resolve() == this_python.resolve()
 
 
 def _shipped_files() -> str:
-    """Return the folder with the files that Spark ships to its workers, such as a zip of ``--py-files``."""
+    """Return the folder of the files that Spark ships to its workers, such as a zip of ``--py-files``."""
     from pyspark import SparkFiles
 
     return SparkFiles.getRootDirectory()
@@ -194,7 +186,7 @@ def _shipped_files() -> str:
 
 @lru_cache
 def _missing_in(python: str, paths: str) -> tuple[str, ...]:
-    """Return the modules that a Python lacks; none if it does not tell."""
+    """Return the modules that a Python lacks; none if it does not answer."""
     try:
         result = subprocess.run(  # noqa: S603  # what Spark runs
             [python, "-c", _LIST_MISSING, *_NEEDED],
@@ -212,7 +204,7 @@ def _missing_in(python: str, paths: str) -> tuple[str, ...]:
 
 
 def speculation_of(spark: SparkSession) -> bool:
-    """Return whether ``spark.speculation`` is on, as the user's session knows it, classic or Connect."""
+    """Return whether ``spark.speculation`` is on in the session, classic or Connect."""
     conf: Any = spark.conf
     return bool(conf.get("spark.speculation", "false").lower() == "true")
 

@@ -9,12 +9,12 @@ from pyspark.accumulators import AccumulatorParam
 
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from spark_connector.executor_functions import for_each_partition, speculation_of
-from spark_connector.options.write_options import WriteOptions, texts
+from spark_connector.options.write_options import WriteOptions, to_texts
 from spark_connector.placing.rings import GivenRing, WatchedRing
 from spark_connector.reports import TaskReport, WriteReport
-from spark_connector.spark_errors import raised_in_task
-from spark_connector.writing.task import Task
-from spark_connector.writing.task_writer import writer_of
+from spark_connector.spark_errors import parse_task_error
+from spark_connector.writing.stream_task_writer import create_writer
+from spark_connector.writing.task_writer import Task
 from spark_connector.writing.write_plan import PreflightAnswer, WritePlan
 
 if TYPE_CHECKING:
@@ -24,28 +24,26 @@ if TYPE_CHECKING:
 
 
 def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None = None) -> WriteReport:
-    """Publish every row, wait for the confirms, and return what became of the rows.
+    """Publish every row, wait for the confirms, and return the report.
 
-    Options, columns and broker are checked before the first task starts. If one of them is wrong, nothing of
-    `df` is computed. The frame is computed once. Delivery is at least once, as with ``format("rabbitmq")``: a
-    failed write may leave any part of the rows in the queues.
+    Options, columns and broker are checked before anything of `df` is computed. The frame is computed once. Delivery is at least
+    once, as with ``format("rabbitmq")``: a failed write may leave any part of the rows in the queues.
 
     Args:
         df: the rows; docs/spark.md lists the columns.
         options: the options of docs/spark.md by name; a number or a boolean needs no quotes.
-        ring: the ring of the exchange or the table of its slots, or the JSON of either, instead of the option `ring`; the
-            report then counts rows by predicted queue. A function that reads it (``lambda: broker.ring("orders")``, or
-            ``broker.slots``) is called before the write. It is called once more after the write if connections were lost,
-            and always for slots: a note then says whether keys have changed queue. With ``routing=client`` it is called after
-            every write, and a ring that differs is an error.
+        ring: the ring of the exchange or the table of its slots, or the JSON of either, instead of the option `ring`; the report then
+            counts rows by predicted queue. A function that reads it (``lambda: broker.ring("orders")``, or ``broker.slots``) is
+            called before the write, and after it if connections were lost, or if the exchange has slots: a note then tells
+            whether keys have changed queue. With ``routing=client`` it is called after every write, and a ring that differs is an error.
 
     Raises:
         InputError: an option or a column cannot be used, or AMQP cannot carry a row (`RowError`).
         BrokerRefusedError: the broker refuses the user, or the exchange has another type.
         UnreachableError: no address answers.
-        PublishError: not every row was confirmed, or the ring changed that rows were routed by. Its report has the rows of
-            the finished tasks and of the failed one (over Spark Connect those of the failed one alone). Rows of other tasks
-            may be in the queues.
+        PublishError: not every row was confirmed, or the ring by which rows were routed has changed. Its report has the rows of the
+            finished tasks and of the failed one (over Spark Connect of the failed one alone). Rows of other tasks may be in the
+            queues.
     """
     if df.isStreaming:
         raise InputError(
@@ -53,7 +51,7 @@ def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None
         )
     watched = WatchedRing(ring)
     plan = WritePlan.checked(
-        texts(options, watched.ring),
+        to_texts(options, watched.ring),
         df.schema,
         overwrite=False,
         speculation=speculation_of(df.sparkSession),
@@ -69,16 +67,14 @@ def batch_publisher(
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that publishes each micro-batch as `publish` does.
 
-    After a restart Spark repeats the batch that was not finished, under the same number. Its rows are
-    delivered again.
+    After a restart Spark repeats the unfinished batch under the same number, and its rows are delivered again.
 
     Args:
         options: as for `publish`; `reportPath` must be a folder.
-        ring: as for `publish`; a function is called once, and again after each batch in which connections
-            were lost, of slots too. With ``routing=client`` it is called before and after each batch.
-        on_report: called with the report of each batch, which has its `batch_id`. If it raises, the query
-            fails and the batch is repeated. With Spark Connect it runs on the server, so it must be
-            picklable.
+        ring: as for `publish`; a function is called once, and again after each batch in which connections were lost. With
+            ``routing=client`` it is called before and after each batch.
+        on_report: called with the report of each batch, which has its `batch_id`. If it raises, the query fails and the batch is
+            repeated. With Spark Connect it runs on the server, so it must be picklable.
 
     Raises:
         InputError: an option or the ring cannot be used.
@@ -89,7 +85,7 @@ def batch_publisher(
     """
     watched = WatchedRing(ring)
     # All options are checked before the query starts.
-    in_client = WriteOptions.parse(texts(options, watched.ring)).client_routing
+    in_client = WriteOptions.parse(to_texts(options, watched.ring)).client_routing
     answer = PreflightAnswer()
     finished: FinishedTasks | None = None
 
@@ -98,7 +94,7 @@ def batch_publisher(
         if in_client and watched.can_be_read:
             watched.read_again()
         plan = WritePlan.checked(
-            texts(options, watched.ring),
+            to_texts(options, watched.ring),
             batch.schema,
             overwrite=False,
             streaming=True,
@@ -120,7 +116,7 @@ def _publish(
     try:
         tasks = for_each_partition(df, publish_partition, plan, finished)
     except Exception as cause:
-        error = raised_in_task(cause)
+        error = parse_task_error(cause)
         plan.abort(finished.reports, batch_id=batch_id, cause=error)
         if error is None:
             raise
@@ -140,11 +136,11 @@ def publish_partition(
 
     Args:
         plan: the checked write.
-        finished: takes the report as well, for the case that the job fails later.
+        finished: gets the report as well, in case the job fails later.
         batches: the rows of the partition.
 
     Raises:
-        RabbitChxError: as `TaskWriter.write` raises it, or rows are missing in the report.
+        RabbitChxError: as of `TaskWriter.write`, or rows are missing in the report.
     """
     rows = 0
 
@@ -154,7 +150,7 @@ def publish_partition(
             rows += batch.num_rows
             yield batch
 
-    report = writer_of(plan, Task.current(plan.write_id)).write(counted())
+    report = create_writer(plan, Task.current(plan.write_id)).write(counted())
     if not rows == report.rows == report.skipped + report.confirmed + report.returned:
         raise RabbitChxError(
             f"partition {report.partition}: Spark gave {rows:,} rows, and the report has {report.rows:,}, of which "
@@ -173,20 +169,14 @@ class _Lists(AccumulatorParam[list[Any]]):
 
 
 class FinishedTasks:
-    """Reports that tasks add and the driver reads.
-
-    Spark Connect has no accumulators, so it stays empty there.
-
-    Args:
-        accumulator: a Spark accumulator of lists; None with Spark Connect.
-    """
+    """Reports that tasks add and the driver reads; empty with Spark Connect, which has no accumulators."""
 
     def __init__(self, accumulator: Accumulator[list[Any]] | None) -> None:
         self._accumulator = accumulator
 
     @classmethod
     def of(cls, spark: SparkSession) -> FinishedTasks:
-        """Return a new one for the jobs of a session, which use it one after the other."""
+        """Return one for consecutive jobs of a session."""
         try:
             context = spark.sparkContext
         except Exception:  # noqa: BLE001  # Connect raises its own error, which differs by version
@@ -194,18 +184,12 @@ class FinishedTasks:
         return cls(context.accumulator([], _Lists()))
 
     def clear(self) -> None:
-        """Forget all reports. Runs on the driver.
-
-        PySpark keeps each accumulator until its process ends, so the content is removed.
-        """
+        """Remove all reports: PySpark keeps each accumulator until its process ends. Runs on the driver."""
         if self._accumulator is not None:
             self._accumulator.value = []
 
     def add(self, report: TaskReport) -> None:
-        """Add the report of the current task.
-
-        Spark delivers it when the task ends, and drops it if the task fails.
-        """
+        """Add the report of the current task. Spark delivers it when the task ends, and drops it if the task fails."""
         if self._accumulator is not None:
             self._accumulator.add([report])
 

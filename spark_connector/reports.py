@@ -118,7 +118,7 @@ class RowSample:
         partition: number of the Spark partition.
         row: number of the row in the partition, from 0; None if only the broker knows it.
         reason: why it was not confirmed.
-        key_hash: `hash_of_key` of the routing key; None if the row has no key.
+        key_hash: `hash_key` of the routing key; None if the row has no key.
     """
 
     partition: int
@@ -164,7 +164,7 @@ class StreamCounts:
         return StreamCounts(dict(Counter(self.rows) + Counter(other.rows)), **total)
 
 
-def hash_of_key(key: bytes) -> str:
+def hash_key(key: bytes) -> str:
     """Return the first 16 hexadecimal digits of the key's SHA-256: they identify the row without showing the key."""
     return hashlib.sha256(key).hexdigest()[:16]
 
@@ -381,7 +381,7 @@ class WriteReport(PublishedCounts):
         return "\n\n".join(_parts(self))
 
 
-def left_behind(report: WriteReport) -> str:
+def describe_left_rows(report: WriteReport) -> str:
     """Describe which rows of a failed write are in the queues, as far as it is known."""
     finished, unfinished = len(report.tasks), report.unfinished
     if not finished and unfinished is None:
@@ -407,7 +407,7 @@ def _parts(report: WriteReport) -> Iterator[str]:
     batch = f", batch {report.batch_id}" if report.batch_id is not None else ""
     yield f"write {report.write_id or 'unnamed'}{batch} to exchange {report.exchange!r}, {report.seconds:.1f} s"
     if report.failed:
-        yield f"FAILED: {left_behind(report)}; the counts are those of finished tasks"
+        yield f"FAILED: {describe_left_rows(report)}; the counts are those of finished tasks"
     yield text_table_of(("", ""), _totals(report))
     if report.streams is not None:
         yield text_table_of(("stream", "rows"), sorted(report.streams.rows.items()))
@@ -439,7 +439,7 @@ def _row_of_sample(sample: RowSample) -> tuple[str, ...]:
     return f"{sample.partition}", row, sample.key_hash or "", sample.reason
 
 
-def notes_on(
+def collect_notes(
     tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None = None
 ) -> tuple[str, ...]:
     """Return the distinct notes of the tasks, and those on all tasks together.
@@ -447,7 +447,7 @@ def notes_on(
     Args:
         tasks: the reports of one write.
         options: how the rows were written.
-        ring_now: the note of `WatchedRing.look_again`, if the ring was read again.
+        ring_now: the note of `WatchedRing.check_again`, if the ring was read again.
     """
     distinct = dict.fromkeys(note for task in tasks for note in task.notes)
     if options.exactly_once:

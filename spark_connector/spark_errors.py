@@ -1,8 +1,7 @@
-"""Our errors within the errors of Spark: passed in without our traceback, and read from the text again.
+"""Errors of ours within errors of Spark: raised without traceback, and parsed from the text again.
 
-Spark can be told to show local variables in tracebacks (``tracebackWithLocals.enabled``), and it puts
-tracebacks into event logs. Our variables include options with a password, so no traceback of ours may leave a
-task or the planner.
+Spark can be configured to show local variables in tracebacks (``tracebackWithLocals.enabled``), and writes tracebacks into event
+logs. Our variables include options with a password, so no traceback of ours may leave a task or the planner.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ _COUNTS = {
 }
 
 
-def without_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxError:
-    """Return the error to raise in place of another one, once its ``except`` clause is left.
+def strip_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxError:
+    """Return the error to raise in place of another one, after its ``except`` clause.
 
     Args:
-        cause: an error of ours is returned without its traceback. Any other error is unforeseen: its type and
-            its last places in the code become the message.
-        show_text: whether the text of an unforeseen error may be shown; False if it may contain an option.
+        cause: an error of ours is returned without its traceback. Of any other error, the type and the last places in the code
+            become the message.
+        show_text: whether the text of such an error may be shown; False if it may contain an option.
     """
     if isinstance(cause, RabbitChxError):
         return cause.with_traceback(None)
@@ -56,25 +55,25 @@ def without_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxE
 
 
 def raising_without_traceback(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Return a function that raises its errors where no local variable holds its arguments, and so no password."""
+    """Return a function that raises its errors from a frame without its arguments, and so without a password."""
 
     @wraps(function)
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return function(*args, **kwargs)
         except Exception as cause:  # noqa: BLE001  # it is raised below
-            error = without_traceback(cause, show_text=isinstance(cause, ImportError))
+            error = strip_traceback(cause, show_text=isinstance(cause, ImportError))
         del args, kwargs
         raise error from None
 
     return wrapped
 
 
-def raised_in_task(cause: BaseException) -> RabbitChxError | None:
+def parse_task_error(cause: BaseException) -> RabbitChxError | None:
     """Return the error that a task of ours raised, or None if another error ended the job.
 
-    Spark shows the traceback of the task as text, and the error is made from its last line. The report of a
-    `PublishError` has the counts that its message shows.
+    It is parsed from the last line of the traceback that Spark shows as text. The report of a `PublishError` has the counts of its
+    message.
 
     Args:
         cause: the error that Spark raised on the driver.

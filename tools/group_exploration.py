@@ -1,6 +1,6 @@
 """Every way in which members of a group can come, go and die around one queue: explored, and checked in each state.
 
-The members are the `Seat` that runs in production. The broker is a model of a quorum queue with a single active consumer, with
+The members are the `QueueOwnership` that runs in production. The broker is a model of a quorum queue with a single active consumer, with
 what was measured on real ones: it drains the old consumer before it elects another one, and a polite end of a consumer returns
 its messages late. What is in flight between a member and the broker is in flight here too: messages, acks, claims, and what the
 journal says. Claims go over a connection of their own, and may take as long as an alarm of the broker lasts; they may also be
@@ -23,18 +23,18 @@ from typing import Any
 
 from group_model import Consumer, Member, Queue, World, state_key
 
-from rabbit_chx.consuming.member import GroupMember
-from rabbit_chx.consuming.seat import (
+from rabbit_chx.consuming.ownership import (
     Abandon,
     Ack,
-    AwaitTime,
     Claim,
+    Command,
     DeliveredMessage,
+    GroupMember,
     Interrupt,
+    QueueOwnership,
     RunHook,
-    Seat,
-    SeatCommand,
     Start,
+    StartTimer,
     Subscribe,
 )
 
@@ -132,12 +132,12 @@ def _choices(  # noqa: C901  # one branch for each event
     if active and queue.ready and len(active.unacked) < _PREFETCH:
         yield ("deliver",)
     for number, member in enumerate(world.members):
-        if member.seat is None:
+        if member.ownership is None:
             if member.may_join:
                 yield "join", number
             continue
         yield from _own_choices(world, number)
-        if member.may_return and world.returns < returns and not member.seat.stopping:
+        if member.may_return and world.returns < returns and not member.ownership.is_stopping:
             yield "step back", number
         if member.may_end:
             yield "leave", number
@@ -147,7 +147,7 @@ def _choices(  # noqa: C901  # one branch for each event
                     yield "crash", number, True
         if (
             world.cuts < cuts
-            and not member.seat.stopping
+            and not member.ownership.is_stopping
             and any(consumer.member == number for consumer in queue.consumers)
         ):
             yield "cut", number
@@ -164,10 +164,10 @@ def _own_choices(world: World, number: int) -> Iterator[tuple[Any, ...]]:
         yield "write", number
     if member.is_given_up:
         yield "lose", number
-    for line, message in member.running:
-        yield "handle", number, line, message
-    for line, reason in sorted(set(member.timers)):
-        yield "time", number, line, reason
+    for subscription, message in member.running:
+        yield "handle", number, subscription, message
+    for subscription, reason in sorted(set(member.timers)):
+        yield "time", number, subscription, reason
     if member.read < (len(world.journal) if member.unread is None else member.unread):
         yield "read", number
 
@@ -185,33 +185,35 @@ def _do(world: World, choice: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912, 
         return
     number = rest[0]
     member = world.members[number]
-    commands: list[SeatCommand] = []
+    commands: list[Command] = []
     if what == "join":
         member.may_join = False
-        member.seat = Seat("q", GroupMember("a", prefetch=_PREFETCH))
+        member.ownership = QueueOwnership("q", GroupMember("a", prefetch=_PREFETCH))
         member.read = len(world.journal)
-        commands = member.seat.consume()
-    seat = _seat(member)
+        commands = member.ownership.consume()
+    ownership = _ownership(member)
     match what:
         case "send":
             commands = _sent(world, number)
         case "receive":
-            line, message = member.to_member.pop(0)
-            commands = seat.delivered(line, DeliveredMessage(message, "k"))
+            subscription, message = member.to_member.pop(0)
+            commands = ownership.on_delivered(subscription, DeliveredMessage(message, "k"))
         case "handle":
             member.running.remove((rest[1], rest[2]))
             world.handled.append(rest[2])
-            commands = seat.handled(rest[1], rest[2])
+            commands = ownership.on_handled(rest[1], rest[2])
         case "time":
             member.timers = [timer for timer in member.timers if timer != (rest[1], rest[2])]
-            commands = seat.time_passed(rest[1], rest[2])
+            commands = ownership.on_timer(rest[1], rest[2])
         case "read":
-            who, line = world.journal[member.read]
+            who, subscription = world.journal[member.read]
             member.read += 1
             is_own = (
-                who == number and line > 0
+                who == number and subscription > 0
             )  # a claim over a connection that is lost is as one of another member
-            commands = seat.claimed(line, member.read) if is_own else seat.superseded()
+            commands = (
+                ownership.on_claimed(subscription, member.read) if is_own else ownership.on_superseded()
+            )
         case "write":
             world.journal.append((number, member.to_journal.pop(0)))
         case "cut":
@@ -222,33 +224,33 @@ def _do(world: World, choice: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912, 
             member.is_given_up, member.is_replaced, member.unread = False, False, None
             member.to_broker, member.to_member = [], []
             # What is written over the other connection may still come.
-            world.testament += [(number, -line) for line in member.to_journal]
+            world.testament += [(number, -subscription) for subscription in member.to_journal]
             member.to_journal = []
-            commands = seat.lost() + seat.consume()
+            commands = ownership.on_lost() + ownership.consume()
         case "step back":
             member.may_return = False
             world.returns += 1
-            commands = seat.step_back()
+            commands = ownership.step_back()
         case "leave":
             member.may_end = False
-            commands = seat.stop()
+            commands = ownership.stop()
         case "crash":
             world.crashes += 1
             if rest[1]:
-                world.testament += [(number, -line) for line in member.to_journal]
+                world.testament += [(number, -subscription) for subscription in member.to_journal]
             _end_consumers(world, number)
             world.members[number] = Member(None, may_join=False, may_return=False, may_end=False)
             return
     _take(world, number, commands)
-    if seat.stopping and seat.is_empty and not member.to_broker:
+    if ownership.is_stopping and ownership.is_empty and not member.to_broker:
         world.members[number] = Member(
             None, may_join=False, may_return=False, may_end=False, read=member.read
         )
 
 
-def _seat(member: Member) -> Seat:
-    assert member.seat is not None
-    return member.seat
+def _ownership(member: Member) -> QueueOwnership:
+    assert member.ownership is not None
+    return member.ownership
 
 
 def _deliver(world: World) -> None:
@@ -256,48 +258,48 @@ def _deliver(world: World) -> None:
     assert consumer is not None
     message = world.queue.ready.pop(0)
     consumer.unacked.append(message)
-    world.members[consumer.member].to_member.append((consumer.line, message))
+    world.members[consumer.member].to_member.append((consumer.subscription, message))
 
 
-def _take(world: World, number: int, commands: list[SeatCommand]) -> None:
-    """Do what a seat asks for; what goes to the broker is on its way first."""
+def _take(world: World, number: int, commands: list[Command]) -> None:
+    """Do what a ownership asks for; what goes to the broker is on its way first."""
     member = world.members[number]
     for command in commands:
         match command:
-            case Start(line, delivery, _, generation):
-                member.running.append((line, delivery.tag))
+            case Start(subscription, delivery, _, generation):
+                member.running.append((subscription, delivery.tag))
                 _check_start(world, number, delivery.tag, generation or 0)
             case RunHook():
-                _take(world, number, _seat(member).hook_done())  # it concerns nobody else
-            case AwaitTime(line, reason, _):
-                member.timers.append((line, reason))
-            case Subscribe(line):
-                member.to_broker.append(Consumer(number, line))
-            case Claim(line):
-                member.to_journal.append(line)
+                _take(world, number, _ownership(member).on_hook_done())  # it concerns nobody else
+            case StartTimer(subscription, reason, _):
+                member.timers.append((subscription, reason))
+            case Subscribe(subscription):
+                member.to_broker.append(Consumer(number, subscription))
+            case Claim(subscription):
+                member.to_journal.append(subscription)
             case Ack() | Abandon():
                 member.to_broker.append(command)
             case Interrupt():  # it ends later, as a handler does that shields itself
                 if not world.cuts:
-                    raise BrokenInvariantError("a handler is interrupted although no line is lost")
+                    raise BrokenInvariantError("a handler is interrupted although no subscription is lost")
 
 
-def _sent(world: World, number: int) -> list[SeatCommand]:
+def _sent(world: World, number: int) -> list[Command]:
     """Let the broker take the next thing that a member sent, and return what the member does then."""
     member, queue = world.members[number], world.queue
     command = member.to_broker.pop(0)
-    seat = _seat(member)
+    ownership = _ownership(member)
     if member.is_given_up:
         return []
     if isinstance(command, Consumer):
         queue.consumers.append(command)
         queue.elect()
-        return seat.subscribed(command.line)
+        return ownership.on_subscribed(command.subscription)
     consumer = next(
         (
             consumer
             for consumer in queue.consumers
-            if (consumer.member, consumer.line) == (number, command.line)
+            if (consumer.member, consumer.subscription) == (number, command.subscription)
         ),
         None,
     )
@@ -310,8 +312,8 @@ def _sent(world: World, number: int) -> list[SeatCommand]:
         queue.elect()
         return []
     queue.remove(consumer)
-    member.to_member = [delivery for delivery in member.to_member if delivery[0] != command.line]
-    return seat.closed(command.line)
+    member.to_member = [delivery for delivery in member.to_member if delivery[0] != command.subscription]
+    return ownership.on_closed(command.subscription)
 
 
 def _end_consumers(world: World, number: int) -> None:
@@ -354,7 +356,7 @@ def _check_start(world: World, number: int, message: int, generation: int) -> No
 
 
 def _check_end(world: World, way: Any) -> None:  # noqa: ANN401
-    living = [number for number, member in enumerate(world.members) if member.seat is not None]
+    living = [number for number, member in enumerate(world.members) if member.ownership is not None]
     queue = world.queue
     faults = []
     if living and (queue.ready or queue.late or len(set(world.handled)) != max(world.handled, default=0)):
@@ -364,8 +366,10 @@ def _check_end(world: World, way: Any) -> None:  # noqa: ANN401
     if any(consumer.unacked for consumer in queue.consumers):
         faults.append("a message is held and not handled")
     for number in living:
-        seat = world.members[number].seat
-        if seat is not None and (seat.stopping or seat.line is None or seat.line.state != "open"):
+        ownership = world.members[number].ownership
+        if ownership is not None and (
+            ownership.is_stopping or ownership.subscription is None or ownership.subscription.state != "open"
+        ):
             faults.append(f"member {number} does not get to an end")
     if faults:
         raise BrokenInvariantError("; ".join(faults) + "\n" + "\n".join(way()))

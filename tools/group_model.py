@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from rabbit_chx.consuming.seat import Seat
+from rabbit_chx.consuming.ownership import QueueOwnership
 
 #: What decides nothing.
-_LEFT_OUT = {"line", "_member", "delivered_count", "generation", "queue"}
+_LEFT_OUT = {"subscription", "_member", "delivered_count", "generation", "queue"}
 
 
 @dataclass
@@ -16,7 +16,7 @@ class Consumer:
     """A consumer, as the broker knows it."""
 
     member: int
-    line: int
+    subscription: int
     unacked: list[int] = field(default_factory=list)
 
 
@@ -51,23 +51,25 @@ class Queue:
 
 @dataclass
 class Member:
-    """A member: its seat, what is on its way, and what may still happen to it."""
+    """A member: its ownership, what is on its way, and what may still happen to it."""
 
-    seat: Seat | None = None
+    ownership: QueueOwnership | None = None
     may_join: bool = True
     may_return: bool = True
     may_end: bool = True
     to_broker: list[Any] = field(default_factory=list)
-    to_journal: list[int] = field(default_factory=list)  # claims: lines; over a connection of their own
+    to_journal: list[int] = field(
+        default_factory=list
+    )  # claims: subscriptions; over a connection of their own
     answers: list[tuple[int, int]] = field(
         default_factory=list
-    )  # to what was asked over a line: line, generation
+    )  # to what was asked over a subscription: subscription, generation
     is_given_up: bool = False  # the broker has closed its connection, and it does not know yet
     is_replaced: bool = False  # another member has started a message since then
     unread: int | None = None  # where its journal ends meanwhile, which it reads over the same connection
     reads_elsewhere: ClassVar[bool] = False  # over a connection of its own
-    to_member: list[tuple[int, int]] = field(default_factory=list)  # deliveries: line, message
-    running: list[tuple[int, int]] = field(default_factory=list)  # handlers: line, message
+    to_member: list[tuple[int, int]] = field(default_factory=list)  # deliveries: subscription, message
+    running: list[tuple[int, int]] = field(default_factory=list)  # handlers: subscription, message
     timers: list[tuple[int, str]] = field(default_factory=list)
     read: int = 0  # how much of the journal it has read
 
@@ -78,7 +80,7 @@ class World:
 
     queue: Queue
     members: list[Member]
-    journal: list[tuple[int, int]] = field(default_factory=list)  # claims: member, line
+    journal: list[tuple[int, int]] = field(default_factory=list)  # claims: member, subscription
     testament: list[tuple[int, int]] = field(
         default_factory=list
     )  # claims that are written behind the death of their member
@@ -97,11 +99,11 @@ def state_key(world: World) -> tuple[Any, ...]:
     queue = world.queue
     ranks = {generation: rank for rank, generation in enumerate(sorted(_generations(world)))}
     unread = min(
-        (member.read for member in world.members if member.seat is not None), default=len(world.journal)
+        (member.read for member in world.members if member.ownership is not None), default=len(world.journal)
     )
     return (
         tuple(queue.ready),
-        tuple((c.member, c.line, tuple(c.unacked), c is queue.active) for c in queue.consumers),
+        tuple((c.member, c.subscription, tuple(c.unacked), c is queue.active) for c in queue.consumers),
         tuple(map(tuple, queue.late)),
         tuple(_member_key(member, world, ranks) for member in world.members),
         len(set(world.handled)),
@@ -118,14 +120,14 @@ def _generations(world: World) -> set[int]:
     """Return the generations that somebody still knows; only their order counts."""
     known = {world.fence, 0, -1}
     for member in world.members:
-        if member.seat is not None:
-            known.add(member.seat.line.generation or 0 if member.seat.line else 0)
+        if member.ownership is not None:
+            known.add(member.ownership.subscription.generation or 0 if member.ownership.subscription else 0)
     return known
 
 
 def _member_key(member: Member, world: World, ranks: dict[int, int]) -> tuple[Any, ...]:
     return (
-        None if member.seat is None else _seat_key(member.seat, ranks),
+        None if member.ownership is None else _ownership_key(member.ownership, ranks),
         (member.may_join, member.may_return, member.may_end),
         tuple(map(repr, member.to_broker)),
         tuple(member.to_journal),
@@ -138,21 +140,22 @@ def _member_key(member: Member, world: World, ranks: dict[int, int]) -> tuple[An
     )
 
 
-def _seat_key(seat: Seat, ranks: dict[int, int]) -> tuple[Any, ...]:
-    line = seat.line
+def _ownership_key(ownership: QueueOwnership, ranks: dict[int, int]) -> tuple[Any, ...]:
+    subscription = ownership.subscription
     told = None
-    if line is not None:
+    if subscription is not None:
         told = (
-            line.number,
-            line.state,
-            tuple(delivery.tag for delivery in line.pending),
+            subscription.number,
+            subscription.state,
+            tuple(delivery.tag for delivery in subscription.pending),
             tuple(
-                (lane, work.delivery.tag, work.attempt, work.running) for lane, work in line.working.items()
+                (lane, work.delivery.tag, work.attempt, work.is_running)
+                for lane, work in subscription.working.items()
             ),
-            line.claim,
-            ranks[line.generation or 0],
-            line.failed,
-            line.late,
+            subscription.claim,
+            ranks[subscription.generation or 0],
+            subscription.has_failed,
+            subscription.is_late,
         )
-    rest = {name: value for name, value in vars(seat).items() if name not in _LEFT_OUT}
+    rest = {name: value for name, value in vars(ownership).items() if name not in _LEFT_OUT}
     return told, tuple(sorted((name, repr(value)) for name, value in rest.items()))

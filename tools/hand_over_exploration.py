@@ -1,6 +1,6 @@
 """Every way in which slots can change hands: explored, and checked at each message and in each end.
 
-The mover is the code that runs in production, and the consumers are the `Seat` that does. A publisher publishes meanwhile. What
+The mover is the code that runs in production, and the consumers are the `QueueOwnership` that does. A publisher publishes meanwhile. What
 the broker routes arrives some time later. The mover or a consumer dies at any step, and another one takes its place.
 
     python tools/hand_over_exploration.py                    # all sizes
@@ -18,7 +18,7 @@ from hand_over_model import PREFETCH, Entry, Item, Place
 from hand_over_mover import Mover, Request
 from state_search import BrokenModelError, Found, searched
 
-from rabbit_chx.consuming.seat import POLL, Ack
+from rabbit_chx.consuming.ownership import POLL, Ack
 from rabbit_chx.topology.objects import BindingDefinition
 from rabbit_chx.topology.operations import Operation, QueueCounts
 
@@ -115,7 +115,7 @@ class HandOverWorld:
         name = place.queue
         entry = self._ready(name)
         held = sum(entry.holder is not None for entry in self.queues[name])
-        if entry and held < PREFETCH and not place.seat.stopping:
+        if entry and held < PREFETCH and not place.ownership.is_stopping:
             yield "deliver", name
         if place.to_broker:
             yield "send", name
@@ -127,7 +127,7 @@ class HandOverWorld:
             yield "poll", name
         if self.member_deaths:
             yield "member dies", name
-        if self.leaves and not place.seat.stopping:
+        if self.leaves and not place.ownership.is_stopping:
             yield "leave", name
 
     def _ready(self, queue: str) -> Entry | None:
@@ -229,28 +229,30 @@ class HandOverWorld:
                 self._do_at(self.places[name], what, rest)
 
     def _do_at(self, place: Place, what: str, rest: list[Any]) -> None:
-        name, seat = place.queue, place.seat
-        line = seat.line.number if seat.line else 0
+        name, ownership = place.queue, place.ownership
+        line = ownership.subscription.number if ownership.subscription else 0
         if what == "send":
             self._send(place)
         elif what == "deliver":
-            self._start(place, seat.delivered(line, self._held(place, name)))
+            self._start(place, ownership.on_delivered(line, self._held(place, name)))
         elif what == "handle":
             place.running = [handler for handler in place.running if handler[0] != rest[0]]
-            self._start(place, seat.handled(line, rest[0]))
+            self._start(place, ownership.on_handled(line, rest[0]))
         elif what == "fetch":
             place.asks_park = False
-            self._start(place, seat.fetched(line, self._held(place, "park") if self._ready("park") else None))
+            self._start(
+                place, ownership.on_fetched(line, self._held(place, "park") if self._ready("park") else None)
+            )
         elif what == "poll":
             place.polls = False
-            self._start(place, seat.time_passed(line, POLL))
+            self._start(place, ownership.on_timer(line, POLL))
         elif what == "end late":
             self.early -= not rest[0]
             self.late = True
-            self._start(place, seat.time_passed(line, place.taking))
+            self._start(place, ownership.on_timer(line, place.taking))
         elif what == "leave":
             self.leaves -= 1
-            self._start(place, seat.stop())
+            self._start(place, ownership.stop())
         else:
             self.member_deaths -= 1
             self.died = True
@@ -260,7 +262,7 @@ class HandOverWorld:
             }
             self._follow(place)
             return
-        if seat.stopping and seat.is_empty and not place.to_broker:
+        if ownership.is_stopping and ownership.is_empty and not place.to_broker:
             self._follow(place)
 
     def _held(self, place: Place, queue: str) -> Any:  # noqa: ANN401
@@ -330,7 +332,7 @@ class HandOverWorld:
                 faults.append(f"{twice} are there twice")
         if self.started != set(range(1, self.messages + 1)):
             faults.append(f"only {sorted(self.started)} are there")
-        if any(place.taking or place.held or place.seat.stopping for place in self.places.values()):
+        if any(place.taking or place.held or place.ownership.is_stopping for place in self.places.values()):
             faults.append("a member does not get to an end")
         if faults:
             raise BrokenModelError("; ".join(faults))

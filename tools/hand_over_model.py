@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rabbit_chx.consuming.member import GroupMember
-from rabbit_chx.consuming.seat import (
+from rabbit_chx.consuming.ownership import (
     POLL,
     TAKING,
     Abandon,
     Ack,
-    AwaitTime,
     Claim,
+    Command,
     DeliveredMessage,
     FetchParked,
-    Note,
+    GroupMember,
+    LogWarning,
+    QueueOwnership,
     Reply,
     RunHook,
-    Seat,
-    SeatCommand,
     Start,
+    StartTimer,
     Subscribe,
 )
 from rabbit_chx.topology.hand_over_marker import HandOverMarker
@@ -57,10 +57,12 @@ class Entry:
 
 @dataclass
 class Place:
-    """The active consumer of a queue: the seat that runs in production, and what is on its way to the broker."""
+    """The active consumer of a queue: the ownership that runs in production, and what is on its way to the broker."""
 
     queue: str
-    seat: Seat = field(default_factory=lambda: Seat("q", GroupMember("a", prefetch=PREFETCH)))
+    ownership: QueueOwnership = field(
+        default_factory=lambda: QueueOwnership("q", GroupMember("a", prefetch=PREFETCH))
+    )
     to_broker: list[Ack | Reply] = field(default_factory=list)
     running: list[tuple[int, Item]] = field(default_factory=list)
     held: dict[int, Item] = field(default_factory=dict)
@@ -71,10 +73,10 @@ class Place:
 
     def begin(self) -> None:
         """Consume the queue."""
-        self.take(self.seat.consume())
+        self.take(self.ownership.consume())
 
-    def take(self, commands: list[SeatCommand]) -> list[Item]:  # noqa: C901, PLR0912  # one branch for each
-        """Do what the seat asks for, and return the messages whose handler begins.
+    def take(self, commands: list[Command]) -> list[Item]:  # noqa: C901, PLR0912  # one branch for each
+        """Do what the ownership asks for, and return the messages whose handler begins.
 
         Args:
             commands: what it asks for. What concerns nobody else is done at once.
@@ -89,24 +91,24 @@ class Place:
                     self.to_broker.append(command)
                 case FetchParked():
                     self.asks_park = True
-                case AwaitTime(_, reason, _):
+                case StartTimer(_, reason, _):
                     if reason == POLL:
                         self.polls = True
                     elif reason.startswith(TAKING):
                         self.taking = reason
-                case Subscribe(line):
-                    started += self.take(self.seat.subscribed(line))
-                case Claim(line):
-                    started += self.take(self.seat.claimed(line, 0))
+                case Subscribe(subscription):
+                    started += self.take(self.ownership.on_subscribed(subscription))
+                case Claim(subscription):
+                    started += self.take(self.ownership.on_claimed(subscription, 0))
                 case RunHook():
-                    started += self.take(self.seat.hook_done())
-                case Abandon(line):
-                    started += self.take(self.seat.closed(line))
-                case Note():
+                    started += self.take(self.ownership.on_hook_done())
+                case Abandon(subscription):
+                    started += self.take(self.ownership.on_closed(subscription))
+                case LogWarning():
                     self.gave_up = True
                 case _:
                     raise AssertionError(command)
-        if self.seat.line is None or self.seat.line.begin is None:
+        if self.ownership.subscription is None or self.ownership.subscription.begin is None:
             self.taking, self.polls = "", False  # a late timer of a marker that is done does nothing
         return started
 
@@ -122,6 +124,8 @@ class Place:
 
     def key(self) -> tuple[Any, ...]:
         """Return what tells this state from others."""
-        seat = {name: repr(value) for name, value in vars(self.seat).items() if name != "delivered_count"}
-        own = {name: repr(value) for name, value in vars(self).items() if name != "seat"}
-        return tuple(sorted(seat.items())), tuple(sorted(own.items()))
+        ownership = {
+            name: repr(value) for name, value in vars(self.ownership).items() if name != "delivered_count"
+        }
+        own = {name: repr(value) for name, value in vars(self).items() if name != "ownership"}
+        return tuple(sorted(ownership.items())), tuple(sorted(own.items()))

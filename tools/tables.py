@@ -9,15 +9,15 @@ from importlib import import_module
 
 import click
 
-from rabbit_chx.cli.app import LazyGroup, app
+from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
+from rabbit_chx.cli.command import Command
 from rabbit_chx.routing.release import Numbers
 from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology.fields import EntryType, FileField
 from rabbit_chx.topology.objects import FILE
 from rabbit_chx.topology.toml_file import toml_value
 from spark_connector.columns import COLUMNS
-from spark_connector.options.addresses import ADDRESS_OPTIONS
-from spark_connector.options.kinds import Option
+from spark_connector.options.common import ADDRESS_OPTIONS, Option
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS
 from spark_connector.options.write_options import OPTIONS
 
@@ -135,19 +135,57 @@ def commands() -> Iterator[tuple[str, click.Context]]:
             yield context.command_path.removeprefix("rabbit-chx "), context
 
 
-def command_options(command: click.Context) -> str:
-    """Return how a command is called, and its options as its help has them."""
-    usage = " ".join([command.command_path, *command.command.collect_usage_pieces(command)])
-    records = [parameter.get_help_record(command) for parameter in command.command.get_params(command)]
-    rows = [
-        (
-            f"`{names}`".replace("|", "\\|"),
-            text.replace("]  [", "; ").replace("  [", " [").replace("|", "\\|"),
-        )
-        for names, text in filter(None, records)
-        if text
+#: The sections of docs/commands/README.md with the options that several commands have, each with a command that has all of them.
+SHARED_OPTIONS = {
+    "Ring": ("the-ring", "route"),
+    "Message": ("what-is-hashed", "route"),
+    "Sample": ("samples", "simulate"),
+    "Streams": ("rows-of-streams", "verify"),
+    "Broker": ("a-live-broker", "route"),
+}
+
+
+def command_list() -> str:
+    """Return the commands by purpose, each with its page and its line of help."""
+    rows = []
+    for purpose, group in COMMANDS.items():
+        rows.append((f"**{purpose}**", ""))
+        rows += [(f"[`{name}`]({name.replace(' ', '-')}.md)", line) for name, (line, _) in group.items()]
+    return table(("command", ""), rows)
+
+
+def command_options(context: click.Context) -> str:
+    """Return the usage of a command, a table of its own options, and links to the tables of those that it shares."""
+    usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
+    sections = _sections(context)
+    own = [record for section in sections if section not in SHARED_OPTIONS for record in sections[section]]
+    rows = [_option_row(record) for name, record in own if name != "--help"]
+    parts = [f"`{usage}`", table(("option", ""), rows)] if rows else [f"`{usage}`"]
+    shared = [
+        f"- [{section}](README.md#{anchor}): {', '.join(f'`{name}`' for name, _ in sections[section])}"
+        for section, (anchor, _) in SHARED_OPTIONS.items()
+        if section in sections
     ]
-    return f"`{usage}`\n\n{table(('option', ''), rows)}"
+    return "\n\n".join([*parts, *(["\n".join(shared)] if shared else [])])
+
+
+def shared_options(section: str) -> str:
+    """Return a table of the options of a section that several commands share."""
+    _, name = SHARED_OPTIONS[section]
+    context = next(context for command, context in commands() if command == name)
+    rows = [_option_row(record) for _, record in _sections(context)[section]]
+    return table(("option", ""), rows)
+
+
+def _sections(context: click.Context) -> dict[str, list[tuple[str, tuple[str, str]]]]:
+    command = context.command
+    return command.options_by_section(context) if isinstance(command, Command) else {}
+
+
+def _option_row(record: tuple[str, str]) -> tuple[str, str]:
+    names, text = record
+    shortened = text.replace("]  [", "; ").replace("  [", " [")
+    return f"`{names}`".replace("|", "\\|"), shortened.replace("|", "\\|")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

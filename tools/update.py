@@ -30,6 +30,11 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/streams.md": {"options": tables.read_options},
     "docs/topology.md": {"fields": tables.topology_fields},
+    "docs/commands/README.md": {"commands": tables.command_list}
+    | {
+        f"{section.lower()} options": partial(tables.shared_options, section)
+        for section in tables.SHARED_OPTIONS
+    },
     **{
         f"docs/commands/{name.replace(' ', '-')}.md": {"options": partial(tables.command_options, command)}
         for name, command in tables.commands()

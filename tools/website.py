@@ -79,7 +79,7 @@ _SETTINGS = {
 _RUNS = "docs/runs.md"
 _LINK = re.compile(r"\[([^]]*)\]\(([^)#:]+)\)")
 _PICTURE = re.compile(
-    r'<picture>\s*<source [^>]*srcset="(.*?)">\s*<img alt="(.*?)" src="(.*?)">\s*</picture>', re.DOTALL
+    r'<picture>\s*<source [^>]*srcset="(.*?)">\s*<img alt="(.*?)"\s+src="(.*?)">\s*</picture>', re.DOTALL
 )
 _FIGURES = "".join(
     f"```{{figure}} \\{group}\n:alt: \\2\n:figclass: only-{shade}\n```\n"

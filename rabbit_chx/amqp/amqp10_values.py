@@ -124,9 +124,6 @@ class Amqp10Value:
 def value_for(value: Any) -> Amqp10Value:  # noqa: ANN401
     """Return the value that Proton puts on the wire for a bare one; an Amqp10Value is one already.
 
-    Args:
-        value: a bare Python value, a value of one of Proton's classes, or an Amqp10Value.
-
     Raises:
         InputError: Proton cannot encode it.
     """
@@ -146,10 +143,6 @@ def value_for(value: Any) -> Amqp10Value:  # noqa: ANN401
 def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
     """Return a message_id or correlation_id; None where there is none.
 
-    Args:
-        name: the name of the property, for the error.
-        value: what the caller gave; None for no id.
-
     Raises:
         InputError: the value is neither str, bytes, UUID nor an unsigned int of 64 bits.
     """
@@ -163,9 +156,6 @@ def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
 
 def named_values(headers: Headers) -> tuple[tuple[bytes, Amqp10Value], ...]:
     """Return application properties or annotations, given as a mapping or as pairs of name and value.
-
-    Args:
-        headers: a mapping, or pairs of name and value.
 
     Raises:
         InputError: a name or a value cannot be sent, or `headers` is neither a mapping nor pairs.

@@ -62,9 +62,6 @@ _LIBRARIES = {"pika": "pika", "aio-pika": "aio-pika (pamqp)"}
 def check_client(client: str) -> Client:
     """Return the name of a client of AMQP 0-9-1, if there is such a client.
 
-    Args:
-        client: what the caller gave.
-
     Raises:
         InputError: the name is neither ``pika`` nor ``aio-pika``.
     """
@@ -95,11 +92,6 @@ def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401
 def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpField:  # noqa: ANN401
     """Return the field of a value: a bare value gets that type; without a type, the type that the client gives it.
 
-    Args:
-        value: a bare Python value or an AmqpField.
-        type_: the wire type of a bare value; None for the type that the client gives it.
-        client: ``pika`` or ``aio-pika``.
-
     Raises:
         InputError: the value is not of that type, or the client cannot encode what is inside.
     """
@@ -109,12 +101,7 @@ def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpFi
 
 
 def table_for(table: Headers, client: Client = "pika") -> HeaderTable:
-    """Return the header table that a client puts on the wire.
-
-    Args:
-        table: a mapping, in the order and with the names that the client makes of a dict; or pairs, which
-            stay as they are, even with a name twice.
-        client: ``pika`` or ``aio-pika``.
+    """Return the header table that a client puts on the wire. It changes a mapping; pairs stay as they are, even with a name twice.
 
     Raises:
         InputError: that client cannot encode a name or a value, or `table` is not a table.

@@ -227,9 +227,6 @@ def _element(value: Any) -> Any:  # noqa: ANN401
 def pairs_of(table: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Return the pairs of a table, given as a mapping or as pairs, in order.
 
-    Args:
-        table: a mapping, or pairs of name and value.
-
     Raises:
         InputError: `table` is neither.
     """

@@ -96,23 +96,12 @@ def next_frame(buffer: bytes, start: int, largest: int) -> Frame | None:
 
 
 def confirm_head(channel: int, method: int) -> bytes:
-    """Return a basic.ack or basic.nack frame up to its delivery tag.
-
-    Args:
-        channel: the channel's number.
-        method: METHOD_ACK or METHOD_NACK.
-    """
+    """Return a basic.ack or basic.nack frame up to its delivery tag."""
     return _FRAME_HEADER.pack(METHOD_FRAME, channel, 13) + method.to_bytes(4)
 
 
 def publish_head(channel: int, exchange: bytes, key_length: int) -> bytes:
-    """Return a basic.publish frame up to its routing key, which comes next.
-
-    Args:
-        channel: the channel's number.
-        exchange: the exchange's name.
-        key_length: the size of the routing key, in bytes.
-    """
+    """Return a basic.publish frame up to its routing key, which comes next."""
     size = 9 + len(exchange) + key_length  # class, method, reserved, two lengths, bits
     head = _PUBLISH_HEAD.pack(METHOD_FRAME, channel, size, METHOD_PUBLISH, 0, len(exchange))
     return head + exchange + bytes([key_length])
@@ -124,11 +113,6 @@ def header_head(channel: int, properties_length: int, *, mandatory: bool) -> byt
     A whole message is
     ``publish_head + key + header_head + body length as u64 + properties + body_head + body + FRAME_END``. An
     empty body has no body frame, and `body_head` is then empty, so that this holds for every length.
-
-    Args:
-        channel: the channel's number.
-        properties_length: the size of the property flags and values, in bytes.
-        mandatory: whether the broker must return a message that it cannot route.
     """
     return (
         (b"\x01" if mandatory else b"\x00")
@@ -138,13 +122,7 @@ def header_head(channel: int, properties_length: int, *, mandatory: bool) -> byt
 
 
 def body_head(channel: int, body_length: int, chunk: int) -> bytes:
-    """Return the end of the content header, and the header of the first body frame.
-
-    Args:
-        channel: the channel's number.
-        body_length: the size of the whole body, in bytes.
-        chunk: the largest payload of one body frame, in bytes.
-    """
+    """Return the end of the content header, and the header of the first body frame."""
     if not body_length:
         return b""
     return FRAME_END + _FRAME_HEADER.pack(BODY_FRAME, channel, min(body_length, chunk))
@@ -156,13 +134,7 @@ def body_size(body_length: int) -> bytes:
 
 
 def split_body(channel: int, body: bytes, chunk: int) -> bytes:
-    """Return a body too long for one frame, with the frame borders inside it but without the first header.
-
-    Args:
-        channel: the channel's number.
-        body: the whole body.
-        chunk: the largest payload of one body frame, in bytes.
-    """
+    """Return a body too long for one frame, with the frame borders inside it but without the first header."""
     view = memoryview(body)
     parts: list[bytes | memoryview] = [view[:chunk]]
     for start in range(chunk, len(body), chunk):

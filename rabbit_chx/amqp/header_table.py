@@ -65,9 +65,6 @@ _TIMESTAMP = struct.Struct(">Q")
 def encode_headers(headers: Headers) -> bytes:
     """Return a table as pika would put it on the wire, its length included.
 
-    Args:
-        headers: a mapping, or pairs of name and value.
-
     Raises:
         InputError: pika cannot encode a name or a value, or `headers` is not a table.
     """
@@ -85,11 +82,7 @@ def encode_headers(headers: Headers) -> bytes:
 
 
 def encode_table(table: HeaderTable) -> bytes:
-    """Return the bytes of a table, its length included.
-
-    Args:
-        table: names and fields, without bare values.
-    """
+    """Return the bytes of a table, its length included."""
     return _counted(b"".join(bytes((len(name),)) + name + _encode_field(field) for name, field in table))
 
 
@@ -115,9 +108,6 @@ def _encode_field(field: AmqpField) -> bytes:
 
 def properties_in(properties: bytes) -> dict[str, Any]:
     """Return the properties that a message has, by name, in the order of the wire.
-
-    Args:
-        properties: the property flags and all bytes behind them.
 
     Returns:
         ``headers`` as a table, ``delivery_mode``, ``priority`` and ``timestamp`` (in seconds since 1970) as numbers, the
@@ -152,9 +142,6 @@ def properties_in(properties: bytes) -> dict[str, Any]:
 
 def parse_table(data: bytes) -> HeaderTable:
     """Return the pairs of a table, in the order of the wire.
-
-    Args:
-        data: the table without its length.
 
     Raises:
         InputError: the bytes are not a table.

@@ -13,10 +13,6 @@ from rabbit_chx.errors import InputError
 def bytes_of(text: object, what: str) -> bytes:
     """Return the bytes of text, which is str (its UTF-8) or bytes.
 
-    Args:
-        text: what was given.
-        what: names the thing in the error.
-
     Raises:
         InputError: the text is neither str nor bytes, or has no UTF-8.
     """
@@ -35,11 +31,6 @@ def bytes_of(text: object, what: str) -> bytes:
 def short_string(text: str | bytes, what: str, *, exchange: str | None = None) -> bytes:
     """Return the bytes of a short string: a name in a table, a routing key, a message id.
 
-    Args:
-        text: bytes, or str as its UTF-8.
-        what: names the thing in the error.
-        exchange: the exchange that the error is about, where there is one.
-
     Raises:
         InputError: the text is neither str nor bytes, or has more than 255 bytes.
     """
@@ -52,10 +43,6 @@ def short_string(text: str | bytes, what: str, *, exchange: str | None = None) -
 def check_name(name: object, kind: str) -> None:
     """Refuse what cannot be the name of a queue or an exchange.
 
-    Args:
-        name: what was given.
-        kind: ``queue`` or ``exchange``.
-
     Raises:
         InputError: the name is not a str, is empty, has no UTF-8, or has more than 255 bytes.
     """
@@ -65,10 +52,5 @@ def check_name(name: object, kind: str) -> None:
 
 
 def too_long(what: str, size: int) -> str:
-    """Return the words for a text that does not fit into a short string.
-
-    Args:
-        what: names the thing, and shows how it begins.
-        size: its size in bytes.
-    """
+    """Return the words for a text that does not fit into a short string."""
     return f"{what} has {size} bytes: AMQP carries at most {MAX_SHORTSTR}"

@@ -60,15 +60,7 @@ _MEANINGS = (
 def error_for(
     code: int, text: str, *, where: str, exchange: str | None = None, queue: str | None = None
 ) -> RabbitChxError:
-    """Return the error for a channel or connection that the broker closed.
-
-    Args:
-        code: the AMQP reply code.
-        text: the broker's own words, which name the object.
-        where: the broker's address without password.
-        exchange: the exchange in question, where the caller knows it.
-        queue: the queue in question, where the caller knows it.
-    """
+    """Return the error for a channel or connection that the broker closed."""
     kind: type[RabbitChxError] = BrokerRefusedError
     remedy = "look at the broker's log"
     for meaning in _MEANINGS:
@@ -80,11 +72,7 @@ def error_for(
 
 
 def is_transient(error: RabbitChxError) -> bool:
-    """Return whether a later attempt to connect may do better, with nothing changed but the time.
-
-    Args:
-        error: the error of the attempt that failed.
-    """
+    """Return whether a later attempt to connect may do better, with nothing changed but the time."""
     if isinstance(error, InputError):
         return False
     return isinstance(error, (UnreachableError, ConnectionLimitError)) or error.reply_code in _PASSING_CODES

@@ -317,9 +317,6 @@ def parse_stream_uri(text: str) -> ConnectionSettings:
 
     The rules are those of `parse_uri`. The default port is 5552, or 5551 with TLS. The port of an AMQP URI is ignored.
 
-    Args:
-        text: the URI.
-
     Raises:
         UriError: the URI is malformed, or has a parameter that is not supported.
     """
@@ -334,9 +331,6 @@ def parse_stream_uri(text: str) -> ConnectionSettings:
 def parse_management_url(text: str) -> ManagementUrl:
     """Parse ``http[s]://user:password@host:port/prefix?parameters``; the parameters are those of TLS in `parse_uri`.
 
-    Args:
-        text: the URL.
-
     Raises:
         InputError: the URL is malformed, or has a parameter that is not supported.
     """
@@ -347,12 +341,7 @@ def parse_management_url(text: str) -> ManagementUrl:
 
 
 def with_path(text: str, path: str) -> str:
-    """Return a URL with another path.
-
-    Args:
-        text: a valid URL.
-        path: the path, percent-encoded, without the '/' before it.
-    """
+    """Return a valid URL with another path, which is percent-encoded and without the '/' before it."""
     match = _URL.fullmatch(text) or _fail(f"a '#' in it; {_ENCODE}")
     query = "" if match["query"] is None else f"?{match['query']}"
     return f"{match['scheme']}://{match['authority']}/{path}{query}"

@@ -16,8 +16,8 @@ from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp import Secret
 from rabbit_chx.amqp.settings import ManagementUrl
+from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import refused_certificate
-from rabbit_chx.connection.tls import server_name, tls_context
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,

@@ -19,6 +19,7 @@ from pika.adapters.utils import connection_workflow
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for
+from rabbit_chx.connection.client_settings import tls_context
 from rabbit_chx.connection.failures import (
     ClientFailure,
     late_opening,
@@ -28,7 +29,6 @@ from rabbit_chx.connection.failures import (
     refused_login,
     refused_vhost,
 )
-from rabbit_chx.connection.tls import tls_context
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.arguments import plain

@@ -1,18 +1,18 @@
-"""The commands in one program: it shows their results and turns errors into exit codes.
+"""The program: its commands, and the exit code of their results and errors.
 
 ====  =======================================================
 code  meaning
 ====  =======================================================
 0     done
-1     found a difference
-2     wrong usage
-3     partly done, and that is shown
-4     refused an unsafe plan, and changed nothing
+1     difference found
+2     usage error
+3     partly done, and the output shows which part
+4     unsafe plan refused, nothing changed
 69    no broker
 70    failed
-77    the broker refused, or would close the channel
-130   interrupted: Ctrl-C; SIGTERM and SIGHUP too, while the command has something to undo
-141   the reader of the output closed it
+77    refused by the broker, or the broker would close the channel
+130   interrupted by Ctrl-C, or by SIGTERM or SIGHUP while the command has something to undo
+141   the reader closed the output
 143   ended by SIGTERM
 ====  =======================================================
 """
@@ -30,10 +30,9 @@ from importlib import import_module
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
-from rabbit_chx.cli.command import PARTLY, REFUSED, WRONG_USAGE, Outcome, PartlyDoneError
-from rabbit_chx.cli.stderr import say
+from rabbit_chx.cli.command import PARTLY, REFUSED, WRONG_USAGE, Outcome, PartlyDoneError, say
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -75,39 +74,95 @@ _OUTPUTS: dict[str, type[ConsoleOutput | JsonOutput | MarkdownOutput | Prometheu
 }
 
 
+#: Each command by purpose: its line of help, and its function as ``module:function`` of this package.
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Predict where keys go": {
+        "route": ("Destination of each key, and why.", "route:route"),
+        "simulate": ("Shares of a ring, a sample on it, and what a change moves.", "simulate:simulate"),
+        "compare": ("Keys that move to another release or ring.", "compare:compare"),
+        "keys": ("Keys that reach a given queue.", "keys:keys"),
+    },
+    "Inspect and repair live exchanges": {
+        "ring list": ("All x-consistent-hash exchanges and their problems.", "ring:list_rings"),
+        "ring show": ("Buckets of each destination.", "ring:show"),
+        "ring check": ("Holes, ghost buckets and unroutable keys.", "check:check_ring"),
+        "ring repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
+        "slots show": ("Queue and load of each slot.", "slots:show"),
+        "slots balance": ("Slots to move so that no queue has too much load.", "slots:balance"),
+        "shards show": ("Shards of an exchange of rabbitmq_sharding.", "shards:show"),
+    },
+    "Manage a topology file": {
+        "topology export": ("Write the live topology as a file.", "export:export"),
+        "topology plan": ("Changes that the file requires, and the keys that move.", "plan:plan"),
+        "topology arrange": ("Rewrite each ring in the order that moves the fewest keys.", "arrange:arrange"),
+        "topology apply": ("Apply the plan.", "apply:apply"),
+        "topology check": ("Compare the broker with the file.", "check:check_topology"),
+    },
+    "Consumers, messages and streams": {
+        "group show": ("Consumers, lag and last switch of each queue.", "group:show"),
+        "verify": ("Compare real messages with the prediction.", "verify:verify"),
+        "stream show": ("Rows, times, nodes and writers of streams.", "stream_show:show"),
+        "replay": ("Rows of given keys since a given time.", "replay:replay"),
+    },
+    "Other": {"completion": ("Completion for bash, zsh or fish.", "app:completion")},
+}
+_GROUPS = {
+    "ring": (
+        "Read the ring of a live exchange, check and repair it.",
+        "ring show orders --ring-via 'docker exec rabbitmq'",
+    ),
+    "slots": (
+        "Show the slots of a live exchange, and propose a better distribution.",
+        "slots show events --ring-via 'docker exec rabbitmq'",
+    ),
+    "shards": (
+        "Inspect an exchange of the plugin rabbitmq_sharding.",
+        "shards show images --management-url http://localhost:15672",
+    ),
+    "topology": (
+        "Declare exchanges, queues, bindings and policies in a file.",
+        "topology plan topology.toml --ring-via 'docker exec rabbitmq'",
+    ),
+    "group": (
+        "Show the consumers of the queues of an exchange.",
+        "group show orders --management-url http://localhost:15672",
+    ),
+    "stream": (
+        "Show the content of streams.",
+        "stream show orders-0 --management-url http://localhost:15672",
+    ),
+}
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called: its help is this table.
 
     Args:
-        table: for each command its line of help, and a group, or where its function is, as ``module:function``.
+        table: for each command its line of help, and a group or ``module:function``.
     """
 
     def __init__(self, *, table: Mapping[str, tuple[str, str | click.Group]], **attributes: Any) -> None:  # noqa: ANN401  # as click has them
         super().__init__(invoke_without_command=True, **attributes)
         self._table = table
-        self.callback = self._help_if_alone
-
-    def line_of(self, name: str) -> str:
-        """Return a command's line of help."""
-        return self._table[name][0]
+        self.callback = self._usage_error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names of the commands."""
         return sorted(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return a command, imported; None where there is none."""
-        _, place = self._table.get(cmd_name, ("", None))
-        if not isinstance(place, str):
-            return place
-        module, _, function = place.partition(":")
+        """Import and return a command; None for an unknown name."""
+        _, target = self._table.get(cmd_name, ("", None))
+        if not isinstance(target, str):
+            return target
+        module, _, function = target.partition(":")
         command: click.Command = getattr(import_module(f"rabbit_chx.cli.{module}"), function)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is called; where there is none, the error names a similar one."""
+        """Return the command of the arguments; the error for an unknown one names a similar one."""
         if args and args[0] not in self._table and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], self._table, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
@@ -115,106 +170,82 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of the commands, and import none."""
+        """Write the list of the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self.line_of(name)) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, self._table[name][0]) for name in self.list_commands(ctx)])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands and options that begin so, and import no command."""
+        """Return the matching commands and options without importing a command."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        commands = [CompletionItem(name, help=self.line_of(name)) for name in names]
+        commands = [CompletionItem(name, help=self._table[name][0]) for name in names]
         return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     @staticmethod
     @click.pass_context
-    def _help_if_alone(context: click.Context) -> None:
-        """Show the help of a group that was called without a command; a help that nobody asked for is no result."""
+    def _usage_error(context: click.Context) -> None:
+        """Show the help of a group without a command. Usage goes to stderr with exit code 2."""
         if context.invoked_subcommand is None:
             click.echo(context.get_help(), err=True)
             context.exit(WRONG_USAGE)
 
 
-_RING = LazyGroup(
-    help="Read the ring of an exchange from a live broker, check and repair it.",
-    epilog="Example: rabbit-chx ring show orders --ring-via 'docker exec rabbitmq'",
-    table={
-        "show": ("The buckets of each destination.", "ring:show"),
-        "list": ("Each x-consistent-hash exchange, and what is wrong with it.", "ring:list_rings"),
-        "check": ("Does each key of an exchange come to a queue?", "check:check_ring"),
-        "repair": (
-            "Restore the order of a ring; a dry run unless --apply is given.",
-            "repair:repair",
-        ),
-    },
-)
+class _Program(LazyGroup):
+    """The whole program. Its help lists the commands of its groups by purpose."""
 
-_SHARDS = LazyGroup(
-    help="Inspect an exchange that the plugin rabbitmq_sharding shards.",
-    epilog="Example: rabbit-chx shards show images --management-url http://localhost:15672",
-    table={"show": ("Its queues on all nodes, with messages and consumers.", "shards:show")},
-)
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by purpose, then the options."""
+        width = max(len(name) for commands in COMMANDS.values() for name in commands)
+        for purpose, commands in COMMANDS.items():
+            rows = [(name.ljust(width), line) for name, (line, _) in commands.items()]
+            if purpose == "Other":
+                rows += filter(None, (option.get_help_record(ctx) for option in self.get_params(ctx)))
+            with formatter.section(purpose):
+                formatter.write_dl(rows)
 
-_SLOTS = LazyGroup(
-    help="Read who has which slot of an exchange, and propose who should.",
-    epilog="Example: rabbit-chx slots show events --ring-via 'docker exec rabbitmq'",
-    table={
-        "show": ("The queue and the load of each slot.", "slots:show"),
-        "balance": ("Slots to move so that no queue has too much.", "slots:balance"),
-    },
-)
 
-_TOPOLOGY = LazyGroup(
-    help="Say in a file which exchanges, queues, bindings and policies there should be.",
-    epilog="Example: rabbit-chx topology plan topology.toml --ring-via 'docker exec rabbitmq'",
-    table={
-        "export": ("What is there, as a topology file.", "export:export"),
-        "plan": ("What it takes to get there, and which keys move.", "plan:plan"),
-        "arrange": ("Write each ring in the order that moves least.", "arrange:arrange"),
-        "apply": ("Do what the plan says.", "apply:apply"),
-        "check": ("Is what is there as the file says, and sound?", "check:check_topology"),
-    },
-)
+def _app() -> LazyGroup:
+    table: dict[str, tuple[str, str | click.Group]] = {}
+    by_group: dict[str, dict[str, tuple[str, str]]] = {}
+    for commands in COMMANDS.values():
+        for path, command in commands.items():
+            group, _, name = path.rpartition(" ")
+            if group:
+                by_group.setdefault(group, {})[name] = command
+            else:
+                table[name] = command
+    for name, (text, example) in _GROUPS.items():
+        subcommands = LazyGroup(help=text, epilog=f"Example: rabbit-chx {example}", table=by_group[name])
+        table[name] = (text, subcommands)
+    return _Program(
+        help="See where RabbitMQ's x-consistent-hash exchange sends each key.",
+        epilog="Exit codes: 0 done, 1 difference found, 2 usage error, 3 partly done, 4 unsafe plan "
+        "refused, 69 no broker, 70 failed, 77 refused by the broker.",
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        subcommand_metavar="COMMAND [ARGS]...",
+        options_metavar="",
+        table=table,
+    )
 
-_GROUP = LazyGroup(
-    help="See the consumers of a group: who is active, who waits, what is left to do.",
-    epilog="Example: rabbit-chx group show orders --management-url http://localhost:15672",
-    table={"show": ("Lag, active member and last switch of each queue.", "group:show")},
-)
 
-_STREAM = LazyGroup(
-    help="See what is in streams.",
-    epilog="Example: rabbit-chx stream show orders-0 --management-url http://localhost:15672",
-    table={"show": ("Rows, times, nodes and writers of streams.", "stream_show:show")},
-)
-
-app = LazyGroup(
-    help="""See where RabbitMQ's x-consistent-hash exchange sends each key.
-
-    Example: rabbit-chx route --bind q1=1 --bind q2=10 user-42
-    """,
-    epilog="Exit codes: 0 done, 1 found a difference, 2 wrong usage, 3 partly done, "
-    "4 refused an unsafe plan, 69 no broker, 70 failed, 77 the broker refused.",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    table={
-        "route": ("Where keys go, and why.", "route:route"),
-        "simulate": (
-            "Shares of a ring, a sample on it, and what a change moves.",
-            "simulate:simulate",
-        ),
-        "compare": ("Which keys move to another release or ring.", "compare:compare"),
-        "keys": ("Keys that land on a queue.", "keys:keys"),
-        "ring": ("The ring of a live exchange.", _RING),
-        "shards": ("The shards of an exchange of rabbitmq_sharding.", _SHARDS),
-        "slots": ("The slots of a live exchange.", _SLOTS),
-        "topology": ("A topology file: export, plan, apply, check.", _TOPOLOGY),
-        "group": ("Who consumes the queues of an exchange.", _GROUP),
-        "stream": ("What is in streams, and who writes.", _STREAM),
-        "replay": ("The rows of some keys, from a time on.", "replay:replay"),
-        "verify": ("Is every message where the mirror says?", "verify:verify"),
-        "completion": ("Completion for bash, zsh or fish.", "completion:completion"),
-    },
-)
+app = _app()
 click.version_option(None, "-V", "--version", package_name="rabbit-chx", message="%(prog)s %(version)s")(app)
+
+
+_SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+
+
+@click.command(epilog="Example: rabbit-chx completion bash > rabbit-chx.bash")
+@click.argument("shell", type=click.Choice(list(_SHELLS)))
+def completion(shell: str) -> None:
+    """Write the script that lets SHELL complete the commands, options, choices and file names of rabbit-chx.
+
+    In ~/.bashrc, for bash 4.4 or newer: eval "$(rabbit-chx completion bash)"
+
+    In ~/.zshrc, behind compinit: eval "$(rabbit-chx completion zsh)"
+
+    Once for fish: rabbit-chx completion fish > ~/.config/fish/completions/rabbit-chx.fish
+    """
+    click.echo(_SHELLS[shell](app, {}, "rabbit-chx", "_RABBIT_CHX_COMPLETE").source(), nl=False)
 
 
 def run(arguments: Sequence[str]) -> int:

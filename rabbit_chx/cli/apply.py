@@ -24,12 +24,11 @@ from rabbit_chx.cli.command import (
     command,
     option,
     options,
+    say,
 )
 from rabbit_chx.cli.inputs import STDIN, read_topology
-from rabbit_chx.cli.plan import LivePlan
-from rabbit_chx.cli.plan_report import changes_table, whole_option
+from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
 from rabbit_chx.cli.report import document, entries, ring_text
-from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, Report, Section
 from rabbit_chx.routing import HashRing

@@ -11,11 +11,10 @@ from typing import Any
 
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import Outcome, argument, command, option, options
+from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.cli.report import document, entry
-from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.topology import RingPlan, RingProposal

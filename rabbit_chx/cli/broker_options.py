@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 
 from rabbit_chx.amqp.settings import with_path
@@ -139,6 +139,7 @@ class LiveBroker:
 class BrokerOptions:
     """The options that name a broker. Nothing is read before `live`."""
 
+    section: ClassVar = "Broker"
     url: str | None = option(
         envvar="AMQP_URL", metavar="URL", help="The broker's AMQP URI.  [default: $AMQP_URL]"
     )

@@ -1,22 +1,24 @@
-"""How a command is declared: each option is stated once, as a field of a dataclass or a parameter of the command's function.
+"""Declaration of commands: each option is stated once, as a field of a dataclass or a parameter of the command's function.
 
 ::
 
     @dataclass(frozen=True, slots=True)
     class HashingOptions:
+        section: ClassVar = "Message"
         hash_header: str | None = option(metavar="NAME", help="The exchange's argument hash-header.")
 
     @command(example="rabbit-chx route --bind q1=1 user-1")
     def route(*, keys: tuple[str, ...] = argument(), hashing: HashingOptions = options(HashingOptions)) -> Outcome:
         ...
 
-The function gets values: each option converted, each group of options as an instance of its dataclass.
+The function receives each option converted, and each group of options as an instance of its dataclass.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.rendering import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +40,7 @@ DONE, DIFFERENCE, WRONG_USAGE, PARTLY, REFUSED = range(5)
 
 
 class PartlyDoneError(RabbitChxError):
-    """Part of what was asked was done and shown, and part was not."""
+    """The command did part of its work, and the output shows which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +105,56 @@ class Number(click.FloatRange):
 
 
 TEXT = Text()
-STORES = click.Choice(["mnesia", "khepri"])
+OWN, OUTPUT = "Command", "Output"
+#: The groups of options in a help, in their order. Each dataclass of options names its group as `section`.
+SECTIONS = (OWN, "Ring", "Other ring", "Message", "Sample", "Streams", "Broker", OUTPUT)
 
 
-def option(*names: str, default: Any = None, **attributes: Any) -> Any:  # noqa: ANN401  # a field's default
+class Option(click.Option):
+    """An option with the title of its group in the help."""
+
+    def __init__(self, names: Sequence[str], *, section: str, **attributes: Any) -> None:  # noqa: ANN401  # as click has them
+        super().__init__(names, **attributes)
+        self.section = section
+
+
+class Command(click.Command):
+    """A command whose help has its options in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the groups of options in the order of `SECTIONS`."""
+        records = self.options_by_section(ctx)
+        for section in filter(records.get, SECTIONS):
+            with formatter.section(f"{section} options"):
+                formatter.write_dl([record for _, record in records[section]])
+
+    def options_by_section(self, ctx: click.Context) -> dict[str, list[tuple[str, tuple[str, str]]]]:
+        """Return the name and the help record of each option, by the title of its group."""
+        records: dict[str, list[tuple[str, tuple[str, str]]]] = {}
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
+                name = max(parameter.opts, key=len)
+                records.setdefault(getattr(parameter, "section", OUTPUT), []).append((name, record))
+        return records
+
+
+def option(*names: str, default: Any = None, section: str | None = None, **attributes: Any) -> Any:  # noqa: ANN401  # a field's default
     """Return a field that is an option.
 
     Args:
         names: its names on the command line; without them that of the field.
         default: its value where it is not given.
-        attributes: what else `click.Option` takes, such as its help.
+        section: its group in the help, one of `SECTIONS`; None for that of its dataclass.
+        attributes: further arguments of `click.Option`, such as its help.
     """
     if default is not None:
         attributes["default"] = default
     if attributes.get("metavar") == "FILE":
         attributes["shell_complete"] = _file_names
 
-    def parameters(name: str, text: str | None) -> Iterator[click.Parameter]:
+    def parameters(name: str, text: str | None, of_group: str) -> Iterator[click.Parameter]:
         given = attributes if text is None else {**attributes, "help": text}
-        yield click.Option([*(names or [_flag(name)]), name], **given)
+        yield Option([*(names or [_flag(name)]), name], section=section or of_group, **given)
 
     return field(default=default, metadata={"parameters": parameters})
 
@@ -129,29 +163,33 @@ def argument(**attributes: Any) -> Any:  # noqa: ANN401  # a field's default
     """Return a field that is an argument.
 
     Args:
-        attributes: what `click.Argument` takes.
+        attributes: arguments of `click.Argument`.
     """
 
-    def parameters(name: str, _: str | None) -> Iterator[click.Parameter]:
+    def parameters(name: str, *_: object) -> Iterator[click.Parameter]:
         completed = _file_names if name == "file" else None
         yield click.Argument([name], shell_complete=completed, **attributes)
 
     return field(metadata={"parameters": parameters})
 
 
-def options(group: type, **helps: str) -> Any:  # noqa: ANN401  # a field's default
+def options(group: type, *, without: Sequence[str] = (), **helps: str) -> Any:  # noqa: ANN401  # a field's default
     """Return a field that has the options of a dataclass.
 
     Args:
         group: the dataclass.
+        without: the fields that this command does not offer; they have their defaults.
         helps: for options of it, the help here.
     """
+    parts = [part for part in fields(group) if part.name not in without]
 
-    def parameters(_: str, __: str | None) -> Iterator[click.Parameter]:
-        for part in fields(group):
-            yield from part.metadata["parameters"](part.name, helps.get(part.name))
+    def parameters(_: str, __: str | None, of_group: str) -> Iterator[click.Parameter]:
+        for part in parts:
+            section = getattr(group, "section", of_group)
+            yield from part.metadata["parameters"](part.name, helps.get(part.name), section)
 
-    return field(default_factory=group, metadata={"parameters": parameters, "group": group})
+    metadata = {"parameters": parameters, "group": group, "parts": parts}
+    return field(default_factory=group, metadata=metadata)
 
 
 def command(
@@ -164,10 +202,10 @@ def command(
     """Return a decorator that makes a function a command. Its docstring is the help.
 
     Args:
-        example: how it is called.
-        outputs: the forms of its result. A function with a parameter ``output`` gets the one that was asked for.
-        output_help: the help of the option that asks for one.
-        plot_help: the help of the option ``--plot``; None for a command that draws nothing.
+        example: an example of a call.
+        outputs: the values of ``--output``. A function with a parameter ``output`` receives it.
+        output_help: the help of ``--output``.
+        plot_help: the help of ``--plot``; None for a command without a plot.
     """
 
     def decorate(function: Callable[..., Outcome]) -> click.Command:
@@ -178,7 +216,7 @@ def command(
 
         def run(*, output: str, plot: str | None = None, **read: Any) -> Outcome:  # noqa: ANN401
             if plot is not None:
-                import rabbit_chx.plot  # noqa: F401  # what it needs is missing before the work begins, and not after it
+                import rabbit_chx.plot  # noqa: F401  # a missing package is reported before the work begins
             values = {name: _value(name, part, read) for name, part in declared.items()}
             if "output" in given:
                 values["output"] = output
@@ -187,8 +225,9 @@ def command(
                 _save(outcome.draw(), plot)
             return outcome
 
-        output = click.Option(
+        output = Option(
             ["-o", "--output"],
+            section=OUTPUT,
             type=click.Choice(outputs),
             default=outputs[0],
             show_default=True,
@@ -197,8 +236,9 @@ def command(
         shared = [output]
         if plot_help is not None:
             shared.append(
-                click.Option(
+                Option(
                     ["--plot"],
+                    section=OUTPUT,
                     type=_PlotFile(),
                     metavar="FILE.svg|png|pdf",
                     shell_complete=_file_names,
@@ -208,9 +248,9 @@ def command(
         made = [
             parameter
             for name, part in declared.items()
-            for parameter in part.metadata["parameters"](name, None)
+            for parameter in part.metadata["parameters"](name, None, OWN)
         ]
-        return click.Command(
+        return Command(
             function.__name__,
             callback=run,
             params=[*made, *shared],
@@ -255,4 +295,18 @@ def _value(name: str, part: Field[Any], read: Mapping[str, Any]) -> Any:  # noqa
     group = part.metadata.get("group")
     if group is None:
         return read[name]
-    return group(**{inner.name: _value(inner.name, inner, read) for inner in fields(group)})
+    return group(**{inner.name: _value(inner.name, inner, read) for inner in part.metadata["parts"]})
+
+
+def say(message: str, *, keep_lines: bool = False) -> None:
+    """Write a message to stderr with control characters escaped, on one line unless it is a list.
+
+    Args:
+        message: the message.
+        keep_lines: whether the message has lines of its own.
+    """
+    if sys.stderr is None:
+        return
+    lines = message.splitlines() if keep_lines else [" ".join(message.split())]
+    text = "\n".join(map(printable, lines))
+    sys.stderr.write(f"rabbit-chx: {text}\n")

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from rabbit_chx.analysis import (
     Comparison,
     Hashing,
@@ -18,7 +16,7 @@ from rabbit_chx.analysis import (
     movement,
 )
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, command, option, options
+from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, command, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput
 from rabbit_chx.cli.report import (
     document,
@@ -32,7 +30,7 @@ from rabbit_chx.cli.report import (
     source_fact,
     texts,
 )
-from rabbit_chx.cli.rings import HashingOptions, OtherRingOptions, RingOptions, say_unpinned
+from rabbit_chx.cli.ring_options import HashingOptions, OtherRingOptions, RingOptions, say_unpinned
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Section, Table, sign_of_life
@@ -60,7 +58,6 @@ class CompareReport:
         exact: the exact movement over all seeds; None where the releases may hash a header differently.
         sample: the movement of a sample; None without a sample.
         keys: the keys of the sample.
-        shown: how many of the moved keys the text names.
         rules: by which rule each hashes the first key that moves, where that is another one.
     """
 
@@ -69,7 +66,6 @@ class CompareReport:
     exact: MovementMatrix | None
     sample: Comparison | None
     keys: Sequence[str]
-    shown: int
     rules: tuple[str, ...] = ()
 
     @property
@@ -100,7 +96,7 @@ class CompareReport:
         if sample and sample.moved:
             yield matrix_table(sample.matrix, int)
             moves = [(self.keys[move.position], move.before, move.after) for move in sample.moved]
-            yield from moved_keys(moves, self.shown)
+            yield from moved_keys(moves, _SHOWN)
         elif exact and exact.moved:
             yield matrix_table(exact, percent)
 
@@ -207,28 +203,25 @@ def _moved_text(exchange: ExchangeUpgrade) -> str:
 )
 def compare(
     *,
-    ring: RingOptions = options(RingOptions),
+    ring: RingOptions = options(RingOptions, without=("exchange_type",)),
     other: OtherRingOptions = options(OtherRingOptions),
-    hashed: HashingOptions = options(HashingOptions),
+    hashed: HashingOptions = options(HashingOptions, without=("hash_property",)),
     sample: SampleOptions = sample_options(),
-    show: int | None = option(
-        type=click.IntRange(0), help=f"How many moved keys to list.  [default: {_SHOWN}]"
-    ),
 ) -> Outcome:
     """Compare two releases, or two rings: which keys move?
 
-    The one ring is that of --bind, --ring, --topology or --exchange: give one of them. The other is that of
-    --to-bind, --to-ring, --to-topology or --to-exchange, or the same buckets under --to-release. An exchange
-    is one of a live broker, or of the topology file that is given with it. Both may be of type
-    x-modulus-hash, or super streams: for bindings say so by --exchange-type.
+    Give the first ring by --bind, --ring, --topology or --exchange. The second is that of --to-bind, --to-ring or
+    --to-exchange, or the same buckets under --to-release.
 
-    The exit code is 1 if any key moves. Without a sample the answer is exact, over all 2^21 seeds. Two
-    releases may hash a header differently; then a sample is needed.
+    Without a sample the answer is exact, over all 2^21 seeds. Two releases may hash a header differently: then a sample is
+    required.
 
-    With --topology, --release and --to-release alone, each hash exchange of the file is compared: the share of keys that an
-    upgrade moves, what else it does, and what to do about it. The exit code is 1 if keys move or may move.
+    With only --topology, --release and --to-release, each hash exchange of the file is compared: the share of keys that the
+    upgrade moves, its other effects, and what to do.
+
+    The exit code is 1 if keys move or may move.
     """
-    if not sample.given and show is None and hashed == HashingOptions():
+    if not sample.given and hashed == HashingOptions():
         file = ring.read_file(other)
         if file is not None:
             upgrade = _upgrade(*file)
@@ -237,10 +230,6 @@ def compare(
     to = ring.read_other(given, other)
     hashing = hashed.of(given, to, keys=sample.key_file is not None or sample.pattern is not None)
     keys, before, after = sample.read(), given.source, to.source
-    if keys is None and show is not None:
-        raise InputError(
-            f"--show {show} says how many keys of a sample to list: give --keys or --pattern too"
-        )
     alike = hashing.hash_header is None or before.release == after.release
     if keys is None and not alike:
         versions = [source.release and source.release.version for source in (before, after)]
@@ -258,7 +247,6 @@ def compare(
         exact=movement(before, after) if alike else None,
         sample=compared,
         keys=[] if keys is None else keys.keys,
-        shown=_SHOWN if show is None else show,
         rules=() if alike or not compared else _rules(compared, hashing),
     )
     return Outcome(report, report.code)

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
+from rabbit_chx.cli.command import TEXT, Outcome, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import document
-from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.topology import Topology

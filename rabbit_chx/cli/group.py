@@ -15,9 +15,8 @@ from rabbit_chx.broker.live_exchange import read_exchange, read_slots
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import document, entries, numbers, texts
-from rabbit_chx.cli.stderr import say
 from rabbit_chx.consuming import JOURNAL, GroupStatus, JournalEntry, Roster, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 import click
 
-from rabbit_chx.cli.stderr import say
+from rabbit_chx.amqp.client_fields import field_for
+from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
+from rabbit_chx.cli.command import say
 from rabbit_chx.errors import InputError, TopologyError
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, ring_beneath
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
+    from rabbit_chx.analysis import Hashing, ModuloMap
     from rabbit_chx.topology import Topology
 
 STDIN = "-"
@@ -36,12 +44,13 @@ class TopologyInput(NamedTuple):
     is_definitions: bool
 
 
-def read_topology(path: str, vhost: str = "/") -> TopologyInput:
-    """Read a topology, and say on stderr what is doubtful in it.
+def read_topology(path: str, vhost: str = "/", content: bytes | None = None) -> TopologyInput:
+    """Read a topology, and write what is doubtful in it to stderr.
 
     Args:
         path: the file, TOML or a definitions file of RabbitMQ; ``-`` is stdin.
         vhost: the vhost to read, if the file is a definitions file with several.
+        content: the content of the file, if it is already read.
 
     Raises:
         InputError: the file cannot be read, or says nothing at all.
@@ -49,7 +58,9 @@ def read_topology(path: str, vhost: str = "/") -> TopologyInput:
     """
     from rabbit_chx.topology import Topology
 
-    name, content = file_name(path), read_whole(path, "topology")
+    name = file_name(path)
+    if content is None:
+        content = read_whole(path, "topology")
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -130,3 +141,203 @@ def opened(path: str, what: str) -> BufferedReader | BinaryIO:
     if sys.stdin.closed:  # whoever reads it whole closes it
         raise InputError(f"stdin cannot be the {what} twice: give one of them as a file")
     return sys.stdin.buffer
+
+
+_T = TypeVar("_T")
+
+_MAX_DECIMALS = 255
+_EXCHANGE = "exchange:"
+_BOOLS = {"true": True, "false": False}
+_SHOWN_DESTINATIONS = 10
+
+# Python accepts more than a shell user means: 1_000, blanks around a number, digits of other scripts.
+_NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?", re.ASCII)
+
+
+def parse_destination(text: str) -> Destination:
+    """Parse a queue's name, or ``exchange:NAME``."""
+    return ExchangeRef(text.removeprefix(_EXCHANGE)) if text.startswith(_EXCHANGE) else text
+
+
+def parse_binding(text: str) -> tuple[Destination, str]:
+    """Parse ``DESTINATION=WEIGHT``; the last equals sign separates, since a name may contain one.
+
+    Raises:
+        InputError: the text has no equals sign.
+    """
+    name, equals, weight = text.rpartition("=")
+    if not equals:
+        raise InputError(f"the binding {text!r} has no weight: write QUEUE=WEIGHT, as in q1=10")
+    return parse_destination(name), weight
+
+
+def bound_destination(text: str, source: KeyMap | ModuloMap) -> Destination:
+    """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination will do.
+
+    Raises:
+        InputError: the destination has no bucket in the ring.
+    """
+    destination, known = parse_destination(text), source.destinations
+    if not isinstance(source, KeyMap):
+        return destination
+    if destination not in known and destination not in ring_beneath(source).destinations:
+        shown = [
+            f"{_EXCHANGE}{place.name}" if isinstance(place, ExchangeRef) else place
+            for place in known[:_SHOWN_DESTINATIONS]
+        ]
+        more = ", ..." if len(known) > _SHOWN_DESTINATIONS else ""
+        raise InputError(
+            f"{text} has no bucket: the ring has {', '.join(shown) or 'no destinations'}{more}; give one of them"
+        )
+    return destination
+
+
+def parse_unbind(text: str, source: HashRing | ModuloMap) -> tuple[Destination, str | None]:
+    """Parse ``DESTINATION``, for all its bindings, or ``DESTINATION=WEIGHT``; a name may contain an equals
+    sign.
+
+    Returns:
+        The destination, and the weight; None for all bindings.
+
+    Raises:
+        InputError: the destination has no bucket in the ring.
+    """
+    name, equals, weight = text.rpartition("=")
+    if not equals or parse_destination(text) in source.destinations:
+        return bound_destination(text, source), None
+    return bound_destination(name, source), weight
+
+
+def parse_header(text: str) -> tuple[str, Any]:
+    """Parse ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; the first equals sign separates, since a value may contain
+    one.
+
+    Raises:
+        InputError: the text has no equals sign, or the value does not have that type.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"the header {text!r} has no value: write NAME=VALUE, or NAME:TYPE=VALUE")
+    stem, type_ = parse_header_type(name)
+    return stem or "", parse_field(type_ or "longstr", value)
+
+
+def parse_header_type(text: str | None) -> tuple[str | None, FieldType | None]:
+    """Parse ``NAME`` or ``NAME:TYPE`` of a header; the last colon separates if a field type follows it.
+
+    Returns:
+        The name, and the type; None where it is not given.
+    """
+    stem, colon, type_ = (text or "").rpartition(":")
+    if colon and type_ in FIELD_TYPES:
+        return stem, type_
+    return text, None
+
+
+def parse_property(text: str) -> tuple[str, str | int]:
+    """Parse ``NAME=VALUE``; a timestamp is in whole seconds since 1970.
+
+    Raises:
+        InputError: the text has no equals sign, or the timestamp is not a whole number.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"the property {text!r} has no value: write NAME=VALUE, as in message_id=m1")
+    return name, _property(name, value)
+
+
+def parse_field(type_: FieldType, text: str) -> AmqpField:
+    """Parse a header field.
+
+    Args:
+        type_: the field's wire type.
+        text: the text itself; a number; true or false; 3.14 for a decimal; seconds since 1970 for a
+            timestamp; nothing for void; JSON for an array or a table.
+
+    Raises:
+        InputError: the text is not a value of that type.
+    """
+    try:
+        return field_for(AmqpField(type_, _value(type_, text)))
+    except RecursionError:
+        raise InputError(f"{text!r:.60} cannot be sent as {type_}: it is nested too deeply") from None
+
+
+def hashed_value(hashing: Hashing, key: str) -> Any:  # noqa: ANN401
+    """Return the value that an exchange hashes for a key of the command line.
+
+    A header is a bare text or int where its type allows it, since whole columns of those hash fast.
+
+    Args:
+        hashing: what the exchange hashes, and the wire type of a key as a header.
+        key: the key.
+
+    Raises:
+        InputError: the key is not a value of the wire type.
+    """
+    if hashing.hash_property is not None:
+        return _property(hashing.hash_property, key)
+    type_ = hashing.field_type or "longstr"
+    if hashing.hash_header is None or type_ == "longstr":
+        return key
+    return _integer(type_, key) if type_ in INTEGER_RANGES else parse_field(type_, key)
+
+
+def _property(name: str, text: str) -> str | int:
+    return _integer("timestamp", text) if name == "timestamp" else text
+
+
+def _value(type_: FieldType, text: str) -> Any:  # noqa: ANN401
+    if type_ in INTEGER_RANGES:
+        return _integer(type_, text)
+    if type_ in ("double", "float"):
+        return _number(float, type_, text)
+    if type_ == "bool":
+        return _read(_BOOLS.__getitem__, type_, text)
+    if type_ == "decimal":
+        return _decimal(text)
+    if type_ in ("array", "table"):
+        return _read(_json, type_, text)
+    return (text or None) if type_ == "void" else text
+
+
+def _integer(type_: str, text: str) -> int:
+    return _number(int, type_, text)
+
+
+def _decimal(text: str) -> tuple[int, int]:
+    number = _number(Decimal, "decimal", text)
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int) or not -_MAX_DECIMALS <= exponent <= 0:
+        raise InputError(
+            f"{text!r:.60} is not a valid decimal: write it out, as in 3.14, with at most {_MAX_DECIMALS} decimals"
+        )
+    return -exponent, int(number.scaleb(-exponent))
+
+
+def _json(text: str) -> Any:  # noqa: ANN401
+    return json.loads(text, object_pairs_hook=_table)
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise InputError(
+            f"a table has a name twice among {', '.join(name for name, _ in pairs):.60}: give it once"
+        )
+    return table
+
+
+def _number(reader: Callable[[str], _T], type_: str, text: str) -> _T:
+    if not _NUMBER.fullmatch(text):
+        raise InputError(f"{text!r:.60} is not a valid {type_}: write a number in plain digits")
+    return _read(reader, type_, text)
+
+
+def _read(reader: Callable[[str], _T], type_: str, text: str) -> _T:
+    try:
+        return reader(text)
+    except InputError:
+        raise
+    except (ValueError, KeyError, ArithmeticError):
+        raise InputError(f"{text!r:.60} is not a valid {type_}") from None

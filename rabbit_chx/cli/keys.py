@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from rabbit_chx.analysis import ModuloMap, NoKeyFoundError, keys_for
-from rabbit_chx.cli.arguments import bound_destination, hashed_value
 from rabbit_chx.cli.command import TEXT, Outcome, PartlyDoneError, argument, command, option, options
+from rabbit_chx.cli.inputs import bound_destination, hashed_value
 from rabbit_chx.cli.report import document, source_as_json
-from rabbit_chx.cli.rings import HashingOptions, RingOptions
+from rabbit_chx.cli.ring_options import HashingOptions, RingOptions
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import Block, Lines
 from rabbit_chx.routing import Destination, KeyMap
@@ -94,13 +94,12 @@ def keys(
     ),
     hashed: HashingOptions = options(HashingOptions),
 ) -> Outcome:
-    """Find keys that land on QUEUE, for tests and canaries.
+    """Find keys that reach QUEUE, for tests and canaries.
 
-    The ring is that of --bind, --ring, --topology or --exchange: give one of them. --exchange asks a live broker, or with
-    --topology that file. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
+    Give the ring by --bind, --ring, --topology or --exchange.
 
     The keys are routing keys, or with --hash-header or --hash-property values of that header or property.
-    Write an exchange as a destination as exchange:NAME; it may be a slot.
+    QUEUE may be an exchange, as exchange:NAME, and a slot.
     """
     given = ring.read()
     source, hashing = given.source, hashed.of(given)

@@ -4,25 +4,336 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.analysis.wording import listed, percent, place_text, plural
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import DIFFERENCE, DONE, REFUSED, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
-from rabbit_chx.cli.plan_report import PlanReport, whole_option
-from rabbit_chx.cli.report import entry, to_json
+from rabbit_chx.cli.report import entry, matrix_table, numbers, ring_text, texts, to_json
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import sign_of_life
-from rabbit_chx.topology import Plan, PlanRefusal, Topology
+from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
+from rabbit_chx.topology import (
+    BindingDefinition,
+    FieldChange,
+    Plan,
+    PlannedChange,
+    PlanRefusal,
+    RingMember,
+    RingPlan,
+    RingProposal,
+    Topology,
+)
 from rabbit_chx.topology import plan as planned
+from rabbit_chx.topology.arguments import plain
+from rabbit_chx.topology.changes import kind_of, name_of
+from rabbit_chx.topology.modulus_plan import ModulusPlan
+from rabbit_chx.topology.movement import SlotHandOver
+from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_changes, counted_kind
+from rabbit_chx.topology.ranges import expanded, folded
+from rabbit_chx.topology.toml_file import toml_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from rabbit_chx.broker import Broker
+
+_FOLDED_ROWS = 20
+_MOST_NAMES = 30
+_MOST_MOVES = 20
+_MOST_REFUSALS = 20
+_FIRST_ROWS, _LAST_ROWS = 30, 10
+_ORDERED = ("least-moving-order", "fewest-steps")
+#: What a created object has where its file does not say otherwise.
+_DEFAULTS = {"durable": True, "auto_delete": False, "internal": False, "exclusive": False, "priority": 0, "apply_to": "all"}  # fmt: skip
+#: What the name of a binding says already.
+_NAMED = ("source", "destination", "routing_key")
+
+
+def whole_option() -> Any:  # noqa: ANN401  # a field's default
+    """Return a field that is the option for long plans."""
+    return option("--all", section="Output", is_flag=True, help="Show every change, also of a long plan.")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """A plan.
+
+    Attributes:
+        plan: the plan to show.
+        about: names and values at its head, such as the file and the broker.
+        about_json: the same as fields of the document.
+        refusals: why it is refused; None for the plan's own.
+        whole: whether long lists are shown whole.
+        ending: lines at the end, such as how to apply it.
+    """
+
+    plan: Plan
+    about: Sequence[tuple[str, str]] = ()
+    refusals: Sequence[PlanRefusal] | None = None
+    whole: bool = False
+    ending: Sequence[str] = ()
+    about_json: Mapping[str, object] | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the changes, each ring, what is left alone, and the refusals."""
+        plan, refusals = self.plan, self.plan.refusals if self.refusals is None else self.refusals
+        moving = [ring for ring in plan.rings.values() if ring.steps or ring.moved or ring.moved_at_worst]
+        new = {
+            change.name for change in plan.changes if (change.action, change.kind) == ("create", "exchange")
+        }
+        yield Facts([*self.about, *_summary(plan, moving, refusals)])
+        if plan.changes:
+            table = changes_table(plan.changes, whole=self.whole)
+            is_long = len(table.rows) > _FOLDED_ROWS
+            title = plural(len(plan.changes), "change") if is_long else "Changes"
+            yield Section(title, [table, *_helpers(plan)], folded=is_long)
+        for ring in moving:
+            blocks = _ring_blocks(ring, is_new=ring.exchange in new, whole=self.whole)
+            yield Section(f"Ring of {ring.exchange}", list(blocks))
+        for modulus in plan.moduli.values():
+            if modulus.before and modulus.moved_at_worst:
+                yield Section(
+                    f"Keys of {modulus.exchange} (x-modulus-hash)", [Facts(list(_modulus_facts(modulus)))]
+                )
+        if unmanaged := _unmanaged(plan):
+            counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all names them")
+            yield Section(
+                "Not in the file, and left as it is",
+                [Facts(unmanaged) if self.whole else counts],
+                folded=True,
+            )
+        if refusals:
+            yield Section("Refused", [Facts(_refused(refusals, whole=self.whole))])
+        if self.ending:
+            yield Lines(self.ending)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `Plan.to_json` writes, and what it is about."""
+        return {**json.loads(self.plan.to_json()), **(self.about_json or {})}
+
+
+def _summary(
+    plan: Plan, moving: Iterable[RingPlan], refusals: Sequence[PlanRefusal]
+) -> Iterator[tuple[str, str]]:
+    if plan.changes:
+        yield "changes", counted_changes(plan.changes)
+    else:
+        yield "changes", "none" if refusals else "none: what is there is as the file says"
+    for ring in moving:
+        if ring.before.buckets:
+            yield "moves", f"{ring.exchange}: {_figures(ring.moved, ring.moved_at_worst)}"
+    for modulus in plan.moduli.values():
+        if modulus.before and modulus.moved_at_worst:
+            yield "moves", f"{modulus.exchange}: {modulus.moves}"
+    for says in plan.warnings:
+        yield "warning", says
+    for queue, count in plan.parked.items():
+        yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes once more"
+    if refusals:
+        yield "refused", f"{plural(len(refusals), 'reason')}, at the end"
+    yield "checksum", plan.checksum
+
+
+def _modulus_facts(modulus: ModulusPlan) -> Iterator[tuple[str, str]]:
+    yield "now", plural(len(modulus.before), "binding")
+    yield "then", plural(len(modulus.after), "binding")
+    yield "moves", modulus.moves
+    if modulus.lost_at_worst:
+        yield "unroutable", f"{percent(modulus.lost_at_worst)} of the keys at the worst moment"
+
+
+def _helpers(plan: Plan) -> Iterator[Line]:
+    """Yield a sentence where something is created only to be deleted."""
+    created, deleted = (
+        {(change.kind, change.name): None for change in plan.changes if change.action == action}
+        for action in ("create", "delete")
+    )
+    if names := [name for kind, name in created if (kind, name) in deleted]:
+        yield Line(
+            f"{_listed(names)}: there is a bucket for it, and it does not exist. It is declared for a moment, bound, unbound "
+            "and deleted, which takes the bucket away."
+        )
+
+
+def _figures(moved: float, at_worst: float) -> str:
+    return f"{percent(moved)} of the keys in the end, {percent(at_worst)} at the worst moment"
+
+
+def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
+    after = (
+        f"{plural(len(ring.after.buckets), 'bucket')}, {plural(len(ring.after.destinations), 'destination')}"
+    )
+    if not ring.before.buckets:
+        now = "the exchange is new" if is_new else "no buckets: every message is unroutable"
+        yield Facts([("now", now), ("then", after)])
+        return
+    matrix = ring.matrix()
+    explained = ring.is_counted_by(matrix)
+    figures = _figures(ring.moved, ring.moved_at_worst)
+    if explained and ring.moved:
+        # In another order the shares of the members differ a little, so that even less may have to move.
+        least = min(matrix.least, *(proposal.moved for proposal in ring.proposals), ring.moved)
+        figures = f"{figures}; {percent(least)} had to move in any case"
+    facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures)]
+    over = ring.handed_over
+    if over:
+        slots = f"{plural(len(over), 'slot')} of {len(ring.before.destinations)} with another queue"
+        facts.insert(2, ("slots", slots))
+    if ring.lost_at_worst:
+        facts.append(("unroutable", f"{percent(ring.lost_at_worst)} of the keys at the worst moment"))
+    yield Facts(facts)
+    if explained and ring.moved:
+        yield matrix_table(matrix, percent, most_moves=_MOST_MOVES)
+    if over:
+        yield _slots_table(over, whole=whole)
+    if len(ring.proposals) > 1:
+        if ring.moved_at_worst:
+            rows = [(way.strategy, percent(way.moved), percent(way.moved_at_worst)) for way in ring.proposals]
+            yield Table([*texts("way"), *numbers("in the end", "at worst")], rows)
+        yield Facts([(proposal.strategy, _said(proposal)) for proposal in ring.proposals])
+
+
+def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
+    """Return which slots change hands, those beside each other in one row."""
+    entries = [
+        {"slot": hand.slot, "old": hand.old or NOT_ONE_QUEUE, "new": hand.new or NOT_ONE_QUEUE}
+        for hand in over
+    ]
+    rows = [(entry["slot"], entry["old"], entry["new"]) for entry in folded(entries, ["slot"])]
+    if (hidden := len(rows) - _MOST_MOVES) > 1 and not whole:
+        rows[_MOST_MOVES:] = [(f"{hidden:,} rows more", "", "--all shows them")]
+    return Table([TableColumn(name, numeric=False, code=True) for name in ("slot", "from", "to")], rows)
+
+
+def _said(proposal: RingProposal) -> str:
+    if proposal.strategy not in _ORDERED:
+        return proposal.description
+    return f"{proposal.description}: {_listed(_members(proposal.ring))}"
+
+
+def _members(ring: Sequence[RingMember]) -> list[str]:
+    entries = folded(
+        [{"name": place_text(member.destination), "key": member.key} for member in ring], ["name"]
+    )
+    return [entry["name"] if entry["key"] == "1" else f"{entry['name']} x{entry['key']}" for entry in entries]
+
+
+def _listed(names: Sequence[str], *, whole: bool = False) -> str:
+    """Return names for a sentence; of many, the first."""
+    return listed(names, len(names) if whole else _MOST_NAMES)
+
+
+def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
+    """Return how many objects of each kind are left alone, and their names."""
+    by_kind: dict[str, list[str]] = {}
+    for left in plan.unmanaged:
+        by_kind.setdefault(kind_of(left), []).append(name_of(left))
+    return [
+        (counted_kind(len(names), kind), _listed(ranged(names), whole=True))
+        for kind, names in by_kind.items()
+    ]
+
+
+def _refused(refusals: Sequence[PlanRefusal], *, whole: bool) -> list[tuple[str, str]]:
+    entries = folded(
+        [{"says": refusal.says, "with": refusal.allow_with or ""} for refusal in refusals], ["says"]
+    )
+    pairs = [(entry["with"] or "no flag", entry["says"]) for entry in entries]
+    if len(pairs) > _MOST_REFUSALS and not whole:
+        return [*pairs[:_MOST_REFUSALS], ("...", f"{len(pairs) - _MOST_REFUSALS:,} more; --all shows them")]
+    return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A run of like changes."""
+
+    change: str
+    name: str
+    fields: tuple[str, ...]
+    count: int
+
+
+def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
+    """Return the changes in order, field by field.
+
+    Args:
+        changes: the changes of a plan.
+        whole: whether a long table is shown whole; else its middle is left out.
+    """
+    rows: list[tuple[str, str, str, str]] = []
+    step = 1
+    for row in _rows(changes):
+        steps = f"{step}" if row.count == 1 else f"{step}-{step + row.count - 1}"
+        step += row.count
+        first, *others = row.fields or ("",)
+        rows += [(steps, row.change, row.name, first), *(("", "", "", field) for field in others)]
+    hidden = len(rows) - _FIRST_ROWS - _LAST_ROWS
+    if hidden > 1 and not whole:
+        rows[_FIRST_ROWS:-_LAST_ROWS] = [("...", f"{hidden:,} rows more", "", "--all shows them")]
+    columns = [*texts("step", "change"), TableColumn("name", numeric=False, code=True)]
+    if any(fields for *_, fields in rows):
+        return Table([*columns, TableColumn("fields", numeric=False, code=True)], rows)
+    return Table(columns, [row[:-1] for row in rows])
+
+
+def ranged(names: Iterable[str]) -> list[str]:
+    """Return the names with ranges in place of those that count up, such as ``orders.{1..40}``.
+
+    Args:
+        names: names, in order.
+    """
+    return [entry["name"] for entry in folded([{"name": name} for name in names], ["name"])]
+
+
+def _rows(changes: Sequence[PlannedChange]) -> Iterator[_Row]:
+    """Yield a row for each run of like changes whose names count up, or down."""
+    for change, run in groupby(changes, key=_described):
+        entries = [(like.name, tuple(_fields(like))) for like in run]
+        up, down = _folded(entries), _folded(entries[::-1])
+        if len(down) < len(up):
+            for name, fields, count in down[::-1]:
+                yield _Row(change, f"{name}, last first" if count > 1 else name, fields, count)
+        else:
+            for name, fields, count in up:
+                yield _Row(change, name, fields, count)
+
+
+def _described(change: PlannedChange) -> str:
+    return f"{change.action} {change.kind}".removesuffix(" binding")
+
+
+def _folded(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...], int]]:
+    """Return names and fields with ranges, each with how many it stands for."""
+    return [
+        (entry["name"], fields, len(expanded(entry, ["name"])))
+        for fields, like in groupby(entries, key=itemgetter(1))
+        for entry in folded([{"name": name} for name, _ in like], ["name"])
+    ]
+
+
+def _fields(change: PlannedChange) -> Iterator[str]:
+    """Yield what differs; of what is created, what is not a default; of what goes, nothing but its type."""
+    for field in change.fields:
+        if change.action in ("update", "replace"):
+            yield f"{field.field}: {_value(field, 'old')} -> {_value(field, 'new')}"
+        elif field.field in _NAMED and isinstance(change.subject, BindingDefinition):
+            continue
+        elif change.action in ("create", "bind") and _DEFAULTS.get(field.field, ...) != field.new:
+            yield f"{field.field}: {_value(field, 'new')}"
+
+
+def _value(field: FieldChange, which: str) -> str:
+    value = plain({"value": getattr(field, which)})["value"]
+    if value is None:
+        return "nothing"
+    return value if isinstance(value, str) and "." not in field.field else toml_value(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,11 @@ from rabbit_chx.cli.command import (
     command,
     option,
     options,
+    say,
 )
 from rabbit_chx.cli.inputs import read_topology
-from rabbit_chx.cli.plan_report import PlanReport
+from rabbit_chx.cli.plan import PlanReport
 from rabbit_chx.cli.report import document, entries, ring_text
-from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Facts
 from rabbit_chx.routing import HashRing

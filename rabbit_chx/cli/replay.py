@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import document
-from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses, time_text
 from rabbit_chx.rendering import printable
 from rabbit_chx.routing import SuperStream

@@ -12,9 +12,8 @@ from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import Outcome, argument, command, option, options
+from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import bucket_ranges, document, entries, exchange_facts, numbers, texts
-from rabbit_chx.cli.stderr import say
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
 from rabbit_chx.routing import HashRing, KeyMap, SlotTable, queue_behind, ring_beneath
 from rabbit_chx.routing.ring_state import Provenance

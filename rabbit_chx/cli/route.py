@@ -9,13 +9,11 @@ from typing import Any
 
 from rabbit_chx.analysis import Hashing, ModuloMap, Refused
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.cli.arguments import hashed_value, parse_header, parse_property
 from rabbit_chx.cli.command import DIFFERENCE, DONE, TEXT, Outcome, argument, command, option, options
-from rabbit_chx.cli.inputs import STDIN, claim_stdin
-from rabbit_chx.cli.key_files import KeyBatch, KeyFile
+from rabbit_chx.cli.inputs import STDIN, claim_stdin, hashed_value, parse_header, parse_property
 from rabbit_chx.cli.report import document, entry, source_as_json, source_fact, texts
-from rabbit_chx.cli.rings import HashingOptions, RingInput, RingOptions
-from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP
+from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions
+from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table, printable
 from rabbit_chx.routing import (
@@ -141,12 +139,15 @@ def _text(value: object) -> str:
 def route(
     *,
     keys: tuple[str, ...] = argument(nargs=-1, type=TEXT, metavar="[KEY]..."),
-    key_file: str | None = option("--keys", metavar="FILE", help=KEYS_HELP.format("in place of KEYs")),
-    column: str | None = option(type=TEXT, metavar="NAME", help=COLUMN_HELP),
+    key_file: str | None = option(
+        "--keys", section="Sample", metavar="FILE", help=KEYS_HELP.format("in place of KEYs")
+    ),
+    column: str | None = option(type=TEXT, section="Sample", metavar="NAME", help=COLUMN_HELP),
     ring: RingOptions = options(RingOptions),
     hashed: HashingOptions = options(HashingOptions),
     headers: tuple[str, ...] = option(
         "--header",
+        section="Message",
         type=TEXT,
         multiple=True,
         metavar="NAME[:TYPE]=VALUE",
@@ -154,26 +155,27 @@ def route(
     ),
     properties: tuple[str, ...] = option(
         "--property",
+        section="Message",
         type=TEXT,
         multiple=True,
         metavar="NAME=VALUE",
         help="A property of the whole message: message_id, correlation_id or timestamp.",
     ),
     explain: bool = option(
-        is_flag=True, help="Show the hashed term, its hash, the seed, the walk and the rule."
+        is_flag=True,
+        section="Output",
+        help="Show the hashed term, its hash, the seed, the walk and the rule.",
     ),
 ) -> Outcome:
     """Show the destination of each KEY.
 
-    A KEY is what the exchange hashes: the routing key, or with --hash-header or --hash-property the value of
-    that header or property. With --header or --property you give the whole message, and a KEY is its routing
-    key.
+    Give the ring by --bind, --ring, --topology or --exchange.
 
-    The ring is that of --bind, --ring, --topology or --exchange: give one of them. --exchange asks a live broker, or with
-    --topology that file. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
+    A KEY is what the exchange hashes: the routing key, or with --hash-header or --hash-property the value of that header or
+    property. With --header or --property the options give the whole message, and a KEY is its routing key.
 
-    --keys FILE reads the KEYs from a file; a single - reads them from stdin. Each answer is a line as soon
-    as its KEY is read, with tabs between the fields; with --output json it is a JSON document.
+    --keys FILE reads the KEYs from a file; a single - reads them from stdin. Each answer is written as soon as its KEY is read:
+    a line with tabs between the fields, or with --output json a JSON document.
     """
     if keys and key_file is not None:
         raise InputError("the keys are given twice, as KEYs and by --keys: give them once")
@@ -242,8 +244,8 @@ def _answered(key: str, given: RingInput, place: Place, explanation: Explanation
 def _whole_message(headers: tuple[str, ...], properties: tuple[str, ...], hashing: Hashing) -> dict[str, Any]:
     if (type_ := hashing.field_type) is not None:
         raise InputError(
-            f"--type {type_} is the type of a KEY, which is the routing key where the message is given whole: write "
-            f"--header NAME:{type_}=VALUE"
+            f"--hash-header {hashing.hash_header}:{type_} gives the type of a KEY, but with --header or --property a KEY is the "
+            f"routing key: write --header {hashing.hash_header}:{type_}=VALUE"
         )
     pairs = list(map(parse_property, properties))
     named = dict(pairs)

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from rabbit_chx.analysis import ModuloMap, SampleCounts, Simulation
 from rabbit_chx.analysis import simulate as simulated
 from rabbit_chx.analysis.simulation import MOST_DISTINCT
 from rabbit_chx.analysis.wording import percent, place_text, plural
-from rabbit_chx.cli.arguments import parse_binding, parse_unbind
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
+from rabbit_chx.cli.inputs import parse_binding, parse_unbind
 from rabbit_chx.cli.report import (
     document,
     entries,
@@ -25,7 +23,7 @@ from rabbit_chx.cli.report import (
     texts,
     to_json,
 )
-from rabbit_chx.cli.rings import HashingOptions, RingOptions, say_ignored
+from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Table
@@ -191,24 +189,18 @@ def simulate(
         metavar="QUEUE=WEIGHT",
         help="Bind this, after the unbinding, and show what moves.",
     ),
-    hashed: HashingOptions = options(HashingOptions),
+    hashed: HashingOptions = options(HashingOptions, without=("hash_property",)),
     sample: SampleOptions = sample_options(),
-    heaviest: int | None = option(
-        type=click.IntRange(0), help=f"How many heavy keys to list.  [default: {_HEAVIEST}]"
-    ),
 ) -> Outcome:
     """Show the exact share of each destination, over all 2^21 seeds, and its distance from the ideal.
 
-    The ring is that of --bind, --ring, --topology or --exchange: give one of them. --exchange asks a live broker, or with
-    --topology that file. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
+    Give the ring by --bind, --ring, --topology or --exchange.
 
-    A sample adds where its messages go and which keys are the heaviest. --unbind and --add show what moves, and from where to where.
+    A sample adds the destinations of its messages and the heaviest keys. --unbind and --add show which keys a change moves.
     """
     given = ring.read()
     source = given.source
     hashing = hashed.of(given, keys=sample.key_file is not None or sample.pattern is not None)
-    if not sample.given and heaviest is not None:
-        raise InputError(f"--heaviest {heaviest} lists keys of a sample: give --keys or --pattern too")
     changed = _changed(source, unbound, added) if unbound or added else None
     least = _least_moved(source, changed)
 
@@ -226,7 +218,7 @@ def simulate(
             iter(batches),
             hashing=hashing,
             changed=changed,
-            heaviest=_HEAVIEST if heaviest is None else heaviest,
+            heaviest=_HEAVIEST,
         )
     return Outcome(SimulateReport(simulation, least), draw=draw)
 

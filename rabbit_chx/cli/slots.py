@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -133,12 +133,13 @@ class LoadOptions:
         InputError: the options contradict each other.
     """
 
+    section: ClassVar = "Sample"
     sample: SampleOptions = sample_options()
     type_: FieldType | None = option(
         "--type",
         type=click.Choice(FIELD_TYPES),
         metavar="TYPE",
-        help="With --keys or --pattern, where the exchange hashes a header: the AMQP type of the keys.  [default: longstr]",
+        help="The AMQP type of the keys of the sample, if the exchange hashes a header.  [default: longstr]",
     )
 
     def __post_init__(self) -> None:

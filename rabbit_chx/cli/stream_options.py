@@ -8,15 +8,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rabbit_chx.analysis import ModuloMap
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.cli.command import TEXT, option
+from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import hashes_text
-from rabbit_chx.cli.rings import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
-from rabbit_chx.cli.stderr import say
+from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import KeyMap, SuperStream
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
@@ -24,7 +23,7 @@ from rabbit_chx.streams.connection import StreamConnection, stream_settings
 if TYPE_CHECKING:
     from rabbit_chx.cli.broker_options import LiveBroker
     from rabbit_chx.streams import StreamReader
-    from rabbit_chx.streams.parity import KeyColumn
+    from rabbit_chx.streams.keys import KeyColumn
 
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
@@ -61,8 +60,9 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True)  # slots have no place for what is cached
 class StreamOptions:
-    """The options of a part of streams, and of what places their rows."""
+    """The options of a part of streams, and of the placement of their rows."""
 
+    section: ClassVar = "Streams"
     super_stream: str | None = option(
         type=TEXT,
         metavar="NAME",

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted
-from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import document, entry, numbers, texts
-from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.stream_options import parse_addresses, time_text
 from rabbit_chx.errors import NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table

@@ -29,6 +29,7 @@ from rabbit_chx.cli.command import (
     command,
     option,
     options,
+    say,
     typed,
 )
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
@@ -44,9 +45,8 @@ from rabbit_chx.cli.report import (
     texts,
     to_json,
 )
-from rabbit_chx.cli.rings import exchange_in, hash_arguments_of
+from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
-from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.stream_options import Placement, StreamOptions
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Table

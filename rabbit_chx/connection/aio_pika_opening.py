@@ -10,7 +10,7 @@ from aiormq import exceptions as aiormq_errors
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
+from rabbit_chx.connection.client_settings import aio_pika_arguments
 from rabbit_chx.connection.failures import (
     ClientFailure,
     late_opening,
@@ -39,9 +39,6 @@ _FAILURES: tuple[ClientFailure, ...] = (
 async def aio_pika_opened(settings: ConnectionSettings) -> Any:  # noqa: ANN401  # aio-pika's own type
     """Open a connection of aio-pika, which does not connect again by itself.
 
-    Args:
-        settings: the settings of the connection.
-
     Raises:
         AccessRefusedError: the broker refuses the user, the password or the vhost.
         NotFoundError: there is no such vhost.
@@ -69,11 +66,7 @@ async def aio_pika_opened(settings: ConnectionSettings) -> Any:  # noqa: ANN401 
 
 
 def refusal_told_by(error: BaseException) -> tuple[int, str]:
-    """Return the code and the text of the broker's answer. aiormq has the code in the type of its error, or before the text.
-
-    Args:
-        error: what aiormq raised.
-    """
+    """Return the code and the text of the broker's answer. aiormq has the code in the type of its error, or before the text."""
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
     if code is not None:
         return code, words_of(error)

@@ -18,6 +18,7 @@ from typing import Any, Self
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import ControlBytes
 from rabbit_chx.connection.blocking_connection import bytes_not_taken
+from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import (
     broken_handshake,
     closed_connection,
@@ -28,7 +29,6 @@ from rabbit_chx.connection.failures import (
     unreachable,
 )
 from rabbit_chx.connection.session import Phase, Session
-from rabbit_chx.connection.tls import server_name, tls_context
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 _GOODBYE_S = 5.0

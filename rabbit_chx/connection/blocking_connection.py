@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 from rabbit_chx.amqp.frames import ControlBytes
+from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import (
     broken_handshake,
     closed_connection,
@@ -39,7 +40,6 @@ from rabbit_chx.connection.failures import (
     unreachable,
 )
 from rabbit_chx.connection.session import Phase, Session
-from rabbit_chx.connection.tls import server_name, tls_context
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 if TYPE_CHECKING:

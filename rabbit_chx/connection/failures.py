@@ -1,7 +1,7 @@
-"""The ways in which a connection fails, and the sentence for each of them.
+"""The ways in which a connection fails, and the error for each of them.
 
-Each function returns the error; the caller raises it. The connection of the publisher, pika's and aio-pika's ask the same
-functions, so that one fault has one wording.
+Each function returns the error; the caller raises it. Our own connections, pika's and aio-pika's call the same functions, so
+that one fault has one wording. `where` is the address without its password; `words` replace the text of the cause.
 """
 
 from __future__ import annotations
@@ -61,14 +61,7 @@ class RefusedCertificateError(ConnectionLostError):
 def opening_error(
     settings: ConnectionSettings, cause: BaseException, words: str, failures: Sequence[ClientFailure]
 ) -> RabbitChxError:
-    """Return the error for a connection that a client could not open.
-
-    Args:
-        settings: the settings that the connection was opened with.
-        cause: what the client raised.
-        words: what the cause says.
-        failures: what the client's errors mean. The first that fits counts.
-    """
+    """Return the error for a connection that a client could not open."""
     refused = refused_certificate(settings.masked_url, cause, words)
     if refused is not None:
         return refused
@@ -79,12 +72,7 @@ def opening_error(
 
 
 def no_mechanism(settings: ConnectionSettings, offered: Sequence[str] = ()) -> AccessRefusedError:
-    """Return the error for a broker that offers none of our auth mechanisms.
-
-    Args:
-        settings: the settings that the connection was opened with.
-        offered: the mechanisms that the broker offers, where they are known.
-    """
+    """Return the error for a broker that offers none of our auth mechanisms."""
     offers = f"the auth mechanisms {', '.join(offered)}" if offered else "other auth mechanisms"
     return AccessRefusedError(
         f"{settings.masked_url}: the broker offers {offers}, not {' or '.join(settings.auth_mechanisms)}: "
@@ -128,13 +116,7 @@ def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:
 def unreachable(
     settings: ConnectionSettings, cause: BaseException | None, words: str | None = None
 ) -> UnreachableError:
-    """Return the error for a connection that could not be opened.
-
-    Args:
-        settings: the settings that the connection was opened with.
-        cause: what the system raised.
-        words: what the cause says; None for those that it prints.
-    """
+    """Return the error for a connection that could not be opened."""
     where = settings.masked_url
     if isinstance(cause, ssl.SSLError):
         return failed_tls(settings, cause, words)
@@ -165,13 +147,7 @@ def has_no_descriptor(cause: BaseException | None) -> bool:
 def failed_tls(
     settings: ConnectionSettings, cause: BaseException, words: str | None = None
 ) -> UnreachableError:
-    """Return the error for a TLS handshake that failed.
-
-    Args:
-        settings: the settings that the connection was opened with.
-        cause: what the TLS library or the socket raised.
-        words: what the cause says; None for those that it prints.
-    """
+    """Return the error for a TLS handshake that failed."""
     where = settings.masked_url
     refused = refused_certificate(where, cause, words)
     if refused is not None:
@@ -186,13 +162,7 @@ def failed_tls(
 def refused_certificate(
     where: str, cause: BaseException, words: str | None = None
 ) -> UnreachableError | None:
-    """Return the error where one side refuses the certificate of the other, or its absence; else None.
-
-    Args:
-        where: the address without its password.
-        cause: what the TLS library or a client raised.
-        words: what the cause says; None for those that it prints.
-    """
+    """Return the error where one side refuses the certificate of the other, or its absence; else None."""
     if isinstance(cause, ssl.SSLCertVerificationError):
         return UnreachableError(
             f"{where}: the broker's certificate is not accepted ({cause.verify_message}): "
@@ -229,12 +199,7 @@ def broken_handshake(settings: ConnectionSettings, cause: ConnectionLostError) -
 
 
 def lost_connection(where: str, cause: Exception | None = None) -> ConnectionLostError:
-    """Return the error for a connection that ended.
-
-    Args:
-        where: the broker's address without its password.
-        cause: what the system raised; None where the broker's side closed the connection.
-    """
+    """Return the error for a connection that ended."""
     alert = _OUR_CERTIFICATE.search(str(cause))
     if alert is not None:
         return RefusedCertificateError(_our_certificate(where, alert))
@@ -243,12 +208,7 @@ def lost_connection(where: str, cause: Exception | None = None) -> ConnectionLos
 
 
 def silence(where: str, silence_s: float) -> ConnectionLostError:
-    """Return the error for a broker that has missed two heartbeats.
-
-    Args:
-        where: the broker's address without its password.
-        silence_s: seconds since the last byte from it.
-    """
+    """Return the error for a broker that has missed two heartbeats."""
     return ConnectionLostError(
         f"{where}: the broker has sent nothing, not even a heartbeat, for {silence_s:.0f} s: "
         "the connection is taken as lost; look whether broker and network are up"

@@ -40,9 +40,6 @@ class Owner:
     def check(self, loop: object = None) -> None:
         """Refuse a call after a fork, or from another event loop than the first one.
 
-        Args:
-            loop: the running event loop; None for a blocking call.
-
         Raises:
             InputError: the caller may not use the object.
         """

@@ -1,6 +1,6 @@
-"""The adapter for aio-pika: a connection that consumes each queue over a channel of its own, and one that publishes.
+"""The adapter for aio-pika: one connection that consumes each queue over a channel of its own, and one that publishes.
 
-Every wait is bounded, and what aiormq raises becomes one of our errors.
+Every wait has a time limit, and errors of aiormq become ours.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -20,9 +21,8 @@ from rabbit_chx.amqp.replies import error_for, is_transient
 from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, text_of, words_of
 from rabbit_chx.consuming.journal import JournalEntry
 from rabbit_chx.consuming.message import GroupMessage, message_of
-from rabbit_chx.consuming.queue_check import WANTED, learned_arguments
-from rabbit_chx.consuming.seat import DeliveredMessage
-from rabbit_chx.consuming.waits import came
+from rabbit_chx.consuming.ownership import DeliveredMessage
+from rabbit_chx.consuming.waits import wait_unless_blocked
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -37,36 +37,45 @@ from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 _log = logging.getLogger(__name__)
 
-#: How long the broker may take to answer, in seconds.
+#: Time limits in seconds: of a response of the broker, of closing a connection, and until a quorum queue has applied all acks.
 _REPLY_S = 30.0
-#: Seconds between heartbeats, unless the URL says otherwise.
 _CLOSE_S = 5.0
-#: How long a quorum queue may take to have all acks of a channel that ends.
 _APPLIED_S = 10.0
 _REPUBLISH_S = 1.0
-_LOOK_S = 0.01
-_MOST_CHANNELS = 65535
-_MOST_ARGUMENTS = 30
+_POLL_S = 0.01
+_MAX_CHANNELS = 65535
+_MAX_ARGUMENTS = 30
 _JOURNAL_PREFETCH = 200
-#: The journal keeps the last 10 MB, which are some ten thousand entries.
+#: The journal keeps the last 10 MB, about ten thousand entries.
 _JOURNAL_ARGUMENTS = {
     "x-queue-type": "stream",
     "x-max-length-bytes": 10_000_000,
     "x-stream-max-segment-size-bytes": 1_000_000,
 }
-#: A queue that is asked for and does not exist; the name is for the reader of the broker's log.
+#: A queue that does not exist; declaring it passively closes the channel. The name appears in the broker's log.
 _NO_QUEUE = "rabbit-chx: a consumer of a group leaves its queue"
 _PROPERTIES = ("content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration",
                "timestamp", "message_type", "user_id", "app_id", "cluster_id")  # fmt: skip
-#: What aiormq raises where a channel or its connection is lost.
+#: The arguments that a queue of a group must have.
+WANTED: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+_REFUSAL = re.compile(
+    r"inequivalent arg '(?P<name>[^']+)' for queue .* but current is "
+    r"(?:the value '(?P<value>.*)' of type '(?P<type>\w+)'|'(?P<bare>.*)'|(?P<none>none))",
+    re.DOTALL,
+)
+_REMEDY = (
+    "a group needs quorum queues with a single active consumer: declare the queue anew with "
+    'arguments = { x-queue-type = "quorum", x-single-active-consumer = true }; neither can be changed later'
+)
+#: Errors of aiormq after the loss of a channel or its connection.
 _LOST = (aiormq_errors.AMQPError, OSError, RuntimeError)
 _AIORMQ_LOG = logging.getLogger("aiormq.connection")
-_LATE = "Got frame for closed channel"
+_LATE_FRAME = "Got frame for closed channel"
 
 
 @contextlib.asynccontextmanager
-async def _answered(where: str, queue: str | None = None) -> AsyncIterator[None]:
-    """Bound the wait in a block, and raise our errors in place of those that aiormq raises in it."""
+async def _expect_reply(where: str, queue: str | None = None) -> AsyncIterator[None]:
+    """Limit the time of a block, and translate errors of aiormq."""
     error: RabbitChxError
     try:
         async with asyncio.timeout(_REPLY_S):
@@ -84,17 +93,17 @@ async def _answered(where: str, queue: str | None = None) -> AsyncIterator[None]
     raise error
 
 
-async def _closed(connection: Any) -> None:  # noqa: ANN401  # of aio-pika
-    """Close a connection or a channel of aio-pika, if the broker answers within some seconds."""
+async def _close(connection: Any) -> None:  # noqa: ANN401  # of aio-pika
+    """Close a connection or a channel of aio-pika; ignore errors."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_CLOSE_S):
             await connection.close()
 
 
 class LateFrames(logging.Filter):
-    """Keeps the frames of channels that this member has ended out of the log of aiormq, which takes each for an error.
+    """Removes log records of aiormq about frames for channels that this member has closed.
 
-    The broker was sending these messages when the channel ended, and returns them.
+    The broker had sent these messages before the channel was closed, and requeues them.
     """
 
     def __init__(self) -> None:
@@ -102,25 +111,25 @@ class LateFrames(logging.Filter):
         self._channels: set[int] = set()
 
     def expect(self, channel: int) -> None:
-        """Drop what is logged about frames of a channel that is being ended."""
+        """Remove the records about a channel that is being closed."""
         self._channels.add(channel)
         _AIORMQ_LOG.addFilter(self)
 
     def end(self) -> None:
-        """Drop nothing any more."""
+        """Uninstall the filter."""
         _AIORMQ_LOG.removeFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is logged."""
         number = record.args[0] if isinstance(record.args, tuple) and record.args else None
-        return not (number in self._channels and str(record.msg).startswith(_LATE))
+        return not (number in self._channels and str(record.msg).startswith(_LATE_FRAME))
 
 
 class _WriteQueue:
-    """The queue of a connection's frames, as a channel of aiormq sees it, with nothing dropped.
+    """The write queue of a connection, as a channel of aiormq sees it. It drops no frame.
 
-    aiormq drops its confirmation of a channel's end where ten frames wait to be written (7.2.4, ``Channel._on_close_frame``). The
-    broker then keeps the channel with its consumers. It delivers to them, and the messages wait until the connection ends.
+    aiormq drops ``channel.close-ok`` if ten frames wait to be written (7.2.4, ``Channel._on_close_frame``). The broker then keeps the
+    channel and delivers to its consumers, and these messages are stuck until the connection ends.
     """
 
     def __init__(self, queue: asyncio.Queue[Any]) -> None:
@@ -128,17 +137,17 @@ class _WriteQueue:
         self._waiting: set[asyncio.Task[None]] = set()
 
     def put(self, frame: Any) -> Coroutine[Any, Any, None]:  # noqa: ANN401
-        """Write a frame when there is room."""
+        """Write a frame as soon as there is room."""
         return self._queue.put(frame)
 
     def put_nowait(self, frame: Any) -> None:  # noqa: ANN401
-        """Write a frame when there is room, and do not wait for it."""
+        """Write a frame as soon as there is room, without waiting."""
         task = asyncio.get_running_loop().create_task(self._queue.put(frame))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
 
 
-class LineChannel:
+class ConsumerChannel:
     """A consumer of a queue, on a channel of its own. `ConsumingConnection.consume` makes it."""
 
     def __init__(self, channel: Any, queue: str, where: str, late: LateFrames, prefetch: int) -> None:  # noqa: ANN401
@@ -147,7 +156,7 @@ class LineChannel:
         self._where = where
         self._late = late
         self._prefetch = prefetch
-        #: Whether a message was acknowledged.
+        #: Whether any message was acknowledged.
         self.has_acked = False
 
     @property
@@ -157,40 +166,43 @@ class LineChannel:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the channel has ended."""
+        """Whether the channel is closed."""
         return bool(self._channel.is_closed)
 
     async def ack(self, tag: int) -> None:
-        """Acknowledge a message; nothing happens where the channel is closed."""
+        """Acknowledge a message, unless the channel is closed."""
         self.has_acked = True
         with contextlib.suppress(*_LOST):
             await self._channel.basic_ack(tag, wait=False)
 
     async def reject(self, tag: int) -> None:
-        """Reject a message without requeue; nothing happens where the channel is closed."""
+        """Reject a message without requeue, unless the channel is closed."""
         with contextlib.suppress(*_LOST):
             await self._channel.basic_reject(tag, requeue=False, wait=False)
 
-    async def answer(self) -> None:
-        """Wait for an answer over this channel. The broker knows the channel then, and has taken all acks that went before."""
-        # A new prefetch counts for later consumers of the channel, and there are none.
-        async with _answered(self._where, self.queue):
+    async def sync(self) -> None:
+        """Wait for a response over this channel. The broker has processed all earlier acks of the channel then."""
+        # A repeated basic.qos only affects later consumers of the channel, and there are none.
+        async with _expect_reply(self._where, self.queue):
             await self._channel.basic_qos(prefetch_count=self._prefetch)
 
     async def fetch(self, queue: str) -> DeliveredMessage | None:
-        """Get a message of another queue; None where it is empty."""
-        async with _answered(self._where, queue):
+        """Get one message of another queue; None if the queue is empty."""
+        async with _expect_reply(self._where, queue):
             message = await self._channel.basic_get(queue)
-        return _delivery(message, self.queue) if isinstance(message.delivery, spec.Basic.GetOk) else None
+        return _delivered(message, self.queue) if isinstance(message.delivery, spec.Basic.GetOk) else None
 
     async def abandon(self) -> None:
-        """End the channel by an error, and not politely.
+        """Close the channel by an error.
 
-        What it holds is then returned before the next consumer is elected. After ``basic.cancel`` it is returned after that, behind what
-        the next consumer gets. If there is no answer in time, the broker may still deliver to this consumer: ConnectionLostError.
+        The broker then requeues its messages before it elects the next consumer. After ``basic.cancel`` it requeues them later, behind
+        the messages that the next consumer gets.
+
+        Raises:
+            ConnectionLostError: no response in time. The broker may still deliver to this consumer.
         """
         self._late.expect(self.number)
-        # The answer comes after all acks of the channel were processed.
+        # The broker responds after it has processed all acks of the channel.
         try:
             async with asyncio.timeout(_REPLY_S):
                 await self._channel.queue_declare(_NO_QUEUE, passive=True)
@@ -200,14 +212,14 @@ class LineChannel:
                 queue=self.queue,
             ) from None
         except _LOST:
-            pass  # it has ended, by the error that was asked for or with the connection
+            pass  # closed, by the provoked error or with the connection
 
     async def close(self) -> None:
-        """End the channel politely."""
-        await _closed(self._channel)
+        """Close the channel."""
+        await _close(self._channel)
 
     def when_closed(self, call: Callable[[RabbitChxError | None], None]) -> None:
-        """Call something when the channel is closed, by whomever; with the refusal where the user lacks a permission."""
+        """Register a callback for the end of the channel. Its argument is the error if the user lacks a permission, else None."""
 
         def closed(closing: asyncio.Future[Any]) -> None:
             cause = None if closing.cancelled() else closing.exception()
@@ -220,7 +232,7 @@ class LineChannel:
 
 
 class ConsumingConnection:
-    """A connection of aio-pika that consumes; `open` makes it."""
+    """A connection of aio-pika that consumes; create it with `open`."""
 
     def __init__(self, settings: ConnectionSettings, connection: Any) -> None:  # noqa: ANN401
         self.where = settings.masked_url
@@ -237,16 +249,16 @@ class ConsumingConnection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection has ended."""
+        """Whether the connection is closed."""
         return bool(self._connection.is_closed or self._connection.transport.connection.is_closed)
 
     def when_closed(self, call: Callable[[], None]) -> None:
-        """Call something when the connection ends."""
+        """Register a callback for the end of the connection."""
         self._connection.transport.connection.closing.add_done_callback(lambda _: call())
 
     async def close(self) -> None:
-        """Close the connection. The lines that hold messages must be abandoned before, where order counts."""
-        await _closed(self._connection)
+        """Close the connection. Where order matters, abandon channels that hold messages first."""
+        await _close(self._connection)
         self._late.end()
 
     async def consume(
@@ -255,50 +267,51 @@ class ConsumingConnection:
         prefetch: int,
         take: Callable[[Any], Coroutine[Any, Any, None]],
         cancelled: Callable[[Any], object] | None = None,
-        **how: Any,  # noqa: ANN401
-    ) -> LineChannel:
+        **options: Any,  # noqa: ANN401
+    ) -> ConsumerChannel:
         """Consume a queue over a new channel.
 
         Args:
             queue: the queue.
             prefetch: how many messages may be delivered ahead.
             take: called with each message of aiormq.
-            cancelled: called when the broker ends the consumer, for example with its queue; None closes the channel.
-            how: further arguments of aiormq's `basic_consume`.
+            cancelled: called when the broker cancels the consumer, for example because the queue was deleted; None closes the channel.
+            options: further arguments of aiormq's `basic_consume`.
         """
         channel = await self._channel()
-        async with _answered(self.where, queue):
+        async with _expect_reply(self.where, queue):
             await channel.basic_qos(prefetch_count=prefetch)
             channel.on_consumer_cancel_callbacks.add(cancelled or (lambda _: channel.close()))
-            await channel.basic_consume(queue, take, **how)
-        return LineChannel(channel, queue, self.where, self._late, prefetch)
+            await channel.basic_consume(queue, take, **options)
+        return ConsumerChannel(channel, queue, self.where, self._late, prefetch)
 
-    async def declared(self, queue: str) -> Any:  # noqa: ANN401
-        """Declare a queue passively, and return the answer of the broker: its name, its messages that wait, and its consumers.
+    async def declare_passively(self, queue: str) -> Any:  # noqa: ANN401
+        """Return the queue's name, number of ready messages and number of consumers.
 
-        The error is NotFoundError where there is no such queue, or its node is away.
+        Raises:
+            NotFoundError: the queue does not exist, or its node is down.
         """
         async with self._utility_lock:
             if self._utility is None or self._utility.is_closed:
                 self._utility = await self._channel()
-            async with _answered(self.where, queue):
+            async with _expect_reply(self.where, queue):
                 return await self._utility.queue_declare(queue, passive=True)
 
     async def _channel(self) -> Any:  # noqa: ANN401
-        async with _answered(self.where):
+        async with _expect_reply(self.where):
             channel = await self._connection.channel(self._free_number(), publisher_confirms=False)
             underlay = await channel.get_underlay_channel()
         underlay.write_queue = _WriteQueue(underlay.write_queue)
         return underlay
 
     def _free_number(self) -> int:
-        """Return the number of a channel that has been free for long.
+        """Return the channel number that has been free for longest.
 
-        aiormq gives the number of a channel that the broker has closed to the next channel at once. It may then open that channel before
-        it has confirmed the close, and the broker ends the connection (541, "second 'channel.open' seen").
+        aiormq reuses the number of a channel that the broker has closed at once. It may then open the new channel before it has
+        confirmed the close, and the broker closes the connection (541, "second 'channel.open' seen").
         """
         link = self._connection.transport.connection
-        most = link.connection_tune.channel_max or _MOST_CHANNELS
+        most = link.connection_tune.channel_max or _MAX_CHANNELS
         numbers = ((self._number + step) % most + 1 for step in range(most))
         self._number = next((number for number in numbers if number not in link.channels), 0)
         if not self._number:
@@ -310,7 +323,7 @@ class ConsumingConnection:
 
 
 class GroupChannels(ConsumingConnection):
-    """The connections of a member: one consumes, and one publishes. `open` makes the first, and the second is made when it is needed."""
+    """The connections of a member: one consumes, and one publishes. The second is opened on first use."""
 
     def __init__(self, settings: ConnectionSettings, connection: Any) -> None:  # noqa: ANN401
         super().__init__(settings, connection)
@@ -318,72 +331,74 @@ class GroupChannels(ConsumingConnection):
         self.publish = self._writer.publish
         self.is_blocked = self._writer.is_blocked
         properties = connection.transport.connection.server_properties
-        #: The version that the broker named itself by, such as ``4.3.6``.
+        #: The version of the broker, such as ``4.3.6``.
         self.server_version = text_of(properties.get("version", "unknown"))
 
     async def close(self) -> None:
-        """Close the connections. The lines that hold messages must be abandoned before."""
+        """Close the connections. Abandon channels that hold messages first."""
         await asyncio.gather(super().close(), self._writer.close())
 
-    async def abandon(self, line: LineChannel) -> None:
-        """End the channel of a queue with `LineChannel.abandon`, once the queue has all acks.
+    async def abandon(self, channel: ConsumerChannel) -> None:
+        """Close the channel of a queue with `ConsumerChannel.abandon`, once the queue has applied all acks.
 
-        A channel passes acks on to a quorum queue one by one, and keeps them back while 32 are not answered. At its end it forgets
-        those (rabbit_fifo_client.erl ``settle/3``, ``close/1``, 3.8 to 4.3), and the messages come again. It passes them on with the
-        next answer of the queue. `basic.get` is refused to a single active consumer's queue by the queue itself, behind the acks.
+        A channel passes acks to a quorum queue one by one, and buffers them while 32 are unconfirmed. When it closes, it drops the
+        buffer (rabbit_fifo_client.erl ``settle/3``, ``close/1``, 3.8 to 4.3), and the messages are redelivered. It passes buffered
+        acks on with the next response of the queue. The queue itself refuses `basic.get` because of its single active consumer, after
+        the acks.
         """
-        if line.has_acked:
+        if channel.has_acked:
             try:
-                await line.answer()  # the channel has read all acks then
+                await channel.sync()  # the broker's channel has read all acks then
             except BrokerTimeoutError:
                 raise
             except RabbitChxError:
-                return  # it has ended
+                return  # it is closed
             with contextlib.suppress(RabbitChxError, *_LOST, TimeoutError):
-                channel = await self._channel()
+                other = await self._channel()
                 async with asyncio.timeout(_APPLIED_S):
-                    await channel.basic_get(line.queue)
-        await line.abandon()
+                    await other.basic_get(channel.queue)
+        await channel.abandon()
 
     async def ready_count(self, queue: str) -> int:
-        """Return how many messages of a queue wait to be delivered."""
-        return int((await self.declared(queue)).message_count or 0)
+        """Return the number of ready messages of a queue."""
+        return int((await self.declare_passively(queue)).message_count or 0)
 
     async def queue_arguments(self, queue: str) -> dict[str, Any] | None:
-        """Return the arguments of a queue that is fit for a group; None where the broker does not tell them.
+        """Return the arguments of a queue; None if the broker does not reveal them.
 
-        The error is MismatchError where the queue is no quorum queue with a single active consumer.
+        Raises:
+            MismatchError: it is not a quorum queue with a single active consumer.
         """
         try:
-            await self.declared(queue)
-        except AccessRefusedError as refused:  # the broker names another permission
+            await self.declare_passively(queue)
+        except AccessRefusedError as refused:  # the broker names only one of the permissions
             needed = f"{refused}. A group needs the permission read on its queues"
             raise AccessRefusedError(needed, queue=queue, reply_code=refused.reply_code) from None
         arguments = dict(WANTED)
-        for _ in range(_MOST_ARGUMENTS):
+        for _ in range(_MAX_ARGUMENTS):
             try:
-                async with _answered(self.where, queue):
+                async with _expect_reply(self.where, queue):
                     channel = await self._channel()
                     await channel.queue_declare(queue, durable=True, arguments=arguments)
             except MismatchError as refusal:
-                learned = learned_arguments(queue, arguments, str(refusal))
+                learned = learn_argument(queue, arguments, str(refusal))
                 if learned is None:
                     return None
                 arguments = learned
             except BrokerRefusedError:
                 return None
             else:
-                await _closed(channel)
+                await _close(channel)
                 return arguments
         return None
 
     async def consume_behind(
         self, queue: str, priority: int, prefetch: int, tag: str, take: Callable[[DeliveredMessage], None]
-    ) -> LineChannel:
-        """Consume a queue behind all that consume it already with this ``x-priority``, and call `take` with each message."""
+    ) -> ConsumerChannel:
+        """Consume a queue behind all present consumers of the same ``x-priority``, and call `take` with each message."""
 
         async def on_message(message: Any) -> None:  # noqa: ANN401
-            take(_delivery(message, queue))
+            take(_delivered(message, queue))
 
         return await self.consume(
             queue, prefetch, on_message, arguments={"x-priority": priority}, consumer_tag=tag
@@ -391,10 +406,10 @@ class GroupChannels(ConsumingConnection):
 
     async def read_journal(
         self, journal: str, since_s: float, take: Callable[[int, JournalEntry], None]
-    ) -> LineChannel:
-        """Read the journal from `since_s` on, in seconds since 1970, and call `take` with the place of each entry, and the entry.
+    ) -> ConsumerChannel:
+        """Read the journal from `since_s` on, in seconds since 1970, and call `take` with the offset of each entry, and the entry.
 
-        It is declared where there is none. A user who may not declare it can use a stream that exists.
+        The stream is declared if it does not exist. A user without the permission configure can use an existing stream.
         """
 
         async def on_message(message: Any) -> None:  # noqa: ANN401
@@ -408,12 +423,12 @@ class GroupChannels(ConsumingConnection):
         begin = {"x-stream-offset": datetime.fromtimestamp(since_s, UTC)}
         try:
             try:
-                await self.declared(journal)
+                await self.declare_passively(journal)
             except NotFoundError:
-                async with _answered(self.where, journal):
+                async with _expect_reply(self.where, journal):
                     channel = await self._channel()
                     await channel.queue_declare(journal, durable=True, arguments=_JOURNAL_ARGUMENTS)
-                await _closed(channel)
+                await _close(channel)
             return await self.consume(journal, _JOURNAL_PREFETCH, on_message, arguments=begin)
         except AccessRefusedError as refusal:
             raise AccessRefusedError(
@@ -425,13 +440,13 @@ class GroupChannels(ConsumingConnection):
 
 
 class _Writer:
-    """A connection that only publishes: into the journal, and replies to whoever moves a slot.
+    """A connection that only publishes: journal entries, and replies to the process that moves a slot.
 
-    While an alarm of memory or disk lasts, the broker reads nothing more from a connection that publishes (rabbit_reader.erl,
-    ``control_throttle``, 3.8 to 4.3): neither messages nor acks. So a member consumes over one connection and publishes over
-    another one. What it publishes waits for the end of the alarm, and its handlers and acks go on.
+    During a memory or disk alarm, the broker reads nothing from a connection that publishes (rabbit_reader.erl, ``control_throttle``,
+    3.8 to 4.3): neither messages nor acks. So a member consumes over one connection and publishes over another. What it publishes
+    waits for the end of the alarm, while its handlers and acks continue.
 
-    It is opened when it is needed, and opened anew when it is lost.
+    It is opened on first use, and again after a loss.
     """
 
     def __init__(self, settings: ConnectionSettings) -> None:
@@ -439,20 +454,20 @@ class _Writer:
         self._where = settings.masked_url
         self._connection: Any = None
         self._channel: Any = None
-        self._opening = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def publish(self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None) -> None:
-        """Publish to a queue, over one connection after another until the broker has confirmed it. It may be there twice then.
+        """Publish to a queue, and repeat it over new connections until the broker has confirmed it. It may be stored twice.
 
-        Whoever waits decides for how long: an alarm may last for hours. An error is one that another attempt would not mend.
+        There is no time limit, since an alarm may last for hours: callers set their own. Only errors that a retry cannot mend are raised.
         """
         properties = spec.Basic.Properties(headers=dict(headers or {}), delivery_mode=2)
         while True:
             channel = None
             try:
-                channel = await self._opened()
-                await self._confirmed(channel, queue, body, properties)
+                channel = await self._open()
+                await self._publish_once(channel, queue, body, properties)
             except RabbitChxError as error:
                 self._drop(channel)
                 if not is_transient(error):
@@ -463,11 +478,11 @@ class _Writer:
                 return
 
     async def is_blocked(self) -> bool:
-        """Return whether the broker has said that it blocks publishers."""
+        """Return whether the broker has announced that it blocks publishers."""
         if self._channel is None or self._channel.is_closed:
             return False
         try:
-            async with asyncio.timeout(_LOOK_S):  # it ends at once where nothing is blocked
+            async with asyncio.timeout(_POLL_S):  # it returns at once unless publishers are blocked
                 await self._channel.connection.ready()
         except TimeoutError:
             return True
@@ -478,40 +493,40 @@ class _Writer:
         self._drop(self._channel)
         await asyncio.gather(*self._closing)
 
-    async def _opened(self) -> Any:  # noqa: ANN401
-        async with self._opening:
+    async def _open(self) -> Any:  # noqa: ANN401
+        async with self._open_lock:
             if self._channel is None:
                 self._connection = await aio_pika_opened(self._settings)
                 link = self._connection.transport.connection
-                async with _answered(self._where):
+                async with _expect_reply(self._where):
                     self._channel = await link.channel(publisher_confirms=True)
             return self._channel
 
-    async def _confirmed(self, channel: Any, queue: str, body: bytes, properties: Any) -> None:  # noqa: ANN401
-        """Publish, and wait for the confirm: as long as the broker blocks publishers, and `_REPLY_S` more."""
+    async def _publish_once(self, channel: Any, queue: str, body: bytes, properties: Any) -> None:  # noqa: ANN401
+        """Publish and await the confirm, for `_REPLY_S` plus the time for which the broker blocks publishers."""
         publishing = asyncio.ensure_future(
             channel.basic_publish(body, routing_key=queue, properties=properties)
         )
-        if not await came(publishing, _REPLY_S, self.is_blocked):
+        if not await wait_unless_blocked(publishing, _REPLY_S, self.is_blocked):
             raise ConnectionLostError(
                 f"{self._where}: no confirm from {queue!r} within {_REPLY_S:g} s", queue=queue
             )
-        async with _answered(self._where, queue):
+        async with _expect_reply(self._where, queue):
             await publishing
 
     def _drop(self, channel: Any) -> None:  # noqa: ANN401
-        """Give up the connection of a channel, unless there is another one already."""
+        """Give up the connection of a channel, unless it was replaced already."""
         if channel is not self._channel:
             return
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
-            task = asyncio.get_running_loop().create_task(_closed(connection))
+            task = asyncio.get_running_loop().create_task(_close(connection))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
 
-def _delivery(message: Any, queue: str) -> DeliveredMessage:  # noqa: ANN401
-    """Return a message of aiormq as a seat takes it; `queue` is the queue that it counts for."""
+def _delivered(message: Any, queue: str) -> DeliveredMessage:  # noqa: ANN401
+    """Convert a message of aiormq; `queue` is the queue on whose behalf it was fetched."""
     properties = message.header.properties
     set_properties = {
         name: value for name in _PROPERTIES if (value := getattr(properties, name, None)) is not None
@@ -526,3 +541,35 @@ def _delivery(message: Any, queue: str) -> DeliveredMessage:  # noqa: ANN401
         HandOverMarker.from_headers(content.headers),
         properties.reply_to,
     )
+
+
+def learn_argument(queue: str, arguments: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
+    """Return the arguments, extended by the argument that a refused declaration reveals; None if it reveals none.
+
+    The broker refuses to declare an existing queue with other arguments. The refusal names the first argument that differs and its
+    value (rabbitmq-server v4.3.6, rabbit_misc.erl, ``assert_args_equivalence1/4``). Repeated declarations reveal all arguments.
+
+    Raises:
+        MismatchError: the queue is not a quorum queue, or has no single active consumer.
+    """
+    match = _REFUSAL.search(refusal)
+    if match is None:
+        return None
+    name = match["name"]
+    if name in WANTED or name == "durable":
+        current = match["value"] or match["bare"] or "not set"
+        raise MismatchError(f"queue {queue!r}: {name} is {current}: {_REMEDY}", queue=queue, reply_code=406)
+    if match["value"] is None:
+        return None
+    return {**arguments, name: _parse_argument(match["value"], match["type"])}
+
+
+def _parse_argument(text: str, kind: str) -> Any:  # noqa: ANN401  # as the type says
+    if kind == "bool":
+        return text == "true"
+    if kind in ("longstr", "binary"):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        return text

@@ -19,10 +19,10 @@ from rabbit_chx.errors import DeduplicationError, InputError
 
 @dataclass(frozen=True, slots=True)
 class DeduplicationReport:
-    """The counts of a deduplicator, as they are now.
+    """The counts of a deduplicator at one moment.
 
     Attributes:
-        effects: effects that ran to their end.
+        effects: effects that succeeded.
         repeats: messages that were recognized as repeats and not handled.
         failures: messages whose effect raised an error. Their ids are not kept.
         forgotten: ids that were dropped to stay within the bounds. A later repeat of them is handled again.
@@ -46,16 +46,16 @@ class DeduplicationReport:
 
 
 class Deduplicator:
-    """Runs the effect of each message whose id it does not know, and keeps the id once the effect has ended.
+    """Runs the effect of each message whose id is new, and remembers the id once the effect has succeeded.
 
-    The ids are in the memory of this process. A message that another process has handled, or this one before a restart, is new.
-    Where that matters, insert the id in the transaction of the effect: see docs/deduplication.md. One object serves any number
+    The ids are in the memory of this process. A message that another process has handled, or this one before a restart, counts as
+    new. Where that matters, insert the id in the transaction of the effect: see docs/deduplication.md. One object serves any number
     of threads and tasks.
 
     Args:
         max_ids: how many ids are kept. One more drops the oldest.
-        max_age_s: for how many seconds after its effect an id is kept; None for no such bound.
-        timeout_s: how long a second copy of a message waits for the handler of the first, in seconds.
+        max_age_s: for how many seconds after its effect an id is kept; None for no limit.
+        timeout_s: how long a second copy of a message waits for the effect of the first, in seconds.
 
     Raises:
         InputError: a bound is not a positive number.
@@ -83,19 +83,19 @@ class Deduplicator:
         self._max_age_s = float("inf") if max_age_s is None else max_age_s
         self._lock = Lock()
         self._handled_at: dict[str, float] = {}  # the oldest first
-        self._running: dict[str, Future[None]] = {}  # each ends with its effect
+        self._running: dict[str, Future[None]] = {}  # done when the effect has ended
         self._counts: Counter[str] = Counter()
 
     def run_if_new(self, message_id: str | None, effect: Callable[..., object], *args: Any) -> bool:  # noqa: ANN401
-        """Run the effect, unless a message with this id was handled before; then keep the id.
+        """Run the effect unless a message with this id was handled before; then remember the id.
 
-        If the effect raises, the id is not kept, and the next copy of the message is handled. A second copy that comes while the
+        If the effect raises, the id is not kept, and the next copy of the message is handled. A second copy that arrives while the
         effect runs waits for its end.
 
         Args:
-            message_id: what is the same in every copy of the message, and in no other message: its `message_id`, or any text
+            message_id: identical in every copy of the message, and in no other message: its `message_id`, or any text
                 derived from its content.
-            effect: what the message does, a plain function.
+            effect: a plain function.
             args: the arguments of the effect.
 
         Returns:
@@ -103,15 +103,15 @@ class Deduplicator:
 
         Raises:
             InputError: the id is missing or is not text; or the effect is an async function, which is not run.
-            DeduplicationError: another handler of the id does not end in time.
-            Exception: what the effect raises.
+            DeduplicationError: the effect of another copy does not end in time.
+            Exception: errors of the effect.
         """
-        checked, deadline = _checked_id(message_id), time.monotonic() + self._timeout_s
+        checked, deadline = _check_id(message_id), time.monotonic() + self._timeout_s
         while isinstance(claim := self._claim(checked), Future):
             try:
                 claim.result(max(0.0, deadline - time.monotonic()))
             except TimeoutError:
-                raise self._too_late(checked) from None
+                raise self._timeout_error(checked) from None
         if claim:
             with self._handling(checked):
                 _refuse_awaitable(effect(*args))
@@ -123,11 +123,11 @@ class Deduplicator:
         effect: Callable[..., object],
         *args: Any,  # noqa: ANN401
     ) -> bool:
-        """Do as `run_if_new` does, on asyncio. A cancelled effect has failed.
+        """Run the effect as `run_if_new` does, on asyncio. A cancelled effect counts as failed.
 
         Args:
-            message_id: what is the same in every copy of the message, and in no other message.
-            effect: what the message does, a plain or an async function.
+            message_id: identical in every copy of the message, and in no other message.
+            effect: a plain or an async function.
             args: the arguments of the effect.
 
         Returns:
@@ -135,18 +135,17 @@ class Deduplicator:
 
         Raises:
             InputError: the id is missing or is not text.
-            DeduplicationError: another handler of the id does not end in time.
-            Exception: what the effect raises.
+            DeduplicationError: the effect of another copy does not end in time.
+            Exception: errors of the effect.
         """
-        checked, deadline = _checked_id(message_id), time.monotonic() + self._timeout_s
+        checked, deadline = _check_id(message_id), time.monotonic() + self._timeout_s
         while isinstance(claim := self._claim(checked), Future):
-            ended = asyncio.shield(
-                asyncio.wrap_future(claim)
-            )  # unshielded, a timeout cancels it for all who wait
+            # Without the shield, a time-out would cancel the future for all waiting tasks.
+            ended = asyncio.shield(asyncio.wrap_future(claim))
             try:
                 await asyncio.wait_for(ended, max(0.0, deadline - time.monotonic()))
             except TimeoutError:
-                raise self._too_late(checked) from None
+                raise self._timeout_error(checked) from None
         if claim:
             with self._handling(checked):
                 result = effect(*args)
@@ -156,7 +155,7 @@ class Deduplicator:
 
     @property
     def report(self) -> DeduplicationReport:
-        """What it has done so far, and how far back it knows."""
+        """The counts so far, and the age of the oldest id."""
         with self._lock:
             self._forget()
             counts, oldest = self._counts, next(iter(self._handled_at.values()), None)
@@ -173,7 +172,7 @@ class Deduplicator:
         return f"<{type(self).__name__}: {self.report}>"
 
     def _claim(self, message_id: str) -> Future[None] | bool:
-        """Return True if the id is new and now ours, False if it was handled, or the end of the effect that runs."""
+        """Return True if the id is new, False if it was handled, or a future of the effect that runs. A new id is marked as running."""
         with self._lock:
             self._forget()
             if message_id in self._handled_at:
@@ -186,7 +185,7 @@ class Deduplicator:
 
     @contextmanager
     def _handling(self, message_id: str) -> Iterator[None]:
-        """Keep the id unless the block raises, and wake the handlers that wait for it."""
+        """Remember the id unless the block raises, and wake waiting copies."""
         outcome = "failures"
         try:
             yield
@@ -209,14 +208,14 @@ class Deduplicator:
             del self._handled_at[first]
             self._counts["forgotten"] += 1
 
-    def _too_late(self, message_id: str) -> DeduplicationError:
+    def _timeout_error(self, message_id: str) -> DeduplicationError:
         return DeduplicationError(
             f"message {message_id!r}: another handler of this process has worked on it for more than {self._timeout_s:g} s: "
             "do not ack this copy; look for a handler that hangs, or raise timeout_s"
         )
 
 
-def _checked_id(message_id: object) -> str:
+def _check_id(message_id: object) -> str:
     if message_id is None or message_id == "":
         raise InputError(
             "the message has no message_id: publish it with one, or give another text that tells it from all other messages, "

@@ -1,4 +1,4 @@
-"""A group of consumers that keep order, on aio-pika. The broker elects who handles which queue."""
+"""A member of a consumer group, on aio-pika. The broker elects the owner of each queue."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.names import check_name
+from rabbit_chx.analysis.wording import listed
 from rabbit_chx.consuming.journal import JOURNAL
-from rabbit_chx.consuming.member import GroupMember, GroupPace, Hook, OnFailure
 from rabbit_chx.consuming.message import GroupMessage
-from rabbit_chx.consuming.queue_check import delivery_limit, queue_warnings, refuse_dropping
-from rabbit_chx.consuming.seat import Seat
-from rabbit_chx.consuming.seat_runner import SeatRunner
-from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, emptied
+from rabbit_chx.consuming.ownership import GroupMember, GroupPace, Hook, OnFailure, QueueOwnership
+from rabbit_chx.consuming.runner import QueueRunner
+from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, wait_until_empty
 from rabbit_chx.consuming.waits import wait_to_reconnect
-from rabbit_chx.errors import BrokerTimeoutError, HandlerError, InputError, MissingExtraError, RabbitChxError
+from rabbit_chx.errors import (
+    BrokerTimeoutError,
+    HandlerError,
+    InputError,
+    MismatchError,
+    MissingExtraError,
+    RabbitChxError,
+)
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
@@ -32,12 +39,17 @@ if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupChannels
 
 _log = logging.getLogger(__name__)
-_PRIORITIES_FROM = (4, 0, 0)
-_STREAMS_FROM = (3, 9, 0)
-#: When an attempt to connect has hung for this time, the next attempt begins beside it.
-_HANGS_S = 1.5
+_PRIORITIES_SINCE = (4, 0, 0)
+_STREAMS_SINCE = (3, 9, 0)
+#: After this time without success, another attempt to connect begins in parallel.
+_CONNECT_S = 1.5
 
-#: Names of queues, or what has queues: a ring or a slot table.
+#: Since 4.0 a quorum queue drops a message that was requeued 20 times, unless an argument or a policy sets another limit.
+_LIMIT_SINCE = (4, 0, 0)
+_DEFAULT_LIMIT = 20
+_MAX_LISTED = 5
+
+#: Names of queues, or a ring or slot table whose destinations are queues.
 GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable"
 
 
@@ -45,32 +57,32 @@ class ConsumerGroup:
     """One member of a group that shares queues and keeps the order of each queue.
 
     Each queue is a quorum queue with a single active consumer. Every member consumes all queues. The broker gives each queue to
-    one member, and to the next member when the first lets go of it. Use it in an ``async with`` block.
+    one member, and to the next member when the first releases it. Use it in an ``async with`` block.
 
     Args:
         url: the AMQP URI, or the settings of a connection.
-        queues: the names of the queues; or a `HashRing` or a `SlotTable`, whose queues they are.
+        queues: the names of the queues; or a `HashRing` or a `SlotTable`, whose queues are consumed.
         member: a name that no other member has and that stays the same after a restart, such as that of the pod; by default the
             host's name and the process id.
-        weight: how much this member takes: one of weight 2 gets twice as many queues as one of weight 1.
+        weight: this member's relative share: a member of weight 2 gets twice as many queues as one of weight 1.
         lanes: how many messages of one queue are handled at a time. All messages of a key have one lane, so their order is kept.
         prefetch: how many messages of one queue the broker may deliver ahead, at least `lanes`. When a queue changes hands,
-            those that were not started go back to their place. From a queue with a delivery limit `lanes` messages are
-            delivered at a time.
-        retries: how often a message is given to the handler again after the handler raised. It stays in its place meanwhile.
-        backoff_s: seconds before the first repetition; each further one waits twice as long, at most 30 s.
+            messages that were not started are requeued in their place. A queue with a delivery limit delivers `lanes` messages
+            at a time.
+        retries: how many times a message is handled again after the handler raised. It stays in its place meanwhile.
+        backoff_s: seconds before the first retry; each further one waits twice as long, at most 30 s.
         on_failure: what follows the last attempt. ``stop``: the group ends with a HandlerError, and the message is in its place
             for the next member. ``dead-letter``: the message is rejected and goes to the queue's dead-letter exchange.
-        on_gained: an async function of the queue's name, called before the first message of a queue that this member gets.
-        on_lost: an async function of the queue's name, called when this member no longer has a queue.
+        on_gained: an async function of the queue's name, called before the first message of a queue that this member gains.
+        on_lost: an async function of the queue's name, called when this member no longer owns a queue.
         pace: the times of the group.
-        journal: the stream in which the members tell of each other and which gives the generations. None for no journal.
-        static: (index, count): this member consumes each count-th queue only. For releases before 4.0 where there is no journal.
-        reconnect_timeout_s: for how long to connect again after a loss, in seconds; 0 does not.
+        journal: the stream that announces members and assigns generations. None for no journal.
+        static: (index, count): this member consumes every count-th queue only. For releases before 4.0 without a journal.
+        reconnect_timeout_s: for how long to reconnect after a connection loss, in seconds; 0 disables it.
         reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 2 s.
 
     Raises:
-        InputError: an argument cannot work.
+        InputError: an argument is invalid.
         UriError: the URL is malformed, or has a parameter that is not supported.
     """
 
@@ -116,48 +128,48 @@ class ConsumerGroup:
         self._channels: GroupChannels | None = None
         self._session: GroupSession | None = None
         self._prefetches: dict[str, int] = {}
-        self._seats: dict[str, Seat] = {}
-        self._runners: list[SeatRunner] = []
-        self._tokens: list[str] = []  # of all sessions so far
+        self._ownerships: dict[str, QueueOwnership] = {}
+        self._runners: list[QueueRunner] = []
+        self._tokens: list[str] = []  # of all sessions of this process
         self._attempts: set[asyncio.Task[GroupChannels]] = set()
         self._closings: set[asyncio.Task[None]] = set()
-        self._runs = False
+        self._is_running = False
         self.reconnects = 0
 
-    # -- what is known
+    # -- state
 
     @property
     def held(self) -> tuple[str, ...]:
-        """The queues that this member has now."""
-        return tuple(queue for queue, seat in self._seats.items() if seat.held)
+        """The queues that this member owns now."""
+        return tuple(queue for queue, ownership in self._ownerships.items() if ownership.is_held)
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The members that share the queues, as the journal tells them; empty without a journal."""
+        """The members that share the queues, according to the journal; empty without a journal."""
         return () if self._session is None else tuple(sorted(self._session.roster.members))
 
     @property
     def owners(self) -> dict[str, str]:
-        """The member that is to have each queue, as the journal tells it; empty without a journal."""
+        """The assigned owner of each queue, according to the journal; empty without a journal."""
         return {} if self._session is None else self._session.roster.owners()
 
     def __repr__(self) -> str:
         return f"<ConsumerGroup member={self.member!r} at {self._settings.masked_url}: {len(self.held)} of {len(self.queues)} queues>"
 
-    # -- its life
+    # -- lifecycle
 
     async def __aenter__(self) -> Self:
-        """Connect, and check that the queues are fit for a group.
+        """Connect, and check that the queues are suitable for a group.
 
         Raises:
-            InputError: the broker has no streams, and a journal is asked for.
-            NotFoundError: there is no such queue.
-            MismatchError: a queue is no quorum queue, or has no single active consumer.
+            InputError: the broker has no streams, but a journal is configured.
+            NotFoundError: a queue does not exist.
+            MismatchError: a queue is not a quorum queue, or has no single active consumer.
             BrokerRefusedError: the broker refuses the login or the vhost.
-            UnreachableError: nothing answers at the address.
+            UnreachableError: the broker cannot be reached.
             MissingExtraError: aio-pika is not installed.
         """
-        self._channels = await _opened(self._settings)
+        self._channels = await _open_channels(self._settings)
         try:
             await self._check(self._channels)
         except BaseException:
@@ -176,96 +188,97 @@ class ConsumerGroup:
             await channels.close()
 
     def stop(self) -> None:
-        """Let `run` finish the messages in hand, give the others back in order, and return.
+        """Let `run` finish the messages in hand, return the others in order, and end.
 
-        A signal handler of asyncio may call it.
+        An asyncio signal handler may call it.
         """
         self._stop.set()
 
     async def run(self, handle: Callable[[GroupMessage], Awaitable[None]]) -> None:
         """Handle messages until `stop` is called or the task is cancelled.
 
-        A message is acknowledged when the handler returns. If the handler raises, it gets the message again.
+        A message is acknowledged when the handler returns. If the handler raises, it is called with the message again.
 
         Args:
             handle: an async function of a message.
 
         Raises:
-            HandlerError: the handler failed with a message at each attempt, and `on_failure` is ``stop``.
-            ConnectionLostError: the connection is lost and did not come back in time.
-            BrokerRefusedError: the broker refuses something, and another attempt would not help.
-            InputError: the handler is not async; the group is not open, or runs already; or another process is a member of this name.
+            HandlerError: all attempts to handle a message failed, and `on_failure` is ``stop``.
+            ConnectionLostError: the connection was lost, and reconnecting failed in time.
+            BrokerRefusedError: the broker refuses an operation, and a retry cannot succeed.
+            InputError: the handler is not async; the group is not open or is already running; or another process uses this member name.
         """
-        check_async("handle", handle)
+        _check_async("handle", handle)
         if self._channels is None:
             raise InputError(
                 "the group is not open: use it as 'async with ConsumerGroup(url, queues) as group:'"
             )
-        if self._runs:
+        if self._is_running:
             raise InputError("the group runs already: call run once")
-        self._runs = True
+        self._is_running = True
         try:
             await self._run(handle)
         finally:
             try:
-                await self._ended()
+                await self._finish()
             finally:
-                self._runs = False
+                self._is_running = False
 
     async def _run(self, handle: Callable[[GroupMessage], Awaitable[None]]) -> None:
-        self._seats = {queue: Seat(queue, self._member) for queue in self.queues}
+        self._ownerships = {queue: QueueOwnership(queue, self._member) for queue in self.queues}
         self._runners = []
         outage: Outage | None = None
         while not self._stop.is_set():
             session = None
             try:
-                session = self._begun(await self._connected(), handle)
+                session = self._new_session(await self._connect(), handle)
                 await session.run(self._stop)
             except (HandlerError, InputError):
                 raise
             except RabbitChxError as cause:
                 if session is not None:
                     if session.is_up:
-                        outage = None  # it had come back
-                    self._lose(session)
+                        outage = None  # the connection had worked
+                    self._detach(session)
                 outage = await wait_to_reconnect(
                     self._retries, outage, cause, self._stop, f"group member {self.member}"
                 )
 
-    def _begun(
+    def _new_session(
         self, channels: GroupChannels, handle: Callable[[GroupMessage], Awaitable[None]]
     ) -> GroupSession:
         session = self._session = GroupSession(channels, self._member, handle, self._tokens)
         self._tokens.append(session.token)
         if not self._runners:
             self._runners = [
-                SeatRunner(seat, session, self._prefetches[queue]) for queue, seat in self._seats.items()
+                QueueRunner(ownership, session, self._prefetches[queue])
+                for queue, ownership in self._ownerships.items()
             ]
-        session.take(self._runners)
+        session.attach(self._runners)
         return session
 
-    def _lose(self, session: GroupSession) -> None:
-        """Give up a connection. Its end is not awaited, so that the next attempt begins at once."""
-        self._in_background(session.close(session.lose()))
+    def _detach(self, session: GroupSession) -> None:
+        """Give up a connection. Closing it is not awaited, so that the next attempt begins at once."""
+        self._in_background(session.close(session.detach()))
 
-    async def _connected(self) -> GroupChannels:
-        """Return the connection that is open, or another one.
+    async def _connect(self) -> GroupChannels:
+        """Return the connection of `__aenter__`, or a new one.
 
-        An attempt that hangs in a dead line does not hold up the next attempt, since the line may be back meanwhile.
+        An attempt that hangs does not delay the next attempt, since the network may have recovered meanwhile.
         """
         opened, self._channels = self._channels, None
         if opened is not None:
             return opened
-        attempt = asyncio.get_running_loop().create_task(_opened(self._settings))
+        attempt = asyncio.get_running_loop().create_task(_open_channels(self._settings))
         self._attempts.add(attempt)
-        end = time.monotonic() + _HANGS_S
+        end = time.monotonic() + _CONNECT_S
         while opened is None:
             done, self._attempts = await asyncio.wait(
                 self._attempts, timeout=end - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
             )
             if not done:
                 raise BrokerTimeoutError(
-                    f"{self._settings.masked_url}: not open within {_HANGS_S:g} s: check host, port and firewall"
+                    f"{self._settings.masked_url}: not open within {_CONNECT_S:g} s: check host, port and firewall"
                 )
             for ended in done:
                 error = ended.exception()
@@ -275,85 +288,78 @@ class ConsumerGroup:
                     self._in_background(ended.result().close())
                 elif ended is attempt:
                     raise error
-        self._end_attempts()
+        self._cancel_attempts()
         self.reconnects += 1
         return opened
 
-    def _end_attempts(self) -> None:
+    def _cancel_attempts(self) -> None:
         for attempt in self._attempts:
             attempt.cancel()
         self._attempts = set()
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Close something. `run` waits for it at its end."""
+        """Start a task that closes a connection. `run` waits for it at its end."""
         closing = asyncio.get_running_loop().create_task(work)
         self._closings.add(closing)
         closing.add_done_callback(self._closings.discard)
 
-    # -- its end
-
-    async def _ended(self) -> None:
-        """Leave in order. If this is cancelled, or the loop ends, leave at once; the hook `on_lost` is called all the same."""
-        cancelled = False
+    async def _finish(self) -> None:
+        """Leave in order. If this is cancelled, or the event loop ends, leave at once. The hook on_lost runs in any case."""
+        is_cancelled = False
         while True:
             try:
-                await self._end(patient=not cancelled)
+                await self._leave(patient=not is_cancelled)
             except asyncio.CancelledError:
-                cancelled = True
+                is_cancelled = True
             else:
                 break
-        if cancelled:
+        if is_cancelled:
             raise asyncio.CancelledError
 
-    async def _end(self, *, patient: bool) -> None:
-        self._end_attempts()
+    async def _leave(self, *, patient: bool) -> None:
+        self._cancel_attempts()
         if self._session is not None:
             if patient and not self._session.is_lost:
                 await self._session.leave()
-            self._lose(self._session)
-        if not await emptied(self._runners, CANCELLED_S):
+            self._detach(self._session)
+        if not await wait_until_empty(self._runners, CANCELLED_S):
             for runner in self._runners:
-                runner.interrupt_hook()
-            await emptied(self._runners, CANCELLED_S)
+                runner.cancel_hook()
+            await wait_until_empty(self._runners, CANCELLED_S)
         self._session = None
         await asyncio.gather(*self._closings)
 
-    # -- what it needs
+    # -- checks
 
     async def _check(self, channels: GroupChannels) -> None:
-        """Look at the release and at each queue."""
+        """Check the release and each queue."""
         numbers = Release(channels.server_version).numbers
-        if numbers < _STREAMS_FROM and self._member.journal is not None:
+        if numbers < _STREAMS_SINCE and self._member.journal is not None:
             raise InputError(
                 f"journal is {self._member.journal!r}, a stream, and RabbitMQ {channels.server_version} has none: give journal=None, with "
                 "which there are no generations, or upgrade to 3.9 or newer"
             )
-        if numbers < _PRIORITIES_FROM and self._member.journal is None and self._static is None:
+        if numbers < _PRIORITIES_SINCE and self._member.journal is None and self._static is None:
             _log.warning(
                 "RabbitMQ %s ignores the priority of consumers under a single active consumer: the member that comes first keeps every "
                 "queue until it leaves. The order is kept. To share the queues, give static=(index, count), a journal, or upgrade to 4.0",
                 channels.server_version,
             )
         arguments = {queue: await channels.queue_arguments(queue) for queue in self.queues}
-        refuse_dropping(arguments, numbers)
-        for warning in queue_warnings(arguments, numbers, self._member.on_failure):
+        _check_delivery_limits(arguments, numbers)
+        for warning in _queue_warnings(arguments, numbers, self._member.on_failure):
             _log.warning("%s", warning)
-        # A message that ends its member is returned with all that were delivered ahead. With a limit they would be dropped with it.
-        # All members must hold as many: a quorum queue puts what is returned again behind the other returned messages.
+        # A message that kills its member is requeued with all messages delivered ahead. A delivery limit would drop them with it.
+        # All members must use the same prefetch: a quorum queue puts a message that is requeued again behind other requeued messages.
         self._prefetches = {
             queue: self._member.prefetch
-            if delivery_limit(arguments[queue], numbers) is None
+            if _delivery_limit(arguments[queue], numbers) is None
             else self._member.lanes
             for queue in self.queues
         }
 
 
-def check_async(name: str, function: object) -> None:
-    """Refuse a function that is not async.
-
-    Raises:
-        InputError: it is not async.
-    """
+def _check_async(name: str, function: object) -> None:
     while isinstance(function, functools.partial):
         function = function.func
     call = getattr(type(function), "__call__", None)  # noqa: B004  # of a class, where an object is given
@@ -361,7 +367,7 @@ def check_async(name: str, function: object) -> None:
         raise InputError(f"{name} is {function!r:.100}, which is not async: write async def")
 
 
-async def _opened(settings: ConnectionSettings) -> GroupChannels:
+async def _open_channels(settings: ConnectionSettings) -> GroupChannels:
     try:
         from rabbit_chx.consuming.channels import GroupChannels
     except ModuleNotFoundError as missing:
@@ -372,11 +378,6 @@ async def _opened(settings: ConnectionSettings) -> GroupChannels:
 
 
 def _settings(url: str | ConnectionSettings) -> ConnectionSettings:
-    """Return the settings of the connection.
-
-    Raises:
-        InputError: it is neither, or the URI cannot be followed.
-    """
     if isinstance(url, ConnectionSettings):
         return url
     if not isinstance(url, str):
@@ -385,15 +386,10 @@ def _settings(url: str | ConnectionSettings) -> ConnectionSettings:
 
 
 def _queue_names(queues: GroupQueues) -> tuple[str, ...]:
-    """Return the names of the queues, each once.
-
-    Raises:
-        InputError: there is none, or a name that no queue can have, or a ring with exchanges as destinations.
-    """
     if isinstance(queues, str):
         raise InputError(f"queues is the text {queues!r}: give a list of names")
-    listed = queues.destinations if isinstance(queues, HashRing | SlotTable) else queues
-    names = list(dict.fromkeys(name for name in listed if name is not None))  # None: a hole
+    destinations = queues.destinations if isinstance(queues, HashRing | SlotTable) else queues
+    names = list(dict.fromkeys(name for name in destinations if name is not None))  # None: a hole
     for name in names:
         if isinstance(name, ExchangeRef):
             raise InputError(
@@ -406,11 +402,7 @@ def _queue_names(queues: GroupQueues) -> tuple[str, ...]:
 
 
 def _static_share(queues: tuple[str, ...], static: tuple[int, int] | None) -> tuple[str, ...]:
-    """Return the queues that a member consumes.
-
-    Raises:
-        InputError: the index is not from 0 to the count less 1.
-    """
+    """Return every count-th queue, from the index of this member on."""
     if static is None:
         return queues
     try:
@@ -421,3 +413,79 @@ def _static_share(queues: tuple[str, ...], static: tuple[int, int] | None) -> tu
     if not is_valid:
         raise InputError(f"static is {static!r}: give (index, count) with an index from 0 to count - 1")
     return tuple(sorted(queues)[index::count])
+
+
+def _check_delivery_limits(queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...]) -> None:
+    """Reject queues from which a group would lose messages.
+
+    Before 4.0, a delivery limit of -1 is less than any count: the broker drops a message at its first requeue (rabbit_fifo.erl;
+    tried with 3.8.9 and 3.10.8).
+    """
+    for queue, arguments in queues.items():
+        limit = (arguments or {}).get("x-delivery-limit")
+        if isinstance(limit, int) and limit < 0 and release < _LIMIT_SINCE:
+            raise MismatchError(
+                f"queue {queue!r}: x-delivery-limit is {limit}, with which RabbitMQ {'.'.join(map(str, release))} drops each message that is "
+                "returned, as when a queue changes hands: declare the queue without it, since there is no limit before 4.0",
+                queue=queue,
+            )
+
+
+def _delivery_limit(arguments: Mapping[str, Any] | None, release: tuple[int, ...]) -> int | None:
+    """Return the delivery limit of a queue with these arguments, None for no limit. A policy may override it."""
+    limit = (arguments or {}).get("x-delivery-limit")
+    if not isinstance(limit, int):
+        return _DEFAULT_LIMIT if release >= _LIMIT_SINCE else None
+    return limit if limit >= 0 else None
+
+
+def _queue_warnings(
+    queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...], on_failure: OnFailure
+) -> Iterator[str]:
+    """Yield warnings about the queues. The arguments of a queue are None if they are unknown."""
+    for queue, arguments in queues.items():
+        if arguments is None:
+            yield (
+                f"queue {queue}: whether it is a quorum queue with a single active consumer is not known, since the user may not "
+                "declare it; without these the order is not kept"
+            )
+        elif on_failure == "dead-letter" and "x-dead-letter-exchange" not in arguments:
+            yield (
+                f"queue {queue} has no argument x-dead-letter-exchange: unless a policy gives it one, a message that the handler "
+                "cannot handle is lost"
+            )
+    alike: defaultdict[tuple[int, bool, bool], list[str]] = defaultdict(list)
+    for queue, arguments in queues.items():
+        limit = _delivery_limit(arguments, release)
+        if limit is not None and arguments is not None:
+            is_dead_lettered = "x-dead-letter-exchange" in arguments
+            alike[limit, "x-delivery-limit" in arguments, is_dead_lettered].append(queue)
+    for (limit, is_own, is_dead_lettered), names in alike.items():
+        yield _limit_warning(
+            listed(names, _MAX_LISTED), limit, is_own=is_own, is_dead_lettered=is_dead_lettered
+        )
+
+
+def _limit_warning(queues: str, limit: int, *, is_own: bool, is_dead_lettered: bool) -> str:
+    """Return the warning that explains a delivery limit and its remedy."""
+    source = (
+        "of the argument x-delivery-limit"
+        if is_own
+        else "which RabbitMQ 4.0 and newer set by default, unless a policy sets another limit"
+    )
+    fate = (
+        "dead-letters the message, and the messages behind it overtake it"
+        if is_dead_lettered
+        else "drops the message, unless a policy names a dead-letter exchange"
+    )
+    remedy = (
+        "To keep every message in its place, declare the queue again with x-delivery-limit = -1 (4.0 and newer; before, without the argument)"
+        if is_own
+        else "To keep every message in its place, declare the queue again with x-delivery-limit = -1, or set a policy with delivery-limit = -1, "
+        "which the group cannot see, so that it still takes `lanes` messages"
+    )
+    return (
+        f"{queues}: the delivery limit is {limit}, {source}. When a message was returned more often, as by members that die while they "
+        f"handle it, the broker {fate}. So that the messages behind it are not returned with it, the group takes `lanes` messages at a time (1 by "
+        f"default), which is slower than `prefetch`. {remedy}"
+    )

@@ -1,6 +1,6 @@
-"""The journal of the groups of a vhost, and what each reader of it computes: the members, who is to have which queue, who has it.
+"""The journal of the groups of a vhost, and the state that its readers derive: members, claims and assigned owners.
 
-The journal is a stream. Whoever has read the same entries knows the same.
+The journal is a stream. All readers of the same entries derive the same members, claims and assignments.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
-#: The stream that the groups of a vhost share, unless they are told otherwise.
+#: The default journal, shared by all groups of a vhost.
 JOURNAL = "rabbit-chx.groups"
 
-#: ready: the member is healthy and takes its share; it repeats this now and then, for those that read from later on. alive: it
-#: still is. left: it leaves. gone: another member has not seen it alive for too long. claim: it has got its first message of a
-#: queue. released: it has finished with a queue.
+#: ready: the member is healthy and takes its share; repeated now and then, for members that start reading later. alive: a heartbeat.
+#: left: the member has left. gone: another member has missed its heartbeats. claim: it has received its first message of a queue.
+#: released: it has finished with a queue.
 EntryKind: TypeAlias = Literal["ready", "alive", "left", "gone", "claim", "released"]
 _KINDS: tuple[EntryKind, ...] = get_args(EntryKind)
 _STEPS = 1 << 20
@@ -25,16 +25,16 @@ _STEPS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """An entry of the journal. Its place in the stream is the generation of a claim.
+    """An entry of the journal. The stream offset of a claim is its generation.
 
     Attributes:
         kind: what happened.
-        member: the member that it happened to.
-        at: when, in seconds since 1970 by the clock of the writer; for people, nothing is decided by it.
+        member: the member that it is about.
+        at: the time, in seconds since 1970 by the clock of the writer; informational only.
         weight: the member's weight (ready).
-        queues: the queues that the member consumes (ready). Only this entry has them: an `alive` each few seconds is short.
+        queues: the queues that the member consumes (ready).
         queue: the queue (claim, released).
-        token: tells this claim from others (claim), or this run of the member (the others).
+        token: identifies the claim (claim), or the run of the member (all others).
     """
 
     kind: EntryKind
@@ -53,7 +53,7 @@ class JournalEntry:
 
     @classmethod
     def from_json(cls, body: bytes) -> JournalEntry | None:
-        """Return the entry that a message is; None where this version does not know it.
+        """Return the entry in a message; None if this version cannot read it.
 
         Args:
             body: the body of the message.
@@ -76,13 +76,13 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class RosterMember:
-    """A member that takes its share of the queues.
+    """A member that takes a share of the queues.
 
     Attributes:
         weight: its weight.
         queues: the queues that it consumes.
-        since: the place in the journal of the entry that it was ready.
-        token: tells this run of the member from others of the same name.
+        since: the offset of the `ready` entry.
+        token: identifies this run of the member.
     """
 
     weight: float
@@ -96,11 +96,11 @@ class QueueClaim:
     """The last claim of a queue.
 
     Attributes:
-        member: who claimed it: the member that is active, unless it has left since.
-        generation: the place of the claim in the journal.
-        at: when, in seconds since 1970 by the member's clock.
+        member: the member that claimed it. It is active, unless it has left since.
+        generation: the offset of the claim.
+        at: the time, in seconds since 1970 by the member's clock.
         token: the token of the claim.
-        held: whether the member still had the queue at the end of what was read.
+        held: whether the member has not released the queue since.
     """
 
     member: str
@@ -111,13 +111,13 @@ class QueueClaim:
 
 
 class Roster:
-    """What the journal says up to an entry.
+    """The state of the groups after some entries of the journal.
 
     Attributes:
         members: the members by name.
         claims: the last claim of each queue.
-        term: the place in the journal of the last entry that changed the members; -1 before the first.
-        seen: when each member was last seen alive, by the clock of the reader.
+        term: the offset of the last entry that changed the members; -1 before the first.
+        seen: when the last heartbeat of each member was read, by the clock of the reader.
     """
 
     def __init__(self) -> None:
@@ -127,12 +127,12 @@ class Roster:
         self.seen: dict[str, float] = {}
 
     def take(self, offset: int, entry: JournalEntry, now: float = 0.0) -> bool:
-        """Take the next entry and return whether it changed the members.
+        """Apply the next entry and return whether it changed the members.
 
         Args:
-            offset: its place in the journal.
+            offset: its offset in the stream.
             entry: the entry.
-            now: the time, in seconds of a clock of the reader that only goes forward.
+            now: the time, in seconds of a monotonic clock of the reader.
         """
         if entry.kind == "claim":
             self.claims[entry.queue] = QueueClaim(entry.member, offset, entry.at, entry.token)
@@ -143,7 +143,7 @@ class Roster:
         before = self.members.get(entry.member)
         if entry.kind in ("left", "gone"):
             if before is None or (entry.token and before.token != entry.token):
-                return False  # of an earlier run of a member that is back
+                return False  # about an earlier run of the member
             del self.members[entry.member]
             self.seen.pop(entry.member, None)
             self._release(entry.member, tuple(self.claims))
@@ -161,13 +161,13 @@ class Roster:
         return True
 
     def silent(self, now: float, longest_s: float) -> list[str]:
-        """Return the members that were not seen alive for more than `longest_s` at `now`, by the clock of the reader."""
+        """Return the members without a heartbeat for more than `longest_s` seconds before `now`."""
         return sorted(member for member, seen_at in self.seen.items() if now - seen_at > longest_s)
 
     def owners(self) -> dict[str, str]:
-        """Return the member that is to have each queue.
+        """Return the assigned owner of each queue.
 
-        Members with the same queues share them by weight. A queue that only some consume is shared among these.
+        Queues are shared among the members that consume them, by weight.
         """
         consumers: dict[frozenset[str], list[str]] = {}
         for queue in frozenset().union(*(member.queues for member in self.members.values())):
@@ -188,74 +188,74 @@ class Roster:
                 self.claims[queue] = replace(claim, held=False)
 
 
-class SilenceClock:
-    """The clock by which a member misses others: it goes on only while the member can write and read.
+class LivenessClock:
+    """The clock that measures missing heartbeats. It only runs while this member can write and read the journal.
 
-    Each sign of life that the member wrote itself and has read moves it on, by some seconds at most. If the broker blocks all
-    publishers for an hour, nobody has been silent for longer than that when it ends. `longest_s` is how far it goes on without a sign
-    of life of its own. That is less than members may be silent.
+    Each of its own heartbeats that the member reads back advances the clock, by at most `longest_s`. So after an hour in which the
+    broker blocks all publishers, no member counts as silent. `longest_s` is less than the silence that evicts a member.
     """
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
-        self._at: float | None = None  # of the last sign of life
-        self._shown = 0.0
+        self._read_at: float | None = None  # when our last heartbeat was read
+        self._elapsed = 0.0
 
-    def read(self, now: float) -> float:
-        """Return what it shows at `now`, in seconds of a clock that only goes forward."""
-        return self._shown + (0.0 if self._at is None else min(now - self._at, self._longest_s))
+    def now(self, monotonic: float) -> float:
+        """Return the time of this clock, in seconds."""
+        since_s = 0.0 if self._read_at is None else min(monotonic - self._read_at, self._longest_s)
+        return self._elapsed + since_s
 
-    def ticked(self, now: float) -> float:
-        """Note that a sign of life of this member was read, and return what it shows."""
-        self._shown, self._at = self.read(now), now
-        return self._shown
+    def tick(self, monotonic: float) -> float:
+        """Advance the clock because a heartbeat of this member was read; return its time."""
+        self._elapsed, self._read_at = self.now(monotonic), monotonic
+        return self._elapsed
 
 
 @dataclass(frozen=True, slots=True)
-class QueueOwner:
-    """The member that is to have a queue."""
+class Assignment:
+    """The assigned owner of a queue."""
 
     member: str
     token: str  # of this run of the member
-    since: int  # the place in the journal
+    since: int  # offset of the entry that assigned it
 
 
-class Ownership:
-    """What one member knows of who is to have which queue.
+class Assignments:
+    """The assigned owner of each queue, as one member knows it from the journal.
 
-    Whoever is not the owner consumes behind it. A member that waits steps back as soon as a queue has another owner. A member
-    that has the queue lets go when the owner has shown that it is there:
+    All other members consume behind the assigned owner. A member that only waits steps back as soon as the assignment changes. A member
+    that holds the queue releases it when the assigned owner has proved to be alive:
 
-    - by one sign of life since the queue is its, if this member claimed the queue before. By then, those that wait have
-      stepped back, and the broker elects the owner.
-    - by two signs of life since the claim of this member, if it claimed the queue later. Then it was elected because the owner is gone,
-      which the others do not know yet, or because the owner was not there in time.
+    - by one heartbeat since the assignment, if this member's claim is older than the assignment. By then the waiting members have
+      stepped back, and the broker elects the assigned owner.
+    - by two heartbeats since this member's claim, if that is newer. In this case the broker elected this member because the assigned
+      owner was dead, which the journal does not show yet, or had not subscribed in time.
 
-    `token` tells this run of this member from others.
+    Args:
+        token: identifies this run of this member.
     """
 
     def __init__(self, token: str) -> None:
-        self.owners: dict[str, QueueOwner] = {}
+        self.owners: dict[str, Assignment] = {}
         self._token = token
-        # The last sign of life but one, and the last one, by token.
-        self._heard: dict[str, tuple[int, int]] = {}
+        self._heartbeats: dict[str, tuple[int, int]] = {}  # offsets of the last two heartbeats, by token
 
-    def heard(self, token: str, offset: int) -> None:
-        """Note a sign of life of a run of a member, and its place in the journal."""
-        _, last = self._heard.get(token, (-1, -1))
-        self._heard[token] = last, offset
+    def on_heartbeat(self, token: str, offset: int) -> None:
+        """A heartbeat of a run of a member was read."""
+        _, last = self._heartbeats.get(token, (-1, -1))
+        self._heartbeats[token] = last, offset
 
-    def share_out(self, roster: Roster) -> list[str]:
-        """Take the members of a new term, and return the queues that another member is to have now and was not to have before."""
+    def update(self, roster: Roster) -> list[str]:
+        """Assign the queues to the members of a new term; return the queues that other members have gained."""
         before = self.owners
         self.owners = {}
         for queue, member in roster.owners().items():
             token = roster.members[member].token
             known = before.get(queue)
             stays = known is not None and known.token == token
-            self.owners[queue] = known if known and stays else QueueOwner(member, token, roster.term)
+            self.owners[queue] = known if known and stays else Assignment(member, token, roster.term)
         runs = {member.token for member in roster.members.values()}
-        self._heard = {token: signs for token, signs in self._heard.items() if token in runs}
+        self._heartbeats = {token: last for token, last in self._heartbeats.items() if token in runs}
         return [
             queue
             for queue, owner in self.owners.items()
@@ -263,34 +263,33 @@ class Ownership:
         ]
 
     def is_mine(self, queue: str) -> bool:
-        """Return whether this member is to have a queue."""
+        """Return whether a queue is assigned to this member."""
         owner = self.owners.get(queue)
         return owner is not None and owner.token == self._token
 
     def is_new_owner(self, term: int) -> bool:
-        """Return whether this member is to have a queue since the change of the members at `term`."""
+        """Return whether this member has gained a queue at `term`."""
         return any(owner.token == self._token and owner.since == term for owner in self.owners.values())
 
     def is_overdue(self, queue: str, claimed: int | None) -> bool:
-        """Return whether the owner of a queue waits for it. This member has it since its claim at the place `claimed`."""
+        """Return whether the assigned owner waits for a queue that this member claimed at the offset `claimed`."""
         owner = self.owners.get(queue)
         if owner is None or owner.token == self._token:
             return False
-        last_but_one, last = self._heard.get(owner.token, (-1, -1))
+        previous, last = self._heartbeats.get(owner.token, (-1, -1))
         if claimed is None or claimed < owner.since:
             return last > owner.since
-        return last_but_one > claimed
+        return previous > claimed
 
 
 def queue_owners(queues: Iterable[str], weights: Mapping[str, float]) -> dict[str, str]:
-    """Return the member that is to have each queue.
+    """Return the assigned owner of each queue, by rendezvous hashing with bounded shares.
 
-    Each member has its share by weight, rounded up or down. Of all pairs of a member and a queue, those with the highest
-    scores come first. So a queue goes where rendezvous hashing puts it, unless that member has its share already, and few
-    queues move when a member comes or goes.
+    Each member gets its share by weight, rounded up or down. Pairs of member and queue are taken by descending score. So a queue goes
+    to the member with its highest score, unless that member has its full share, and few queues move when a member joins or leaves.
     """
     names = sorted(set(queues))
-    room = _shares(len(names), weights)
+    free = _shares(len(names), weights)
     pairs = sorted(
         (
             (score(member, queue, weight), member, queue)
@@ -301,14 +300,14 @@ def queue_owners(queues: Iterable[str], weights: Mapping[str, float]) -> dict[st
     )
     owners: dict[str, str] = {}
     for _, member, queue in pairs:
-        if queue not in owners and room[member]:
+        if queue not in owners and free[member]:
             owners[queue] = member
-            room[member] -= 1
+            free[member] -= 1
     return owners
 
 
 def _shares(count: int, weights: Mapping[str, float]) -> dict[str, int]:
-    """Return how many queues each member gets: the largest remainders are rounded up."""
+    """Return the number of queues of each member, by the largest remainder method."""
     total = sum(weights.values())
     exact = {member: count * weight / total for member, weight in weights.items()}
     shares = {member: int(share) for member, share in exact.items()}
@@ -322,19 +321,19 @@ def _shares(count: int, weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def score(member: str, queue: str, weight: float = 1.0) -> float:
-    """Return a number from 0 to 1; the member with the highest one is meant for the queue.
+    """Return the score of weighted rendezvous hashing, from 0 to 1.
 
-    A member of weight 2 has the highest number for twice as many queues as one of weight 1 (weighted rendezvous hashing).
+    A member of weight 2 has the highest score for twice as many queues as one of weight 1.
     """
-    # The length tells where the name of the member ends, so that no two pairs give the same bytes.
+    # The length marks the end of the member's name, so that no two pairs give the same bytes.
     digest = hashlib.sha256(f"{len(member)}:{member}{queue}".encode()).digest()
     uniform = (int.from_bytes(digest[:8], "big") + 1) / (2**64 + 1)
     return math.exp(math.log(uniform) / weight)
 
 
 def priority_without_journal(member: str, queue: str, weight: float, *, settled: bool) -> int:
-    """Return the ``x-priority`` of a member that knows of no other: the higher the score, the higher.
+    """Return the ``x-priority`` of a member without a journal: it grows with the score.
 
-    A member that was not healthy for some time is not settled, and comes behind all that are.
+    Members that are not settled yet have a lower priority than all settled ones.
     """
     return int(score(member, queue, weight) * (_STEPS - 1)) - (_STEPS if settled else 2 * _STEPS)

@@ -1,4 +1,4 @@
-"""A message, as its handler gets it."""
+"""The messages that handlers receive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _M = TypeVar("_M", bound="_QueueMessage")
 
 @dataclass(frozen=True, slots=True)
 class _QueueMessage:
-    """What a broker delivers from a queue."""
+    """Attributes that all messages have."""
 
     queue: str
     routing_key: str
@@ -26,11 +26,11 @@ class ShardMessage(_QueueMessage):
     """A message of a shard.
 
     Attributes:
-        queue: the shard; the name of the exchange where it was consumed by that, since the broker does not tell the shard.
+        queue: the shard; the name of the exchange if it was consumed by that name, since the broker does not reveal the shard.
         routing_key: its routing key.
         body: its bytes.
         headers: its headers, as aio-pika decodes them.
-        message_id: the id that the publisher gave it; None where it gave none.
+        message_id: the id that the publisher set; None if it set none.
         redelivered: whether the broker may have delivered it before.
     """
 
@@ -40,17 +40,17 @@ class GroupMessage(_QueueMessage):
     """A message of a queue of the group.
 
     Attributes:
-        queue: the queue that it came from. A message that was parked during a hand-over has the name of its new queue.
+        queue: the queue. A message that was parked during a hand-over has the name of its new queue.
         routing_key: its routing key.
         body: its bytes.
         headers: its headers, as aio-pika or pika decodes them.
-        message_id: the id that the publisher gave it; None where it gave none.
+        message_id: the id that the publisher set; None if it set none.
         redelivered: whether the broker may have delivered it before.
-        generation: a number that grows whenever a queue changes hands. Where the handler writes to a store, the store can
-            refuse a lower number than it has seen. None where the group keeps no journal.
-        attempt: 1 for the first call of the handler with this delivery, one more for each repetition.
+        generation: a number that grows whenever the queue changes hands. A store can reject writes with a lower number than it has
+            seen. None if the group has no journal.
+        attempt: 1 for the first call of the handler with this delivery, one more for each retry.
         exchange: the exchange that it was published to.
-        properties: its other properties that are set, by their names in AMQP 0-9-1.
+        properties: its other properties that are set, by their AMQP 0-9-1 names.
     """
 
     generation: int | None = None
@@ -60,7 +60,7 @@ class GroupMessage(_QueueMessage):
 
 
 def message_of(kind: type[_M], delivered: Any, queue: str, **attributes: Any) -> _M:  # noqa: ANN401
-    """Return a message of aiormq as its handler gets it. `attributes` are those that only this kind has."""
+    """Convert a message of aiormq. `attributes` are those of this kind only."""
     properties = delivered.header.properties
     return kind(
         queue,

@@ -1,60 +1,253 @@
-"""Consumers of the shards of the plugin rabbitmq_sharding: of each shard by its name, or of the exchange's own name."""
+"""Consumers of exchanges of the plugin rabbitmq_sharding: of each shard by its name, or by the name of the exchange."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack
 
-from rabbit_chx.checks import check_whole
-from rabbit_chx.consuming.queue_consumers import QueueConsumers
-from rabbit_chx.errors import MismatchError, NotFoundError, RabbitChxError
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.checks import check_seconds, check_whole
+from rabbit_chx.consuming.message import ShardMessage, message_of
+from rabbit_chx.consuming.waits import first_of, wait_to_reconnect
+from rabbit_chx.errors import (
+    BrokerTimeoutError,
+    ConnectionLostError,
+    MismatchError,
+    MissingExtraError,
+    NotFoundError,
+    RabbitChxError,
+)
+from rabbit_chx.publishing import Retries
+from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing.sharding import ShardName
 from rabbit_chx.topology import ShardedExchange
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.channels import ConsumingConnection
+    from rabbit_chx.consuming.channels import ConsumerChannel, ConsumingConnection
 
 _log = logging.getLogger(__name__)
-_MOST_SHARDS = 10_000
+_MAX_PREFETCH = 65_535
+_MAX_SHARDS = 10_000
+
+HandleMessage: TypeAlias = "Callable[[ShardMessage], Awaitable[object]]"
 
 
 class ReadSharding(Protocol):
-    """What reads a sharded exchange: `Broker.sharding`."""
+    """Reads a sharded exchange, as `Broker.sharding` does."""
 
     def __call__(self, exchange: str, /, *, counts: bool) -> ShardedExchange:
         """Return the exchange with its shards."""
 
 
 class ShardPace(TypedDict, total=False):
-    """What each consumer of shards may be given by keyword; `ShardConsumer` says what it is."""
+    """Keyword arguments of both consumers, which document them."""
 
     prefetch: int
     look_every_s: float
     reconnect_timeout_s: float
 
 
-class ShardConsumer(QueueConsumers):
+class _Consumers:
+    """Consumers of several queues over one connection, which are looked up again at intervals."""
+
+    def __init__(
+        self,
+        url: str,
+        exchange: str,
+        *,
+        prefetch: int = 100,
+        look_every_s: float = 10.0,
+        reconnect_timeout_s: float = 120.0,
+    ) -> None:
+        check_whole("prefetch", prefetch, 1, _MAX_PREFETCH)
+        check_seconds("look_every_s", look_every_s, zero=False)
+        self._settings = ConnectionSettings.from_uri(url)
+        self._exchange = exchange
+        self._prefetch = prefetch
+        self._look_every_s = look_every_s
+        self._retries = Retries(reconnect_timeout_s=reconnect_timeout_s)
+        self._stop = asyncio.Event()
+        self._consumers: dict[str, tuple[_Consumer, asyncio.Task[None]]] = {}
+        self._refused: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._settings.masked_url!r}, {self._exchange!r})"
+
+    async def run(self, handle: HandleMessage) -> None:
+        """Consume until `stop` is called. After a connection loss, reconnect.
+
+        The messages of one shard are handled one after another, those of several shards concurrently. A message is acknowledged
+        once `handle` has returned. Delivery is at least once: unacknowledged messages of a lost connection are redelivered.
+
+        Args:
+            handle: a coroutine function that handles a `ShardMessage`. An error that it raises ends `run` and is raised there;
+                the message is not acknowledged, and is redelivered.
+
+        Raises:
+            RabbitChxError: the broker refuses an operation, or reconnecting fails for `reconnect_timeout_s`.
+            MissingExtraError: aio-pika is not installed.
+        """
+        outage: Outage | None = None
+        has_connected = False
+        while not self._stop.is_set():
+            try:
+                connection = await self._connect()
+            except RabbitChxError as error:
+                if not has_connected:
+                    raise
+                lost: RabbitChxError | None = error
+            else:
+                has_connected, outage = True, None
+                lost = await self._consume(connection, handle)
+            if lost is not None:
+                outage = await wait_to_reconnect(self._retries, outage, lost, self._stop, repr(self))
+
+    def stop(self) -> None:
+        """Let `run` return once the messages in hand are handled. Other delivered messages are requeued.
+
+        Call it in the event loop of `run`.
+        """
+        self._stop.set()
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that are consumed now, each once per consumer."""
+        return tuple(consumer.queue for consumer, task in self._consumers.values() if not task.done())
+
+    async def _look_up(self, connection: ConsumingConnection) -> Mapping[str, str]:
+        """Return the queues to consume, by a name of the consumer."""
+        raise NotImplementedError
+
+    async def _check(self, connection: ConsumingConnection) -> None:
+        """Check the consumers after they were started."""
+
+    async def _connect(self) -> ConsumingConnection:
+        try:
+            from rabbit_chx.consuming.channels import ConsumingConnection
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(
+                f"{type(self).__name__} needs {error.name}, which is not installed: pip install 'rabbit-chx[aio]'"
+            ) from None
+        return await ConsumingConnection.open(self._settings)
+
+    async def _consume(self, connection: ConsumingConnection, handle: HandleMessage) -> RabbitChxError | None:
+        """Consume until the connection is lost, and return the error; return None after `stop`. Raise errors of `handle`."""
+        lost: RabbitChxError | None = None
+        wake = asyncio.Event()
+        connection.when_closed(wake.set)
+        try:
+            while not self._stop.is_set() and not self._failures():
+                await self._start_consumers(connection, handle, wake)
+                await first_of(self._stop, wake, timeout_s=self._look_every_s)
+                if connection.is_closed:
+                    lost = ConnectionLostError(f"{self._settings.masked_url}: the connection was lost")
+                    break
+        except RabbitChxError as error:
+            lost = error
+        except asyncio.CancelledError:
+            for _, task in self._consumers.values():
+                task.cancel()
+            raise
+        finally:
+            for consumer, _ in self._consumers.values():
+                consumer.end_now()
+            await asyncio.gather(*(task for _, task in self._consumers.values()), return_exceptions=True)
+            failures = self._failures()
+            self._consumers = {}
+            await connection.close()
+        if failures:
+            raise failures[0]
+        return None if self._stop.is_set() else lost
+
+    async def _start_consumers(
+        self, connection: ConsumingConnection, handle: HandleMessage, wake: asyncio.Event
+    ) -> None:
+        """Consume the queues that have no running consumer."""
+
+        def on_done(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and task.exception() is not None:
+                wake.set()
+
+        for name, queue in (await self._look_up(connection)).items():
+            if name in self._consumers and not self._consumers[name][1].done():
+                continue
+            consumer = _Consumer(queue)
+            try:
+                channel = await connection.consume(queue, self._prefetch, consumer.take, consumer.end)
+            except (NotFoundError, BrokerTimeoutError) as error:  # its node is down, or has just gone down
+                if queue not in self._refused:
+                    _log.warning("%s; it is tried again every %g s", error, self._look_every_s)
+                self._refused.add(queue)
+                continue
+            channel.when_closed(consumer.end)
+            self._refused.discard(queue)
+            task = asyncio.create_task(consumer.run(channel, handle))
+            task.add_done_callback(on_done)
+            self._consumers[name] = consumer, task
+        await self._check(connection)
+
+    def _failures(self) -> list[BaseException]:
+        """Return the errors that handlers have raised."""
+        done = [task for _, task in self._consumers.values() if task.done() and not task.cancelled()]
+        return [error for task in done if (error := task.exception()) is not None]
+
+
+class _Consumer:
+    """A consumer of one queue, with its delivered messages."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self._inbox: asyncio.Queue[Any] = asyncio.Queue()  # bounded by the prefetch count; None marks the end
+        self._is_ending = False
+
+    async def take(self, delivered: Any) -> None:  # noqa: ANN401
+        """Receive a message of aiormq."""
+        self._inbox.put_nowait(delivered)
+
+    def end(self, _reason: object = None) -> None:
+        """Let `run` return once it has handled the messages delivered so far."""
+        self._inbox.put_nowait(None)
+
+    def end_now(self) -> None:
+        """Let `run` return once it has handled the message in hand. The broker requeues the others."""
+        self._is_ending = True
+        self.end()
+
+    async def run(self, channel: ConsumerChannel, handle: HandleMessage) -> None:
+        """Handle and acknowledge one message after another until the consumer ends. Raise errors of `handle`."""
+        try:
+            while (delivered := await self._inbox.get()) is not None:
+                if self._is_ending or channel.is_closed:
+                    return
+                await handle(message_of(ShardMessage, delivered, self.queue))
+                await channel.ack(delivered.delivery.delivery_tag)
+        finally:
+            await channel.close()
+
+
+class ShardConsumer(_Consumers):
     """A consumer of all shards of an exchange, each by its own name, on all nodes of the cluster.
 
-    It looks for shards again every few seconds. So it follows a policy that asks for more, and a node that joins, and it goes on
-    with what a lowered policy leaves. A shard whose node is away is tried again.
+    It looks up the shards at intervals. So it follows a policy that adds shards and nodes that join, and keeps consuming the remaining
+    messages of shards that a changed policy has dropped. A shard whose node is down is tried again.
 
-    It has one connection: any node serves the consumers of any shard. Two such consumers share the messages of each shard, so
-    a key keeps its order only where there is one.
+    It has one connection: any node serves consumers of any shard. Two such consumers share the messages of each shard, so the order
+    of a key is only kept with one.
 
     Args:
         url: the AMQP URI, see :func:`rabbit_chx.amqp.settings.parse_uri`.
         exchange: the name of the sharded exchange.
-        sharding: what reads it, in a thread: `Broker.sharding` of a broker with a management URL, which nothing else uses meanwhile.
-        prefetch: how many messages of each shard the broker may send ahead, 100 by default.
-        look_every_s: seconds between two looks for shards, 10 by default.
-        reconnect_timeout_s: seconds for which to try to connect again after a loss, 120 by default.
+        sharding: reads the exchange, in a thread: `Broker.sharding` of a broker with a management URL that nothing else uses
+            meanwhile.
+        prefetch: how many messages of each shard the broker may deliver ahead, 100 by default.
+        look_every_s: seconds between two lookups of the shards, 10 by default.
+        reconnect_timeout_s: for how long to reconnect after a connection loss, in seconds, 120 by default.
 
     Raises:
-        UriError: the URL is malformed, or has a parameter that is not supported.
-        InputError: a number is not what it has to be.
+        UriError: the URL is malformed, or has an unsupported parameter.
+        InputError: a number is out of range.
 
     Example::
 
@@ -62,18 +255,12 @@ class ShardConsumer(QueueConsumers):
             await ShardConsumer(url, "images", broker.sharding).run(handle)
     """
 
-    def __init__(
-        self,
-        url: str,
-        exchange: str,
-        sharding: ReadSharding,
-        **pace: Unpack[ShardPace],
-    ) -> None:
+    def __init__(self, url: str, exchange: str, sharding: ReadSharding, **pace: Unpack[ShardPace]) -> None:
         super().__init__(url, exchange, **pace)
         self._sharding = sharding
         self._known: dict[str, str] | None = None
 
-    async def _look(self, connection: ConsumingConnection) -> Mapping[str, str]:  # noqa: ARG002  # as the other consumer
+    async def _look_up(self, connection: ConsumingConnection) -> Mapping[str, str]:  # noqa: ARG002  # as the other consumer
         try:
             exchange = await asyncio.to_thread(self._sharding, self._exchange, counts=False)
         except RabbitChxError as error:
@@ -90,85 +277,83 @@ class ShardConsumer(QueueConsumers):
         return names
 
 
-class PseudoQueueConsumer(QueueConsumers):
+class PseudoQueueConsumer(_Consumers):
     """Consumers of a sharded exchange by its own name, which stands for a shard of **the node that they are connected to**.
 
-    The broker gives each consumer the shard of that node which has the fewest consumers, and it keeps it. So
+    The broker assigns each consumer the shard of that node with the fewest consumers, permanently. So
 
-    - shards of other nodes are not consumed here: connect to each node;
-    - with fewer consumers than shards on the node, some shards are not consumed: `unconsumed` has their names, and a line in the
-      log says so;
-    - a shard that is made later gets none of the consumers that are there;
-    - the broker does not tell which shard a message came from.
+    - shards of other nodes are not consumed: connect to each node;
+    - with fewer consumers than shards on the node, some shards are not consumed: `unconsumed` has their names, and a warning is
+      logged;
+    - a shard that is created later gets none of the present consumers;
+    - the broker does not reveal the shard of a message.
 
-    `ShardConsumer` has none of these limits, and needs the management API for that. This one needs AMQP alone.
+    `ShardConsumer` has none of these limits, but needs the management API. This class only needs AMQP.
 
     Args:
         url: the AMQP URI of one node, see :func:`rabbit_chx.amqp.settings.parse_uri`.
         exchange: the name of the sharded exchange.
-        consumers: how many consumers; None for one for each shard on the node, and one more whenever a shard has none.
-        prefetch: how many messages the broker may send ahead to each, 100 by default.
-        look_every_s: seconds between two looks for shards without a consumer, 10 by default.
-        reconnect_timeout_s: seconds for which to try to connect again after a loss, 120 by default.
+        consumers: how many consumers; None for one per shard on the node, and one more whenever a shard has none.
+        prefetch: how many messages the broker may deliver ahead to each, 100 by default.
+        look_every_s: seconds between two checks for shards without a consumer, 10 by default.
+        reconnect_timeout_s: for how long to reconnect after a connection loss, in seconds, 120 by default.
 
     Raises:
-        UriError: the URL is malformed, or has a parameter that is not supported.
-        InputError: a number is not what it has to be.
+        UriError: the URL is malformed, or has an unsupported parameter.
+        InputError: a number is out of range.
     """
 
     def __init__(
-        self,
-        url: str,
-        exchange: str,
-        consumers: int | None = None,
-        **pace: Unpack[ShardPace],
+        self, url: str, exchange: str, consumers: int | None = None, **pace: Unpack[ShardPace]
     ) -> None:
         super().__init__(url, exchange, **pace)
         if consumers is not None:
             check_whole("consumers", consumers, 1)
-        self._asked = consumers
-        #: The shards of the node that had no consumer at the last look, of anybody.
+        self._count = consumers
+        #: The shards of the node that had no consumer at all at the last check.
         self.unconsumed: tuple[str, ...] = ()
 
-    async def _look(self, connection: ConsumingConnection) -> Mapping[str, str]:
-        return dict.fromkeys(map(str, range(self._asked or await self._wanted(connection))), self._exchange)
+    async def _look_up(self, connection: ConsumingConnection) -> Mapping[str, str]:
+        count = self._count or await self._required_count(connection)
+        return dict.fromkeys(map(str, range(count)), self._exchange)
 
-    async def _wanted(self, connection: ConsumingConnection) -> int:
-        """Return how many consumers it takes: the broker gives each further one a shard that has none."""
-        consumers = await self._local_consumers(connection)
-        idle = sum(not count for count in consumers.values())
-        return len(self.queues) + idle if self.queues else len(consumers)
+    async def _required_count(self, connection: ConsumingConnection) -> int:
+        """Return how many consumers cover all shards: the broker gives each further one a shard without a consumer."""
+        counts = await self._consumer_counts(connection)
+        idle = sum(not count for count in counts.values())
+        return len(self.queues) + idle if self.queues else len(counts)
 
-    async def _looked(self, connection: ConsumingConnection) -> None:
-        consumers = await self._local_consumers(connection)
-        idle = tuple(shard for shard, count in consumers.items() if not count)
+    async def _check(self, connection: ConsumingConnection) -> None:
+        counts = await self._consumer_counts(connection)
+        idle = tuple(shard for shard, count in counts.items() if not count)
         if idle and idle != self.unconsumed:
             _log.warning(
                 "%s: %d of %d shards of exchange %r on this node have no consumer (%s): give more consumers, or use ShardConsumer",
                 self._settings.masked_url,
                 len(idle),
-                len(consumers),
+                len(counts),
                 self._exchange,
                 ", ".join(idle),
             )
         self.unconsumed = idle
 
-    async def _local_consumers(self, connection: ConsumingConnection) -> dict[str, int]:
-        """Return the shards of the node with the number of their consumers."""
+    async def _consumer_counts(self, connection: ConsumingConnection) -> dict[str, int]:
+        """Return the number of consumers of each shard of the node."""
         first = await self._first_shard(connection)
         counts: dict[str, int] = {}
-        for number in range(_MOST_SHARDS):
+        for number in range(_MAX_SHARDS):
             try:
-                shard = await connection.declared(str(ShardName(first.exchange, first.node, number)))
+                name = str(ShardName(first.exchange, first.node, number))
+                shard = await connection.declare_passively(name)
             except NotFoundError:
                 break
             counts[str(shard.queue)] = int(shard.consumer_count or 0)
         return counts
 
     async def _first_shard(self, connection: ConsumingConnection) -> ShardName:
-        """Return the first shard of the node: the broker answers with its name if asked for a queue of the exchange's name."""
+        """Return the first shard of the node: the broker responds with its name to a declaration of the exchange's name."""
         try:
-            answer = await connection.declared(self._exchange)
+            answer = await connection.declare_passively(self._exchange)
         except NotFoundError:
             raise NotFoundError(
                 f"{self._settings.masked_url}: exchange {self._exchange!r} has no shard on this node: check that a policy with "

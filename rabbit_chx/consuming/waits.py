@@ -1,4 +1,4 @@
-"""Waits of consumers: for an event, for what takes as long as the broker blocks publishers, and before they connect again."""
+"""Waits of consumers: for events, for publishing while the broker may block publishers, and before reconnecting."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
 
 _log = logging.getLogger(__name__)
-_LONGEST_WAIT_S = 2.0
+_MAX_WAIT_S = 2.0
 
 
-async def came(
+async def wait_unless_blocked(
     waited: asyncio.Future[Any], seconds: float, is_blocked: Callable[[], Awaitable[bool]]
 ) -> bool:
-    """Wait for something that needs a message to be published, and return whether it came. If not, it is cancelled.
+    """Wait for a future that depends on publishing; return whether it is done in time. Otherwise it is cancelled.
 
-    It may take these seconds. The time for which the broker blocks publishers does not count.
+    Time during which the broker blocks publishers does not count.
     """
     try:
         blocked = await is_blocked()
@@ -37,7 +37,7 @@ async def came(
 
 
 async def first_of(*events: asyncio.Event, timeout_s: float | None = None) -> bool:
-    """Wait until one of some events is set; return whether one is in time."""
+    """Wait until one of the events is set; return False after the time limit."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         done, _ = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -50,27 +50,27 @@ async def first_of(*events: asyncio.Event, timeout_s: float | None = None) -> bo
 async def wait_to_reconnect(
     retries: Retries, outage: Outage | None, cause: RabbitChxError, stop: asyncio.Event, who: str
 ) -> Outage:
-    """Wait before the next attempt to connect, and return the outage, which may be new.
+    """Wait before the next attempt to connect, and return the present outage.
 
     Args:
-        retries: how long and how often to try again.
-        outage: the outage, if it has begun before.
-        cause: why the connection was lost, or why the last attempt failed.
+        retries: the limits.
+        outage: the present outage; None begins one.
+        cause: the error that ended the connection or the last attempt.
         stop: ends the wait.
-        who: who connects, for the log.
+        who: the consumer, for the log.
 
     Raises:
-        RabbitChxError: no attempt is left, or none would help.
+        RabbitChxError: no attempt is left, or a retry cannot succeed.
     """
     outage = outage or Outage(retries, cause, time.monotonic())
     outage.last = cause
-    # A publisher takes this error for a broker that blocks. A consumer waits for that elsewhere: here, an answer did not come.
+    # For a publisher a time-out means a blocking broker. For a consumer it means a missing response, after which a retry may succeed.
     if not isinstance(cause, BrokerTimeoutError) and not outage.is_recoverable(cause):
         raise outage.ended_by(cause) from cause
     wait_s = outage.retry.wait_s(time.monotonic(), random.random())  # noqa: S311  # no secret
     if wait_s is None:
         raise outage.given_up(time.monotonic()) from cause
-    wait_s = min(wait_s, _LONGEST_WAIT_S)
+    wait_s = min(wait_s, _MAX_WAIT_S)
     outage.retry.attempts += 1
     _log.warning("%s: %s; connecting again in %.1f s", who, cause, wait_s)
     await first_of(stop, timeout_s=wait_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rabbit_chx.lazy_names import lazy
-from rabbit_chx.publishing.content_ids import stable_ids
+from rabbit_chx.publishing.batches import stable_ids
 from rabbit_chx.publishing.exchange_check import HashExchangeFacts, look_at_hash_exchange
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport, Returned

@@ -11,56 +11,22 @@ from typing import Self
 
 from rabbit_chx.connection.asyncio_connection import AsyncConnection
 from rabbit_chx.errors import BrokerRefusedError, InputError, PublishError, RabbitChxError
-from rabbit_chx.publishing.batches import AnyColumn, AnyProperties, Columns
+from rabbit_chx.publishing.batches import AnyColumn, AnyProperties, named_columns
 from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive_async
 from rabbit_chx.publishing.publish_report import PublishReport, Tally
 from rabbit_chx.publishing.publisher_base import PublisherBase
 
 
 class AsyncPublisher(PublisherBase):
-    """`Publisher` on asyncio: the same arguments and the same guarantees.
+    """`Publisher` on asyncio, with the same arguments and the same guarantees; `ring` may be an async function.
 
     The constructor does not connect: ``async with`` does, or the first use. Several tasks may use one publisher at a time.
-    They share one event loop; in another one, and in a forked process, a call raises InputError. Their batches take turns, `report` and
-    `flush` concern the rows of all tasks, and `publish_many` returns the report that
-    counts the last of its rows, whichever task flushed them.
+    They share one event loop; in another one, and in a forked process, a call raises InputError. Their batches alternate,
+    `report` and `flush` concern the rows of all tasks, and `publish_many` returns the report that counts the last of its rows,
+    whichever task flushed them.
 
     A call that is cancelled leaves the publisher usable and its counts true: ``report.rows`` says how many rows were
-    handed over before, these stay on their way, and the next `flush` waits for them.
-
-    Args:
-        url: the broker's AMQP URI, or settings. Several are tried in order, the next one after each loss.
-        exchange: the exchange to publish to; it must exist.
-        routing: ``"exchange"``, or ``"client"`` to send each message straight to the queue that the ring names, through the
-            default exchange: several times as fast, and without the exchange's alternate exchange and permissions. The
-            consumer then sees the queue's name as the routing key. docs/publishing.md says what else changes.
-        ring: with ``routing="client"`` the exchange's ring as it was read from the broker, or a function that reads it, with
-            `Broker.ring` or `Broker.exchange`; for an `AsyncPublisher` it may be async. A function is called again by each
-            flush, and a ring that differs is an error.
-        max_in_flight: the window: messages that are sent and not yet answered. 1,000 is enough near the broker; over a
-            network use messages per second times seconds of a round trip.
-        max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
-        mandatory: whether the broker returns messages that no queue takes; else they are lost without notice.
-        persistent: whether durable queues keep the messages over a restart of the broker (delivery mode 2).
-        content_type: the content type of every message.
-        properties: other properties of every message, by name (``app_id``, ``headers``, ...).
-        on_unroutable: ``"raise"``, or ``"report"`` to only count returned messages.
-        confirm_timeout_s: the longest time without a confirm and without a byte of a message on its way, in seconds, not
-            counting blocks. After it the connection is replaced, once; the second time is an error.
-        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once. Blocks
-            count together, unless there is a confirm or a byte of a message between them.
-        reconnect_timeout_s: how long to try to connect again, in seconds after the loss. Each answer of the broker for a
-            message starts this time again. 0 does not reconnect.
-        max_reconnects: a further bound: failed attempts in a row. An attempt tries each URL once. None for no such bound;
-            0 does not reconnect.
-        retry_first_connection: whether the first connection is retried for that time, too; else it fails at once.
-        nack_retries: how often a message that the broker refused is sent again while no other is confirmed.
-        backoff_s: seconds before the first attempt of either kind; each further one waits twice as long, at most 5 s.
-        keep_order: whether a refused message is an error at once, so that no later one overtakes it. This holds for first
-            copies; docs/publishing.md says how a later copy may arrive behind newer messages.
-        progress: called with the report so far, at most four times a second, after each reconnect, and last with the
-            report that ends a flush or is in an error. What it raises ends the call of the publisher.
-        connection_name: the name that the management UI shows for the connection.
+    submitted before. These stay on their way, and the next `flush` waits for them.
 
     Attributes:
         exchange: the exchange's name.
@@ -76,7 +42,7 @@ class AsyncPublisher(PublisherBase):
 
     def _start(self) -> None:
         self._connection: AsyncConnection | None = None  # present or last
-        self._lock = asyncio.Lock()  # tasks take turns
+        self._lock = asyncio.Lock()  # one operation at a time
         self._reading = asyncio.Lock()  # the first task reads the ring, for all
 
     def _check_loop(self) -> None:
@@ -112,13 +78,7 @@ class AsyncPublisher(PublisherBase):
         properties: AnyProperties | None = None,
         exchanges: Iterable[str | None] | AsyncIterable[str | None] | None = None,
     ) -> PublishReport:
-        """Publish as `Publisher.publish_many`, where a column may be an async iterable as well.
-
-        Args:
-            keys: routing keys: a list, an Arrow array, or any iterable or async iterable of str (UTF-8) or bytes.
-            bodies: one body for each key, in the same forms.
-            properties: by property name a column with one value for each key; None is the publisher's own value, or nothing.
-            exchanges: one exchange name for each key; None is the publisher's own exchange.
+        """Publish `keys`, `bodies`, `properties` and `exchanges` as `Publisher.publish_many`; columns may be async iterables.
 
         Returns:
             The counts of these rows (and of those sent before with `send`, or by other tasks, and not flushed).
@@ -127,7 +87,7 @@ class AsyncPublisher(PublisherBase):
             PublishError: not every row is confirmed; `report` has the counts, `__cause__` the reason.
         """
         self._check_loop()
-        tallies = await self._hand_over(keys, bodies, properties, exchanges)
+        tallies = await self._submit(keys, bodies, properties, exchanges)
         report = await self.flush()
         for tally in tallies:  # another task may have flushed these rows, and met what became of them
             error, report = tally.error, tally.final or report
@@ -143,21 +103,15 @@ class AsyncPublisher(PublisherBase):
         properties: AnyProperties | None = None,
         exchanges: Iterable[str | None] | AsyncIterable[str | None] | None = None,
     ) -> None:
-        """Hand over as `Publisher.send`, where a column may be an async iterable as well.
-
-        Args:
-            keys: routing keys, as in `publish_many`.
-            bodies: one body for each key.
-            properties: by property name a column with one value for each key.
-            exchanges: one exchange name for each key.
+        """Submit `keys`, `bodies`, `properties` and `exchanges` as `Publisher.send`; columns may be async iterables.
 
         Raises:
             PublishError: AMQP cannot carry a row, or the connection cannot go on.
         """
         self._check_loop()
-        await self._hand_over(keys, bodies, properties, exchanges)
+        await self._submit(keys, bodies, properties, exchanges)
 
-    async def _hand_over(
+    async def _submit(
         self,
         keys: AnyColumn,
         bodies: AnyColumn,
@@ -172,8 +126,8 @@ class AsyncPublisher(PublisherBase):
         tallies: list[Tally] = []
         try:
             await self._take_ring()
-            columns = Columns.of(keys, bodies, properties, exchanges)
-            coming = columns.async_batches(self._defaults, self._batch_rows, self._delivery.tally.rows)
+            columns = named_columns(keys, bodies, properties, exchanges)
+            coming = self._defaults.async_batches_of(columns, self._delivery.tally.rows)
             async with contextlib.aclosing(coming) as batches:
                 async for rows in batches:
                     await self._run(self._delivery.submit(rows))
@@ -205,7 +159,7 @@ class AsyncPublisher(PublisherBase):
             self._compare(await self._ring_now())
 
     async def _take_ring(self) -> None:
-        """Read the ring, if it is to be read and nobody has.
+        """Read the ring on first use.
 
         Raises:
             RabbitChxError: it cannot be read, or rows cannot be routed by it.
@@ -229,11 +183,9 @@ class AsyncPublisher(PublisherBase):
         await self._close_connection()
 
     async def _run(self, steps: Steps, then: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Do every step of an operation. A task that is cancelled is never in the middle of a step's work.
+        """Carry out an operation, and await `then` before another task may begin one.
 
-        Args:
-            steps: the operation.
-            then: is awaited behind it, before another task has its turn.
+        A cancellation never comes in the middle of a step's work.
 
         Raises:
             RabbitChxError: the operation raises it, or `then`.

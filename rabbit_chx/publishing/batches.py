@@ -6,7 +6,9 @@ Arrow arrays, are sliced. Others are read row by row; a batch of theirs goes ear
 
 from __future__ import annotations
 
+import hashlib
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -16,8 +18,7 @@ from typing import Any, TypeAlias
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import ClientRouting, check_for_copies
-from rabbit_chx.publishing.properties import Properties, check_name
-from rabbit_chx.publishing.rows import Rows, as_bytes
+from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name
 
 #: What a publisher takes as a column of keys or bodies, and as columns of properties by name.
 Column: TypeAlias = Iterable[str | bytes]
@@ -31,6 +32,7 @@ BATCH_BYTES = 256 << 10
 #: A batch that a slow iterator does not fill goes with the first row that comes after this time.
 _LINGER_S = 0.1
 _NOTHING = object()
+_ID_BYTES = 16  # of the hash
 
 #: The same rows of every column, in the order of the columns. The bodies are the second of them.
 Batch: TypeAlias = tuple[Sequence[Any], ...]
@@ -38,26 +40,58 @@ _BODIES = 1
 _NO_PROPERTIES = frozenset({"keys", "bodies", "exchanges"})
 
 
+def named_columns(
+    keys: object, bodies: object, properties: Mapping[str, object] | None, exchanges: object
+) -> dict[str, Any]:
+    """Return the columns that a publisher was given by name: ``keys``, ``bodies``, and those of the others that are given.
+
+    Raises:
+        InputError: a name is not the name of a message property.
+    """
+    for name in properties or {}:
+        check_name(name)
+    optional = {} if exchanges is None else {"exchanges": exchanges}
+    return {"keys": keys, "bodies": bodies, **optional, **(properties or {})}
+
+
 @dataclass(frozen=True, slots=True)
 class RowDefaults:
-    """The exchange and the properties of a row whose columns do not give them.
+    """Makes rows of columns, with the publisher's exchange and properties where the columns do not give them.
 
     Attributes:
         exchange: the publisher's exchange.
         properties: the publisher's properties.
+        batch_rows: the most rows of a batch.
         routing: what routes the rows in the client; None where the exchange does.
     """
 
     exchange: str
     properties: Properties
+    batch_rows: int = BATCH_ROWS
     routing: ClientRouting | None = None
+
+    def batches_of(self, columns: Mapping[str, Any], first_row: int) -> Iterator[Rows]:
+        """Yield columns, made by `named_columns`, as batches of rows; `first_row` is for errors.
+
+        Raises:
+            RowError: AMQP cannot carry a value; the message names the row.
+            InputError: the columns differ in length, or one is a single text.
+        """
+        for batch in batches(columns, self.batch_rows):
+            yield self.rows(dict(zip(columns, batch, strict=True)), first_row)
+            first_row += len(batch[0])
+
+    async def async_batches_of(
+        self, columns: Mapping[str, Any], first_row: int
+    ) -> AsyncGenerator[Rows, None]:
+        """Yield as `batches_of`; a column may be an async iterable."""
+        async with aclosing(async_batches(columns, self.batch_rows)) as coming:
+            async for batch in coming:
+                yield self.rows(dict(zip(columns, batch, strict=True)), first_row)
+                first_row += len(batch[0])
 
     def rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> Rows:
         """Return rows that AMQP can carry.
-
-        Args:
-            columns: ``keys``, ``bodies``, and where they are given ``exchanges`` and properties by name, all of one length.
-            first_row: the number of the first of these rows, for errors.
 
         Raises:
             RowError: AMQP cannot carry a value.
@@ -84,66 +118,8 @@ class RowDefaults:
         return Rows(keys, bodies, encoded, exchanges)
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Messages as a publisher was given them; made by `of`.
-
-    Attributes:
-        by_name: ``keys``, ``bodies`` and whatever else is given, in this order.
-    """
-
-    by_name: Mapping[str, Any]
-
-    @classmethod
-    def of(
-        cls, keys: object, bodies: object, properties: Mapping[str, object] | None, exchanges: object
-    ) -> Columns:
-        """Return the columns that are given; None is no column.
-
-        Raises:
-            InputError: a name is not the name of a message property.
-        """
-        by_name = {"keys": keys, "bodies": bodies}
-        if exchanges is not None:
-            by_name["exchanges"] = exchanges
-        for name, values in (properties or {}).items():
-            check_name(name)
-            by_name[name] = values
-        return cls(by_name)
-
-    def batches(self, defaults: RowDefaults, rows: int, first_row: int) -> Iterator[Rows]:
-        """Yield the messages as batches of rows that AMQP can carry.
-
-        Args:
-            defaults: what a row has where its columns do not say otherwise.
-            rows: the most rows of a batch.
-            first_row: the number of the first row, for errors.
-
-        Raises:
-            RowError: AMQP cannot carry a value; the message names the row.
-            InputError: the columns differ in length, or one is a single text.
-        """
-        for batch in batches(self.by_name, rows):
-            yield defaults.rows(dict(zip(self.by_name, batch, strict=True)), first_row)
-            first_row += len(batch[0])
-
-    async def async_batches(
-        self, defaults: RowDefaults, rows: int, first_row: int
-    ) -> AsyncGenerator[Rows, None]:
-        """Yield as `batches`, where a column may be an async iterable as well."""
-        async with aclosing(async_batches(self.by_name, rows)) as coming:
-            async for batch in coming:
-                yield defaults.rows(dict(zip(self.by_name, batch, strict=True)), first_row)
-                first_row += len(batch[0])
-
-
 def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batch]:
     """Yield the same rows of all columns: at most `rows` of them, and about 256 KiB of bodies at a time.
-
-    Args:
-        columns: ``keys``, ``bodies`` and whatever else, in this order. Each is a list, an Arrow array, or any iterable,
-            all of equal length.
-        rows: the most rows of a batch.
 
     Raises:
         InputError: the columns differ in length, or one is a single text.
@@ -319,3 +295,54 @@ def _total_size(bodies: Sequence[Any]) -> int:
 
 def _size(body: Any) -> int:  # noqa: ANN401
     return len(body) if isinstance(body, (bytes, str, bytearray)) else 0  # the encoder refuses what has none
+
+
+def stable_ids(write: str, keys: Column, bodies: Column) -> list[str]:
+    """Return a message id for each row; the same rows of the same write have the same ids whenever they are published.
+
+    An id is 32 hexadecimal digits of the SHA-256 over the write, the key and the body. Among equal rows each but the first has
+    its number appended, so that no two rows share an id. The order of the rows does not matter, but for equal ones. Ids from
+    your own data, such as an order number, are better: they hold for whoever publishes the row.
+
+    Args:
+        write: the name of what is written, such as a file, a day or a batch: the same when it is written again, and another
+            one for everything else. Equal rows of two calls with one name have one id, and a consumer drops the second.
+        keys: the routing keys, as for `publish_many`, but nothing that can be read only once.
+        bodies: one body for each key.
+
+    Returns:
+        One id for each row, for ``properties={"message_id": ...}``.
+
+    Raises:
+        InputError: the name is empty, the columns differ in length, or one can be read only once.
+        RowError: a key or a body is no text.
+
+    Example::
+
+        ids = stable_ids("import of 2026-11-21", keys, bodies)
+        publisher.publish_many(keys, bodies, properties={"message_id": ids})
+    """
+    if not isinstance(write, str) or not write:
+        raise InputError(
+            f"write is {write!r:.60}: give a name of what is written, such as a file, a day or a batch"
+        )
+    for name, column in (("keys", keys), ("bodies", bodies)):
+        if iter(column) is column:
+            raise InputError(
+                f"{name} can be read only once, so nothing would be left to publish: give a list"
+            )
+    start = hashlib.sha256(write.encode("utf-8", "surrogatepass")).digest()
+    counts: Counter[bytes] = Counter()
+    ids: list[str] = []
+    for batch_keys, batch_bodies in batches({"keys": keys, "bodies": bodies}):
+        rows = zip(
+            as_bytes(batch_keys, "routing key", len(ids)),
+            as_bytes(batch_bodies, "body", len(ids)),
+            strict=True,
+        )
+        for key, body in rows:
+            row = hashlib.sha256(start + len(key).to_bytes(4, "big") + key + body).digest()[:_ID_BYTES]
+            number = counts[row]
+            counts[row] = number + 1
+            ids.append(f"{row.hex()}-{number}" if number else row.hex())
+    return ids

@@ -56,9 +56,6 @@ class ClientRouting:
     def compare(self, ring: object) -> str | None:
         """Compare with the ring as it is now, and count from here.
 
-        Args:
-            ring: the ring, or the exchange, read again.
-
         Returns:
             What has changed, and which rows may have gone to a queue that has their keys no more; None where nothing has.
 
@@ -74,13 +71,7 @@ class ClientRouting:
 
 
 def changed_ring(before: HashRing, now: HashRing, rows: Mapping[Any, int]) -> str:
-    """Return what has changed between two rings, and which rows may have gone to the wrong queue.
-
-    Args:
-        before: the ring by which rows were routed.
-        now: the ring as it was read afterwards.
-        rows: how many rows went to each destination.
-    """
+    """Describe the change between two rings and the rows that may be in the wrong queue; `rows` counts them by destination."""
     from rabbit_chx.analysis.matrix import movement_matrix
     from rabbit_chx.analysis.wording import listed
 
@@ -99,11 +90,9 @@ def changed_ring(before: HashRing, now: HashRing, rows: Mapping[Any, int]) -> st
 
 
 def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> None:
-    """Raise an error where headers ask for copies: the default exchange would take them for names of queues.
+    """Raise an error if headers ask for copies: the default exchange would take them for names of queues.
 
-    Args:
-        headers: the headers of each message: a mapping, pairs, or None.
-        first_row: the number of the first of these rows, for errors; None for the headers of all messages.
+    `first_row` is the number of the first row, for the error; None for the headers of all messages.
 
     Raises:
         InputError: there is a header CC or BCC; for rows a `RowError`.

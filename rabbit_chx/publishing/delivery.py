@@ -29,10 +29,9 @@ from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.connection.failures import closed_connection, interruption
 from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import BrokerRefusedError, RabbitChxError, UnreachableError
-from rabbit_chx.publishing.encoder import Encoder
+from rabbit_chx.publishing.encoder import Encoder, Rows
 from rabbit_chx.publishing.limits import Limits, Outage, Patience, Retries
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
-from rabbit_chx.publishing.rows import Rows
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any
 from rabbit_chx.amqp.frames import Return
 from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import PublishError
-from rabbit_chx.publishing.rows import Rows
+from rabbit_chx.publishing.encoder import Rows
 
 #: The reply code of a refused message among the samples; a basic.nack has none of its own.
 NACK = 0
@@ -157,12 +157,7 @@ class Tally:
         self._bytes_sent += connection.bytes_sent - self._bytes_before
 
     def report(self, connection: OpenConnection | None, now: float) -> PublishReport:
-        """Return the counts as known now.
-
-        Args:
-            connection: the present connection; None between two.
-            now: the time, in seconds of a clock that only goes forward.
-        """
+        """Return the counts as known now."""
         acked, returned = self._counts_on(connection) if connection else (0, 0)
         # The broker acks a returned message right after it; that ack may not be here yet.
         confirmed = self._confirmed + max(0, acked - returned)

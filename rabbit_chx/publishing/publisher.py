@@ -12,7 +12,7 @@ from typing import Self
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.connection.owner import one_thread
 from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
-from rabbit_chx.publishing.batches import Column, Columns, PropertyColumns
+from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher_base import PublisherBase
@@ -143,13 +143,9 @@ class Publisher(PublisherBase):
         properties: PropertyColumns | None = None,
         exchanges: Iterable[str | None] | None = None,
     ) -> None:
-        """Hand rows to the connection, as fast as the window allows; `flush` waits for their confirms.
+        """Submit rows as fast as the window allows; `flush` waits for their confirms.
 
-        Args:
-            keys: routing keys, as in `publish_many`.
-            bodies: one body for each key.
-            properties: by property name a column with one value for each key.
-            exchanges: one exchange name for each key.
+        `keys`, `bodies`, `properties` and `exchanges` are as in `publish_many`.
 
         Raises:
             PublishError: AMQP cannot carry a row, or the connection cannot go on.
@@ -183,8 +179,8 @@ class Publisher(PublisherBase):
         exchanges: Iterable[str | None] | None,
     ) -> None:
         try:
-            columns = Columns.of(keys, bodies, properties, exchanges)
-            for rows in columns.batches(self._defaults, self._batch_rows, self._delivery.tally.rows):
+            columns = named_columns(keys, bodies, properties, exchanges)
+            for rows in self._defaults.batches_of(columns, self._delivery.tally.rows):
                 self._run(self._delivery.submit(rows))
         except (InputError, BrokerRefusedError) as cause:
             with contextlib.suppress(RabbitChxError):  # learn what became of the rows before it
@@ -203,11 +199,7 @@ class Publisher(PublisherBase):
         return self._finished(self._delivery.finish())
 
     def _run(self, steps: Steps) -> None:
-        """Do every step of an operation.
-
-        Raises:
-            RabbitChxError: the operation raises it.
-        """
+        """Carry out an operation."""
         with self._lock:
             try:
                 drive(steps, self._do)

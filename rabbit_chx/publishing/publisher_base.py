@@ -16,9 +16,8 @@ from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRing, ClientRouting, check_for_copies
 from rabbit_chx.publishing.delivery import Delivery, refusal
-from rabbit_chx.publishing.encoder import Encoder, exchange_name
+from rabbit_chx.publishing.encoder import Encoder, Properties, exchange_name
 from rabbit_chx.publishing.limits import Limits, Retries
-from rabbit_chx.publishing.properties import Properties
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
 
 _log = logging.getLogger(__name__)
@@ -81,8 +80,6 @@ class PublisherBase(Owned):
             check_for_copies([(properties or {}).get("headers")])
         self._on_unroutable = on_unroutable
         self._progress = progress
-        # Half a window, so that it never runs dry; smaller batches cost the client more CPU and win little.
-        self._batch_rows = max(1, min(BATCH_ROWS, max_in_flight // 2))
         shared = Properties(
             {
                 "delivery_mode": _PERSISTENT if persistent else _TRANSIENT,
@@ -90,7 +87,8 @@ class PublisherBase(Owned):
                 **(properties or {}),
             }
         )
-        self._defaults = RowDefaults(exchange, shared)
+        # Half a window, so that it never runs dry; smaller batches cost the client more CPU and win little.
+        self._defaults = RowDefaults(exchange, shared, max(1, min(BATCH_ROWS, max_in_flight // 2)))
         if routing == "client" and self._read_ring is None:
             self._take(ring)
         self._delivery = Delivery(

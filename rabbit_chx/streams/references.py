@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl
-from rabbit_chx.connection.tls import tls_context
+from rabbit_chx.connection.client_settings import tls_context
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, InputError, UnreachableError
 
 _log = logging.getLogger(__name__)

@@ -10,21 +10,22 @@ from typing import TypeAlias
 from rabbit_chx.amqp.names import check_name
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError
-from spark_connector.options.addresses import ADDRESS_OPTIONS, Brokers
-from spark_connector.options.kinds import (
+from spark_connector.options.common import (
+    ADDRESS_OPTIONS,
     COUNT,
     FLAG,
     JSON_OBJECT,
     SECONDS,
     SIZE,
     TEXT,
+    Brokers,
     Kind,
     check_exclusive,
     check_only,
     option,
-    options_of,
+    option_fields,
+    quote_text,
     read_options,
-    shown,
 )
 from spark_connector.spark_errors import raising_without_traceback
 
@@ -91,7 +92,7 @@ def _addresses(text: str) -> dict[str, str]:
         host, _, port = str(address).rpartition(":")
         if not (isinstance(address, str) and host and port.isdigit() and 0 < int(port) <= 0xFFFF):
             raise InputError(
-                f"option 'addresses': {shown(str(address))} is no address: give the advertised 'host:port', and the one for us"
+                f"option 'addresses': {quote_text(str(address))} is no address: give the advertised 'host:port', and the one for us"
             )
     return addresses
 
@@ -220,7 +221,7 @@ class ReadOptions:
         values = read_options(READ_OPTIONS, texts)
         options = cls(
             brokers=Brokers.of(values, streams=True),
-            **{name: values[option.name] for name, option in options_of(cls).items()},
+            **{name: values[option.name] for name, option in option_fields(cls).items()},
         )
         if streaming is not None:
             check_only(READ_OPTIONS, texts, _STREAMING if streaming else _BATCH)
@@ -259,7 +260,7 @@ class ReadOptions:
 
 
 #: Every option of a read, in the order of the documents.
-READ_OPTIONS = (*ADDRESS_OPTIONS, *options_of(ReadOptions).values())
+READ_OPTIONS = (*ADDRESS_OPTIONS, *option_fields(ReadOptions).values())
 
 
 def _check(options: ReadOptions, *, streaming: bool | None) -> None:
@@ -378,7 +379,7 @@ class QueueOptions:
         values = read_options(QUEUE_OPTIONS, texts)
         options = cls(
             brokers=Brokers.of(values),
-            **{name: values[option.name] for name, option in options_of(cls).items()},
+            **{name: values[option.name] for name, option in option_fields(cls).items()},
         )
         _check_queues(options)
         return options
@@ -390,7 +391,7 @@ class QueueOptions:
 
 
 #: Every option of queues, in the order of the documents.
-QUEUE_OPTIONS = (*ADDRESS_OPTIONS, *options_of(QueueOptions).values())
+QUEUE_OPTIONS = (*ADDRESS_OPTIONS, *option_fields(QueueOptions).values())
 
 
 def _check_queues(options: QueueOptions) -> None:

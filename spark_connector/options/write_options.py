@@ -17,8 +17,8 @@ from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.routing import KeyMap, key_map_from_json
-from spark_connector.options.addresses import ADDRESS_OPTIONS, Brokers
-from spark_connector.options.kinds import (
+from spark_connector.options.common import (
+    ADDRESS_OPTIONS,
     COUNT,
     FLAG,
     JSON_OBJECT,
@@ -26,15 +26,16 @@ from spark_connector.options.kinds import (
     SIZE,
     TEXT,
     WHOLE,
+    Brokers,
     Kind,
     check_exclusive,
     check_only,
     either,
     one_of,
     option,
-    options_of,
+    option_fields,
+    quote_text,
     read_options,
-    shown,
 )
 from spark_connector.placing.rings import as_ring
 
@@ -80,7 +81,7 @@ def _ring(text: str) -> KeyMap:
             text = Path(text).read_text()
         except (OSError, ValueError) as cause:
             raise InputError(
-                f"option 'ring' is {shown(text)}: it is not a JSON object, and cannot be read as a file "
+                f"option 'ring' is {quote_text(text)}: it is not a JSON object, and cannot be read as a file "
                 f"({type(cause).__name__}): give ring.to_json(), or the path of a file with it"
             ) from None
     try:
@@ -102,7 +103,7 @@ def _name_pattern(text: str) -> str:
     for name, form, conversion in parts:
         if name not in _NAME_FIELDS or form or conversion:
             raise InputError(
-                f"option 'connectionName' is {shown(text)}: what is in braces must be one of "
+                f"option 'connectionName' is {quote_text(text)}: what is in braces must be one of "
                 + ", ".join(f"{{{known}}}" for known in _NAME_FIELDS)
             )
     return text
@@ -114,7 +115,7 @@ def _report_path(text: str) -> str:
         uri = urlsplit(text)
         if uri.scheme != "file" or uri.netloc:
             raise InputError(
-                f"option 'reportPath' is {shown(text)}: a report is not written to a remote file system: give a path on the driver, "
+                f"option 'reportPath' is {quote_text(text)}: a report is not written to a remote file system: give a path on the driver, "
                 "which may be that of a mounted file system; or store the report that spark_connector.publish returns"
             )
         path = unquote(uri.path)
@@ -334,7 +335,7 @@ class WriteOptions:
         values = read_options(OPTIONS, texts)
         options = cls(
             brokers=Brokers.of(values, streams=bool(values["superStream"] or values["delivery"])),
-            **{name: values[option.name] for name, option in options_of(cls).items()},
+            **{name: values[option.name] for name, option in option_fields(cls).items()},
         )
         _check_protocol(options, texts)
         _check(options)
@@ -352,7 +353,7 @@ class WriteOptions:
 
 
 #: Every option of a write, in the order of the documents.
-OPTIONS = (*ADDRESS_OPTIONS, *options_of(WriteOptions).values())
+OPTIONS = (*ADDRESS_OPTIONS, *option_fields(WriteOptions).values())
 
 
 def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
@@ -381,7 +382,9 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
             "such as 'docker exec NAME', or ring"
         )
     if options.app_id is not None and len(options.app_id.encode()) > _LONGEST_APP_ID:
-        raise InputError(f"option 'appId' is {shown(options.app_id)}: give at most {_LONGEST_APP_ID} bytes")
+        raise InputError(
+            f"option 'appId' is {quote_text(options.app_id)}: give at most {_LONGEST_APP_ID} bytes"
+        )
 
 
 def _check(options: WriteOptions) -> None:
@@ -412,7 +415,7 @@ def _check(options: WriteOptions) -> None:
         )
     if options.write_name is not None and options.message_id != "auto":
         raise InputError(
-            f"option 'writeName' is {shown(options.write_name)}, but messageId is {options.message_id!r}: the name is for ids "
+            f"option 'writeName' is {quote_text(options.write_name)}, but messageId is {options.message_id!r}: the name is for ids "
             "that are made, so set messageId to auto, or leave the name out"
         )
 
@@ -456,7 +459,7 @@ class _Texts(dict[str, str]):
         return f"<options {', '.join(self)}>"
 
 
-def texts(options: Mapping[str, object], ring: KeyMap | str | None) -> Mapping[str, str]:
+def to_texts(options: Mapping[str, object], ring: KeyMap | str | None) -> Mapping[str, str]:
     """Return Python values as the texts that Spark would pass.
 
     Args:

@@ -1,4 +1,4 @@
-"""Rows moved into one partition for each queue, for each slice of a queue, or for each stream."""
+"""Partitions by queue, slice of a queue, or stream, and the column of predicted queues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import KeyMap, SuperStream
 from rabbit_chx.routing.murmur3 import murmur3_x86_32
 from spark_connector.executor_functions import OnExecutor, check_worker_python
-from spark_connector.placing.rings import KEPT_RINGS, NO_QUEUE, as_ring, indices_or_hole, kept_ring
+from spark_connector.placing.rings import (
+    CACHED_RINGS,
+    as_ring,
+    cached_ring,
+    destination_indices,
+    stream_names,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,31 +44,25 @@ def place(
     order_by: str | Column | Sequence[str | Column] | None = None,
     key: str = "key",
 ) -> DataFrame:
-    """Return the same rows, in one partition for each queue of the ring or for each slice of a queue.
+    """Shuffle rows into one partition for each queue of the ring, or for each slice of a queue.
 
-    Placement is exact: a partition has the rows of one queue only, and a slice has all rows of its keys. So a
-    task that publishes its rows in order keeps the order of every key. Rows without a queue (a null key, a
-    hole of the ring) are in the last partition, which exists if the column may be null or the ring has holes.
-
-    The rows are shuffled. Placement does not change delivery: if the ring differs from the broker's, the
-    broker still routes every row by its own ring, and only the order between partitions is lost.
-
-    Streaming frames can be placed as well, but without `order_by`.
+    A partition has the rows of one queue only, and a slice has all rows of its keys, so a task that publishes its rows in order keeps
+    the order of every key. Rows without a queue (a null key, a hole of the ring) are in the last partition, which exists if the
+    column may be null or the ring has holes. Delivery does not change: if the ring differs from the broker's, only the order between
+    partitions is lost.
 
     Args:
-        df: the rows; the columns stay as they are.
+        df: the rows, whose columns are kept. A streaming frame is placed without `order_by`.
         ring: the ring of the exchange or the table of its slots, or the JSON of either.
         by: what has a partition of its own; ``"queue"`` is the only choice.
-        slices: number of partitions of heavy queues, such as ``{"q1": 4}``; a queue that is not named has
-            one. All rows of a key stay in one partition.
-        partitions: number of partitions of all queues together, instead of `slices`; they are spread by the
-            queues' shares of the ring.
+        slices: number of partitions of heavy queues, such as ``{"q1": 4}``; other queues have one.
+        partitions: number of partitions of all queues together, instead of `slices`, distributed by the queues' shares of the ring.
         order_by: columns to sort each partition by. Without it, rows of a key may change their order.
         key: name of the column with the routing key, string or binary.
 
     Raises:
-        InputError: the column is missing or of another type, the ring has no buckets, `slices` or
-            `partitions` cannot be used, or `order_by` is given for a stream.
+        InputError: the column is missing or of another type, the ring has no buckets, `slices` or `partitions` cannot be used, or
+            `order_by` is given for a stream.
     """
     if by != "queue":
         raise InputError(f"by is {by!r}: 'queue' is the only choice")
@@ -83,15 +83,14 @@ def place(
 
 
 def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: str = "key") -> DataFrame:
-    """Return the same rows as ``delivery=exactly-once`` needs them: one partition for each stream, sorted by key and value.
+    """Shuffle rows for ``delivery=exactly-once``: one partition for each stream, sorted by key and value.
 
-    The number of a row in its stream is its id there, so each attempt of a task has to give the same rows in the same order. Equal
-    rows may change places. Call it last: what is done to the rows after it may move them, and the write then refuses them.
-
-    Streaming frames can be placed as well. Spark does not sort them, so the write sorts the rows of each task itself.
+    The number of a row in its stream is its id there, so each attempt of a task has to give the same rows in the same order. Call it
+    last: later operations may move the rows, and the write then refuses them. Spark does not sort streaming frames; the write
+    sorts the rows of each of their tasks.
 
     Args:
-        df: the rows; the columns stay as they are. One is `value`, the body, string or binary.
+        df: the rows, whose columns are kept. One is `value`, the body, string or binary.
         streams: the super stream (``SuperStream(["orders-0", "orders-1"])``, in the broker's order), or the ring of a hash exchange
             or the table of its slots whose queues are streams, or the JSON of either.
         key: name of the column with the routing key, string or binary.
@@ -110,9 +109,8 @@ def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: s
     placing = streams if isinstance(streams, SuperStream) else as_ring(streams)
     column, nullable = _text_column(df, key, "the routing key with key=")
     value, _ = _text_column(df, "value", "the body 'value'")
-    names = placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
     # The write names the rows of the spare partition, which have no stream.
-    placement = Placement(names, (1,) * len(names), spare=nullable or _has_holes(placing))
+    placement = Placement((1,) * len(stream_names(placing)), spare=nullable or _has_holes(placing))
     # By bytes, whatever the collation of a column is.
     order = [functions.col(f"`{name}`").cast("binary") for name in (column, value)]
     return _moved(df, column, placing, placement, () if df.isStreaming else order)
@@ -129,15 +127,6 @@ def _moved(
     placement: Placement,
     order_by: Sequence[str | Column] = (),
 ) -> DataFrame:
-    """Return the rows in the partitions of a placement, and there in an order.
-
-    Args:
-        df: the rows.
-        key: name of the column with the routing key.
-        placing: what says where each key goes.
-        placement: the partitions.
-        order_by: columns to sort each partition by.
-    """
     helper = _HELPER
     while helper in df.columns:
         helper += "_"
@@ -153,11 +142,7 @@ def _moved(
 
 
 def _text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
-    """Return the name of a column of texts or binaries as the frame has it, and whether the column may be null.
-
-    Raises:
-        InputError: the column is missing or of another type.
-    """
+    """Return the name of a text or binary column as the frame has it, and whether it is nullable; InputError for another column."""
     from pyspark.sql.types import BinaryType, StringType
 
     from spark_connector.columns import for_text
@@ -185,7 +170,7 @@ def _partition_column(
 
     number_of = salts(placement.partitions) if salted else None
     shipped = placing if isinstance(placing, SuperStream) else placing.to_json()
-    column = vectorized(partition_numbers, "int", shipped, placement, number_of)
+    column = create_udf(partition_numbers, "int", shipped, placement, number_of)
     return column(key, xxhash64(key)) if placement.needs_hashes else column(key)
 
 
@@ -196,10 +181,10 @@ def partition_numbers(
     keys: pa.Array[Any],
     hashes: pa.Array[Any] | None = None,
 ) -> pa.Array[Any]:
-    """Return the partition of each key. Runs in Python workers.
+    """Return the partition of each key, or its `number_of`. Runs in Python workers.
 
     Args:
-        placing: the ring or the table of slots, as its `to_json` returns it, or the super stream.
+        placing: the JSON of the ring or slot table, or the super stream.
         placement: the partitions of the queues.
         number_of: the number to return for each partition; None for the number of the partition itself.
         keys: routing keys.
@@ -208,7 +193,7 @@ def partition_numbers(
     import numpy as np
     import pyarrow as pa
 
-    indices = indices_or_hole(kept_ring(placing) if isinstance(placing, str) else placing, keys)
+    indices = destination_indices(cached_ring(placing) if isinstance(placing, str) else placing, keys)
     numbers = placement.partitions_of(indices, None if hashes is None else hashes.to_numpy())
     if number_of is not None:
         numbers = np.array(number_of, np.int32)[numbers]
@@ -222,12 +207,10 @@ class Placement:
     A slice is a part of a queue's keys. All rows of a key are in one slice.
 
     Attributes:
-        queues: names of the ring's destinations, in its order.
         slices: number of partitions of each queue, 1 or more.
         spare: whether there is one more partition, the last, for rows without a queue (a null key, a hole).
     """
 
-    queues: tuple[str, ...]
     slices: tuple[int, ...]
     spare: bool = False
 
@@ -252,14 +235,13 @@ class Placement:
             InputError: a queue is not in the ring, a number is too small, or `slices` and `partitions` are
                 both given.
         """
-        queues = tuple(map(str, ring.destinations))
         if slices is not None and partitions is not None:
             raise InputError(
                 "slices and partitions were given: give the slices of each queue, or their total"
             )
         if partitions is not None:
-            return cls(queues, _by_share(ring, partitions), spare)
-        return cls(queues, _as_asked(queues, slices or {}), spare)
+            return cls(_by_share(ring, partitions), spare)
+        return cls(_as_given(tuple(map(str, ring.destinations)), slices or {}), spare)
 
     @property
     def partitions(self) -> int:
@@ -270,18 +252,6 @@ class Placement:
     def offsets(self) -> tuple[int, ...]:
         """The first partition of each queue."""
         return tuple(accumulate(self.slices, initial=0))[:-1]
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The queue or slice of each partition, such as ``q1`` or ``q2 1/3``."""
-        return (
-            *(
-                queue if slices == 1 else f"{queue} {n}/{slices}"
-                for queue, slices in zip(self.queues, self.slices, strict=True)
-                for n in range(1, slices + 1)
-            ),
-            *((NO_QUEUE,) if self.spare else ()),
-        )
 
     @property
     def needs_hashes(self) -> bool:
@@ -295,8 +265,8 @@ class Placement:
 
         Args:
             indices: index of each row's queue; -1 if it has none.
-            hashes: a hash of each row's key, needed if a queue has more than one slice. It must not be the
-                hash of the ring: the keys of one queue have few values of that.
+            hashes: a hash of each row's key, needed if a queue has more than one slice. It must not be that of the ring, of which the
+                keys of one queue have few values.
         """
         import numpy as np
 
@@ -307,7 +277,7 @@ class Placement:
         return partitions
 
 
-def _as_asked(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, ...]:
+def _as_given(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, ...]:
     if not isinstance(slices, Mapping):
         raise InputError(
             f"slices is {slices!r:.60}: give a dict of queue names and numbers, such as {{'q1': 4}}"
@@ -341,7 +311,7 @@ def _by_share(ring: KeyMap, partitions: int) -> tuple[int, ...]:
 
 
 def salts(partitions: int) -> tuple[int, ...]:
-    """Return for each partition an int that Spark's ``repartition(partitions, column)`` sends there.
+    """Return for each partition an int that Spark's ``repartition(partitions, column)`` maps to it.
 
     Mirrors apache/spark v3.5.0, HashPartitioning.partitionIdExpression: ``pmod(murmur3(column, 42),
     partitions)``, where Murmur3_x86_32.hashInt takes an int as its four bytes, little-endian.
@@ -359,9 +329,8 @@ def salts(partitions: int) -> tuple[int, ...]:
 def queue_for(key_column: str | Column, ring: KeyMap | str) -> Column:
     """Return a string column with the queue that the ring predicts for each routing key.
 
-    The queue is null for a null key, for a key whose bucket is a hole, and for a key whose slot has no queue. An exchange as a
-    destination is shown as ``exchange NAME``. The column is deterministic. It is an Arrow UDF on PySpark 4.1 and newer, and
-    a pandas UDF on older versions.
+    The queue is null for a null key, a hole of the ring, and a slot without a queue. An exchange as a destination is ``exchange
+    NAME``. The column is deterministic: an Arrow UDF on PySpark 4.1 and newer, a pandas UDF on older versions.
 
     Args:
         key_column: the routing keys, string or binary.
@@ -374,15 +343,14 @@ def queue_for(key_column: str | Column, ring: KeyMap | str) -> Column:
 
         df.groupBy(queue_for("key", ring).alias("queue")).count()
     """
-    return vectorized(queue_names, "string", as_ring(ring).to_json())(key_column)
+    return create_udf(queue_names, "string", as_ring(ring).to_json())(key_column)
 
 
-def vectorized(function: Callable[..., Any], return_type: str, *arguments: object) -> Callable[..., Column]:
+def create_udf(function: Callable[..., Any], return_type: str, *arguments: object) -> Callable[..., Column]:
     """Return a UDF that calls a function for whole Arrow arrays.
 
     Args:
-        function: a function of our modules, which takes the `arguments` and then Arrow arrays, and returns an
-            Arrow array.
+        function: a function of our modules from the `arguments` and Arrow arrays to an Arrow array.
         return_type: the Spark type of the column that it returns.
         arguments: its first arguments; they can be pickled.
 
@@ -410,18 +378,18 @@ def _through_pandas(function: Callable[..., Any], *columns: Any) -> Any:  # noqa
     return function(*(pa.Array.from_pandas(column) for column in columns)).to_pandas()
 
 
-@lru_cache(KEPT_RINGS)
+@lru_cache(CACHED_RINGS)
 def _names(ring_json: str) -> pa.Array[Any]:
     import pyarrow as pa
 
-    return pa.array([*map(str, kept_ring(ring_json).destinations), None], pa.string())
+    return pa.array([*map(str, cached_ring(ring_json).destinations), None], pa.string())
 
 
 def queue_names(ring_json: str, keys: pa.Array[Any]) -> pa.Array[Any]:
     """Return the name of each key's destination, or null if it has none. Runs in Python workers."""
     import pyarrow as pa
 
-    indices = indices_or_hole(kept_ring(ring_json), keys)
+    indices = destination_indices(cached_ring(ring_json), keys)
     names = _names(ring_json)
     indices[indices < 0] = len(names) - 1  # the null behind the last name
     return names.take(pa.array(indices, pa.int32()))

@@ -28,18 +28,11 @@ if TYPE_CHECKING:
 #: What reports show instead of a queue for rows that have none.
 NO_QUEUE = "(no queue)"
 #: Rings that a Python worker keeps; each task brings its own again.
-KEPT_RINGS = 8
+CACHED_RINGS = 8
 
 
 def as_ring(ring: KeyMap | str) -> KeyMap:
-    """Return a ring that predicts something.
-
-    Args:
-        ring: a ring or a table of slots, or the JSON of either.
-
-    Raises:
-        InputError: the argument is not a ring, or the ring has no buckets.
-    """
+    """Return a ring or slot table, or that of a JSON; InputError if the argument is neither, or has no destinations."""
     if isinstance(ring, str):
         ring = key_map_from_json(ring)
     check_key_map(ring)
@@ -50,17 +43,14 @@ def as_ring(ring: KeyMap | str) -> KeyMap:
     return ring
 
 
-@lru_cache(KEPT_RINGS)
-def kept_ring(ring_json: str) -> KeyMap:
-    """Return a ring that is parsed once in each Python worker.
-
-    Its table of seeds lives as long as the process.
-    """
+@lru_cache(CACHED_RINGS)
+def cached_ring(ring_json: str) -> KeyMap:
+    """Return a ring that is parsed once in each Python worker; its table of seeds is kept."""
     return key_map_from_json(ring_json)
 
 
-def indices_or_hole(ring: KeyMap | SuperStream, keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
-    """Return what `HashRing.indices` returns, and -1 for a null key as well."""
+def destination_indices(ring: KeyMap | SuperStream, keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
+    """Return the indices of the destinations, -1 for a hole and for a null key."""
     if not getattr(keys, "null_count", 0):
         return ring.indices(keys)
     import pyarrow as pa
@@ -70,12 +60,17 @@ def indices_or_hole(ring: KeyMap | SuperStream, keys: Any) -> NDArray[np.int32]:
     return indices
 
 
-def rows_by_queue(ring: KeyMap, keys: Any) -> dict[str, int]:  # noqa: ANN401
-    """Return how many of the keys go to each queue; queues without keys are left out."""
+def stream_names(placing: SuperStream | KeyMap) -> tuple[str, ...]:
+    """Return the partitions of a super stream, or the destinations of a ring or slot table."""
+    return placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
+
+
+def count_by_queue(ring: KeyMap, keys: Any) -> dict[str, int]:  # noqa: ANN401
+    """Return the number of keys of each queue; queues without keys are omitted."""
     import numpy as np
 
     names = (NO_QUEUE, *map(str, ring.destinations))
-    counts = np.bincount(indices_or_hole(ring, keys) + 1, minlength=len(names))
+    counts = np.bincount(destination_indices(ring, keys) + 1, minlength=len(names))
     return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
 
 
@@ -102,12 +97,7 @@ class WatchedRing:
 
     @classmethod
     def since(cls, ring: KeyMap | None, read: Callable[[], Any]) -> Self:
-        """Return a ring that was read before, perhaps in another process.
-
-        Args:
-            ring: the ring as it was read.
-            read: reads it again.
-        """
+        """Return a ring that was read before, perhaps in another process, and the function that reads it again."""
         watched = cls(ring)
         watched._read = read
         return watched
@@ -119,36 +109,30 @@ class WatchedRing:
 
     @property
     def may_change_unseen(self) -> bool:
-        """Whether keys may change queue while all connections live: slots change hands so."""
+        """Whether keys may change queue without a lost connection, as slots do."""
         return isinstance(self.ring, SlotTable)
 
     def read_again(self) -> KeyMap:
-        """Take the ring as it is now, and return it. There is a function that reads it.
-
-        Raises:
-            RabbitChxError: it cannot be read, or predicts nothing.
-        """
+        """Read the ring, keep and return it; `can_be_read` is true. Raises what the function raises, or InputError."""
         assert self._read is not None  # noqa: S101  # `can_be_read`
         self.ring = now = _ring_of(self._read())
         return now
 
-    def look_again(self, *, say_same: bool = True) -> str | None:
-        """Read the ring again, and return a note on whether it changed.
-
-        Without a function that reads the ring, the result is None.
+    def check_again(self, *, report_unchanged: bool = True) -> str | None:
+        """Read the ring again, and return a note on whether it changed; None if it cannot be read again.
 
         Args:
-            say_same: whether there is a note where nothing changed; else the result is None.
+            report_unchanged: whether there is a note if nothing changed; else the result is None.
         """
         before = self.ring
         if self._read is None or before is None:
             return None
         try:
             now = self.read_again()
-        except Exception as cause:  # noqa: BLE001  # the messages are out: this must not fail the write
+        except Exception as cause:  # noqa: BLE001  # the messages are published: this must not fail the write
             return f"the ring could not be read again, so it may have changed: {cause}"
         if _same(before, now):
-            return "the ring is the same as before" if say_same else None
+            return "the ring is the same as before" if report_unchanged else None
         what = "the slots or the ring have" if self.may_change_unseen else "the ring has"
         return (
             f"{what} changed, and {share_between(before, now):.1%} of all keys changed queue during the write: rows by predicted "
@@ -156,15 +140,15 @@ class WatchedRing:
         )
 
     def change(self, rows: Mapping[str, int]) -> str | None:
-        """Read the ring again, and return why rows that were routed by it may be in the wrong queue; None if none is.
+        """Read the ring again, and return why rows that were routed by it may be in the wrong queue; None if it is the same.
 
         Args:
-            rows: how many rows went to each queue.
+            rows: number of rows of each queue.
         """
         before = self.ring
         try:
             now = self.read_again()
-        except Exception as cause:  # noqa: BLE001  # whatever it is, nobody knows whether the rows are right
+        except Exception as cause:  # noqa: BLE001  # whether the rows are right is then unknown
             return (
                 "the ring could not be read again, so rows may have gone to a queue that has their keys no more: "
                 f"{cause}"
@@ -177,15 +161,12 @@ class WatchedRing:
 
 
 def read_exchange(prefix: str, vhost: str, exchange: str) -> ConsistentHashExchange:
-    """Return an exchange with its ring as it is now.
+    """Return an exchange with its current ring; RingSourceError if it cannot be read.
 
     Args:
-        prefix: what runs the broker's command line tool, such as ``docker exec NAME``.
+        prefix: the prefix of the broker's command line tool, such as ``docker exec NAME``.
         vhost: the exchange's vhost.
         exchange: its name.
-
-    Raises:
-        RingSourceError: the ring cannot be read.
     """
     from rabbit_chx.broker.ring_source import DiagnosticsRing  # only the driver loads it
 

@@ -1,14 +1,79 @@
-"""The micro-batches of a streaming query: where it begins, where each ends, and whether the logs are still the same."""
+"""The micro-batches of a streaming query: its offsets in the checkpoint, where each micro-batch ends, and whether the logs are the same.
+
+Spark keeps offsets in the checkpoint as JSON objects, and compares them as texts. An *anchor* is the start of a new query before it is
+known in numbers. Spark asks a source for its start again until the first micro-batch is committed, and keeps only ends. So the first
+micro-batch has no rows: it ends at the numbers, which are then in the checkpoint, and `latest` is the same place whenever the query
+is started again. (Spark 4.3, MicroBatchExecution.scala, ``getStartOffset`` and ``runBatch``.)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
 
-from spark_connector.options.read_options import ReadOptions
-from spark_connector.reading.log_ends import LogEnd
-from spark_connector.reading.ranges import bounded, bounded_by_bytes
+from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.streams.chunks import Fingerprint
+from rabbit_chx.streams.ends import LogEnd
+from spark_connector.options.read_options import Bound, ReadOptions
 from spark_connector.reading.sources import Sources
-from spark_connector.reading.stream_offsets import Place
+
+
+class Place(NamedTuple):
+    """How far a stream is read.
+
+    Attributes:
+        next: the first offset that is not read.
+        before: the fingerprint of the last chunk known before it; None where none is known.
+    """
+
+    next: int
+    before: Fingerprint | None = None
+
+
+def anchor(bound: Bound) -> dict[str, Any]:
+    """Return the offset of a query that begins."""
+    if isinstance(bound, datetime):
+        return {"anchor": bound.isoformat()}
+    return {"anchor": dict(sorted(bound.items())) if isinstance(bound, Mapping) else bound}
+
+
+def is_anchor(offset: Mapping[str, Any]) -> bool:
+    """Return whether it is the offset of a query that begins."""
+    return "anchor" in offset
+
+
+def offset_of(places: Mapping[str, Place]) -> dict[str, Any]:
+    """Return the offset of places; the same places make the same text."""
+    return {"streams": {stream: _fields(place) for stream, place in sorted(places.items())}}
+
+
+def places_in(offset: Mapping[str, Any]) -> dict[str, Place]:
+    """Return the places of an offset that `offset_of` made.
+
+    Raises:
+        RabbitChxError: it is no such offset.
+    """
+    try:
+        return {stream: _place(fields) for stream, fields in offset["streams"].items()}
+    except (AttributeError, KeyError, TypeError):
+        raise RabbitChxError(
+            f"the checkpoint has the offset {offset!r:.200}, which is none of format('rabbitmq'): give a checkpointLocation that no "
+            "other query has used"
+        ) from None
+
+
+def _fields(place: Place) -> dict[str, int]:
+    if place.before is None:
+        return {"next": place.next}
+    chunk, epoch, crc = place.before
+    return {"chunk": chunk, "crc": crc, "epoch": epoch, "next": place.next}
+
+
+def _place(fields: Mapping[str, int]) -> Place:
+    if "chunk" not in fields:
+        return Place(fields["next"])
+    return Place(fields["next"], Fingerprint(fields["chunk"], fields["epoch"], fields["crc"]))
 
 
 class MicroBatches:
@@ -85,7 +150,11 @@ class MicroBatches:
         gone = {stream: places[stream] for stream, place in starts.items() if place is None}
         # The rows of a stream that is new come with the next micro-batch, which begins at what the checkpoint then has.
         new = self.ends.keys() - places.keys()
-        return gone | found | {stream: Place(self._logs.first(stream)) for stream in new}
+        return (
+            gone
+            | found
+            | {stream: Place(self._logs.offset_of(stream, "first", self.ends[stream])) for stream in new}
+        )
 
     def _look(self) -> None:
         if not self._held:
@@ -139,3 +208,37 @@ class MicroBatches:
             if chunk is not None:
                 sizes[stream] = len(chunk.data) / chunk.records
         return sizes
+
+
+def bounded(available: Mapping[str, int], most: int) -> dict[str, int]:
+    """Return how many offsets of each stream to read: all, or so many together, shared by what each stream has.
+
+    Args:
+        available: how many offsets each stream has to read.
+        most: how many all streams may give together.
+    """
+    total = sum(available.values())
+    if total <= most:
+        return dict(available)
+    shares = {stream: count * most // total for stream, count in available.items()}
+    # What rounding leaves goes to those that lost most by it, so that there is progress with any bound.
+    by_loss = sorted(available, key=lambda stream: (-(available[stream] * most % total), stream))
+    for stream in by_loss[: most - sum(shares.values())]:
+        shares[stream] += 1
+    return shares
+
+
+def bounded_by_bytes(
+    available: Mapping[str, int], row_bytes: Mapping[str, float], most: int
+) -> dict[str, int]:
+    """Return how many offsets of each stream to read for about so many bytes, and at least one.
+
+    Args:
+        available: how many offsets each stream has to read.
+        row_bytes: the size of a row of each stream.
+        most: how many bytes all streams may give together.
+    """
+    total = sum(count * row_bytes[stream] for stream, count in available.items())
+    if total <= most:
+        return dict(available)
+    return bounded(available, max(1, int(sum(available.values()) * most / total)))

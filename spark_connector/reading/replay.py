@@ -12,7 +12,7 @@ from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import SuperStream
 from spark_connector.options.read_options import ReadOptions
-from spark_connector.options.write_options import texts
+from spark_connector.options.write_options import to_texts
 from spark_connector.placing.rings import GivenRing, WatchedRing, read_exchange
 from spark_connector.reading.sources import Sources
 from spark_connector.spark_errors import raising_without_traceback
@@ -54,7 +54,7 @@ def replay(
     keys = [bytes_of(each, "the key") for each in ([key] if isinstance(key, (str, bytes)) else key)]
     if not keys:
         raise InputError("there is no key: give at least one")
-    given = {name.lower(): text for name, text in texts(options, None).items()}
+    given = {name.lower(): text for name, text in to_texts(options, None).items()}
     exchange, ring_via, super_stream = (
         given.pop(name, None) for name in ("exchange", "ringvia", "superstream")
     )

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError, UnreachableError
+from rabbit_chx.streams.ends import LogEnd, LogEnds
 from spark_connector.options.read_options import Bound, ReadOptions
-from spark_connector.reading.log_ends import LogEnd, LogEnds
-from spark_connector.reading.task_rows import in_sparks_words
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +93,7 @@ class Sources:
 
     def _offset_at(self, option: str, bound: Bound, stream: str, end: LogEnd) -> int:
         if isinstance(bound, datetime):
-            return self.logs.offset_at(stream, bound, end.offset)
+            return self.logs.offset_of(stream, bound, end)
         if isinstance(bound, Mapping) and stream not in bound:
             raise InputError(
                 f"option {option!r} does not name stream {stream!r}: give an offset for each stream of {self._options.source}; "
@@ -103,7 +102,7 @@ class Sources:
             )
         offset = bound[stream] if isinstance(bound, Mapping) else bound
         if offset in ("earliest", _EARLIEST):
-            return self.logs.first(stream)
+            return self.logs.offset_of(stream, "first", end)
         if offset in ("latest", _LATEST):
             return end.offset
         assert isinstance(offset, int)  # noqa: S101  # the options are checked
@@ -149,3 +148,13 @@ class Sources:
         if not streams:
             raise InputError(f"no stream is bound to exchange {exchange!r}: {remedy}", exchange=exchange)
         return streams
+
+
+def in_sparks_words(cause: MissingRowsError) -> MissingRowsError:
+    """Return the error with the Spark option as its remedy."""
+    text = str(cause).removesuffix(", or give on_missing='count'")
+    return MissingRowsError(
+        f"{text}. With failOnDataLoss=false the reading goes on with what is there",
+        queue=cause.queue,
+        offsets=cause.offsets,
+    )

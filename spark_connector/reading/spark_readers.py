@@ -6,26 +6,28 @@ tasks get another one, so nothing but ranges goes from one to the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError
 from rabbit_chx.streams.chunks import Fingerprint
-from spark_connector.executor_functions import pickled_as_code
+from rabbit_chx.streams.reader import StreamReader
+from rabbit_chx.streams.rows import COLUMN_TYPES
+from spark_connector.executor_functions import reduce_as_code
 from spark_connector.options.read_options import ReadOptions
-from spark_connector.reading.micro_batches import MicroBatches
-from spark_connector.reading.ranges import Range, split
-from spark_connector.reading.sources import Sources
-from spark_connector.reading.stream_offsets import Place, anchor, is_anchor, offset_of, places_in
-from spark_connector.reading.task_rows import columns, rows_of
-from spark_connector.spark_errors import raising_without_traceback, without_traceback
+from spark_connector.reading.micro_batches import MicroBatches, Place, anchor, is_anchor, offset_of, places_in
+from spark_connector.reading.sources import Sources, in_sparks_words
+from spark_connector.spark_errors import raising_without_traceback, strip_traceback
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
@@ -48,6 +50,23 @@ else:
         _HAS_LIMITS = True
     except ImportError:
         _HAS_LIMITS, SupportsTriggerAvailableNow = False, object
+
+
+_log = logging.getLogger(__name__)
+
+_COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "stream": "string",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "exchange": "string",
+    "message_id": "string",
+    "properties": "map<string,string>",
+    "headers": "map<string,string>",
+}
+_ALWAYS = 5
+_ARROW = {**COLUMN_TYPES, "stream": pa.string()}
 
 
 @raising_without_traceback
@@ -96,6 +115,110 @@ def check_schema(schema: StructType, ours: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The rows that a task reads.
+
+    Attributes:
+        stream: the stream.
+        start: the first offset.
+        end: the offset before which it ends.
+        before: the fingerprint of the chunk that was read before; None where there is none.
+        landmarks: fingerprints of other chunks that the stream had when the range was planned.
+    """
+
+    stream: str
+    start: int
+    end: int
+    before: Fingerprint | None = None
+    landmarks: tuple[Fingerprint, ...] = ()
+
+
+def split(ranges: Sequence[Range], least: int | None) -> list[Range]:
+    """Return at least so many ranges, if they have as many offsets: each is split by its share of the offsets.
+
+    Args:
+        ranges: what is to be read; empty ones are left out.
+        least: how many there should be at least; None for no splitting.
+    """
+    ranges = [each for each in ranges if each.end > each.start]
+    if least is None or least <= len(ranges):
+        return ranges
+    size = sum(each.end - each.start for each in ranges)
+    found = []
+    for each in ranges:
+        rows = each.end - each.start
+        parts = min(rows, -(-rows * least // size))
+        cuts = [each.start + rows * part // parts for part in range(parts + 1)]
+        found += [
+            replace(each, start=start, end=end, before=each.before if start == each.start else None)
+            for start, end in pairwise(cuts)
+        ]
+    return found
+
+
+def columns(include: Sequence[str]) -> str:
+    """Return the columns and their types, as Spark writes them.
+
+    Args:
+        include: the further columns, in their order.
+    """
+    return ", ".join(f"`{name}` {_COLUMNS[name]}" for name in _names(include))
+
+
+def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range, in their order.
+
+    Args:
+        each: the range.
+        options: what is read.
+        task: the number of the task; tasks begin with several addresses by it.
+
+    Raises:
+        MissingRowsError: rows are not in the stream any more, and ``failOnDataLoss`` is true.
+        RabbitChxError: the reading cannot go on.
+    """
+    strict = options.fail_on_data_loss
+    names = list(_names(options.include))
+    schema = pa.schema([(name, _ARROW[name]) for name in names])
+    try:
+        with StreamReader(
+            options.brokers.resolve(task),
+            each.stream,
+            start=each.start,
+            end=each.end,
+            include=options.include,
+            addresses=options.addresses,
+            on_missing="raise" if strict else "count",
+            landmarks=each.landmarks if strict else (),
+            expect=each.before if strict else None,
+            timeout_s=options.timeout_s,
+        ) as reader:
+            for batch in reader:
+                stream = pa.repeat(each.stream, batch.num_rows)
+                yield pa.RecordBatch.from_arrays(
+                    [stream if name == "stream" else batch[name] for name in names], schema=schema
+                )
+            if reader.missing:
+                _log.warning(
+                    "stream %r does not have %d of the offsets %d to %d: they are passed over (failOnDataLoss is false)",
+                    each.stream,
+                    reader.missing,
+                    each.start,
+                    each.end - 1,
+                )
+    except MissingRowsError as cause:
+        raise in_sparks_words(cause) from None
+    except NotFoundError as cause:
+        if strict:
+            raise in_sparks_words(MissingRowsError(str(cause), queue=each.stream)) from None
+        _log.warning("%s; the reading goes on without (failOnDataLoss is false)", cause)
+
+
+def _names(include: Sequence[str]) -> tuple[str, ...]:
+    return (*list(_COLUMNS)[:_ALWAYS], *include)
+
+
 class _Reader:
     """What both readers share."""
 
@@ -115,7 +238,7 @@ class _Reader:
         try:
             yield from rows_of(each, self._options, context.partitionId() if context else 0)
         except Exception as cause:  # noqa: BLE001  # it is raised below
-            error = without_traceback(cause)
+            error = strip_traceback(cause)
         if error is not None:
             raise error from None
 
@@ -134,7 +257,7 @@ class _Reader:
         ]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
-        return pickled_as_code(type(self), self._options)
+        return reduce_as_code(type(self), self._options)
 
 
 class BatchReader(_Reader, DataSourceReader):

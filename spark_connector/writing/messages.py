@@ -16,7 +16,7 @@ from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.errors import RowError
 from spark_connector.options.write_options import MAX_HEADERS_BYTES, WriteOptions
-from spark_connector.reports import MAX_SAMPLES, RowSample, hash_of_key
+from spark_connector.reports import MAX_SAMPLES, RowSample, hash_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +24,19 @@ if TYPE_CHECKING:
     from spark_connector.columns import MessageColumns
 
     Flags = NDArray[np.bool_]
+
+
+_TABLE_HEAD = 4  # bytes before the headers that say how long they are
+_MAX_EXPIRATION_MS = (1 << 32) - 1
+#: The least and the greatest value of a property that is a number; None for no bound.
+_RANGES: dict[str, tuple[int, int | None]] = {
+    "priority": (0, 255),
+    "delivery_mode": (1, 2),
+    "timestamp": (0, None),
+}
+_ID_BYTES = 16  # of the hash
+#: Rows are joined for hashing in slices of about this many bytes, so that large bodies are not held twice.
+_SLICE_BYTES = 4 << 20
 
 
 def as_binary(column: Any) -> Any:  # noqa: ANN401  # Arrow has no types
@@ -61,25 +74,15 @@ def whole_seconds(column: Any) -> Any:  # noqa: ANN401
     return pa.array(micros // 1_000_000, pa.int64(), mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
-_TABLE_HEAD = 4  # bytes before the headers that say how long they are
-_MAX_EXPIRATION_MS = (1 << 32) - 1
-#: The least and the greatest value of a property that is a number; None for no bound.
-_RANGES: dict[str, tuple[int, int | None]] = {
-    "priority": (0, 255),
-    "delivery_mode": (1, 2),
-    "timestamp": (0, None),
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that a column must not have: a null, or a value of too many bytes.
+    """A check of a column for nulls or for long values, which a write does in Arrow batches and a dry run in Spark SQL.
 
     Attributes:
         column: position of the column in a batch.
-        fault: what a bad row has, in words.
+        fault: description of a bad row.
         remedy: what the user can do about it.
-        most_bytes: the longest value that is possible; None if the check is for nulls.
+        most_bytes: length of the longest possible value; None if the check is for nulls.
     """
 
     column: int
@@ -99,7 +102,7 @@ class Check:
         return cls(column, fault, "shorten it, or use its hash", MAX_SHORTSTR)
 
 
-def checks_of(columns: MessageColumns, options: WriteOptions) -> Iterator[Check]:
+def list_checks(columns: MessageColumns, options: WriteOptions) -> Iterator[Check]:
     """Yield the checks for nulls and lengths; of a row with several faults, the first one is reported."""
     yield Check.null("value", columns.value)
     yield Check(
@@ -129,16 +132,16 @@ class Fault:
 
     Attributes:
         rows: True for each bad row.
-        reason: returns the reason in words for the row at a position; it shows nothing of a body.
+        reason: returns the description for the row at a position; it shows nothing of a body.
     """
 
     rows: Flags
     reason: Callable[[int], str]
 
 
-def faults_in(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOptions) -> Iterator[Fault]:
-    """Yield what may be wrong with the rows of a batch; a fault may have no rows."""
-    for check in checks_of(columns, options):
+def find_faults(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOptions) -> Iterator[Fault]:
+    """Yield the faults to look for in a batch; a fault may have no rows."""
+    for check in list_checks(columns, options):
         column = batch.column(check.column)
         if check.most_bytes is not None:
             yield _too_long(check, check.most_bytes, column)
@@ -198,16 +201,22 @@ def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:  # noqa
     names, values = column.keys.slice(start, total), column.items.slice(start, total)
     row_of = np.repeat(np.arange(len(column)), np.diff(offsets))
     name_sizes = byte_lengths(names)
+
+    def by_row(flags: Flags) -> Flags:
+        rows = np.zeros(len(column), bool)
+        rows[row_of[flags]] = True
+        return rows
+
     special = as_flags(pc.is_in(names, value_set=pa.array(["CC", "BCC"], names.type)))
     yield Fault(
-        _any_by_row(special, row_of, len(column)),
+        by_row(special),
         lambda _: (
             "a header CC or BCC gives RabbitMQ further routing keys, and as a text it closes the channel: leave it out: "
             "`map_filter(headers, (k, v) -> k NOT IN ('CC', 'BCC'))`"
         ),
     )
     yield Fault(
-        _any_by_row(name_sizes > MAX_SHORTSTR, row_of, len(column)),
+        by_row(name_sizes > MAX_SHORTSTR),
         lambda _: (
             f"the name of a header is longer than {MAX_SHORTSTR} bytes: shorten it: "
             f"`transform_keys(headers, (k, v) -> left(k, {MAX_SHORTSTR}))`"
@@ -226,17 +235,18 @@ def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:  # noqa
         (names, "the name of a header", "transform_keys(headers, (k, v) -> base64(k))"),
         (values, "a header", "transform_values(headers, (k, v) -> base64(v))"),
     ):
-        reason = f"{what} is not valid UTF-8: encode it with base64: `{recipe}`"
-        yield from _bad_texts(as_binary(texts), reason, row_of, len(column))
+        if (bad := _invalid_utf8(as_binary(texts))) is not None:
+            reason = f"{what} is not valid UTF-8: encode it with base64: `{recipe}`"
+            yield Fault(by_row(bad), lambda _, reason=reason: reason)  # type: ignore[misc]
 
 
-def _bad_texts(texts: Any, reason: str, row_of: NDArray[np.int64], rows: int) -> Iterator[Fault]:  # noqa: ANN401
-    """Yield the fault of texts that are not UTF-8, as headers are on the wire. A string of Spark may be anything."""
+def _invalid_utf8(texts: Any) -> Flags | None:  # noqa: ANN401
+    """Return which texts are not UTF-8, as headers are on the wire; None if all are. A string of Spark may be anything."""
     try:
         texts.cast(pa.large_string())  # checks the whole column, and costs little
     except pa.ArrowInvalid:
-        bad = np.array([not _is_text(text) for text in texts.to_pylist()], bool)
-        yield Fault(_any_by_row(bad, row_of, rows), lambda _: reason)
+        return np.array([not _is_text(text) for text in texts.to_pylist()], bool)
+    return None
 
 
 def _is_text(text: bytes | None) -> bool:
@@ -247,12 +257,6 @@ def _is_text(text: bytes | None) -> bool:
     return True
 
 
-def _any_by_row(flags: Flags, row_of: NDArray[np.int64], rows: int) -> Flags:
-    by_row = np.zeros(rows, bool)
-    by_row[row_of[flags]] = True
-    return by_row
-
-
 @dataclass(frozen=True, slots=True)
 class Messages:
     """The messages of a batch, as columns of equal length.
@@ -260,8 +264,7 @@ class Messages:
     Attributes:
         keys: routing keys, as bytes.
         bodies: bodies, as bytes.
-        properties: a column for each message property that differs by row, with `headers` as dicts; None in a
-            row that has no value of its own.
+        properties: a column for each message property that differs by row, with `headers` as dicts; None in a row without a value.
         exchanges: names of exchanges; None if all messages go to one exchange.
         skipped: number of bad rows, which are left out.
         samples: the first few bad rows.
@@ -278,7 +281,7 @@ class Messages:
         return len(self.bodies)
 
 
-def messages_of(
+def build_messages(
     batch: pa.RecordBatch,
     columns: MessageColumns,
     options: WriteOptions,
@@ -302,7 +305,7 @@ def messages_of(
     Raises:
         RowError: a row is bad, and ``badRows`` is fail.
     """
-    faults = [fault for fault in faults_in(batch, columns, options) if fault.rows.any()]
+    faults = [fault for fault in find_faults(batch, columns, options) if fault.rows.any()]
     skipped = 0
     shown: tuple[RowSample, ...] = ()
     if faults:
@@ -344,7 +347,7 @@ def _reason(faults: Sequence[Fault], at: int) -> str:
 
 def _key_hash(keys: Any, at: int) -> str | None:  # noqa: ANN401  # Arrow has no types
     key = None if keys is None else keys[at].as_py()
-    return None if key is None else hash_of_key(key)
+    return None if key is None else hash_key(key)
 
 
 def _properties(
@@ -359,18 +362,17 @@ def _properties(
         yield "headers", [None if pairs is None else {**options.headers, **dict(pairs)} for pairs in rows]
 
 
-_BYTES = 16  # of the hash
-#: Rows are joined for hashing in slices of about this many bytes, so that large bodies are not held twice.
-_SLICE_BYTES = 4 << 20
-
-
 class MessageIds:
-    """Makes the ids of a partition, batch by batch. It keeps 8 bytes for each row.
+    """Makes message ids of the content of the rows, so that they do not depend on the order of the rows. Keeps 8 bytes per row.
+
+    An id is the first half of a SHA-256 of the write, the micro-batch, the partition and everything of the row that goes into its
+    message. Among equal rows of a partition, each but the first has its number appended. So two rows never share an id. A second
+    attempt makes the same ids if the partition has the same rows, whatever their order.
 
     Args:
         write_id: id of the write, or the name that the user gave it, or id of the streaming query.
         batch_id: number of the micro-batch.
-        partition: number of the partition; it alone makes the ids of equal rows in two partitions differ.
+        partition: number of the partition, by which the ids of equal rows in two partitions differ.
     """
 
     def __init__(self, write_id: str, batch_id: int, partition: int) -> None:
@@ -390,24 +392,20 @@ class MessageIds:
         digests = b"".join(_digests(self._where, batch, columns, headers))
         numbers = self._seen.numbers(np.frombuffer(digests, np.uint64)[::2])
         text = digests.hex()
-        ids = [text[at : at + 2 * _BYTES] for at in range(0, len(text), 2 * _BYTES)]
+        ids = [text[at : at + 2 * _ID_BYTES] for at in range(0, len(text), 2 * _ID_BYTES)]
         for at in np.flatnonzero(numbers):
             ids[at] += f"-{numbers[at]}"
         return ids
 
 
 class _SeenHashes:
-    """Counts how often each hash occurs.
-
-    Only the first 8 bytes are compared, since the whole hash is in the id. If two different rows share those
-    bytes, one of them gets a number that it does not need.
-    """
+    """Counts how often each hash occurs, by its first 8 bytes. The whole hash is in the id, so a collision is harmless."""
 
     def __init__(self) -> None:
         self._runs: list[NDArray[np.uint64]] = []  # each sorted, and longer than all behind it together
 
     def numbers(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return for each hash how many equal ones came before it, in this call or an earlier one."""
+        """Return for each hash the number of equal ones before it, in this call or an earlier one."""
         order = np.argsort(hashes, kind="stable")
         ordered = hashes[order]
         numbers = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
@@ -431,13 +429,8 @@ class _SeenHashes:
 def _digests(
     where: str, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
 ) -> Iterator[bytes]:
-    """Yield the hash of each row.
-
-    The lengths of all fields come before the fields, so that two rows never hash the same bytes by chance of
-    a border.
-    """
-    named = {"value": columns.value, "key": columns.key, "exchange": columns.exchange, **columns.properties}
-    positions = {name: at for name, at in sorted(named.items()) if at is not None}
+    """Yield the hash of each row: of the lengths of all fields and then the fields, so that the borders are part of the hash."""
+    positions = {name: at for name, at in sorted(columns.positions.items()) if name != "headers"}
     names = list(positions)
     numbers: list[NDArray[np.int64]] = []
     texts: list[Any] = []
@@ -464,7 +457,7 @@ def _digests(
             heads.cast(pa.binary()), *pieces, b"", null_handling="replace", null_replacement=""
         )
         for row in joined.to_pylist():
-            yield hashlib.sha256(start + row).digest()[:_BYTES]
+            yield hashlib.sha256(start + row).digest()[:_ID_BYTES]
 
 
 def _number(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # noqa: ANN401  # Arrow has no types

@@ -1,7 +1,6 @@
 """The writers that Spark calls: in each task, and to commit or abort. Needs PySpark 4.0 or newer.
 
-Spark pickles a writer for the executors. Our writers are pickled as code: an executor without our packages
-then names what it lacks, instead of failing on a module name.
+Spark pickles them for the executors, as code: the error of an executor without our packages then names the remedy.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rabbit_chx.errors import InputError
-from spark_connector.executor_functions import pickled_as_code
+from spark_connector.executor_functions import reduce_as_code
 from spark_connector.spark_errors import raising_without_traceback
-from spark_connector.writing.task import Task
-from spark_connector.writing.task_writer import writer_of
+from spark_connector.writing.stream_task_writer import create_writer
+from spark_connector.writing.task_writer import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,9 +30,9 @@ else:  # since PySpark 4.1
 
 
 class _TaskDone(WriterCommitMessage):
-    """What a task tells the driver: its report, and what the planner knew.
+    """The commit message of a task: its report, and the start, notes and ring of the plan.
 
-    Spark commits a micro-batch with a plan that it makes again, which does not know the start, the notes and the ring.
+    Spark commits a micro-batch with a new plan, which does not have them.
     """
 
     def __init__(self, report: TaskReport, plan: WritePlan) -> None:
@@ -44,7 +43,7 @@ class _TaskDone(WriterCommitMessage):
 
 
 class _SparkWriter:
-    """What Spark calls of each writer: `write` in the tasks, `commit` or `abort` on the driver's machine."""
+    """`write` runs in the tasks, `commit` or `abort` on the driver's machine."""
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
@@ -52,17 +51,17 @@ class _SparkWriter:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Publish the rows of a partition."""
         task = Task.current(self._plan.write_id)
-        return _TaskDone(writer_of(self._plan, task).write(iterator), self._plan)
+        return _TaskDone(create_writer(self._plan, task).write(iterator), self._plan)
 
     def commit(
         self,
         messages: list[WriterCommitMessage | None],
         batchId: int | None = None,  # noqa: N803  # Spark's name
     ) -> None:
-        """Write the report, once every task is done.
+        """Write the report when every task is done.
 
         Args:
-            messages: what the tasks have returned.
+            messages: the commit messages of the tasks.
             batchId: number of the micro-batch; None outside a stream.
         """
         plan, done = self._planned(messages)
@@ -73,10 +72,10 @@ class _SparkWriter:
         messages: list[WriterCommitMessage | None],
         batchId: int | None = None,  # noqa: N803
     ) -> None:
-        """Write the report when a task failed for good. Messages that are in the queues stay there.
+        """Write the report when a task failed for good. Messages in the queues stay there.
 
         Args:
-            messages: what the tasks have returned; None of a task that failed.
+            messages: the commit messages of the tasks; None for a failed one.
             batchId: number of the micro-batch; None outside a stream.
         """
         plan, done = self._planned(messages)
@@ -94,7 +93,7 @@ class _SparkWriter:
         return plan, [message.report for message in done]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
-        return pickled_as_code(type(self), self._plan)
+        return reduce_as_code(type(self), self._plan)
 
 
 class BatchWriter(_SparkWriter, DataSourceArrowWriter):  # type: ignore[misc]  # Spark's own `write` takes rows
@@ -107,11 +106,7 @@ class StreamWriter(_SparkWriter, DataSourceStreamArrowWriter):  # type: ignore[m
 
 @raising_without_traceback
 def check_stream_writer() -> None:
-    """Check that this PySpark passes the rows of a micro-batch as Arrow batches.
-
-    Raises:
-        InputError: it does not.
-    """
+    """Raise an InputError if this PySpark does not pass the rows of a micro-batch as Arrow batches."""
     if not hasattr(datasource, "DataSourceStreamArrowWriter"):
         raise InputError(
             "writeStream.format('rabbitmq') needs PySpark 4.1 or newer, which passes Arrow batches to a sink: upgrade, or use "

@@ -1,10 +1,10 @@
-"""The streams of a write: which they are, where each row goes, and what is checked before the first task."""
+"""The streams of a write: where each row goes, and what is checked before the first task and after the last row."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,7 @@ from rabbit_chx.retry import Retry
 from rabbit_chx.routing import KeyMap, SuperStream
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
+from spark_connector.placing.rings import stream_names
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -39,8 +40,8 @@ class StreamLayout:
 
     Attributes:
         placing: the super stream, or the ring or table of slots whose queues are streams.
-        digest: stands for the streams in their order, the rule that places keys, columns and order: where one of them is another
-            one, the same number may mean another row.
+        digest: identifies the streams in their order, the rule that places keys, the columns and the sort order. If one of them
+            differs, the same id may mean another row.
     """
 
     placing: SuperStream | KeyMap
@@ -48,21 +49,17 @@ class StreamLayout:
 
     @classmethod
     def of(cls, placing: SuperStream | KeyMap, schema: StructType) -> StreamLayout:
-        """Return the layout of rows of a schema.
-
-        Args:
-            placing: the super stream, ring or table of slots.
-            schema: the columns of the rows.
-
-        Raises:
-            InputError: a destination is no queue, or the ring was not read from a broker.
-        """
+        """Return the layout of rows of a schema; InputError if a destination is no queue, or the ring was not read from a broker."""
         if not isinstance(placing, SuperStream):
             _check_ring(placing)
         facts = [
-            _names(placing),
+            stream_names(placing),
             _rule(placing),
-            sorted((name, kind) for name, kind in _columns(schema) if name in _WRITTEN),
+            sorted(
+                (field.name.lower(), field.dataType.simpleString())
+                for field in schema.fields
+                if field.name.lower() in _WRITTEN
+            ),
             _SORT,
         ]
         return cls(placing, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12])
@@ -70,23 +67,15 @@ class StreamLayout:
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams; partition i of a placed frame has the rows of stream i."""
-        return _names(self.placing)
+        return stream_names(self.placing)
 
     def name(self, app_id: str) -> str:
         """Return the name that a job's rows are published under."""
         return f"{app_id}/{self.digest}"
 
 
-def _columns(schema: StructType) -> Iterator[tuple[str, str]]:
-    return ((field.name.lower(), field.dataType.simpleString()) for field in schema.fields)
-
-
-def _names(placing: SuperStream | KeyMap) -> tuple[str, ...]:
-    return placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
-
-
 def _rule(placing: SuperStream | KeyMap) -> Any:  # noqa: ANN401  # JSON
-    """Return what decides where a key goes, without the release: keys are hashed alike in all."""
+    """Return what determines the stream of a key; not the release, since all hash keys alike."""
     if isinstance(placing, SuperStream):
         return "murmur3"
     ring = json.loads(placing.to_json())
@@ -104,16 +93,16 @@ def _check_ring(ring: KeyMap) -> None:
             raise InputError(f"{place} of the ring is no stream: bind streams alone, or give a slot table")
 
 
-def planned_layout(
+def plan_layout(
     options: WriteOptions, schema: StructType, *, patient: bool = False, look: bool = True
 ) -> StreamLayout:
-    """Ask the broker what streams a write goes to, and whether they can take it.
+    """Ask the broker which streams a write goes to, and whether they can take it.
 
     Args:
         options: how to write, with the ring that was read.
         schema: the columns of the rows.
         patient: whether the broker may be away for ``reconnectTimeout``.
-        look: whether the streams are looked at, and the names counted.
+        look: whether the streams are checked, and their publisher names counted.
 
     Raises:
         InputError: a destination of the ring is no stream, the version is stale, or a stream remembers too many names.
@@ -140,7 +129,7 @@ def planned_layout(
                 _look_at(connection, layout, options)
             return layout
 
-    layout = patiently(ask, options.reconnect_timeout_s if patient else 0.0)
+    layout = call_with_retry(ask, options.reconnect_timeout_s if patient else 0.0)
     if look and options.management_url is not None:
         name = layout.name(options.app_id or "the query")
         for stream in layout.streams:
@@ -160,16 +149,7 @@ def _look_at(connection: StreamConnection, layout: StreamLayout, options: WriteO
 
 
 def check_version(stream: str, version: int, last_id: int) -> None:
-    """Check that a stream takes rows of a version.
-
-    Args:
-        stream: the stream.
-        version: the version.
-        last_id: the last id that the stream remembers.
-
-    Raises:
-        InputError: it has rows of a later version.
-    """
+    """Raise an InputError if the last id that a stream remembers is of a later version."""
     if last_id >> ROW_BITS > version:
         raise InputError(
             f"stream {stream!r} has rows of version {last_id >> ROW_BITS} already, so the broker would confirm those of version "
@@ -179,13 +159,13 @@ def check_version(stream: str, version: int, last_id: int) -> None:
 
 
 def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> None:
-    """Check that a stream has as much of a version as the rows that were written, and nothing of a later one.
+    """Check that a stream has exactly the rows of a version that were written, and none of a later one.
 
     Args:
         stream: the stream.
         name: the name of its rows.
         version: the version.
-        rows: how many rows it was given.
+        rows: number of rows that were written.
         last_id: the last id that it remembers now.
 
     Raises:
@@ -213,21 +193,18 @@ def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> 
 
 
 def check_absent(layout: StreamLayout, options: WriteOptions, partitions: Collection[int]) -> None:
-    """Check the streams that had no task: Spark runs none for a frame without rows.
+    """Raise a MismatchError if a stream without a task has rows of this version: Spark runs no task for a frame without rows.
 
     Args:
         layout: the streams.
         options: how the batch was written.
         partitions: the partitions that had a task.
-
-    Raises:
-        MismatchError: one has rows of this version.
     """
     assert options.app_id is not None and options.version is not None  # noqa: S101, PT018  # `check_mode`
     name = layout.name(options.app_id)
     for partition, stream in enumerate(layout.streams):
         if partition not in partitions:
-            last = patiently(
+            last = call_with_retry(
                 partial(last_id, options.brokers.resolve(), stream, name), options.reconnect_timeout_s
             )
             if last >> ROW_BITS == options.version:
@@ -240,14 +217,6 @@ def last_id(addresses: Sequence[ConnectionSettings], stream: str, name: str) -> 
         return connection.publisher_sequence(name, stream)
 
 
-def patiently(ask: Callable[[], _T], timeout_s: float) -> _T:
-    """Call a function again and again while the broker is away.
-
-    Args:
-        ask: the function.
-        timeout_s: how long; 0 for one call.
-
-    Raises:
-        RabbitChxError: what the last call raised.
-    """
+def call_with_retry(ask: Callable[[], _T], timeout_s: float) -> _T:
+    """Return what a function returns, and repeat it for so many seconds while the broker is away; 0 for one call."""
     return Retry.within(timeout_s, _PAUSE_S).call(ask)

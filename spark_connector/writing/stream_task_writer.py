@@ -1,7 +1,7 @@
 """One task: the rows of a partition, published into streams and confirmed; with exactly-once into one stream, by name and id.
 
-The id of a row is its version, and its number among the rows of its stream. So each attempt, and each run with the same version, has
-to give the same rows in the same order. That is checked before rows are sent, by their streams and by their order.
+The id of a row is its version, and its number among the rows of its stream. Each attempt, and each run with the same version, must
+give the same rows in the same order: streams and order are checked before rows are sent.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,10 +22,10 @@ from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams import StreamPublisher, StreamReport
 from rabbit_chx.streams.stored_ids import count_stored, row_hashes
-from spark_connector.placing.rings import indices_or_hole
+from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport
-from spark_connector.writing.stream_layout import ROW_BITS, check_end, check_version, last_id, patiently
-from spark_connector.writing.task import Task, TaskCounter
+from spark_connector.writing.stream_layout import ROW_BITS, call_with_retry, check_end, check_version, last_id
+from spark_connector.writing.task_writer import Task, TaskCounter, TaskWriter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class StreamTaskWriter:
     """
 
     def __init__(self, plan: WritePlan, task: Task) -> None:
-        assert plan.layout is not None  # noqa: S101  # `writer_of`
+        assert plan.layout is not None  # noqa: S101  # `create_writer`
         self._layout = plan.layout
         self._options = plan.options
         self._task = task
@@ -64,9 +64,7 @@ class StreamTaskWriter:
         self._last_row: tuple[bytes, bytes] | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
-        """Publish every row and wait for its confirm.
-
-        A partition without a row to publish opens no connection for publishing.
+        """Publish every row and wait for its confirm. A partition without rows opens no connection for publishing.
 
         Args:
             batches: the rows of the partition.
@@ -77,13 +75,7 @@ class StreamTaskWriter:
             InputError: the password is not available in this process, or the rows are not those that `place_for_streams` gives.
             MismatchError: the stream has rows of another version, or other rows than this write.
         """
-
-        def publish(begun_before: bool) -> TaskReport:  # noqa: FBT001
-            if not self._options.exactly_once:  # else copies and repeats of tasks are harmless
-                self._counter.note_repeats(begun_before=begun_before)
-            return self._publish(batches)
-
-        return self._counter.run(publish)
+        return self._counter.run(self._publish, batches, repeats_matter=not self._options.exactly_once)
 
     def _publish(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         try:
@@ -104,8 +96,6 @@ class StreamTaskWriter:
         )
         return self._counter.report(done, streams=counts)
 
-    # -- at least once
-
     def _publish_all(self, batches: Iterable[pa.RecordBatch]) -> None:
         pieces = _pieces(self._counter.messages(batches))
         first = next(pieces, None)
@@ -115,11 +105,9 @@ class StreamTaskWriter:
         ring = (
             {} if isinstance(placing, SuperStream) else {"ring": placing, "exchange": self._options.exchange}
         )
-        with self._opened(super_stream=self._options.super_stream or None, **ring) as publisher:
+        with self._open(super_stream=self._options.super_stream or None, **ring) as publisher:
             for keys, bodies in chain((first,), pieces):
                 self._add(publisher.publish_many(keys, bodies))
-
-    # -- exactly once
 
     def _publish_once(self, batches: Iterable[pa.RecordBatch]) -> None:
         partition, streams = self._task.partition, self._layout.streams
@@ -146,7 +134,7 @@ class StreamTaskWriter:
         piece = next(pieces, None)
         if piece is not None:
             exchange, proof = self._options.target, self._options.verify != "off"
-            with self._opened(stream=stream, name=name, exchange=exchange, proof=proof) as publisher:
+            with self._open(stream=stream, name=name, exchange=exchange, proof=proof) as publisher:
                 for keys, bodies in chain((piece,), pieces):
                     self._check_rows(keys, bodies, rows)
                     if rows + len(keys) >= 1 << ROW_BITS:
@@ -161,20 +149,16 @@ class StreamTaskWriter:
         check_end(stream, name, version, rows, self._last_id(stream, name))
         if is_full and rows:
             given = np.frombuffer(hashes, np.int64).reshape(-1, 2)
-            stored = self._patiently(
+            stored = self._retry(
                 lambda: count_stored(
                     self._addresses(), stream, name, first, given,
                     addresses=self._options.node_addresses, timeout_s=self._options.confirm_timeout_s,
                 )
             )  # fmt: skip
-            self._counts = StreamCounts(
-                verified=stored.once,
-                lost=stored.lost,
-                doubled=stored.doubled,
-                changed=stored.changed,
-                unverified=stored.unverified,
-                differences=tuple(f"stream {stream!r}: {words}" for words in stored.differences),
-            )
+            counts: dict[str, Any] = stored._asdict()
+            counts["verified"] = counts.pop("once")
+            counts["differences"] = tuple(f"stream {stream!r}: {words}" for words in stored.differences)
+            self._counts = StreamCounts(**counts)
             if stored.unverified:
                 note = (
                     f"stream {stream!r}: {stored.unverified:,} of {rows:,} rows could not be verified, since retention has removed the "
@@ -200,21 +184,16 @@ class StreamTaskWriter:
         return self._task.batch_id + 1
 
     def _last_id(self, stream: str, name: str) -> int:
-        return self._patiently(lambda: last_id(self._addresses(), stream, name))
+        return self._retry(lambda: last_id(self._addresses(), stream, name))
 
     def _check_rows(self, keys: Any, bodies: Any, before: int) -> None:  # noqa: ANN401  # Arrow has no types
         """Check that rows are those of the task's stream, in the order that each attempt has.
 
-        Args:
-            keys: routing keys.
-            bodies: bodies.
-            before: number of the rows before them.
-
         Raises:
-            InputError: they are not; none of them was sent, but those before them were.
+            InputError: they are not. None of them was sent, but the `before` rows in front of them were.
         """
         partition, streams = self._task.partition, self._layout.streams
-        indices = indices_or_hole(self._layout.placing, keys)
+        indices = destination_indices(self._layout.placing, keys)
         if (indices != partition).any():
             row = int(np.argmax(indices != partition))
             where = repr(streams[indices[row]]) if indices[row] >= 0 else "no stream"
@@ -233,7 +212,7 @@ class StreamTaskWriter:
         self._last_row = keys[-1].as_py(), bodies[-1].as_py()
 
     def _sorted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any]]:
-        """Yield all rows of a micro-batch's task, sorted."""
+        """Yield all rows of a task of a micro-batch at once, sorted."""
         keys: list[Any] = []
         bodies: list[Any] = []
         size = 0
@@ -252,23 +231,21 @@ class StreamTaskWriter:
             table = table.take(pc.sort_indices(table, [("key", "ascending"), ("value", "ascending")]))
             yield table["key"], table["value"]
 
-    # -- both
-
-    def _opened(self, **what: Any) -> StreamPublisher:  # noqa: ANN401  # arguments of the publisher
+    def _open(self, **arguments: Any) -> StreamPublisher:  # noqa: ANN401  # of the publisher
         options = self._options
-        return self._patiently(
+        return self._retry(
             lambda: StreamPublisher(
                 self._addresses(),
                 window=options.window,
                 confirm_timeout_s=options.confirm_timeout_s,
                 reconnect_timeout_s=options.reconnect_timeout_s,
                 addresses=options.node_addresses,
-                **what,
+                **arguments,
             )
         )
 
-    def _patiently(self, ask: Callable[[], _T]) -> _T:
-        return patiently(ask, self._options.reconnect_timeout_s)
+    def _retry(self, ask: Callable[[], _T]) -> _T:
+        return call_with_retry(ask, self._options.reconnect_timeout_s)
 
     def _addresses(self) -> Sequence[ConnectionSettings]:
         name = self._task.fill(self._options.connection_name)
@@ -289,7 +266,7 @@ def _stored(rows: int) -> str:
 
 
 def _pieces(messages: Iterator[Messages]) -> Iterator[tuple[Any, Any]]:
-    """Yield keys and bodies, those of many batches at once."""
+    """Yield the keys and bodies of several batches at once."""
     keys: list[Any] = []
     bodies: list[Any] = []
     rows = size = 0
@@ -306,7 +283,7 @@ def _pieces(messages: Iterator[Messages]) -> Iterator[tuple[Any, Any]]:
 
 
 def _first_unsorted(keys: Any, bodies: Any) -> int | None:  # noqa: ANN401  # Arrow has no types
-    """Return the first row that is before the row in front of it; None if the rows are in order."""
+    """Return the index of the first row that sorts before its predecessor; None if the rows are in order."""
     less = pc.or_(
         pc.less(keys[1:], keys[:-1]),
         pc.and_(pc.equal(keys[1:], keys[:-1]), pc.less(bodies[1:], bodies[:-1])),
@@ -316,16 +293,12 @@ def _first_unsorted(keys: Any, bodies: Any) -> int | None:  # noqa: ANN401  # Ar
 
 
 def _sum(one: StreamReport, other: StreamReport) -> StreamReport:
-    return StreamReport(
-        rows=one.rows + other.rows,
-        confirmed=one.confirmed + other.confirmed,
-        streams=dict(Counter(one.streams) + Counter(other.streams)),
-        known=one.known + other.known,
-        resent=one.resent + other.resent,
-        repaired=one.repaired + other.repaired,
-        reconnects=one.reconnects + other.reconnects,
-        seconds=one.seconds + other.seconds,
-    )
+    counts: dict[str, Any] = {
+        count.name: getattr(one, count.name) + getattr(other, count.name)
+        for count in fields(StreamReport)
+        if count.name != "streams"
+    }
+    return StreamReport(streams=dict(Counter(one.streams) + Counter(other.streams)), **counts)
 
 
 def _as_published(report: StreamReport) -> PublishReport:
@@ -337,3 +310,8 @@ def _as_published(report: StreamReport) -> PublishReport:
         reconnects=report.reconnects,
         seconds=report.seconds,
     )
+
+
+def create_writer(plan: WritePlan, task: Task) -> TaskWriter | StreamTaskWriter:
+    """Return what writes the rows of a task: by AMQP, or into streams."""
+    return TaskWriter(plan, task) if plan.layout is None else StreamTaskWriter(plan, task)

@@ -1,31 +1,273 @@
-"""One task: the rows of a partition, published by AMQP and confirmed."""
+"""A task: what Spark tells it, the counter of its rows, and the writer that publishes them by AMQP."""
 
 from __future__ import annotations
 
+import logging
+import sys
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.errors import InputError
+from pyspark import TaskContext
+
+from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing import Publisher, PublishReport, Returned
+from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.routing import ring_beneath
-from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.rings import rows_by_queue
-from spark_connector.reports import KeySample, KeySampler, RowSample, TaskReport, hash_of_key
-from spark_connector.writing.messages import MessageIds, Messages
-from spark_connector.writing.stream_task_writer import StreamTaskWriter
-from spark_connector.writing.task import Task, TaskCounter
+from spark_connector.executor_functions import scratch_folder
+from spark_connector.options.write_options import WriteOptions, check_speculation
+from spark_connector.placing.rings import count_by_queue
+from spark_connector.reports import MAX_SAMPLES, KeySample, KeySampler, RowSample, TaskReport, hash_key
+from spark_connector.spark_errors import strip_traceback
+from spark_connector.writing.messages import MessageIds, Messages, build_messages
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_connector.writing.write_plan import WritePlan
 
+_log = logging.getLogger(__name__)
 
-def writer_of(plan: WritePlan, task: Task) -> TaskWriter | StreamTaskWriter:
-    """Return what writes the rows of a task: by AMQP, or into streams."""
-    return TaskWriter(plan, task) if plan.layout is None else StreamTaskWriter(plan, task)
+#: Seconds between two lines of a long task in the log.
+_PROGRESS_S = 10.0
+_BEGUN_BEFORE = (
+    "Spark ran a stage of this write again, or a batch: earlier tasks did not finish, though attempts are counted "
+    "from 0 again; their rows may be in the queues twice"
+)
+
+# Local properties that Spark sets for the jobs of a micro-batch (MicroBatchExecution.scala and
+# StreamExecution.scala). They are not a public API, so they may be missing.
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+# Spark sets the whole configuration of a session as local properties of its jobs (SQLExecution.scala,
+# withSQLConfPropagated). This is not a public API either. The id of the application is always among them.
+_APPLICATION_ID = "spark.app.id"
+_SPECULATION = "spark.speculation"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task attempt.
+
+    Attributes:
+        stage: number of the stage.
+        partition: number of the partition.
+        attempt: 0 for the first attempt, and more for a repeat or a speculative copy.
+        number: Spark's own number of the task attempt, unique in the application; None outside Spark.
+        write_id: id of the write, or of the streaming query, which a restart keeps; empty if unknown.
+        batch_id: number of the micro-batch; 0 outside a stream.
+        app: id of the application, or ``-`` if unknown.
+        speculation: whether ``spark.speculation`` is on; None if unknown.
+    """
+
+    stage: int = 0
+    partition: int = 0
+    attempt: int = 0
+    number: int | None = None
+    write_id: str = ""
+    batch_id: int = 0
+    app: str = "-"
+    speculation: bool | None = None
+
+    @classmethod
+    def current(cls, write_id: str | None = None, batch_id: int = 0) -> Task:
+        """Return the task that runs this.
+
+        Args:
+            write_id: id of the write; None in a stream, where Spark tells query and batch.
+            batch_id: number of the micro-batch; ignored if `write_id` is None.
+        """
+        context = TaskContext.get()
+        if context is None:  # no Spark, so no copies either
+            return cls(write_id=write_id or "", batch_id=batch_id, speculation=False)
+        if write_id is None:
+            batch = context.getLocalProperty(_BATCH_ID)
+            # One without the other is no id.
+            write_id = (context.getLocalProperty(_QUERY_ID) or "") if batch else ""
+            batch_id = int(batch or 0)
+        app = context.getLocalProperty(_APPLICATION_ID)
+        speculation = context.getLocalProperty(_SPECULATION) or ("false" if app else None)
+        return cls(
+            context.stageId(),
+            context.partitionId(),
+            context.attemptNumber(),
+            context.taskAttemptId(),
+            write_id,
+            batch_id,
+            app or "-",
+            None if speculation is None else speculation.lower() == "true",
+        )
+
+    def fill(self, pattern: str) -> str:
+        """Return the connection name of a pattern such as ``spark:{app}:{stage}.{partition}``."""
+        return pattern.format(write=self.write_id, batch=self.batch_id, **asdict(self))
+
+
+@contextmanager
+def mark_running(task: Task) -> Iterator[bool]:
+    """Mark the task as running. The mark stays if the task fails or is killed.
+
+    Yields:
+        Whether an earlier task left a mark for this partition of this write. Rows of the partition may then
+        be in the queues, even in attempt 0: Spark counts attempts from 0 again when it runs a stage again.
+    """
+    folder = scratch_folder()
+    name = f"begun-{task.write_id}-{task.batch_id}-{task.partition}"
+    mark = None if folder is None else folder / f"{name}.{task.number}"
+    earlier = False
+    with suppress(OSError):
+        if folder is not None and mark is not None:
+            folder.mkdir(exist_ok=True)
+            earlier = any(path != mark for path in folder.glob(f"{name}.*"))
+            mark.touch()
+    yield earlier
+    with suppress(OSError):
+        if mark is not None:
+            mark.unlink(missing_ok=True)
+
+
+class TaskCounter:
+    """Reads and counts the rows of one task, for both writers.
+
+    Args:
+        plan: the checked write.
+        task: the task that publishes.
+
+    Attributes:
+        rows: rows that were read.
+        skipped: rows of these that are not published.
+        notes: notes for the report.
+    """
+
+    def __init__(self, plan: WritePlan, task: Task) -> None:
+        self.rows = 0
+        self.skipped = 0
+        self.notes: tuple[str, ...] = ()
+        self._plan = plan
+        self._options = plan.options
+        self._task = task
+        self._samples: list[RowSample] = []
+        self._next_line_at = time.monotonic() + _PROGRESS_S
+
+    def run(
+        self,
+        publish: Callable[[Iterable[pa.RecordBatch]], TaskReport],
+        batches: Iterable[pa.RecordBatch],
+        *,
+        repeats_matter: bool = True,
+    ) -> TaskReport:
+        """Return what `publish` returns. Its errors name the partition, and have no traceback.
+
+        Args:
+            publish: publishes the rows.
+            batches: the rows of the partition.
+            repeats_matter: whether copies and repeats of the task publish rows twice.
+        """
+        where = f"partition {self._task.partition}"
+        try:
+            with mark_running(self._task) as begun_before:
+                if repeats_matter:
+                    self._note_repeats(begun_before=begun_before)
+                return publish(batches)
+        except PublishError as cause:
+            where += _refusing_queue(cause.report, self._options)
+            error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
+        except Exception as cause:  # noqa: BLE001  # it is raised below
+            bare = strip_traceback(cause)
+            error = type(bare)(f"{where}: {bare}")
+        raise error  # from here, so that Spark shows one line and not the way to it
+
+    def _note_repeats(self, *, begun_before: bool) -> None:
+        task = self._task
+        self.notes = check_speculation(self._options, speculation=task.speculation)
+        if task.attempt:
+            _log.warning(
+                "exchange %r, partition %d: attempt %d publishes all rows again; any of them may be in the queues "
+                "already",
+                self._options.target,
+                task.partition,
+                task.attempt,
+            )
+        elif begun_before:
+            self.notes += (_BEGUN_BEFORE,)
+
+    def messages(
+        self, batches: Iterable[pa.RecordBatch], ids: MessageIds | None = None
+    ) -> Iterator[Messages]:
+        """Yield the good rows of each batch as messages; `ids` makes their message ids."""
+        for batch in batches:
+            messages = build_messages(
+                batch,
+                self._plan.columns,
+                self._options,
+                partition=self._task.partition,
+                first_row=self.rows,
+                ids=ids,
+                samples=MAX_SAMPLES - len(self._samples),
+            )
+            self.rows += batch.num_rows
+            self.skipped += messages.skipped
+            self._samples += messages.samples
+            if len(messages):
+                yield messages
+
+    def on_progress(self, report: PublishReport) -> None:
+        """Log the progress every ten seconds."""
+        if time.monotonic() >= self._next_line_at:
+            self.log("so far", report)
+            self._next_line_at = time.monotonic() + _PROGRESS_S
+
+    def log(self, when: str, report: PublishReport) -> None:
+        """Log the progress."""
+        task = self._task
+        line = (
+            f"exchange {self._options.target!r}, partition {task.partition}, attempt {task.attempt}, {when}: "
+            f"{self.rows} rows read, {self.skipped} skipped, {report.confirmed} confirmed, {report.returned} returned, "
+            f"{report.republished} republished, {report.reconnects} reconnects, {report.blocked_seconds:.1f} s blocked, "
+            f"{report.confirmed / report.seconds if report.seconds else 0.0:.0f} rows/s"
+        )
+        if _log.hasHandlers():
+            _log.info("%s", line)
+        elif report.seconds >= _PROGRESS_S:
+            # Nobody has configured logging in Spark's worker: the stderr of the executor, which the UI links, is all there is.
+            sys.stderr.write(f"{line}\n")
+
+    def report(self, report: PublishReport, samples: Sequence[RowSample] = (), **more: Any) -> TaskReport:  # noqa: ANN401
+        """Return the report of the task.
+
+        Args:
+            report: what the publisher has done.
+            samples: rows that were returned; the bad ones come before them.
+            more: further fields of the report.
+        """
+        task = self._task
+        return TaskReport(
+            task.partition,
+            task.attempt,
+            task.write_id,
+            task.batch_id if self._plan.streaming else None,
+            rows=self.rows,
+            skipped=self.skipped,
+            publish_report=replace(report, samples=()),  # those show keys
+            samples=(*self._samples, *samples)[:MAX_SAMPLES],
+            task_id=task.number,
+            notes=self.notes,
+            **more,
+        )
+
+
+def _refusing_queue(report: PublishReport, options: WriteOptions) -> str:
+    """Name the queue that refuses, by the ring: the broker does not tell."""
+    refused = next((sample for sample in report.samples if sample.code == NACK), None)
+    if refused is None or options.ring is None:
+        return ""
+    # The client's own routing has made the queue's name the routing key.
+    queue = refused.key if options.client_routing else options.ring.destination_for(refused.key)
+    return f" (queue {queue!r} by the ring)"
 
 
 class TaskWriter:
@@ -47,9 +289,7 @@ class TaskWriter:
         self._predicted: Counter[str] = Counter()
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
-        """Publish every row and wait for its confirm.
-
-        A partition without a row to publish opens no connection.
+        """Publish every row and wait for its confirm. A partition without a row to publish opens no connection.
 
         Args:
             batches: the rows of the partition.
@@ -57,22 +297,17 @@ class TaskWriter:
         Raises:
             PublishError: not every row was confirmed.
             RowError: AMQP cannot carry a row; any of the rows before it may be published.
-            InputError: the password is not available in this process, Spark does not tell the write that
-                message ids are made of, or copies of the task would break what was asked for.
+            InputError: the password is not available in this process, message ids need a query id that Spark does not tell, or
+                copies of the task would break the order that was asked for.
         """
-
-        def publish(begun_before: bool) -> TaskReport:  # noqa: FBT001
-            if self._ids is not None and not self._task.write_id:
-                raise InputError(
-                    "option 'messageId' is 'auto', but this Spark does not tell the streaming query: "
-                    "add a column message_id, and set messageId to column"
-                )
-            self._counter.note_repeats(begun_before=begun_before)
-            return self._publish(batches)
-
-        return self._counter.run(publish)
+        return self._counter.run(self._publish, batches)
 
     def _publish(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+        if self._ids is not None and not self._task.write_id:
+            raise InputError(
+                "option 'messageId' is 'auto', but this Spark does not tell the streaming query: "
+                "add a column message_id, and set messageId to column"
+            )
         messages = self._messages(batches)
         first = next(messages, None)
         if first is None:
@@ -93,7 +328,7 @@ class TaskWriter:
             if self._keys is not None:
                 self._keys.add(messages.keys)
             if self._options.ring is not None and messages.exchanges is None:
-                self._predicted.update(rows_by_queue(self._options.ring, messages.keys))
+                self._predicted.update(count_by_queue(self._options.ring, messages.keys))
             yield messages
 
     def _publisher(self) -> Publisher:
@@ -134,4 +369,4 @@ def _returned(partition: int, sample: Returned, options: WriteOptions) -> RowSam
     reason = f"{sample.code} {sample.text}"
     if options.client_routing:  # the routing key is the queue's name, and no secret
         return RowSample(partition, None, f"{reason}: no queue {sample.key!r}", None)
-    return RowSample(partition, None, reason, hash_of_key(sample.key.encode()))
+    return RowSample(partition, None, reason, hash_key(sample.key.encode()))

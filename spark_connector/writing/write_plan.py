@@ -31,15 +31,15 @@ from spark_connector.reports import (
     TaskReport,
     WriteReport,
     check_report_path,
-    left_behind,
-    notes_on,
+    collect_notes,
+    describe_left_rows,
     save_report,
 )
 from spark_connector.spark_errors import raising_without_traceback
 from spark_connector.writing.stream_layout import (
     StreamLayout,
     check_absent,
-    planned_layout,
+    plan_layout,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def check_broker(
         _log.info("the broker was not checked before the write: %s", cause)
         return ("the broker was not checked before the write: only the executors know the password",)
     try:
-        facts = options.brokers.first_that_answers(lambda to: look_at_hash_exchange(to, options.exchange))
+        facts = options.brokers.call_first_reachable(lambda to: look_at_hash_exchange(to, options.exchange))
     except UnreachableError:
         if not patient:
             raise
@@ -251,7 +251,7 @@ class WritePlan:
             parsed = _with_ring(parsed, ring)
             if parsed.to_streams:
                 look = parsed.preflight and (answer is None or answer.notes is None)
-                layout = planned_layout(parsed, schema, patient=streaming, look=look)
+                layout = plan_layout(parsed, schema, patient=streaming, look=look)
                 if answer is not None and look:  # a streaming query has its streams looked at once
                     answer.keep(())
             for note in notes:
@@ -283,8 +283,12 @@ class WritePlan:
         ring_now = None
         unseen = ring is not None and (ring.may_change_unseen or self.options.to_streams)
         if ring is not None and (lost or (batch_id is None and unseen)):
-            ring_now = ring.look_again(say_same=lost)  # not after each micro-batch: it may take a second
-        notes = tuple(note for note in notes_on(reports, self.options, ring_now) if note not in self.notes)
+            ring_now = ring.check_again(
+                report_unchanged=lost
+            )  # not after each micro-batch: it may take a second
+        notes = tuple(
+            note for note in collect_notes(reports, self.options, ring_now) if note not in self.notes
+        )
         for note in notes:
             _log.warning("%s", note)
         try:
@@ -359,7 +363,7 @@ class WritePlan:
         report = self._report(
             reports, batch_id, notes, failed=True, unfinished=unfinished, changed_ring=changed_ring
         )
-        _log.warning("exchange %r: the write failed; %s", self.options.target, left_behind(report))
+        _log.warning("exchange %r: the write failed; %s", self.options.target, describe_left_rows(report))
         save_report(report, self.options.report_path, streaming=self.streaming)
         return report
 

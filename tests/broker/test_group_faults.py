@@ -21,7 +21,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.consuming.channels import GroupChannels
-from rabbit_chx.consuming.seat import DeliveredMessage
+from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, NotFoundError
 from rabbit_chx.testing import RunningBroker
 

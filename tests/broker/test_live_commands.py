@@ -177,7 +177,9 @@ def test_a_super_stream_is_routed_by_the_order_of_its_partitions(
     assert [answer["destination"] for answer in document["answers"]] == list(
         map(stream.partition_for, VALUES)
     )
-    document = answer("route", "--exchange", "invoices", "--client", "rstream", *shop.live, *VALUES)
+    document = answer(
+        "route", "--exchange", "invoices", "--exchange-type", "super-stream/rstream", *shop.live, *VALUES
+    )
     expected = [stream.partition_for(value, client="rstream") for value in VALUES]
     assert [answer["destination"] for answer in document["answers"]] == expected
     simulated = answer("simulate", "--exchange", "invoices", *shop.live)

@@ -15,7 +15,7 @@ from group_members import ORDERED
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import ConsumerGroup, Publisher
-from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
+from rabbit_chx.connection.client_settings import aio_pika_arguments
 from rabbit_chx.consuming import Deduplicator, GroupMessage
 from rabbit_chx.publishing import stable_ids
 from rabbit_chx.testing import OrderChecker

@@ -76,7 +76,7 @@ def test_a_file_answers_as_the_broker_does_once_it_lists_the_slots(
     guessed = json.loads(out)
     assert guessed["ring"]["provenance"] == "assumed"
     assert guessed["answers"] != live
-    compared = ("compare", "--exchange", "events", *slots.live, *slots.via, "--to-topology", path)
+    compared = ("compare", "--exchange", "events", *slots.live, *slots.via, "--to-ring", path)
     code, _, errors = ran(*compared)
     assert code == 2
     assert f"rabbit-chx topology arrange {path} --write" in " ".join(errors.split())

@@ -20,9 +20,8 @@ from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import sources
 from spark_connector.reading.micro_batches import MicroBatches
-from spark_connector.reading.ranges import Range
 from spark_connector.reading.sources import Sources
-from spark_connector.reading.task_rows import rows_of
+from spark_connector.reading.spark_readers import Range, rows_of
 
 pytestmark = pytest.mark.broker
 

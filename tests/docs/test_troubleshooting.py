@@ -12,10 +12,10 @@ from blocks import ROOT, page
 from rabbit_chx.topology.check import CHECK_KINDS
 
 TABLES = re.split(r"\n\n", page("docs/troubleshooting.md"))
-SAYS = [
+MESSAGES = [
     text
     for table in TABLES
-    if table.startswith("| it says |")
+    if table.startswith("| message |")
     for text in re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
 ]
 
@@ -40,16 +40,16 @@ CODE = sorted(set(texts()))
 
 
 def test_there_are_texts_of_each_part() -> None:
-    assert len(SAYS) > 35
+    assert len(MESSAGES) > 35
 
 
-@pytest.mark.parametrize("says", SAYS)
-def test_the_code_says_that(says: str) -> None:
-    assert any(says in text for text in CODE)
+@pytest.mark.parametrize("message", MESSAGES)
+def test_the_code_has_that_message(message: str) -> None:
+    assert any(message in text for text in CODE)
 
 
 def test_each_finding_is_one_of_a_check() -> None:
-    symptoms = page("docs/troubleshooting.md").partition("## What an error says")[0]
+    symptoms = page("docs/troubleshooting.md").partition("## Error messages")[0]
     named = {
         kind for row in re.findall(r"finds? (.*?) \|", symptoms) for kind in re.findall(r"`([a-z-]+)`", row)
     }

@@ -10,12 +10,11 @@ from streamed import Streamed
 from tcp_proxy import Proxy
 
 from rabbit_chx.errors import MissingRowsError
+from rabbit_chx.streams import ends
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
-from spark_connector.reading import log_ends
-from spark_connector.reading.micro_batches import MicroBatches
-from spark_connector.reading.stream_offsets import Place
+from spark_connector.reading.micro_batches import MicroBatches, Place
 
 pytestmark = pytest.mark.broker
 
@@ -108,8 +107,8 @@ def test_a_look_takes_milliseconds_and_no_new_connection(
         opened.append(1)
         raise AssertionError
 
-    monkeypatch.setattr(log_ends, "StreamConnection", no_more)
-    monkeypatch.setattr(log_ends, "open_any", no_more)
+    monkeypatch.setattr(ends, "StreamConnection", no_more)
+    monkeypatch.setattr(ends, "open_any", no_more)
     for number in range(10):
         stream.publish([str(number)])
         places = batches.after(places, None, None)
@@ -126,7 +125,7 @@ def test_a_stream_that_was_made_again(stream: Streamed, plan: Plan, rows: int) -
     places = batches.after(batches.begin(), None, None)
     stream.make_again()
     stream.publish_singly(["another"] * rows)
-    time.sleep(log_ends._KNOWN_S)  # it may have the same figures
+    time.sleep(ends._CACHED_S)  # it may have the same figures
     if rows == 30:  # its reader finds that, by the fingerprint
         assert batches.after(places, None, None)["s"].next == 30
         return

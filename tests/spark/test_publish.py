@@ -18,7 +18,7 @@ from rabbit_chx.errors import InputError, NotFoundError, PublishError, RowError
 from rabbit_chx.routing import HashRing
 from spark_connector import batch_publisher, dry_run, place, publish
 from spark_connector.executor_functions import for_each_partition
-from spark_connector.options.write_options import texts
+from spark_connector.options.write_options import to_texts
 from spark_connector.publishing import FinishedTasks, publish_partition
 from spark_connector.writing.write_plan import WritePlan
 
@@ -104,7 +104,7 @@ def test_the_error_of_a_task_is_one_line(
         publish(nulls, options)
     assert str(caught.value).startswith("partition 1: row 200: column 'key' is null")
     assert "\n" not in str(caught.value)
-    plan = WritePlan.checked(texts(options, None), nulls.schema, overwrite=False)
+    plan = WritePlan.checked(to_texts(options, None), nulls.schema, overwrite=False)
     with pytest.raises(PySparkException) as whole:  # what publish has made a line of
         for_each_partition(nulls, publish_partition, plan, FinishedTasks.of(spark))
     assert "task_writer.py" in str(whole.value)

@@ -66,7 +66,7 @@ class Broken(data_source()):
         return "broken"
 
     def writer(self, schema, overwrite):
-        from spark_connector.options.addresses import Brokers
+        from spark_connector.options.common import Brokers
 
         Brokers.of = lambda values, **_: values["password"]["unforeseen"]
         return super().writer(schema, overwrite)

@@ -22,8 +22,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
-from spark_connector.reading.ranges import Range
-from spark_connector.reading.task_rows import rows_of
+from spark_connector.reading.spark_readers import Range, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
 

@@ -22,10 +22,9 @@ from rabbit_chx.routing import HashRing
 from rabbit_chx.testing import RunningBroker
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports import RowSample, TaskReport, WriteReport, hash_of_key
-from spark_connector.writing import task
-from spark_connector.writing.task import Task
-from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.reports import RowSample, TaskReport, WriteReport, hash_key
+from spark_connector.writing import task_writer
+from spark_connector.writing.task_writer import Task, TaskWriter
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def test_bad_rows_are_skipped_counted_and_shown_without_their_bodies(
     assert report.predicted == {RING.destination_for("good"): 20}
     assert len(report.samples) == 10
     assert [sample.row for sample in report.samples] == [1, 2, 4, 5, 7, 8, 10, 11, 13, 14]
-    assert report.samples[1].key_hash == hash_of_key(b"k" * 256)
+    assert report.samples[1].key_hash == hash_key(b"k" * 256)
     whole = WriteReport("x", (report,), "replayed", notes=("a note",))
     assert "secret" not in whole.to_json() + str(whole)
     assert json.loads(whole.to_json())["skipped"] == 40
@@ -166,7 +165,7 @@ def test_unroutable_rows_are_skipped_and_counted(
     columns = {"key": ["there", "nowhere"], "value": ["a", "secret body"]}
     report = write(vhost_url, columns, exchange="amq.direct", onUnroutable="skip")
     assert (report.published, report.confirmed, report.returned) == (2, 1, 1)
-    assert report.samples == (RowSample(0, None, "312 NO_ROUTE", hash_of_key(b"nowhere")),)
+    assert report.samples == (RowSample(0, None, "312 NO_ROUTE", hash_key(b"nowhere")),)
     assert [message.body for message in consumed()] == [b"a"]
     with pytest.raises(PublishError, match=r"partition 0: exchange 'amq\.direct': no queue took 1 of"):
         write(vhost_url, columns, exchange="amq.direct")
@@ -262,10 +261,12 @@ def test_lines_in_the_log(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(task, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(task_writer, "_PROGRESS_S", 0.0)
     with caplog.at_level(logging.INFO, "spark_connector"):
         write(vhost_url, rows(1_000), batches=3)
-    lines = [record.message for record in caplog.records if record.name == "spark_connector.writing.task"]
+    lines = [
+        record.message for record in caplog.records if record.name == "spark_connector.writing.task_writer"
+    ]
     assert lines[-1].startswith(
         "exchange 'x', partition 0, attempt 0, done: 3000 rows read, 0 skipped, 3000 confirmed"
     )
@@ -281,7 +282,7 @@ def test_a_long_task_says_on_stderr_how_far_it_is(
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     write(vhost_url, rows(10))
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(task, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(task_writer, "_PROGRESS_S", 0.0)
     write(vhost_url, rows(1_000), batches=3)
     *during, last = capsys.readouterr().err.splitlines()
     assert last.startswith(

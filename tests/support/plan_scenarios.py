@@ -12,7 +12,7 @@ from typing import Any
 
 from slot_files import live_of
 
-from rabbit_chx.cli.plan_report import PlanReport
+from rabbit_chx.cli.plan import PlanReport
 from rabbit_chx.rendering import ConsoleOutput, MarkdownOutput
 from rabbit_chx.routing import ExchangeRef, HashRing, Place, Release
 from rabbit_chx.topology import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rabbit_chx.consuming import GroupMessage, JournalEntry
-from rabbit_chx.consuming.seat import DeliveredMessage
+from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 
 

@@ -16,8 +16,8 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing import AsyncPublisher, Publisher
 from rabbit_chx.publishing.delivery import Steps
+from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.publish_report import PublishReport, Tally
-from rabbit_chx.publishing.rows import Rows
 
 
 class ObjectionError(Exception):

@@ -15,9 +15,10 @@ import pytest
 from scripted_streams import ScriptedBroker, ScriptedConnection, ScriptedStream, publisher
 from stream_bytes import chunk_bytes, entry, notes
 
+from rabbit_chx import retry
 from rabbit_chx.errors import ConnectionLostError, UnreachableError
 from rabbit_chx.retry import Backoff
-from rabbit_chx.streams import StreamReader, look, reader, stored_ids, writer
+from rabbit_chx.streams import StreamReader, ends, reader, stored_ids, writer
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.frames import Confirms, Delivery, Key, OffsetSpec, PublishErrors, StreamChanged
 
@@ -279,7 +280,8 @@ def read(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "open_at", open_at)
         patch.setattr(reader, "time", clock)
-        patch.setattr(look, "time", clock)
+        for module in (ends, retry):
+            patch.setattr(module, "time", clock)
         log_end = max(log.rows(0, log.next), default=-1) + 1
         start: Any = chance.choice(["first", "last", "next", chance.randint(0, log_end)])
         end = chance.choice([None, log_end])

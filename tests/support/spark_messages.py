@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.writing.messages import MessageIds, Messages, messages_of
+from spark_connector.writing.messages import MessageIds, Messages, build_messages
 
 HEADERS = pa.map_(pa.string(), pa.string())
 SPARK: dict[str, DataType] = {
@@ -45,7 +45,7 @@ def schema_of(ddl: str) -> StructType:
     return StructType([StructField(name, SPARK[kind]) for name, kind in names_and_types])
 
 
-def options_of(**options: str) -> WriteOptions:
+def option_fields(**options: str) -> WriteOptions:
     """Of a write to the exchange `x`."""
     return WriteOptions.parse({"url": "amqp://h", "exchange": "x", **options})
 
@@ -59,14 +59,16 @@ def read(
     **options: str,
 ) -> Messages:
     """The messages of a batch with these columns, as the partition 3."""
-    parsed = options_of(**options)
+    parsed = option_fields(**options)
     types = {name: TYPES.get(name, ("string", pa.string())) for name in columns}
     schema = schema_of(", ".join(f"{name} {kind}" for name, (kind, _) in types.items()))
     batch = pa.RecordBatch.from_arrays(
         [pa.array(values, type=types[name][1]) for name, values in columns.items()], names=list(columns)
     )
     positions = MessageColumns.of(schema, parsed)
-    return messages_of(batch, positions, parsed, partition=3, first_row=first_row, ids=ids, samples=samples)
+    return build_messages(
+        batch, positions, parsed, partition=3, first_row=first_row, ids=ids, samples=samples
+    )
 
 
 def as_lists(messages: Messages) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rabbit_chx import Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.streams import frames
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.look import Look
+from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.nodes import open_any, open_at, settings_of
 from rabbit_chx.testing import RunningBroker
 
@@ -73,14 +73,14 @@ class Streamed:
         """Let the broker write chunks of its own: a consumer stores offsets."""
         texts = b"".join(len(text).to_bytes(2) + text for text in (b"a consumer", self.name.encode()))
         with self.connection(self.name) as connection:
-            look = Look(connection)
-            last = look.chunk_at(self.name, "last")
+            finder = ChunkFinder(connection)
+            last = finder.chunk_at(self.name, "last")
             behind = last.end if last else 0
             for number in (1, 2, 3):
                 connection.send(frames.frame(_STORE_OFFSET, texts + number.to_bytes(8)))
                 time.sleep(0.05)  # those that come together are in one chunk
             until = time.monotonic() + 30
-            while (found := look.chunk_at(self.name, behind, chunk_selector="all")) is None:
+            while (found := finder.chunk_at(self.name, behind, chunk_selector="all")) is None:
                 assert time.monotonic() < until, "the broker stores no offset"
                 time.sleep(0.05)
             assert found.kind == "delta"

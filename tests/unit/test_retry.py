@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rabbit_chx import retry as module
 from rabbit_chx.errors import ConnectionLostError, NotFoundError
@@ -75,3 +77,10 @@ def test_attempts_may_be_bounded_by_their_number() -> None:
         waits.append(wait_s)
         retry.attempts += 1
     assert waits == [1.0, 2.0]
+
+
+@given(first_s=st.floats(0, 100), failures=st.integers(0, 10_000), chance=st.floats(0, 1))
+def test_chance_takes_off_half_of_a_pause_at_the_most(first_s: float, failures: int, chance: float) -> None:
+    backoff = Backoff(first_s, 5.0)
+    longest_s = backoff.delay_s(failures)
+    assert longest_s / 2 <= backoff.delay_s(failures, chance) <= longest_s <= 5

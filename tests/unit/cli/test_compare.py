@@ -30,7 +30,7 @@ def test_compare_says_what_a_release_refuses(
 ) -> None:
     path = tmp_path / "keys"
     path.write_text('[]\n["a"]\n')
-    command = ("compare", *EQUAL, "--hash-header", "h", "--type", "array", "--keys", str(path))
+    command = ("compare", *EQUAL, "--hash-header", "h:array", "--keys", str(path))
     releases = ("--release", "3.13.7", "--to-release", "4.3.6")
     (move,) = answer(*command, *releases, code=1)["sample"]["moves"]
     assert (move["key"], set(move["before"])) == ("[]", {"refused"})
@@ -59,7 +59,7 @@ def test_a_moved_share_counts_each_message(shown: Callable[..., str], tmp_path: 
 
 
 def test_compare_says_by_which_rules_keys_move(shown: Callable[..., str], tmp_path: Path) -> None:
-    releases = ("--release", "3.12.14", "--to-release", "4.3.6", "--hash-header", "t", "--type", "long")
+    releases = ("--release", "3.12.14", "--to-release", "4.3.6", "--hash-header", "t:long")
     path = tmp_path / "keys"
     path.write_text("".join(f"{n}\n" for n in range(10)))
     text = shown("compare", *EQUAL, *releases, "--keys", str(path), code=1)
@@ -86,12 +86,35 @@ def test_the_other_ring_has_the_rules_of_the_first_unless_told(answer: Callable[
 
 
 MODULUS = ("--exchange-type", "x-modulus-hash", "--bind", "q2=1", "--bind", "q1=2")
+MODULUS_FILE = """
+[[exchanges]]
+name = "x"
+type = "x-modulus-hash"
+[[bindings]]
+source = "x"
+queue = "q2"
+routing_key = "1"
+[[bindings]]
+source = "x"
+queue = "q1"
+routing_key = "2"
+[[queues]]
+name = "q{1..2}"
+"""
 
 
-def test_exchanges_without_a_ring_are_compared(answer: Callable[..., Any]) -> None:
+@pytest.fixture
+def modulus(tmp_path: Path) -> tuple[str, str]:
+    """The exchange of `MODULUS` as a topology file."""
+    path = tmp_path / "modulus.toml"
+    path.write_text(MODULUS_FILE)
+    return ("--topology", str(path))
+
+
+def test_exchanges_without_a_ring_are_compared(answer: Callable[..., Any], modulus: tuple[str, str]) -> None:
     """4.0 counts by binding key, and 4.3 by name: each key moves."""
     sample = ("--pattern", "k-{n}", "--count", "50")
-    document = answer("compare", *MODULUS, "--release", "4.0.5", "--to-release", "4.3.6", *sample, code=1)
+    document = answer("compare", *modulus, "--release", "4.0.5", "--to-release", "4.3.6", *sample, code=1)
     assert document["before"]["modulus"]["destinations"] == ["q2", "q1"]
     assert document["after"]["modulus"]["destinations"] == ["q1", "q2"]
     assert (document["exact"]["moved"], document["sample"]["moved"]) == (1.0, 50)
@@ -102,33 +125,36 @@ def test_exchanges_without_a_ring_are_compared(answer: Callable[..., Any]) -> No
 
 
 def test_another_binding_of_an_exchange_without_a_ring(
-    answer: Callable[..., Any], shown: Callable[..., str]
+    answer: Callable[..., Any], shown: Callable[..., str], modulus: tuple[str, str]
 ) -> None:
     more = ("--to-bind", "q2=1", "--to-bind", "q1=2", "--to-bind", "q3=3")
-    exact = answer("compare", *MODULUS, *more, code=1)["exact"]
+    exact = answer("compare", *modulus, *more, code=1)["exact"]
     simulated = answer("simulate", *MODULUS, "--add", "q3=3")["change"]["shares"]
     assert (exact["moved"], exact["cells"]) == (simulated["moved"], simulated["cells"])
-    assert "of all keys, by all hashes" in shown("compare", *MODULUS, *more, code=1)
+    assert "of all keys, by all hashes" in shown("compare", *modulus, *more, code=1)
     stays = ("--to-bind", "q1=2", "--to-bind", "q2=1")
-    assert answer("compare", *MODULUS, *stays)["exact"]["moved"] == 0
+    assert answer("compare", *modulus, *stays)["exact"]["moved"] == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((*MODULUS, "--to-release", "4.0.5", "--to-store", "khepri"), "bindings are in an order that cannot be computed"),
-        (("--exchange-type", "super-stream", "--bind", "s=0", "--to-release", "4.0.5"), "leave the release out"),
-        ((*MODULUS, "--to-ring", "{ring}"), "the one is of type x-modulus-hash and the other of type x-consistent-hash"),
-        (("--ring", "{ring}", "--to-bind", "q=1", "--exchange-type", "x-modulus-hash"), "the one is of type x-consistent-hash and the other"),
-        ((*MODULUS, "--to-bind", "q1=1", "--client", "java"), "--client java is about a super stream, and this is none"),
+        (("--topology", "{modulus}", "--to-release", "4.0.5/khepri", "--pattern", "{n}"), "bindings are in an order that cannot be computed"),
+        (("--topology", "{modulus}", "--to-ring", "{ring}"), "the one is of type x-modulus-hash and the other of type x-consistent-hash"),
+        (("--ring", "{ring}", "--to-ring", "{modulus}"), "the one is of type x-consistent-hash and the other"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared(
-    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, arguments: tuple[str, ...], says: str
+    ran: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    modulus: tuple[str, str],
+    arguments: tuple[str, ...],
+    says: str,
 ) -> None:
     path = tmp_path / "ring.json"
     path.write_text(RING.to_json())
-    code, out, errors = ran("compare", *(part.replace("{ring}", str(path)) for part in arguments))
+    files = {"{ring}": str(path), "{modulus}": modulus[1]}
+    code, out, errors = ran("compare", *(files.get(part, part) for part in arguments))
     assert (code, out) == (2, "")
     assert says in errors
 

@@ -18,7 +18,7 @@ from command_line import BIND, piped
 from pyarrow import parquet
 
 from rabbit_chx.analysis import simulation
-from rabbit_chx.cli.key_files import KeyFile
+from rabbit_chx.cli.samples import KeyFile
 from rabbit_chx.errors import InputError, MissingExtraError
 
 ROWS = [("a", 3), ("b, c", 1), ("", 0), ("7", 2)]
@@ -37,7 +37,7 @@ def _written(folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["csv", "CSV", "parquet"])
 def test_a_table_gives_its_keys_and_counts(tmp_path: Path, kind: str) -> None:
-    batches = list(KeyFile(str(_written(tmp_path, kind)), "key", "n").batches())
+    batches = list(KeyFile(str(_written(tmp_path, kind)), "key=n").batches())
 
     assert [
         (key, n) for batch in batches for key, n in zip(batch.keys, batch.messages or (), strict=True)
@@ -60,7 +60,7 @@ def test_keys_of_parquet_are_text_and_whole_numbers(
 ) -> None:
     parquet.write_table(pa.table({"key": values, "n": pa.array([1.0, 2.0])}), tmp_path / "k.parquet")
 
-    (batch,) = KeyFile(str(tmp_path / "k.parquet"), "key", "n").batches()
+    (batch,) = KeyFile(str(tmp_path / "k.parquet"), "key=n").batches()
     assert (batch.keys, batch.messages) == (keys, [1, 2])
 
 
@@ -84,13 +84,12 @@ def test_a_suffix_that_is_not_known_is_refused(tmp_path: Path, name: str) -> Non
             list(KeyFile(str(path), column).batches())
 
 
-@pytest.mark.parametrize(("columns", "named"), [(("key",), "key"), ((None, "n"), "n")])
-def test_lines_of_text_have_no_columns(tmp_path: Path, columns: tuple[str | None, ...], named: str) -> None:
+def test_lines_of_text_have_no_columns(tmp_path: Path) -> None:
     path = tmp_path / "keys.txt"
     path.write_text(CSV)
 
-    with pytest.raises(InputError, match=f"has no column '{named}', only lines: give a table as .csv"):
-        list(KeyFile(str(path), *columns).batches())
+    with pytest.raises(InputError, match=r"has no column 'key', only lines: give a table as \.csv"):
+        list(KeyFile(str(path), "key").batches())
 
 
 def test_a_table_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +128,7 @@ def test_a_row_that_has_no_key_is_named(tmp_path: Path, name: str, content: str,
     path.write_text(content, errors="surrogateescape")
 
     with pytest.raises(InputError, match=says) as caught:
-        list(KeyFile(str(path), "key", "n").batches())
+        list(KeyFile(str(path), "key=n").batches())
     assert len(str(caught.value)) < 400
 
 
@@ -155,17 +154,17 @@ def test_a_column_of_parquet_is_named(
     parquet.write_table(pa.table({"key": values, "n": pa.array(counts)}), tmp_path / "k.parquet")
 
     with pytest.raises(InputError, match=says):
-        list(KeyFile(str(tmp_path / "k.parquet"), "key", "n").batches())
+        list(KeyFile(str(tmp_path / "k.parquet"), "key=n").batches())
 
 
-@pytest.mark.parametrize("counted", [(), ("--count-column", "n")])
+@pytest.mark.parametrize("column", ["key", "key=n"])
 def test_a_key_that_does_not_suit_is_named_by_its_row(
-    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, counted: tuple[str, ...]
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, column: str
 ) -> None:
     path = tmp_path / "k.csv"
     path.write_text('key,n\n\n"1",2\n"x\n",1\n')
-    hashed = ("--hash-header", "h", "--type", "long")
-    table = ("--keys", str(path), "--column", "key", *counted)
+    hashed = ("--hash-header", "h:long")
+    table = ("--keys", str(path), "--column", column)
 
     for command in (("simulate", *BIND), ("compare", *BIND, "--to-bind", "q=1")):
         code, _, said = ran(*command, *hashed, *table)
@@ -190,7 +189,7 @@ def test_a_table_without_messages_is_refused(
     path.write_text(content)
 
     for command in (("simulate", *BIND), ("compare", *BIND, "--to-bind", "q=1")):
-        code, _, said = ran(*command, "--keys", str(path), "--column", "key", "--count-column", "n")
+        code, _, said = ran(*command, "--keys", str(path), "--column", "key=n")
         assert (code, "has no keys, or all counts are 0" in said) == (2, True)
 
 
@@ -224,7 +223,7 @@ def test_counts_are_messages(ran: Callable[..., tuple[int, str, str]], tmp_path:
     lines = tmp_path / "lines"
     lines.write_text("".join(f"{key}\n" * n for key, n in ROWS))
 
-    table = ("--keys", str(path), "--column", "key", "--count-column", "n")
+    table = ("--keys", str(path), "--column", "key=n")
     for command in (("simulate", *BIND), ("compare", *BIND, "--to-bind", "q=1")):
         code, counted, said = ran(*command, *table)
         assert (code, counted, said) == ran(*command, "--keys", str(lines))

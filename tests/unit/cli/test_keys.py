@@ -21,8 +21,8 @@ def test_keys_land_where_they_should(answer: Callable[..., Any], shown: Callable
 
 
 def test_keys_of_a_header_of_another_type(answer: Callable[..., Any]) -> None:
-    found = answer("keys", *BIND, "q1", "--hash-header", "h", "--type", "long", "--pattern", "{n}")["keys"]
-    (row,) = answer("route", *BIND, "--hash-header", "h", "--type", "long", *found)["answers"]
+    found = answer("keys", *BIND, "q1", "--hash-header", "h:long", "--pattern", "{n}")["keys"]
+    (row,) = answer("route", *BIND, "--hash-header", "h:long", *found)["answers"]
     assert row["destination"] == "q1"
 
 
@@ -37,7 +37,7 @@ def test_keys_found_before_the_search_ends_are_shown(capsys: pytest.CaptureFixtu
 
 
 MODULUS = ("--exchange-type", "x-modulus-hash", "--bind", "q1=1", "--bind", "q2=1", "--bind", "q3=1")
-STREAM = ("--exchange-type", "super-stream", "--bind", "s-0=0", "--bind", "s-1=1", "--client", "rstream")
+STREAM = ("--exchange-type", "super-stream/rstream", "--bind", "s-0=0", "--bind", "s-1=1")
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(MODULUS, "q2"), (STREAM, "s-1")])
@@ -56,7 +56,7 @@ def test_keys_of_an_exchange_without_a_ring(
 def test_a_queue_that_is_not_bound_has_no_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", *MODULUS, "q4"]) == 2
     assert "q4 is not bound to offline; bound are q1, q2, q3" in capsys.readouterr().err
-    assert main(["keys", *MODULUS, "q1", "--release", "4.0.5", "--store", "khepri"]) == 2
+    assert main(["keys", *MODULUS, "q1", "--release", "4.0.5/khepri"]) == 2
     assert "use 4.3 or x-consistent-hash" in capsys.readouterr().err
 
 

@@ -12,8 +12,7 @@ from modelled_commands import ModelledCommands
 from slot_files import live_of
 
 from rabbit_chx.cli.apply import ApplyReport
-from rabbit_chx.cli.plan import lifting_flags
-from rabbit_chx.cli.plan_report import PlanReport
+from rabbit_chx.cli.plan import PlanReport, lifting_flags
 from rabbit_chx.rendering import Facts, Section
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import BindingDefinition, PlannedChange, PlanRefusal, Topology, plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rabbit_chx import Topology
-from rabbit_chx.cli.plan_report import changes_table, ranged
+from rabbit_chx.cli.plan import changes_table, ranged
 from rabbit_chx.topology import BindingDefinition, PlannedChange, QueueDefinition, plan
 from rabbit_chx.topology.plan_output import counted_changes
 

@@ -104,7 +104,9 @@ def test_the_type_of_a_header_that_the_ring_brings(
     ran: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     path = shown_ring(tmp_path / "r", {"hash-header": "tenant"})
-    assert "header 'tenant'" in ran("route", "--ring", path, "--type", "long", "5", "--explain")[1]
+    assert (
+        "header 'tenant'" in ran("route", "--ring", path, "--hash-header", "tenant:long", "5", "--explain")[1]
+    )
 
 
 def test_a_ring_that_was_read_over_amqp_alone_says_so(

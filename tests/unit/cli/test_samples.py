@@ -16,7 +16,7 @@ from rabbit_chx.cli.samples import SampleOptions
     [
         ((), ["a"] * 20_000 + ["b", "x" * 300], "line 20002 of {path}: the routing key"),
         (
-            ("--hash-header", "h", "--type", "long"),
+            ("--hash-header", "h:long"),
             ["1", "2", "three"],
             "line 3 of {path}: 'three' is not a valid long",
         ),
@@ -44,8 +44,8 @@ def test_a_key_of_a_pattern_that_cannot_be_sent_is_named(ran: Callable[..., tupl
 
 
 def test_a_count_alone_is_enough_where_there_is_a_pattern_by_default() -> None:
-    few = SampleOptions(None, None, 5000, None, None).read_or_make("{n}")
-    assert few == SampleOptions(None, "{n}", 5000, None, None).read_or_make("")
+    few = SampleOptions(None, None, 5000, None).read_or_make("{n}")
+    assert few == SampleOptions(None, "{n}", 5000, None).read_or_make("")
     assert len(few.keys) == 5000
 
 

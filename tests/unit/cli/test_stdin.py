@@ -86,8 +86,8 @@ def test_a_line_is_answered_before_the_next_one_comes() -> None:
 @pytest.mark.parametrize(
     ("options", "bad", "message"),
     [
-        (("--hash-header", "t", "--type", "long"), b"x", b"'x' is not a valid long"),
-        (("--hash-header", "t", "--type", "long", "--explain"), b"x", b"'x' is not a valid long"),
+        (("--hash-header", "t:long"), b"x", b"'x' is not a valid long"),
+        (("--hash-header", "t:long", "--explain"), b"x", b"'x' is not a valid long"),
         ((), b"5" * 256, b"AMQP carries at most 255"),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_line_that_is_no_text_is_named() -> None:
 
 
 def test_a_value_that_the_broker_would_close_for_ends_the_stream() -> None:
-    options = ["--hash-header", "h", "--type", "array", "--release", "3.13.7"]
+    options = ["--hash-header", "h:array", "--release", "3.13.7"]
     done = piped(["route", *BIND, *options, "-"], b'["a"]\n[]\n')
     assert done.returncode == 77
     assert done.stdout.startswith(b'["a"]\tq')

@@ -104,7 +104,7 @@ def test_only_a_lacking_permission_is_told_where_a_channel_closes(
     async def story() -> list[RabbitChxError | None]:
         closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heard: list[RabbitChxError | None] = []
-        line = channels.LineChannel(
+        line = channels.ConsumerChannel(
             SimpleNamespace(closing=closing), "q", "amqp://host", channels.LateFrames(), 1
         )
         line.when_closed(heard.append)
@@ -135,7 +135,7 @@ def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
 
     async def ends() -> None:
         late = channels.LateFrames()
-        line = channels.LineChannel(_Underlay(), "q", "amqp://scripted", late, 32)
+        line = channels.ConsumerChannel(_Underlay(), "q", "amqp://scripted", late, 32)
         with pytest.raises(ConnectionLostError, match="at the end of the channel that consumes 'q'"):
             await line.abandon()
         late.end()

@@ -41,7 +41,7 @@ class Site:
         self.told: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        monkeypatch.setattr(group, "_opened", self._opened)
+        monkeypatch.setattr(group, "_open_channels", self._opened)
         how = {"pace": BRISK, "reconnect_backoff_s": 0.01, **how}
         self.group = ConsumerGroup(
             "amqp://scripted", ["q"], member="a", on_gained=self._gained, on_lost=self._lost, **how
@@ -117,7 +117,7 @@ def test_however_it_ends_the_hook_is_called(
                 await eventually(lambda: "begins 2" in site.told, "a handler runs")
             elif under_way == "claim":
                 site.journal.block()
-                site.group._runners[0].give(site.group._runners[0].seat.superseded())
+                site.group._runners[0].execute(site.group._runners[0].ownership.on_superseded())
                 await eventually(lambda: "lost q" in site.told, "the hook was called")
                 await site.connections[-1].deliver("q", 2)
             if ending == "main returns":
@@ -219,7 +219,7 @@ def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_connection
 
 
 def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group, "_HANGS_S", 0.05)
+    monkeypatch.setattr(group, "_CONNECT_S", 0.05)
 
     async def story() -> None:
         site = Site(monkeypatch)
@@ -236,7 +236,7 @@ def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest
 
 
 def test_of_two_attempts_that_succeed_together_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group, "_HANGS_S", 0.05)
+    monkeypatch.setattr(group, "_CONNECT_S", 0.05)
 
     async def story() -> None:
         site = Site(monkeypatch)
@@ -345,7 +345,7 @@ def test_an_error_that_no_connection_mends_lets_what_is_in_hand_be_done(
             session = site.group._session
             assert session is not None
             session.fail(InputError("another process is the member 'a'"))
-            await eventually(lambda: session._leaving, "it leaves")
+            await eventually(lambda: session._is_leaving, "it leaves")
             site.gate.set()
             with pytest.raises(InputError):
                 await running

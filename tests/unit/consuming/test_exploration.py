@@ -6,7 +6,7 @@ import pytest
 from group_exploration import BrokenInvariantError, explored
 from group_model import Member, Queue
 
-from rabbit_chx.consuming.seat import Abandon, QueueLine, Seat, SeatCommand
+from rabbit_chx.consuming.ownership import Abandon, Command, QueueOwnership, Subscription
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,14 @@ def test_a_consumer_that_ends_politely_breaks_the_order(monkeypatch: pytest.Monk
 def test_a_member_that_does_not_finish_what_is_in_hand_breaks_the_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def let_go(_seat: Seat, line: QueueLine) -> list[SeatCommand]:
-        line.state = "ended"
-        return [Abandon(line.number)]
+    def retire(_ownership: QueueOwnership, subscription: Subscription) -> list[Command]:
+        subscription.state = "ended"
+        return [Abandon(subscription.number)]
 
-    monkeypatch.setattr(Seat, "_let_go", let_go)
-    with pytest.raises(BrokenInvariantError, match=r"interrupted although no line is lost|two handlers run"):
+    monkeypatch.setattr(QueueOwnership, "_retire", retire)
+    with pytest.raises(
+        BrokenInvariantError, match=r"interrupted although no subscription is lost|two handlers run"
+    ):
         explored(2, 2, crashes=0, returns=1)
 
 

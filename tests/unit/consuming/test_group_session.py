@@ -16,9 +16,8 @@ from scripted_group import ScriptedChannels, ScriptedJournal
 from rabbit_chx.consuming import GroupMessage, GroupPace
 from rabbit_chx.consuming.channels import GroupChannels
 from rabbit_chx.consuming.journal import JournalEntry
-from rabbit_chx.consuming.member import GroupMember
-from rabbit_chx.consuming.seat import Seat
-from rabbit_chx.consuming.seat_runner import SeatRunner
+from rabbit_chx.consuming.ownership import GroupMember, QueueOwnership
+from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, HandlerError, InputError
 
@@ -38,9 +37,10 @@ class Stage:
         member = GroupMember("a", pace=pace, **how)
         self.session = GroupSession(cast("GroupChannels", self.channels), member, self.handle, former)
         self.runners = [
-            SeatRunner(Seat(queue, member), self.session, member.prefetch) for queue in ("q.0", "q.1")
+            QueueRunner(QueueOwnership(queue, member), self.session, member.prefetch)
+            for queue in ("q.0", "q.1")
         ]
-        self.session.take(self.runners)
+        self.session.attach(self.runners)
         self.stop = asyncio.Event()
 
     async def handle(self, message: GroupMessage) -> None:
@@ -61,7 +61,7 @@ class Stage:
         finally:
             self.stop.set()
             await asyncio.gather(task, return_exceptions=True)
-            await self.session.close(self.session.lose())
+            await self.session.close(self.session.detach())
 
     async def consuming(self) -> None:
         """Wait until it consumes."""
@@ -280,14 +280,14 @@ def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(under_
                 case "handler" | "ack":
                     stage.gate.clear()
                     await channels.deliver("q.0", 1, 2)
-                    await eventually(lambda: stage.runners[0].seat.held, "it has the queue")
+                    await eventually(lambda: stage.runners[0].ownership.is_held, "it has the queue")
                     if under_way == "ack":
                         line.ackable.clear()
                         stage.gate.set()
                         await eventually(lambda: stage.handled == [1], "the first one is handled")
                 case "consume":
                     channels.consumable.clear()
-                    stage.runners[0].give(stage.runners[0].seat.step_back())
+                    stage.runners[0].execute(stage.runners[0].ownership.step_back())
                 case "claim":
                     stage.journal.block()
                     await channels.deliver("q.0", 1)
@@ -296,9 +296,9 @@ def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(under_
             async with asyncio.timeout(5):
                 with pytest.raises(ConnectionLostError):
                     await running
-                stage.session.lose()
+                stage.session.detach()
                 await eventually(
-                    lambda: all(runner.seat.is_empty for runner in stage.runners), "nothing is left", 5
+                    lambda: all(runner.ownership.is_empty for runner in stage.runners), "nothing is left", 5
                 )
             assert stage.cancelled == (under_way == "handler")
 
@@ -312,7 +312,7 @@ def test_what_comes_over_a_connection_that_was_given_up_counts_for_nothing() -> 
         stage = Stage()
         async with stage.running():
             await stage.consuming()
-            stage.session.lose()
+            stage.session.detach()
             stage.session.read(7, JournalEntry("claim", "b", 0.0, queue="q.0", token="b7"))  # noqa: S106
             assert not stage.session.roster.claims
 
@@ -331,7 +331,8 @@ def test_the_log_tells_who_has_what(caplog: pytest.LogCaptureFixture) -> None:
             for _ in range(3):
                 stage.journal.write(other("alive"))
             await eventually(
-                lambda: stage.runners[0].seat.held + stage.runners[1].seat.held == 1, "it lets go of one"
+                lambda: stage.runners[0].ownership.is_held + stage.runners[1].ownership.is_held == 1,
+                "it lets go of one",
             )
             await eventually(lambda: "gone" in stage.journal.kinds("b"), "the other one is silent")
             await eventually(

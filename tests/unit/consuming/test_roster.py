@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rabbit_chx.consuming.journal import EntryKind, JournalEntry, Roster, SilenceClock
+from rabbit_chx.consuming.journal import EntryKind, JournalEntry, LivenessClock, Roster
 
 QUEUES = ("q1", "q2", "q3", "q4")
 
@@ -114,11 +114,11 @@ def test_what_is_no_entry(body: bytes) -> None:
 
 def test_the_time_for_which_a_member_cannot_write_counts_for_nobodys_silence() -> None:
     """Else the first one that can write again would miss all others."""
-    clock, roster = SilenceClock(6.5), Roster()
-    roster.take(0, entry("ready", "a"), clock.ticked(100.0))
-    roster.take(1, entry("ready", "b"), clock.read(101.0))
-    assert clock.ticked(103.0) == 3.0
-    assert clock.ticked(3700.0) == 9.5, "an hour without a sign of life of its own"
-    assert roster.silent(clock.read(3700.5), 10.0) == []
-    assert clock.ticked(3703.0) == 12.5
-    assert roster.silent(clock.read(3703.0), 10.0) == ["a", "b"], "nothing was heard since"
+    clock, roster = LivenessClock(6.5), Roster()
+    roster.take(0, entry("ready", "a"), clock.tick(100.0))
+    roster.take(1, entry("ready", "b"), clock.now(101.0))
+    assert clock.tick(103.0) == 3.0
+    assert clock.tick(3700.0) == 9.5, "an hour without a sign of life of its own"
+    assert roster.silent(clock.now(3700.5), 10.0) == []
+    assert clock.tick(3703.0) == 12.5
+    assert roster.silent(clock.now(3703.0), 10.0) == ["a", "b"], "nothing was heard since"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer, ShardMessage
-from rabbit_chx.consuming.queue_consumers import _QueueLine
+from rabbit_chx.consuming.shards import _Consumer
 from rabbit_chx.errors import InputError, UnreachableError
 
 NOWHERE = "amqp://u:c4nary@127.0.0.1:1/shop"
@@ -82,7 +82,7 @@ def test_messages_of_a_closed_channel_are_not_handled() -> None:
 
     async def story() -> tuple[list[bytes], list[int]]:
         channel: Any = _Channel()
-        line, handled = _QueueLine("shard"), []
+        line, handled = _Consumer("shard"), []
 
         async def handle(message: ShardMessage) -> None:
             handled.append(message.body)
@@ -96,7 +96,7 @@ def test_messages_of_a_closed_channel_are_not_handled() -> None:
                     delivery=SimpleNamespace(routing_key="k", redelivered=False, delivery_tag=tag),
                 )
             )
-        await asyncio.wait_for(line.handled(channel, handle), 20)
+        await asyncio.wait_for(line.run(channel, handle), 20)
         return handled, channel.acked
 
     assert asyncio.run(story()) == ([b"1", b"2"], [1, 2])

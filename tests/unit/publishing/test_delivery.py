@@ -35,9 +35,9 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.publishing.delivery import Open, Sleep, Step, drive
+from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.limits import Limits
 from rabbit_chx.publishing.publish_report import NACK
-from rabbit_chx.publishing.rows import Rows
 
 
 def still_sent(*bodies: str) -> Event:

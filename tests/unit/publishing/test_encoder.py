@@ -12,8 +12,7 @@ from pamqp import body, commands, frame, header
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Publisher
-from rabbit_chx.publishing.encoder import Encoder, exchange_name
-from rabbit_chx.publishing.rows import Rows, as_bytes
+from rabbit_chx.publishing.encoder import Encoder, Rows, as_bytes, exchange_name
 
 PROPERTIES = commands.Basic.Properties(delivery_mode=2, content_type="text/plain")
 FRAME_MAX = 4096

@@ -16,7 +16,7 @@ from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.client_fields import table_for
 from rabbit_chx.amqp.header_table import encode_headers, encode_table, parse_table, properties_in
 from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.publishing.properties import PROPERTY_NAMES, Properties
+from rabbit_chx.publishing.encoder import PROPERTY_NAMES, Properties
 
 FIELDS = [
     AmqpField("longstr", "é"), AmqpField("binary", b"\xff"), AmqpField("byte", -7), AmqpField("unsignedbyte", 200),

@@ -19,7 +19,7 @@ from scripted_peer import Answer, Message, Peer, ack, hang_up, nack, nothing, sa
 from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import InputError, PublishError, RowError
 from rabbit_chx.publishing import AsyncPublisher, Publisher
-from rabbit_chx.publishing.batches import Columns
+from rabbit_chx.publishing.batches import named_columns
 from rabbit_chx.publishing.publisher_base import PublisherBase
 
 
@@ -301,8 +301,8 @@ def arguments_of(publisher: type) -> str:
     return documentation.split("\nArgs:\n")[1].split("\n\nRaises:")[0]
 
 
-def test_both_publishers_document_the_same_arguments_and_every_one_of_them() -> None:
-    assert arguments_of(Publisher) == arguments_of(AsyncPublisher)
+def test_every_argument_is_documented() -> None:
+    assert inspect.signature(Publisher) == inspect.signature(AsyncPublisher)
     documented = re.findall(
         r"^    (\w+): ", arguments_of(Publisher).split("\n\nAttributes:")[0], re.MULTILINE
     )
@@ -332,5 +332,5 @@ def test_each_bound_is_the_one_that_was_given() -> None:
 @pytest.mark.parametrize(("window", "rows"), [(1, 1), (2, 1), (3, 1), (10, 5), (100_000, 500)])
 def test_a_batch_is_half_a_window_and_500_rows_at_the_most(window: int, rows: int) -> None:
     publisher = PublisherBase("amqp://localhost", "x", max_in_flight=window)
-    columns = Columns.of(["k"] * 1200, ["b"] * 1200, None, None)
-    assert len(next(columns.batches(publisher._defaults, publisher._batch_rows, 0))) == rows
+    columns = named_columns(["k"] * 1200, ["b"] * 1200, None, None)
+    assert len(next(publisher._defaults.batches_of(columns, 0))) == rows

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.errors import RowError
-from rabbit_chx.publishing.rows import Rows, as_bytes
+from rabbit_chx.publishing.encoder import Rows, as_bytes
 
 FULL = Rows([b"k0", b"k1", b"k2"], [b"b0", b"b1", b"b2"], [b"p0", b"p1", b"p2"], [b"x0", b"x1", b"x2"])
 

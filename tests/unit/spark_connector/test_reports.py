@@ -16,8 +16,8 @@ from spark_connector.reports import (
     RowSample,
     TaskReport,
     WriteReport,
-    hash_of_key,
-    notes_on,
+    collect_notes,
+    hash_key,
     text_table_of,
 )
 
@@ -181,13 +181,13 @@ def options(**more: str) -> WriteOptions:
 
 def test_an_ordinary_write_needs_no_note() -> None:
     tasks = [TaskReport(0, 0, task_id=8), TaskReport(1, 0, task_id=7), TaskReport(2, 0, task_id=9)]
-    assert notes_on(tasks, options(ring=RING.to_json(), ordering="per-key")) == ()
-    assert notes_on([TaskReport(0, 0)], options()) == ()
-    assert notes_on([], options(ordering="per-key")) == ()
+    assert collect_notes(tasks, options(ring=RING.to_json(), ordering="per-key")) == ()
+    assert collect_notes([TaskReport(0, 0)], options()) == ()
+    assert collect_notes([], options(ordering="per-key")) == ()
 
 
 def test_what_a_task_notes_is_told_once() -> None:
-    assert notes_on([TaskReport(0, 0, notes=("a",)), TaskReport(1, 0, notes=("a", "b"))], options()) == (
+    assert collect_notes([TaskReport(0, 0, notes=("a",)), TaskReport(1, 0, notes=("a", "b"))], options()) == (
         "a",
         "b",
     )
@@ -195,14 +195,14 @@ def test_what_a_task_notes_is_told_once() -> None:
 
 def test_tasks_that_ran_again() -> None:
     tasks = [TaskReport(0, 0, task_id=4), TaskReport(1, 2, task_id=7)]  # 5 and 6 failed
-    (note,) = notes_on(tasks, options())
+    (note,) = collect_notes(tasks, options())
     assert note.startswith("Spark ran 1 of 2 tasks more than once")
 
 
 def test_a_stage_that_ran_again_though_every_attempt_is_0() -> None:
     """The numbers between are those of the stage before it, whose files were gone."""
     tasks = [TaskReport(0, 0, task_id=4), TaskReport(1, 0, task_id=5), TaskReport(2, 0, task_id=9)]
-    (note,) = notes_on(tasks, options())
+    (note,) = collect_notes(tasks, options())
     assert "Spark ran 3 other tasks between those of this write" in note
     assert "rows of this write may be in the queues twice, though every attempt is 0" in note
 
@@ -213,10 +213,10 @@ def test_a_broker_that_may_have_restarted() -> None:
         TaskReport(1, 0, publish_report=PublishReport(reconnects=1)),
     ]
     for given in (options(), options(ring=RING.to_json())):
-        (note,) = notes_on(tasks, given)
+        (note,) = collect_notes(tasks, given)
         assert note.startswith("connections were lost and opened again (3): if the broker was restarted")
         assert ("rows by predicted queue are then wrong" in note) == (given.ring is not None)
-    ring, copies = notes_on(tasks, options(ordering="per-key"))
+    ring, copies = collect_notes(tasks, options(ordering="per-key"))
     assert "the ring may have another order now" in ring
     assert "copies from the old connection may arrive after newer messages of their key" in copies
 
@@ -228,11 +228,11 @@ def test_keys_in_more_than_one_partition() -> None:
         return TaskReport(partition, 0, keys=sampler.sample())
 
     per_key = options(ordering="per-key")
-    assert notes_on([task(0, b"a"), task(1, b"b", b"c")], per_key) == ()
-    (note,) = notes_on([task(0, b"a", b"c"), task(1, b"b", b"c")], per_key)
+    assert collect_notes([task(0, b"a"), task(1, b"b", b"c")], per_key) == ()
+    (note,) = collect_notes([task(0, b"a", b"c"), task(1, b"b", b"c")], per_key)
     assert note.startswith("ordering is per-key, and 1 of its 3 keys are in more than one partition")
     many = [b"%d" % n for n in range(2_000)]
-    (note,) = notes_on([task(0, *many), task(1, *many)], per_key)
+    (note,) = collect_notes([task(0, *many), task(1, *many)], per_key)
     assert "1,000 of 1,000 keys looked at are in more than one partition" in note
 
 
@@ -244,7 +244,7 @@ def test_the_counts_are_those_of_the_publisher() -> None:
 
 
 def test_a_hash_identifies_a_key_without_showing_it() -> None:
-    assert hash_of_key(b"key") == "2c70e12b7a0646f9"
+    assert hash_key(b"key") == "2c70e12b7a0646f9"
 
 
 def test_numbers_are_on_the_right_but_in_the_first_column() -> None:

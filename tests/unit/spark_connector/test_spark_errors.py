@@ -12,10 +12,9 @@ from pyspark.sql.types import StringType, StructType
 
 from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.publishing import PublishReport
-from spark_connector.options.addresses import Brokers
-from spark_connector.spark_errors import raised_in_task
-from spark_connector.writing.task import Task
-from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.options.common import Brokers
+from spark_connector.spark_errors import parse_task_error
+from spark_connector.writing.task_writer import Task, TaskWriter
 from spark_connector.writing.write_plan import WritePlan
 
 OPTIONS = {"url": "amqp://ann@here", "password": "c4nary", "exchange": "x", "preflight": "false"}
@@ -66,17 +65,17 @@ def raised(message: str, kind: str = "PublishError") -> Exception:
 
 
 def test_a_publish_error_has_the_counts_of_its_message() -> None:
-    error = raised_in_task(raised(f"partition 3: exchange 'x; 1 unknown': no queue took 3; {COUNTS}"))
+    error = parse_task_error(raised(f"partition 3: exchange 'x; 1 unknown': no queue took 3; {COUNTS}"))
     assert isinstance(error, PublishError)
     assert error.report == COUNTS
     assert "no queue took 3" in str(error)
 
 
 def test_other_errors_and_texts() -> None:
-    assert isinstance(raised_in_task(raised("row 1: too long", "RowError")), RowError)
-    assert raised_in_task(raised("no such class", "NoneSuch")) is None
-    assert raised_in_task(RuntimeError("something else")) is None
-    error = raised_in_task(raised("partition 0: without counts"))
+    assert isinstance(parse_task_error(raised("row 1: too long", "RowError")), RowError)
+    assert parse_task_error(raised("no such class", "NoneSuch")) is None
+    assert parse_task_error(RuntimeError("something else")) is None
+    error = parse_task_error(raised("partition 0: without counts"))
     assert isinstance(error, PublishError)
     assert error.report == PublishReport()
 
@@ -87,11 +86,11 @@ def test_the_error_of_a_task_is_found_in_what_spark_says() -> None:
         'call last):\n  File "writing.py", line 59, in write_partition\n    raise error\n'
         "rabbit_chx.errors.{}: partition 3: what happened\n\n\tat org.apache.spark..."
     )
-    error = raised_in_task(RuntimeError(said.format("NotFoundError")))
+    error = parse_task_error(RuntimeError(said.format("NotFoundError")))
     assert type(error) is NotFoundError
     assert str(error) == "partition 3: what happened"
-    error = raised_in_task(RuntimeError(said.format("PublishError")))
+    error = parse_task_error(RuntimeError(said.format("PublishError")))
     assert isinstance(error, PublishError)
     assert error.report.rows == 0
-    assert raised_in_task(RuntimeError(said.format("Any"))) is None
-    assert raised_in_task(RuntimeError("boo")) is None
+    assert parse_task_error(RuntimeError(said.format("Any"))) is None
+    assert parse_task_error(RuntimeError("boo")) is None

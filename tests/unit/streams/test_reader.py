@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
-from rabbit_chx.errors import BrokerTimeoutError, InputError, MissingRowsError
+from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.streams import Fingerprint, StreamReader
-from rabbit_chx.streams import look as look_module
 from rabbit_chx.streams.chunks import Chunk
-from rabbit_chx.streams.frames import Key
-from rabbit_chx.streams.look import Look
 from rabbit_chx.streams.reader import _Progress
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -46,51 +41,6 @@ def test_a_chunk_of_the_broker_can_be_the_last_before_the_end():
     assert not reading.done
     assert not reading.take(chunk(10, 1, kind="delta"))
     assert reading.done
-
-
-class ScriptedLeader:
-    """Stands for a connection to a leader that does not know yet what a majority has: no broker, no socket.
-
-    A real one is so for some tenths of a second after its start; tests/fire/streams meets it.
-    """
-
-    where = "a scripted leader"
-
-    def __init__(self, looks: int, *, rows: bool, figures: bool) -> None:
-        self.commands = {Key.STREAM_STATS: (1, 1)} if figures else {}
-        self.looks = looks
-        self.rows = rows
-
-    def stats(self, _stream):
-        committed = self.rows and not self.looks
-        return {"first_chunk_id": 0 if self.rows else -1, "committed_chunk_id": 0 if committed else -1}
-
-    def chunk_at(self, _stream, _start):
-        self.looks = max(0, self.looks - 1)
-        return chunk(0) if self.rows and not self.looks else None
-
-    def look(self: Any, monkeypatch):
-        monkeypatch.setattr(look_module, "_PAUSE_S", 0.01)
-        look = Look(self)
-        monkeypatch.setattr(look, "chunk_at", self.chunk_at)
-        return look
-
-
-@pytest.mark.parametrize("figures", [True, False])
-def test_a_leader_that_does_not_know_yet_what_is_committed_is_waited_for(monkeypatch, figures):
-    assert ScriptedLeader(5, rows=True, figures=figures).look(monkeypatch).first_chunk("s", 30) == chunk(0)
-
-
-def test_an_empty_stream_has_no_first_chunk(monkeypatch):
-    started = time.monotonic()
-    assert ScriptedLeader(1, rows=False, figures=True).look(monkeypatch).first_chunk("s", 30) is None
-    assert time.monotonic() - started < 20
-    assert ScriptedLeader(1, rows=False, figures=False).look(monkeypatch).first_chunk("s", 0.1) is None
-
-
-def test_a_leader_that_never_knows_what_is_committed_is_given_up(monkeypatch):
-    with pytest.raises(BrokerTimeoutError, match=r"'s' has rows, and does not give them within 0\.1 s"):
-        ScriptedLeader(1_000_000, rows=True, figures=True).look(monkeypatch).first_chunk("s", 0.1)
 
 
 def test_an_empty_range_is_done():

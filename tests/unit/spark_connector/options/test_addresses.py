@@ -9,8 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from rabbit_chx.errors import InputError
-from spark_connector.options.addresses import ADDRESS_OPTIONS, Brokers
-from spark_connector.options.kinds import read_options
+from spark_connector.options.common import ADDRESS_OPTIONS, Brokers, read_options
 from spark_connector.options.write_options import WriteOptions
 
 URL = {"url": "amqp://ann@here/v", "exchange": "x"}

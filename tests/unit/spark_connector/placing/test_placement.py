@@ -15,7 +15,6 @@ RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 5)])
 def test_one_partition_for_each_queue() -> None:
     placement = Placement.of(RING)
     assert placement.partitions == 3
-    assert placement.labels == ("q1", "q2", "q3")
     assert not placement.needs_hashes
     assert placement.partitions_of(np.array([2, 0, 1], np.int32)).tolist() == [2, 0, 1]
 
@@ -23,7 +22,6 @@ def test_one_partition_for_each_queue() -> None:
 def test_slices_of_a_heavy_queue_lie_side_by_side() -> None:
     placement = Placement.of(RING, slices={"q2": 3})
     assert placement.offsets == (0, 1, 4)
-    assert placement.labels == ("q1", "q2 1/3", "q2 2/3", "q2 3/3", "q3")
     indices = np.array([0, 1, 1, 1, 1, 2], np.int32)
     hashes = np.array([7, 0, 1, -1, 5, -9], np.int64)
     assert placement.partitions_of(indices, hashes).tolist() == [0, 1, 2, 3, 3, 4]
@@ -31,7 +29,6 @@ def test_slices_of_a_heavy_queue_lie_side_by_side() -> None:
 
 def test_rows_without_a_queue_have_the_last_partition() -> None:
     placement = Placement.of(RING, slices={"q1": 2}, spare=True)
-    assert placement.labels[-1] == "(no queue)"
     found = placement.partitions_of(np.array([-1, 2], np.int32), np.array([3, 3], np.int64))
     assert found.tolist() == [placement.partitions - 1, 3]
 
@@ -45,11 +42,7 @@ def test_slices_by_share_are_as_even_as_they_can_be() -> None:
 
 def test_an_exchange_is_a_queue_with_a_name_of_its_own() -> None:
     ring = HashRing.from_buckets(["slot", ExchangeRef("slot")])
-    assert Placement.of(ring, slices={"exchange slot": 2}).labels == (
-        "slot",
-        "exchange slot 1/2",
-        "exchange slot 2/2",
-    )
+    assert Placement.of(ring, slices={"exchange slot": 2}).slices == (1, 2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, KeyMap, SlotTable
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.placement import Placement, queue_names
-from spark_connector.placing.rings import NO_QUEUE, WatchedRing, as_ring, rows_by_queue
+from spark_connector.placing.rings import NO_QUEUE, WatchedRing, as_ring, count_by_queue
 
 SLOTS = [ExchangeRef(f"e.slot.{n:02}") for n in range(8)]
 RING = HashRing.from_bindings([(slot, 1) for slot in SLOTS])
@@ -23,13 +23,13 @@ KEYS = [f"key-{n}" for n in range(400)]
 def test_queues_are_predicted() -> None:
     expected = [TABLE.destination_for(key) for key in KEYS]
     assert queue_names(TABLE.to_json(), pa.array(KEYS)).to_pylist() == expected
-    assert rows_by_queue(TABLE, pa.array(KEYS)) == Counter(expected)
+    assert count_by_queue(TABLE, pa.array(KEYS)) == Counter(expected)
     partly = SlotTable(RING, {SLOTS[0]: "a"})
-    assert set(rows_by_queue(partly, pa.array(KEYS))) == {"a", NO_QUEUE}
+    assert set(count_by_queue(partly, pa.array(KEYS))) == {"a", NO_QUEUE}
 
 
 def test_partitions_are_those_of_the_queues() -> None:
-    assert Placement.of(TABLE).queues == TABLE.destinations
+    assert Placement.of(TABLE).slices == (1,) * len(TABLE.destinations)
     assert Placement.of(TABLE, partitions=8).slices == tuple(
         {"a": 2, "b": 6}[str(queue)] for queue in TABLE.destinations
     )
@@ -52,12 +52,12 @@ def test_slots_that_change_hands_are_noticed_without_a_lost_connection() -> None
     tables = iter([TABLE, TABLE, moved, moved])
     watched = WatchedRing(lambda: next(tables))
     assert watched.may_change_unseen
-    assert watched.look_again(say_same=False) is None
-    assert watched.look_again(say_same=False) == (
+    assert watched.check_again(report_unchanged=False) is None
+    assert watched.check_again(report_unchanged=False) == (
         f"the slots or the ring have changed, and {TABLE.share_moved(moved):.1%} of all keys changed queue during the write: "
         "rows by predicted queue are wrong"
     )
-    assert watched.look_again() == "the ring is the same as before"
+    assert watched.check_again() == "the ring is the same as before"
     assert not WatchedRing(RING).may_change_unseen
 
 
@@ -65,4 +65,4 @@ def test_a_ring_that_becomes_slots_is_compared_by_queue() -> None:
     plain = HashRing.from_bindings([("a", 1), ("b", 3)])
     given: Iterator[KeyMap] = iter([plain, TABLE])
     watched = WatchedRing(lambda: next(given))
-    assert f"{TABLE.share_moved(plain):.1%} of all keys" in str(watched.look_again())
+    assert f"{TABLE.share_moved(plain):.1%} of all keys" in str(watched.check_again())

@@ -20,9 +20,9 @@ AFTER = HashRing.from_bindings([("q2", 1), ("q1", 1)])
 
 def test_a_ring_that_nobody_reads_says_nothing() -> None:
     assert WatchedRing(None).ring is None
-    assert WatchedRing(None).look_again() is None
+    assert WatchedRing(None).check_again() is None
     assert WatchedRing(BEFORE.to_json()).ring == BEFORE
-    assert WatchedRing(BEFORE).look_again() is None
+    assert WatchedRing(BEFORE).check_again() is None
     with pytest.raises(InputError, match="no buckets"):
         WatchedRing(lambda: HashRing.from_bindings([]))
 
@@ -30,10 +30,10 @@ def test_a_ring_that_nobody_reads_says_nothing() -> None:
 def test_a_ring_in_another_order_is_noticed_and_is_the_ring_from_then_on() -> None:
     rings = iter([BEFORE, BEFORE, AFTER, AFTER])
     watched = WatchedRing(lambda: next(rings))
-    assert watched.look_again() == "the ring is the same as before"
-    assert "the ring has changed, and 100.0% of all keys" in str(watched.look_again())
+    assert watched.check_again() == "the ring is the same as before"
+    assert "the ring has changed, and 100.0% of all keys" in str(watched.check_again())
     assert watched.ring == AFTER
-    assert watched.look_again() == "the ring is the same as before"
+    assert watched.check_again() == "the ring is the same as before"
 
 
 def test_a_ring_that_cannot_be_read_again_is_said() -> None:
@@ -44,7 +44,7 @@ def test_a_ring_that_cannot_be_read_again_is_said() -> None:
             return ring
         raise OSError("no docker")
 
-    assert WatchedRing(read).look_again() == (
+    assert WatchedRing(read).check_again() == (
         "the ring could not be read again, so it may have changed: no docker"
     )
 

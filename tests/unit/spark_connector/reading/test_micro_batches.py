@@ -11,13 +11,12 @@ from stream_bytes import chunk_of
 
 from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.streams.chunks import Chunk
+from rabbit_chx.streams.ends import LogEnd
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import sources
-from spark_connector.reading.log_ends import LogEnd
-from spark_connector.reading.micro_batches import MicroBatches
+from spark_connector.reading.micro_batches import MicroBatches, Place, offset_of, places_in
 from spark_connector.reading.sources import Sources
 from spark_connector.reading.spark_readers import BatchReader, MicroBatchReader
-from spark_connector.reading.stream_offsets import Place, offset_of, places_in
 
 ROWS_OF_A_CHUNK = 10
 
@@ -55,14 +54,13 @@ class Logs:
                 found[stream] = LogEnd(chunks[-1].end, chunks[-1].fingerprint) if chunks else LogEnd(0, None)
         return found
 
-    def first(self, stream: str) -> int:
-        return self.chunks[stream][0].offset if self.chunks[stream] else 0
-
     def chunk_at(self, stream: str, offset: int) -> Chunk | None:
         return next((chunk for chunk in self.chunks[stream] if chunk.end > offset), None)
 
-    def offset_at(self, stream: str, _moment: datetime, end: int) -> int:
-        return min(end, self.chunks[stream][1].offset)
+    def offset_of(self, stream: str, place: datetime | str, end: LogEnd) -> int:
+        """Return the offset of the first chunk, or for any time of the second one."""
+        chunks = self.chunks[stream]
+        return min(end.offset, chunks[0 if place == "first" else 1].offset if chunks else 0)
 
     def close(self) -> None:
         self.closed = True
@@ -75,13 +73,13 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     return scripted
 
 
-def options_of(**options: str) -> ReadOptions:
+def option_fields(**options: str) -> ReadOptions:
     texts = {"url": "rabbitmq-stream://h", "superStream": "s", **options}
     return ReadOptions.parse(texts, streaming=True)
 
 
 def batches_of(**options: str) -> MicroBatches:
-    return MicroBatches(options_of(**options))
+    return MicroBatches(option_fields(**options))
 
 
 def nexts(places: Mapping[str, Place]) -> dict[str, int]:
@@ -177,7 +175,7 @@ def test_what_spark_asks_for(logs: Logs) -> None:
     """The first micro-batch has no rows, and a stream that is new none before its next one."""
     limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2")
     logs.grow("a", b"1", b"2")
-    reader = MicroBatchReader(options_of(startingOffsets="earliest", maxOffsetsPerTrigger="12"))
+    reader = MicroBatchReader(option_fields(startingOffsets="earliest", maxOffsetsPerTrigger="12"))
     anchor = reader.initialOffset()
     assert anchor == {"anchor": "earliest"}
     limit = reader.getDefaultReadLimit()
@@ -200,7 +198,7 @@ def test_what_spark_asks_for(logs: Logs) -> None:
 
 def test_the_sources_of_a_batch(logs: Logs) -> None:
     logs.grow("a", b"1", b"2")
-    read = Sources(options_of())
+    read = Sources(option_fields())
     ends = read.ends()
     assert read.offsets_at("endingOffsets", "latest", ends) == {"a": 20}
     assert read.offsets_at("endingOffsets", {"a": -2}, ends) == {"a": 0}
@@ -211,7 +209,7 @@ def test_the_sources_of_a_batch(logs: Logs) -> None:
 def test_a_batch_tells_its_tasks_where_the_streams_end(logs: Logs) -> None:
     logs.grow("a", b"1", b"2")
     last = tuple(logs.chunks["a"][1].fingerprint)
-    parts = BatchReader(options_of(minPartitions="2")).partitions()
+    parts = BatchReader(option_fields(minPartitions="2")).partitions()
     assert [part.value for part in parts] == [("a", 0, 10, None, [last]), ("a", 10, 20, None, [last])]
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from rabbit_chx.errors import NotFoundError
+from rabbit_chx.streams.ends import LogEnd, LogEnds
 from spark_connector.options.read_options import ReadOptions
-from spark_connector.reading.log_ends import LogEnd, LogEnds
 from spark_connector.reading.micro_batches import MicroBatches
 from spark_connector.reading.sources import Sources
 
@@ -28,7 +28,7 @@ def test_a_stream_that_does_not_exist_is_an_error(
     monkeypatch: pytest.MonkeyPatch, plan: Callable[[ReadOptions], object], fail: str
 ) -> None:
     monkeypatch.setattr(LogEnds, "ends", lambda _self, _streams: {"s": LogEnd(5, None)})
-    monkeypatch.setattr(LogEnds, "first", lambda _self, _stream: 0)
+    monkeypatch.setattr(LogEnds, "offset_of", lambda *_: 0)
     options = {"url": "rabbitmq-stream://localhost", "stream": "s,nope", "failOnDataLoss": fail}
     words = r"there is no stream 'nope' \(a queue of another type may have that name\): check the name and the vhost$"
     with pytest.raises(NotFoundError, match=words) as error:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx.streams import Fingerprint
-from spark_connector.reading.ranges import Range, bounded, bounded_by_bytes, split
+from spark_connector.reading.micro_batches import bounded, bounded_by_bytes
+from spark_connector.reading.spark_readers import Range, split
 
 BEFORE = Fingerprint(7, 1, 2)
 COUNTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 10**12), min_size=1)

@@ -9,7 +9,7 @@ import pytest
 
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.streams import Fingerprint
-from spark_connector.reading.stream_offsets import Place, anchor, is_anchor, offset_of, places_in
+from spark_connector.reading.micro_batches import Place, anchor, is_anchor, offset_of, places_in
 
 PLACES = {"b": Place(9, Fingerprint(7, 1, 2)), "a": Place(3)}
 TEXT = '{"streams": {"a": {"next": 3}, "b": {"chunk": 7, "crc": 2, "epoch": 1, "next": 9}}}'

@@ -13,9 +13,8 @@ from rabbit_chx.errors import MissingRowsError
 from rabbit_chx.streams import Fingerprint
 from rabbit_chx.streams.rows import schema_of
 from spark_connector.options.read_options import ReadOptions
-from spark_connector.reading import task_rows
-from spark_connector.reading.ranges import Range
-from spark_connector.reading.task_rows import columns, rows_of
+from spark_connector.reading import spark_readers
+from spark_connector.reading.spark_readers import Range, columns, rows_of
 
 RANGE = Range("a", 3, 5, Fingerprint(0, 1, 2), (Fingerprint(4, 1, 3),))
 
@@ -55,16 +54,16 @@ class Scripted:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
     monkeypatch.setattr(Scripted, "error", None)
-    monkeypatch.setattr(task_rows, "StreamReader", Scripted)
+    monkeypatch.setattr(spark_readers, "StreamReader", Scripted)
     return Scripted
 
 
-def options_of(**options: str) -> ReadOptions:
+def option_fields(**options: str) -> ReadOptions:
     return ReadOptions.parse({"url": "rabbitmq-stream://h", "stream": "a", **options})
 
 
 def test_columns_and_their_order(scripted: type[Scripted]) -> None:
-    (batch,) = rows_of(RANGE, options_of(include="message_id"))
+    (batch,) = rows_of(RANGE, option_fields(include="message_id"))
     names = [column.split("`")[1] for column in columns(("message_id",)).split(", ")]
     assert batch.schema.names == names == ["key", "value", "stream", "offset", "timestamp", "message_id"]
     assert batch.select(["stream", "offset", "key", "message_id"]).to_pylist() == [
@@ -85,7 +84,7 @@ def test_missing_rows_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     error = MissingRowsError("offset 3 is gone, or give on_missing='count'", queue="a", offsets=range(3, 5))
     monkeypatch.setattr(Scripted, "error", error)
     with pytest.raises(MissingRowsError, match=r"offset 3 is gone\. With failOnDataLoss=false the reading"):
-        list(rows_of(RANGE, options_of()))
+        list(rows_of(RANGE, option_fields()))
 
 
 def test_missing_rows_are_counted(
@@ -93,7 +92,7 @@ def test_missing_rows_are_counted(
 ) -> None:
     monkeypatch.setattr(Scripted, "missing", 1)
     with caplog.at_level(logging.WARNING):
-        assert sum(batch.num_rows for batch in rows_of(RANGE, options_of(failOnDataLoss="false"))) == 2
+        assert sum(batch.num_rows for batch in rows_of(RANGE, option_fields(failOnDataLoss="false"))) == 2
     assert "stream 'a' does not have 1 of the offsets 3 to 4" in caplog.text
     asked = scripted.asked
     assert (asked["on_missing"], asked["expect"], asked["landmarks"]) == ("count", None, ())

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from spark_messages import as_lists, options_of, read, schema_of
+from spark_messages import as_lists, option_fields, read, schema_of
 
 from rabbit_chx.errors import RowError
 from spark_connector.columns import MessageColumns
-from spark_connector.reports import hash_of_key
-from spark_connector.writing.messages import checks_of, messages_of
+from spark_connector.reports import hash_key
+from spark_connector.writing.messages import build_messages, list_checks
 
 GOOD: dict[str, Any] = {"key": "k" * 255, "value": "v"}
 
@@ -70,7 +70,7 @@ def test_bad_rows(bad: dict[str, Any], options: dict[str, Any], reason: str) -> 
     assert (sample.partition, sample.row) == (3, 101)
     assert sample.reason.startswith(reason)
     key = columns["key"][1]
-    assert sample.key_hash == (None if key is None else hash_of_key(key.encode()))
+    assert sample.key_hash == (None if key is None else hash_key(key.encode()))
     assert set(messages.keys.to_pylist()) == {b"k" * 255}
 
 
@@ -105,9 +105,9 @@ def test_headers_that_are_no_utf8_make_a_bad_row(pair: tuple[bytes, bytes], reas
     offsets: Any = pa.array([0, 1, 2, 3], pa.int32())
     headers = pa.MapArray.from_arrays(offsets, names, values)
     batch = pa.RecordBatch.from_arrays([pa.array(["v"] * 3), headers], names=["value", "headers"])
-    options = options_of(routingKey="k", badRows="skip")
+    options = option_fields(routingKey="k", badRows="skip")
     columns = MessageColumns.of(schema_of("value string, headers map<string,string>"), options)
-    messages = messages_of(batch, columns, options)
+    messages = build_messages(batch, columns, options)
     assert [(sample.row, sample.reason) for sample in messages.samples] == [(1, reason)]
     assert as_lists(messages) == {"headers": [{"ok": "ok"}] * 2}
 
@@ -123,13 +123,13 @@ def test_headers_of_a_row_and_of_the_option_share_a_frame() -> None:
 
 
 def test_a_dry_run_and_a_write_call_a_fault_by_the_same_words() -> None:
-    options = options_of(allowExchangeColumn="true", exchange="", messageId="column", maxMessageBytes="10")
+    options = option_fields(allowExchangeColumn="true", exchange="", messageId="column", maxMessageBytes="10")
     names = ("key", "value", "exchange", "message_id", "reply_to", "priority")
     kinds = {"priority": "int"}
     columns = MessageColumns.of(
         schema_of(", ".join(f"{name} {kinds.get(name, 'string')}" for name in names)), options
     )
-    faults = [check.fault for check in checks_of(columns, options)]
+    faults = [check.fault for check in list_checks(columns, options)]
     assert len(set(faults)) == len(faults)
     assert set(faults) == {
         "column 'value' is null",

@@ -17,7 +17,7 @@ from spark_connector.placing.placement import Placement, partition_numbers
 from spark_connector.writing import stream_task_writer
 from spark_connector.writing.stream_layout import StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
-from spark_connector.writing.task import Task
+from spark_connector.writing.task_writer import Task
 from spark_connector.writing.write_plan import WritePlan
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
@@ -85,7 +85,7 @@ def test_a_piece_has_many_rows_or_many_bytes(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_null_key_has_the_last_partition() -> None:
-    placement = Placement(PLACING.partitions, (1, 1), spare=True)
+    placement = Placement((1, 1), spare=True)
     keys = pa.array([OF_S1[0], None, "é"])
     expected = [1, 2, PLACING.partitions.index(PLACING.partition_for("é"))]
     assert partition_numbers(PLACING, placement, None, keys).to_pylist() == expected

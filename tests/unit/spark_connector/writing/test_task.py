@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_connector.writing.task import Task, task_mark
+from spark_connector.writing.task_writer import Task, mark_running
 
 
 def test_without_spark_there_are_no_copies() -> None:
@@ -22,20 +22,20 @@ def test_a_task_that_did_not_finish_is_seen_by_the_next_one(
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/other")
     task = Task(partition=1, number=5, write_id="w")
-    with task_mark(task) as earlier:
+    with mark_running(task) as earlier:
         assert not earlier
-    with task_mark(Task(partition=1, number=6, write_id="w")) as earlier:
+    with mark_running(Task(partition=1, number=6, write_id="w")) as earlier:
         assert not earlier  # the first has finished
-    with pytest.raises(RuntimeError, match="half way"), task_mark(task):
+    with pytest.raises(RuntimeError, match="half way"), mark_running(task):
         raise RuntimeError("half way")
     for other in (
         Task(partition=11, number=7, write_id="w"),
         Task(partition=1, number=7, write_id="v"),
         Task(partition=1, number=7, write_id="w", batch_id=1),
     ):
-        with task_mark(other) as earlier:
+        with mark_running(other) as earlier:
             assert not earlier
-    with task_mark(Task(partition=1, number=7, write_id="w")) as earlier:
+    with mark_running(Task(partition=1, number=7, write_id="w")) as earlier:
         assert earlier
     assert [path.name for path in tmp_path.rglob("begun-*")] == ["begun-w-0-1.5"]
 
@@ -43,5 +43,5 @@ def test_a_task_that_did_not_finish_is_seen_by_the_next_one(
 def test_no_scratch_folder_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("", "/no/such/folder"):
         monkeypatch.setenv("SPARK_LOCAL_DIRS", folder)
-        with task_mark(Task(partition=1, number=5)) as earlier:
+        with mark_running(Task(partition=1, number=5)) as earlier:
             assert not earlier

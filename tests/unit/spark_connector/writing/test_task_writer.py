@@ -17,10 +17,9 @@ from rabbit_chx.publishing import PublishReport, Returned
 from rabbit_chx.routing import HashRing
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports import RowSample, TaskReport, hash_of_key
+from spark_connector.reports import RowSample, TaskReport, hash_key
 from spark_connector.writing import task_writer
-from spark_connector.writing.task import Task
-from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.task_writer import Task, TaskWriter
 from spark_connector.writing.write_plan import WritePlan
 
 Columns: TypeAlias = dict[str, list[str | None]]
@@ -99,7 +98,7 @@ def test_the_report_has_every_count_at_its_place() -> None:
     assert (report.seconds, report.blocked_seconds) == (4.0, 0.5)
     assert (report.write_id, report.batch_id) == ("w", None)
     assert write({"key": ["a"], "value": ["1"]}, streaming=True).batch_id == 7
-    assert report.samples[1] == RowSample(0, None, "312 NO_ROUTE", hash_of_key(b"nowhere"))
+    assert report.samples[1] == RowSample(0, None, "312 NO_ROUTE", hash_key(b"nowhere"))
     assert "nowhere" not in repr(report)
 
 

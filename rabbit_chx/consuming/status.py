@@ -1,4 +1,4 @@
-"""A group as the broker shows it: its queues, who consumes them, who is active, and what is wrong with it. Values, made without I/O."""
+"""The status of a group according to the broker, without I/O: its queues, their consumers, and findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rabbit_chx.analysis.wording import listed
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.applying import member_of
 
-#: The kinds of findings, the gravest first.
+#: The kinds of findings, by descending severity.
 _KINDS = (
     "missing-queue",
     "nobody-active",
@@ -23,7 +23,7 @@ _KINDS = (
     "unbalanced",
 )
 _PRIORITIES_SINCE = (4, 0, 0)
-_SHOWN = 5
+_MAX_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class QueueConsumer:
 
     Attributes:
         tag: its consumer tag.
-        active: whether the broker delivers to it. Of a queue without a single active consumer, all are active.
+        active: whether the broker delivers to it. All consumers of a queue without a single active consumer are active.
         priority: its ``x-priority``.
         connection: the name of its connection.
     """
@@ -44,7 +44,7 @@ class QueueConsumer:
 
     @property
     def name(self) -> str:
-        """The member that it belongs to, or its tag where it belongs to no group."""
+        """The member that it belongs to, or its tag if it belongs to no group."""
         return member_of(self.tag) or self.tag
 
 
@@ -54,10 +54,10 @@ class QueueStatus:
 
     Attributes:
         name: its name.
-        type: ``quorum``, ``classic`` or ``stream``; None where the queue does not exist.
+        type: ``quorum``, ``classic`` or ``stream``; None if the queue does not exist.
         single_active: whether it has a single active consumer.
-        ready: how many messages wait; None where the broker has not counted yet.
-        unacked: how many messages are delivered and not acknowledged; None where the broker has not counted yet.
+        ready: the number of ready messages; None if the broker has no figure yet.
+        unacked: the number of unacknowledged messages; None if the broker has no figure yet.
         consumers: its consumers.
     """
 
@@ -80,9 +80,9 @@ class MemberStatus:
 
     Attributes:
         name: its name.
-        active: the queues that it is the active consumer of.
-        waiting: the queues that it waits for.
-        connected_at: when its connection began, in seconds since 1970; None where the broker does not show it.
+        active: the queues of which it is the active consumer.
+        waiting: the queues that it consumes without being active.
+        connected_at: when its connection began, in seconds since 1970; None if the broker does not show it.
     """
 
     name: str
@@ -111,7 +111,7 @@ class GroupStatus:
         consumers: Iterable[Mapping[str, Any]],
         connections: Iterable[Mapping[str, Any]] = (),
     ) -> GroupStatus:
-        """Return the status that answers of the management API tell.
+        """Return the status from responses of the management API.
 
         Args:
             names: the queues of the group.
@@ -134,12 +134,12 @@ class GroupStatus:
 
     @property
     def nobody_active(self) -> tuple[QueueStatus, ...]:
-        """The queues that have consumers, and none that is active."""
+        """The queues that have consumers, but no active one."""
         return tuple(queue for queue in self.queues if queue.consumers and not queue.active)
 
 
 def _consumer(listed: Mapping[str, Any]) -> QueueConsumer:
-    arguments = listed.get("arguments") or {}  # a list where there is none
+    arguments = listed.get("arguments") or {}  # an empty list if there are none
     priority = arguments.get("x-priority", 0)
     details = listed.get("channel_details") or {}
     return QueueConsumer(
@@ -186,18 +186,22 @@ def _members(queues: Iterable[QueueStatus], began: Mapping[str, float]) -> tuple
 def group_findings(
     status: GroupStatus, release: Release, weights: Mapping[str, float] | None = None
 ) -> tuple[Finding, ...]:
-    """Return what is wrong with a group, the gravest first.
+    """Return the findings about a group, the most severe first.
 
     Args:
         status: the group.
         release: the release of the broker.
-        weights: the weights of its members, as far as they are known; else each weighs 1.
+        weights: the known weights of its members; the default is 1.
     """
-    findings = [*_of_queues(status), *_priorities(status, release), *_balance(status, weights or {})]
+    findings = [
+        *_queue_findings(status),
+        *_priority_findings(status, release),
+        *_balance_findings(status, weights or {}),
+    ]
     return tuple(sorted(findings, key=lambda finding: _KINDS.index(finding.kind)))
 
 
-def _of_queues(status: GroupStatus) -> Iterator[Finding]:
+def _queue_findings(status: GroupStatus) -> Iterator[Finding]:
     existing = [queue for queue in status.queues if queue.type is not None]
     if missing := [queue for queue in status.queues if queue.type is None]:
         yield _finding(
@@ -239,21 +243,21 @@ def _of_queues(status: GroupStatus) -> Iterator[Finding]:
             "the argument cannot be added later: declare the queue anew with x-single-active-consumer = true, or use slots and "
             "move them to new queues",
         )
-    strangers = {
+    foreign_tags = {
         queue: [consumer.tag for consumer in queue.consumers if member_of(consumer.tag) is None]
         for queue in existing
     }
-    if foreign := [queue for queue, tags in strangers.items() if tags]:
-        tags = sorted({tag for queue in foreign for tag in strangers[queue]})
+    if foreign := [queue for queue, tags in foreign_tags.items() if tags]:
+        tags = sorted({tag for queue in foreign for tag in foreign_tags[queue]})
         yield _finding(
             "other-consumer",
             foreign,
-            f"{{}} a consumer that is no member of a group ({listed(tags, _SHOWN)}): it knows nothing of hand-overs, and may take the queue",
+            f"{{}} a consumer that is no member of a group ({listed(tags, _MAX_LISTED)}): it knows nothing of hand-overs, and may take the queue",
             "stop it, or run its handler in a ConsumerGroup",
         )
 
 
-def _priorities(status: GroupStatus, release: Release) -> Iterator[Finding]:
+def _priority_findings(status: GroupStatus, release: Release) -> Iterator[Finding]:
     ignoring = [
         queue
         for queue in status.queues
@@ -271,8 +275,8 @@ def _priorities(status: GroupStatus, release: Release) -> Iterator[Finding]:
         )
 
 
-def _balance(status: GroupStatus, weights: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding if members have two queues more than their share and half as many again, or if members have none."""
+def _balance_findings(status: GroupStatus, weights: Mapping[str, float]) -> Iterator[Finding]:
+    """Yield a finding if a member has at least 2 queues and 50 % more than its share, or none of a share of 1 or more."""
     shared = [queue for queue in status.queues if queue.single_active and len(queue.consumers) > 1]
     total = sum(weights.get(member.name, 1.0) for member in status.members)
     if not shared or len(status.members) < 2:
@@ -284,7 +288,8 @@ def _balance(status: GroupStatus, weights: Mapping[str, float]) -> Iterator[Find
     idle = [name for name, count in active.items() if not count and share[name] >= 1]
     if heavy or idle:
         uneven = ", ".join(
-            f"{name} has {active[name]} (its share is {share[name]:.1f})" for name in [*heavy, *idle][:_SHOWN]
+            f"{name} has {active[name]} (its share is {share[name]:.1f})"
+            for name in [*heavy, *idle][:_MAX_LISTED]
         )
         yield Finding(
             "unbalanced",
@@ -294,7 +299,7 @@ def _balance(status: GroupStatus, weights: Mapping[str, float]) -> Iterator[Find
         )
 
 
-def _finding(kind: str, queues: Sequence[QueueStatus], says: str, cure: str) -> Finding:
+def _finding(kind: str, queues: Sequence[QueueStatus], message: str, fix: str) -> Finding:
     names = tuple(queue.name for queue in queues)
     verb = {"missing-queue": ("is", "are")}.get(kind, ("has", "have"))[len(names) > 1]
-    return Finding(kind, says.format(f"{listed(names, _SHOWN)} {verb}"), cure, names=names)
+    return Finding(kind, message.format(f"{listed(names, _MAX_LISTED)} {verb}"), fix, names=names)

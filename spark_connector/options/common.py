@@ -1,27 +1,233 @@
-"""Where to connect, and as whom: the options become settings. The password is read where it is needed."""
+"""How an option is stated and parsed, and the options of the address: every option comes from Spark as text."""
 
 from __future__ import annotations
 
+import difflib
+import json
 import logging
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, parse_stream_uri, parse_uri
 from rabbit_chx.errors import InputError, UnreachableError
-from spark_connector.options.kinds import COUNT, FLAG, SECONDS, TEXT, Option, check_exclusive, shown
 
-_T = TypeVar("_T")
-_log = logging.getLogger(__name__)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
+_IN_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
+_SIZE = re.compile(r"(\d+)\s*(b|k|kib|m|mib|g|gib)?", re.IGNORECASE)
+_IN_BYTES = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SHOWN = 60
+_FLAGS = {"true": True, "false": False}
+#: Options that Spark itself adds.
+_INJECTED = frozenset({"path", "checkpointlocation"})
 
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the text of an option is parsed.
+
+    Attributes:
+        label: the name of the kind in the documents.
+        read: parses a text. Raises InputError with a message of its own, or ValueError for a message that ends with `remedy`.
+        remedy: what to give instead.
+        write: the inverse of `read`, for the default in the documents.
+    """
+
+    label: str
+    read: Callable[[str], Any]
+    remedy: str = ""
+    write: Callable[[Any], str] = str
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    Attributes:
+        name: the name in camelCase; users may write it in any case.
+        kind: how its text is parsed.
+        meaning: one line for the documents.
+        default: the value if the option is not given.
+        heading: the heading of this and the following options in the documents; empty for the one before.
+        only: the kind of write (``amqp``, ``streams``, ``exactly-once``) or read (``batch``, ``streaming``) that has the option;
+            empty for all.
+    """
+
+    name: str
+    kind: Kind
+    meaning: str
+    default: Any = None
+    heading: str = ""
+    only: str = ""
+
+    @property
+    def default_text(self) -> str:
+        """The default as text; empty if there is none."""
+        return "" if self.default in (None, "", {}) else self.kind.write(self.default)
+
+    def value(self, text: str | None) -> Any:  # noqa: ANN401  # each option has its own type
+        """Return the value of a text, or the default for an empty one; InputError if it cannot be parsed."""
+        if not text:
+            return self.default
+        try:
+            return self.kind.read(text)
+        except InputError:
+            raise
+        except ValueError:
+            raise InputError(f"option {self.name!r} is {quote_text(text)}: give {self.kind.remedy}") from None
+
+
+def option(
+    name: str, kind: Kind, meaning: str, *, default: object = None, heading: str = "", only: str = ""
+) -> Any:  # noqa: ANN401  # a field of any type
+    """Return the dataclass field of an option; the arguments are the attributes of `Option`."""
+    return field(metadata={"option": Option(name, kind, meaning, default, heading, only)})
+
+
+def option_fields(values: type) -> dict[str, Option]:
+    """Return the options of a dataclass by the names of their fields."""
+    return {member.name: member.metadata["option"] for member in fields(values) if member.metadata}
+
+
+def read_options(known: Iterable[Option], texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the value of every option by its name; InputError if one is unknown or cannot be parsed."""
+    by_name = {option.name.lower(): option for option in known}
+    text_of = {name.lower(): text for name, text in texts.items() if name.lower() not in _INJECTED}
+    for name in text_of:
+        if name not in by_name:
+            raise InputError(f"unknown option {name!r}: {_hint(name, by_name)}")
+    return {option.name: option.value(text_of.get(name)) for name, option in by_name.items()}
+
+
+def _hint(name: str, known: Mapping[str, Option]) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if nearest:
+        return f"did you mean {known[nearest[0]].name!r}?"
+    return f"known are {', '.join(option.name for option in known.values())}"
+
+
+def check_only(known: Iterable[Option], texts: Mapping[str, str], unfit: Mapping[str, str]) -> None:
+    """Raise an InputError if an option is given that this write or read cannot have.
+
+    Args:
+        known: all options.
+        texts: what the user gave; names in any case.
+        unfit: the end of the error message by the value of `Option.only`.
+    """
+    given = {name.lower() for name, text in texts.items() if text}
+    for known_option in known:
+        if known_option.only in unfit and known_option.name.lower() in given:
+            raise InputError(f"option {known_option.name!r}{unfit[known_option.only]}")
+
+
+def check_exclusive(**values: object) -> list[str]:
+    """Return the names of the options that are given; InputError if there are two."""
+    given = [name for name, value in values.items() if value not in (None, "", ())]
+    if len(given) > 1:
+        raise InputError(f"options {given[0]!r} and {given[1]!r} are both given: give one of them")
+    return given
+
+
+def quote_text(text: str) -> str:
+    """Return the text of an option for a message: the beginning of a long one, nothing of one that may contain a password."""
+    if "@" in text:
+        return "a text with an '@', which is not shown"
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
+
+
+def one_of(*words: str) -> Kind:
+    """Return the kind of an option that is one of these words, in any case."""
+
+    def read(text: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            raise ValueError
+        return word
+
+    return Kind(" or ".join(words), read, " or ".join(map(repr, words)))
+
+
+def either(no: str, yes: str) -> Kind:
+    """Return the kind of an option that is one of two words; the value is true for the second."""
+    words = one_of(no, yes)
+    return Kind(
+        words.label, lambda text: words.read(text) == yes, words.remedy, lambda value: yes if value else no
+    )
+
+
+def _whole(text: str, least: int) -> int:
+    number = int(text)
+    if number < least:
+        raise ValueError
+    return number
+
+
+def _flag(text: str) -> bool:
+    try:
+        return _FLAGS[text.strip().lower()]
+    except KeyError:
+        raise ValueError from None
+
+
+def _seconds(text: str) -> float:
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError
+    seconds = float(match[1]) * _IN_SECONDS[match[2] or "s"]
+    if math.isinf(seconds):
+        raise ValueError
+    return seconds
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not int(match[1]):
+        raise ValueError
+    return int(match[1]) * _IN_BYTES[(match[2] or "b")[0].lower()]
+
+
+def _size_text(size: int) -> str:
+    for unit in ("g", "m", "k"):
+        if size % _IN_BYTES[unit] == 0:
+            return f"{size // _IN_BYTES[unit]}{unit.upper()}iB"
+    return str(size)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError from None
+    if not isinstance(value, dict):
+        raise ValueError  # noqa: TRY004  # `Option.value` expects this one
+    return value
+
+
+TEXT = Kind("text", str)
+FLAG = Kind("true or false", _flag, "true or false", lambda flag: "true" if flag else "false")
+COUNT = Kind("whole number, 1 or more", lambda text: _whole(text, 1), "a whole number, 1 or more")
+WHOLE = Kind("whole number", lambda text: _whole(text, 0), "a whole number, 0 or more")
+SECONDS = Kind(
+    "duration",
+    _seconds,
+    "seconds, as 60 or with a unit: 500ms, 60s, 5m, 1h",
+    lambda seconds: f"{seconds:g}s",
+)
+SIZE = Kind(
+    "size", _size, "bytes, as 65536 or with a unit of 1,024: 64KiB, 8MiB, 1GiB (or k, m, g)", _size_text
+)
+JSON_OBJECT = Kind("JSON object", _json_object, "a JSON object", json.dumps)
+
+
+# fmt: off
 ADDRESS_OPTIONS = (
     Option(
-        "url",
-        TEXT,
+        "url", TEXT,
         "AMQP URI, or for streams `rabbitmq-stream://user@host:5552/vhost`; several, with commas between them, are tried one after the other",
         heading="Where to",
     ),
@@ -30,29 +236,20 @@ ADDRESS_OPTIONS = (
     Option("vhost", TEXT, "with `host`: `/` unless given"),
     Option("username", TEXT, "user name, if `url` has none: `guest` unless given"),
     Option("password", TEXT, "password, if `url` has none; tasks get it, and nothing shows it"),
-    Option(
-        "passwordEnv",
-        TEXT,
-        "environment variable of the executors with the password; put `PASSWORD` or `SECRET` in its name",
-    ),
+    Option("passwordEnv", TEXT, "environment variable of the executors with the password; put `PASSWORD` or `SECRET` in its name"),
     Option("passwordFile", TEXT, "path of a file with the password on every executor"),
-    Option(
-        "tls",
-        FLAG,
-        "with `host`: whether to use TLS; a `url` says it with `amqps://` or `rabbitmq-stream+tls://`",
-    ),
+    Option("tls", FLAG, "with `host`: whether to use TLS; in a `url` it is `amqps://` or `rabbitmq-stream+tls://`"),
     Option("tlsCaFile", TEXT, "PEM file of the trusted authorities; those of the system unless given"),
     Option("tlsCertFile", TEXT, "PEM file of the client's certificate"),
     Option("tlsKeyFile", TEXT, "PEM file of the key of that certificate"),
-    Option("tlsVerify", FLAG, "whether the broker's certificate is checked: true unless given"),
-    Option(
-        "connectTimeout", SECONDS, "time in which a connection must open: 10s unless given here or in `url`"
-    ),
-    Option(
-        "heartbeat", SECONDS, "heartbeat of the connection: what the broker proposes unless given; 0 for none"
-    ),
+    Option("tlsVerify", FLAG, "verify the broker's certificate: true unless given"),
+    Option("connectTimeout", SECONDS, "time in which a connection must open: 10s unless given here or in `url`"),
+    Option("heartbeat", SECONDS, "heartbeat of the connection: what the broker proposes unless given; 0 for none"),
 )
+# fmt: on
 
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 _NEXT_URL = re.compile(r"\s*,\s*(?=(?:amqps?|rabbitmq-stream(?:\+tls)?)://)", re.IGNORECASE)
 _HOST = re.compile(r"[^\s:/@?#%\[\]]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]+")  # a name, an address, or an IPv6 address
 _MAX_HEARTBEAT_S = 65_535
@@ -79,9 +276,7 @@ class PasswordSource:
     name: str
 
     def read(self) -> Secret:
-        """Return the password, as it is on this machine now.
-
-        A line break at the end of a file does not count.
+        """Return the password on this machine, without a line break at the end of the file.
 
         Raises:
             InputError: the variable or the file does not exist here, is empty, or is not UTF-8.
@@ -125,7 +320,7 @@ class Brokers:
 
         Args:
             values: the values of all options.
-            streams: whether they are for the stream protocol; an AMQP URI is then that of the same host, whose port is passed over.
+            streams: whether they are for the stream protocol; the port of an AMQP URI is then ignored.
 
         Raises:
             InputError: options contradict each other, or neither `url` nor `host` is given.
@@ -159,8 +354,7 @@ class Brokers:
         """Return the settings with the password.
 
         Args:
-            first: index of the address to begin with, modulo their number; tasks spread over the addresses by
-                it.
+            first: index of the address to begin with, modulo their number, by which tasks spread over the addresses.
 
         Raises:
             InputError: the password is not available in this process.
@@ -172,7 +366,7 @@ class Brokers:
         secret = self.password.read()
         return tuple(replace(address, password=secret) for address in addresses)
 
-    def first_that_answers(self, ask: Callable[[ConnectionSettings], _T]) -> _T:
+    def call_first_reachable(self, ask: Callable[[ConnectionSettings], _T]) -> _T:
         """Return the result of the first address that can be reached.
 
         Args:
@@ -201,7 +395,6 @@ def _from_urls(values: Mapping[str, Any], *, streams: bool) -> tuple[ConnectionS
 
 
 def _from_url(url: str, values: Mapping[str, Any], *, streams: bool) -> ConnectionSettings:
-    # Both tell what is wrong with it, and show no password.
     parse = parse_stream_uri if streams or url.lower().startswith("rabbitmq-stream") else parse_uri
     settings = parse(url)
     userinfo, at, _ = url.partition("://")[2].rpartition("@")
@@ -232,7 +425,7 @@ def _from_host(values: Mapping[str, Any], *, streams: bool) -> ConnectionSetting
         raise InputError("option 'url' is missing: give amqp://user@host:5672/vhost, or host, port and vhost")
     if not _HOST.fullmatch(values["host"]):
         raise InputError(
-            f"option 'host' is {shown(values['host'])}: give a name or an address alone; "
+            f"option 'host' is {quote_text(values['host'])}: give a name or an address alone; "
             "port, vhost and username are options of their own"
         )
     for_tls = _tls_options(values)

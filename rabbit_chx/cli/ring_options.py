@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 import click
 
-from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import Hashing, ModuloMap
-from rabbit_chx.analysis.modulo_map import StreamClient
 from rabbit_chx.analysis.wording import listed
-from rabbit_chx.cli.arguments import parse_binding
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
-from rabbit_chx.cli.command import STORES, TEXT, option, options, typed
-from rabbit_chx.cli.inputs import TopologyInput, file_name, read_topology, read_whole
+from rabbit_chx.cli.command import TEXT, option, options, say, typed
+from rabbit_chx.cli.inputs import (
+    TopologyInput,
+    file_name,
+    parse_binding,
+    parse_header_type,
+    read_topology,
+    read_whole,
+)
 from rabbit_chx.cli.report import ASSUMED, hashes_text
-from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import (
     HASH_ARGUMENTS,
@@ -35,10 +38,13 @@ from rabbit_chx.routing.release import NEWEST_PATCHES, Store
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 
 if TYPE_CHECKING:
+    from rabbit_chx.analysis.modulo_map import ModuloKind, StreamClient
     from rabbit_chx.topology import ExchangeDefinition
 
 ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
+_EXCHANGE_TYPES = (*get_args(ExchangeType), "super-stream/rstream")
 
+RELEASE = "VERSION[/STORE]"
 _MOST_NAMES = 10
 
 
@@ -95,26 +101,30 @@ class RingInput:
             )
         return replace(self, source=replace(self.source, release=rules))
 
-    def hashed_by(self, client: StreamClient | None) -> RingInput:
-        """Return what was given, with the client of a super stream.
+    def of_type(self, asked: str | None) -> RingInput:
+        """Return what was given, with the client that a super stream is hashed by.
 
         Args:
-            client: the client; None for that which it has.
+            asked: the value of ``--exchange-type``; None where it was not given.
 
         Raises:
-            InputError: it is no super stream.
+            InputError: the exchange is of another type.
         """
-        if client is None:
+        if asked is None:
             return self
-        if not isinstance(self.source, ModuloMap) or self.source.kind != "super-stream":
-            raise InputError(f"--client {client} is about a super stream, and this is none: leave it out")
-        return replace(self, source=replace(self.source, client=client))
+        type_, _, client = asked.partition("/")
+        if self.type != type_:
+            raise InputError(f"this exchange is of type {self.type}, not {type_}: leave --exchange-type out")
+        if isinstance(self.source, ModuloMap) and client:
+            return replace(self, source=replace(self.source, client=cast("StreamClient", client)))
+        return self
 
 
 @dataclass(frozen=True, slots=True)
 class RingOptions:
-    """The options of a ring. One of the first four says which; the name of an exchange goes with a topology file, too."""
+    """The options of a ring: one of the first four, or a topology file with the name of an exchange."""
 
+    section: ClassVar = "Ring"
     bindings: tuple[str, ...] = option(
         "--bind",
         type=TEXT,
@@ -125,37 +135,30 @@ class RingOptions:
     ring_file: str | None = option(
         "--ring",
         metavar="FILE",
-        help="A ring instead of bindings, as `ring show --output json`, HashRing.to_json or SlotTable.to_json wrote it; - is stdin.",
+        help="A file that `ring show --output json`, HashRing.to_json or SlotTable.to_json wrote; - is stdin.",
     )
     topology: str | None = option(
         metavar="FILE",
-        help="The ring that a topology file says instead; - is stdin. If the file has several hash exchanges, give --exchange, too.",
+        help="A topology file; - is stdin. If it has several hash exchanges, --exchange selects one.",
     )
     exchange: str | None = option(
         type=TEXT,
         metavar="NAME",
-        help="The ring of this exchange of the live broker instead; with --topology, of the file.",
+        help="An exchange of the live broker; with --topology, of the file.",
     )
     release: str | None = option(
-        metavar="VERSION",
-        help="The RabbitMQ version whose rules apply; 4.3 is the newest known 4.3.  [default: that of the ring or the "
-        "broker, or the newest]",
+        metavar=RELEASE,
+        help="The RabbitMQ release whose rules apply, such as 4.3, 4.3.6 or 4.0.5/mnesia.  [default: that of the ring or the "
+        "broker, or the newest; the store of a new broker]",
     )
-    store: Store | None = option(
-        type=STORES,
-        help="The release's metadata store.  [default: that of a fresh broker; shown as khepri? where the release "
-        "may have either]",
+    exchange_type: str | None = option(
+        type=click.Choice(_EXCHANGE_TYPES),
+        metavar="TYPE",
+        help="The type of the exchange of --bind: x-consistent-hash, x-modulus-hash, super-stream (hashed by the clients for Java, "
+        ".NET and Go) or super-stream/rstream. For the last three write --bind QUEUE=KEY with the binding key.  "
+        "[default: x-consistent-hash]",
     )
     broker: BrokerOptions = options(BrokerOptions)
-    exchange_type: ExchangeType | None = option(
-        type=click.Choice(get_args(ExchangeType)),
-        help="The type of the exchange of --bind. For the other two write --bind QUEUE=KEY with the binding key; the "
-        "partitions of a super stream in their order.  [default: x-consistent-hash]",
-    )
-    client: StreamClient | None = option(
-        type=click.Choice(["java", "rstream"]),
-        help="With a super stream: the client that publishes. java hashes as those for .NET and Go do.  [default: java]",
-    )
 
     def read(self, *, other: OtherRingOptions | None = None) -> RingInput:
         """Return the ring, and say on stderr what is doubtful about it.
@@ -169,16 +172,20 @@ class RingOptions:
         """
         asked = self.exchange is not None and self.topology is None
         if other is not None:
-            asked = asked or (other.to_exchange is not None and other.to_topology is None)
+            asked = asked or (other.to_exchange is not None and other.to_file is None)
         if not asked:
             self._refuse_idle()
         if other is not None:
             other.check()
-        of_other = other is not None and other.to_bindings and not self.bindings
-        type_ = None if of_other else self.exchange_type
-        rules = chosen_release(self.release, self.store)
+        rules = parse_release(self.release)
         ring = self._chosen(
-            "the ring", self.bindings, self.ring_file, self.topology, self.exchange, rules=rules, type_=type_
+            "the ring",
+            self.bindings,
+            self.ring_file,
+            self.topology,
+            self.exchange,
+            rules=rules,
+            type_=self.exchange_type,
         )
         if ring is None:
             raise InputError(
@@ -208,15 +215,15 @@ class RingOptions:
         Raises:
             InputError: the file or the release before is missing or wrong.
         """
-        others = (other.to_bindings, other.to_ring_file, other.to_topology, other.to_exchange)
-        if any((self.bindings, self.ring_file, self.exchange, self.exchange_type, self.client, *others)):
+        others = (other.to_bindings, other.to_file, other.to_exchange)
+        if any((self.bindings, self.ring_file, self.exchange, *others)):
             return None
         if self.topology is None or other.to_release is None:
             return None
         self._refuse_idle()
         file = read_topology(self.topology, self.broker.vhost or "/")
-        known, before = file.topology.release, chosen_release(self.release, self.store)
-        after = chosen_release(other.to_release, other.to_store)
+        known, before = file.topology.release, parse_release(self.release)
+        after = parse_release(other.to_release)
         if known is not None and before not in (None, known):
             say(f"{file.name} is of RabbitMQ {known}; it is compared as one of {before}")
         before = before or known
@@ -235,18 +242,21 @@ class RingOptions:
             InputError: the two cannot be compared.
             RabbitChxError: it cannot be read.
         """
-        rules, type_ = chosen_release(other.to_release, other.to_store), None
+        rules, type_ = parse_release(other.to_release), None
         if other.to_bindings:
             rules = rules or first.source.release
-            type_ = self.exchange_type or (first.type if isinstance(first.source, ModuloMap) else None)
+            type_ = first.type if isinstance(first.source, ModuloMap) else None
+        content = None if other.to_file is None else read_whole(other.to_file, "ring")
+        is_ring = content is not None and _is_ring(content)
         read = self._chosen(
             "the other ring",
             other.to_bindings,
-            other.to_ring_file,
-            other.to_topology,
+            other.to_file if is_ring else None,
+            None if is_ring else other.to_file,
             other.to_exchange,
             rules=rules,
             type_=type_,
+            content=content,
         ) or first.under(rules)
         types = (first.type, read.type)
         if "x-consistent-hash" in types and types[0] != types[1]:
@@ -255,7 +265,7 @@ class RingOptions:
             )
         for file, unpinned, broker in (
             (self.topology, first, read),
-            (other.to_topology, read, first),
+            (other.to_file, read, first),
         ):
             if unpinned.is_unpinned and broker.is_live:
                 raise InputError(
@@ -273,7 +283,8 @@ class RingOptions:
         exchange: str | None,
         *,
         rules: Release | None,
-        type_: ExchangeType | None,
+        type_: str | None,
+        content: bytes | None = None,
     ) -> RingInput | None:
         """Return one of the two rings; None where no option gives it."""
         ways = [
@@ -284,31 +295,29 @@ class RingOptions:
         ]
         if len(ways) > 1:
             raise InputError(f"{name} is given twice, as {ways[0]} and as {ways[1]}: give it once")
-        if type_ is not None and not bindings:
-            raise InputError(
-                f"--exchange-type {type_} is the type of the exchange of --bind: give --bind too"
-            )
         if topology is not None:
-            read = read_topology(topology, self.broker.vhost or "/")
-            return ring_of_topology(read, exchange, rules).hashed_by(self.client)
+            read = read_topology(topology, self.broker.vhost or "/", content)
+            return ring_of_topology(read, exchange, rules).of_type(type_)
         if exchange is not None:
-            return ring_of_broker(self.broker.live(), exchange).under(rules).hashed_by(self.client)
+            return ring_of_broker(self.broker.live(), exchange).under(rules).of_type(type_)
         if file is not None:
-            return ring_of_file(file).under(rules)
+            return ring_of_file(file, content).under(rules).of_type(type_)
         if not bindings:
             return None
         pairs = tuple(map(parse_binding, bindings))
         if type_ is not None and type_ != "x-consistent-hash":
-            return RingInput.without_ring(ModuloMap("offline", type_, pairs, rules)).hashed_by(self.client)
+            kind: ModuloKind = "x-modulus-hash" if type_ == "x-modulus-hash" else "super-stream"
+            return RingInput.without_ring(ModuloMap("offline", kind, pairs, rules)).of_type(type_)
         ring = HashRing.from_bindings(pairs, rules)
         say_ignored(ring.release, pairs)
-        return RingInput(ring).hashed_by(self.client)
+        return RingInput(ring)
 
 
 @dataclass(frozen=True, slots=True)
 class OtherRingOptions:
     """The options of the ring that another one is compared with."""
 
+    section: ClassVar = "Other ring"
     to_bindings: tuple[str, ...] = option(
         "--to-bind",
         type=TEXT,
@@ -316,20 +325,18 @@ class OtherRingOptions:
         metavar="QUEUE=WEIGHT",
         help="A binding of the other ring.",
     )
-    to_ring_file: str | None = option("--to-ring", metavar="FILE", help="The other ring, from a file.")
-    to_topology: str | None = option(
-        metavar="FILE", help="The other ring, of a topology file; of several with --to-exchange."
+    to_file: str | None = option(
+        "--to-ring", metavar="FILE", help="The other ring: a file of a ring, or a topology file."
     )
     to_exchange: str | None = option(
         type=TEXT,
         metavar="NAME",
-        help="The other ring, of an exchange of the live broker beside that of --exchange.",
+        help="The other ring: an exchange of the live broker, or of the topology file of --to-ring.",
     )
     to_release: str | None = option(
-        metavar="VERSION",
-        help="The other RabbitMQ version; without another ring the buckets stay the same.",
+        metavar=RELEASE,
+        help="The other RabbitMQ release; without another ring the buckets stay the same.",
     )
-    to_store: Store | None = option(type=STORES, help="The other release's metadata store.")
 
     def check(self) -> None:
         """Raise an error where none of the options was given.
@@ -337,10 +344,10 @@ class OtherRingOptions:
         Raises:
             InputError: it is so.
         """
-        others = (self.to_ring_file, self.to_topology, self.to_exchange, self.to_release, self.to_store)
+        others = (self.to_file, self.to_exchange, self.to_release)
         if not self.to_bindings and not any(other is not None for other in others):
             raise InputError(
-                "there is nothing to compare with: give --to-release, --to-bind, --to-ring, --to-topology or --to-exchange"
+                "there is nothing to compare with: give --to-release, --to-bind, --to-ring or --to-exchange"
             )
 
 
@@ -348,16 +355,17 @@ class OtherRingOptions:
 class HashingOptions:
     """The options of what is hashed."""
 
-    hash_header: str | None = option(type=TEXT, metavar="NAME", help="The exchange's argument hash-header.")
-    hash_property: str | None = option(
-        type=TEXT, metavar="NAME", help="The exchange's argument hash-property."
+    section: ClassVar = "Message"
+    hash_header: str | None = option(
+        type=TEXT,
+        metavar="NAME[:TYPE]",
+        help="The exchange's argument hash-header: a key is the value of this header. TYPE is its AMQP type: long, signedint, "
+        "bool, double, timestamp ...  [default TYPE: longstr]",
     )
-    type_: FieldType | None = option(
-        "--type",
-        type=click.Choice(FIELD_TYPES),
-        metavar="TYPE",
-        help="With --hash-header: the AMQP type of the keys: longstr, long, signedint, bool, double, timestamp ...  "
-        "[default: longstr]",
+    hash_property: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The exchange's argument hash-property: a key is the message_id, correlation_id or timestamp.",
     )
 
     def of(self, *rings: RingInput, keys: bool = True) -> Hashing:
@@ -376,7 +384,8 @@ class HashingOptions:
                 f"the exchange of the one ring hashes {hashes_text(known[0])}, that of the other "
                 f"{hashes_text(known[1])}: no key is the same for both"
             )
-        asked = {"hash-header": self.hash_header, "hash-property": self.hash_property}
+        wanted_header, type_ = parse_header_type(self.hash_header)
+        asked = {"hash-header": wanted_header, "hash-property": self.hash_property}
         named = {name: value for name, value in asked.items() if value is not None}
         doubt = next((ring.doubt for ring in rings if ring.doubt), "")
         if keys and not known and not named and doubt:
@@ -394,27 +403,24 @@ class HashingOptions:
                 f"the exchange of this ring hashes {hashes_text(arguments)}, so that is hashed here, and not the "
                 "routing key"
             )
-        header = arguments.get("hash-header")
-        if self.type_ is not None and header is None:
-            raise InputError(f"--type {self.type_} is the type of a header: give --hash-header too")
-        return Hashing(header, arguments.get("hash-property"), field_type=self.type_)
+        return Hashing(arguments.get("hash-header"), arguments.get("hash-property"), field_type=type_)
 
 
-def chosen_release(version: str | None, store: Store | None) -> Release | None:
-    """Return the release of the options. A series such as 4.3 is its newest known patch; a line on stderr says which.
+def parse_release(text: str | None) -> Release | None:
+    """Parse ``VERSION`` or ``VERSION/STORE``. A series such as 4.3 is its newest known patch, and stderr names it.
 
     Args:
-        version: the version, or a series; None where none was given.
-        store: the metadata store; None where none was given.
+        text: the value of the option; None where it was not given.
 
     Raises:
-        InputError: the version is none, or cannot have that store, or there is a store alone.
+        InputError: the version is invalid, or cannot have that store.
     """
-    if version is None:
-        if store is not None:
-            raise InputError(f"the store {store} alone does not make a release: give the release too")
+    if text is None:
         return None
-    release = Release(version, store)
+    version, slash, store = text.partition("/")
+    if slash and store not in get_args(Store):
+        raise InputError(f"the release {text!r:.60} has no store mnesia or khepri: write 4.0.5/mnesia")
+    release = Release(version, cast("Store", store) if slash else None)
     if release.version != version:
         say(f"release {version} is taken as {release.version}, the newest of that series that is known here")
     known = next(
@@ -449,9 +455,14 @@ def say_ignored(
         known.add((destination, key))
 
 
-def ring_of_file(path: str) -> RingInput:
-    """Return the ring of a file that `ring show`, `HashRing.to_json` or `SlotTable.to_json` wrote; ``-`` is stdin."""
-    text, name = read_whole(path, "ring"), file_name(path)
+def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
+    """Return the ring of a file that `ring show`, `HashRing.to_json` or `SlotTable.to_json` wrote.
+
+    Args:
+        path: the file; ``-`` is stdin.
+        content: its content, if it is already read.
+    """
+    text, name = content or read_whole(path, "ring"), file_name(path)
     try:
         ring = key_map_from_json(text)
         document = json.loads(text)
@@ -476,11 +487,23 @@ def ring_of_file(path: str) -> RingInput:
 
 
 def _is_definitions(text: bytes) -> bool:
+    document = _document(text)
+    return "exchanges" in document and "bindings" in document
+
+
+def _is_ring(text: bytes) -> bool:
+    """Return whether a text is a ring as JSON, and not a topology file or a definitions file."""
+    document = _document(text)
+    return bool(document) and not _is_definitions(text)
+
+
+def _document(text: bytes) -> Mapping[str, Any]:
+    """Return a JSON object; an empty one for any other text."""
     try:
-        document: Any = json.loads(text)
+        document = json.loads(text)
     except ValueError:
-        return False
-    return isinstance(document, dict) and "exchanges" in document and "bindings" in document
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:

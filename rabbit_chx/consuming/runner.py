@@ -1,0 +1,304 @@
+"""Executes the commands of a `QueueOwnership` on asyncio: channels, handlers, hooks and timers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
+
+from rabbit_chx.consuming.message import GroupMessage
+from rabbit_chx.consuming.ownership import (
+    Abandon,
+    Ack,
+    Claim,
+    Command,
+    DeliveredMessage,
+    FailGroup,
+    FetchParked,
+    GroupMember,
+    Hook,
+    Interrupt,
+    LogWarning,
+    QueueOwnership,
+    Reject,
+    Reply,
+    RunHook,
+    Start,
+    StartTimer,
+    Subscribe,
+)
+from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
+from rabbit_chx.topology.applying import tag_of
+
+if TYPE_CHECKING:
+    from rabbit_chx.consuming.channels import ConsumerChannel, GroupChannels
+
+_log = logging.getLogger(__name__)
+
+
+class RunnerSession(Protocol):
+    """The part of `session.GroupSession` that runners need. It documents the methods."""
+
+    channels: GroupChannels
+    member: GroupMember
+    handle: Callable[[GroupMessage], Awaitable[None]]
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None: ...  # noqa: D102
+    def fail(self, error: RabbitChxError) -> None: ...  # noqa: D102
+    def priority(self, queue: str) -> int: ...  # noqa: D102
+    def on_channel_closed(self, queue: str, refusal: RabbitChxError | None) -> None: ...  # noqa: D102
+    def on_subscribed(self, queue: str) -> None: ...  # noqa: D102
+    def write_released(self, queue: str) -> None: ...  # noqa: D102
+    async def write_claim(self, queue: str, token: str) -> None: ...  # noqa: D102
+
+
+class QueueRunner:
+    """One queue of a member. It outlives connections: `session` is replaced with each of them.
+
+    Tasks that need the connection belong to the session and end with it. Handlers and hooks run until they are done.
+
+    Args:
+        ownership: decides what to do.
+        session: the present connection.
+        prefetch: how many messages the broker may deliver ahead.
+    """
+
+    def __init__(self, ownership: QueueOwnership, session: RunnerSession, prefetch: int) -> None:
+        self.ownership = ownership
+        self.session = session
+        self._prefetch = prefetch
+        self.changed = asyncio.Event()
+        self._channels: dict[int, ConsumerChannel] = {}  # by subscription
+        self._handlers: dict[tuple[int, int], asyncio.Task[None]] = {}  # by subscription and delivery tag
+        self._errors: dict[tuple[int, int], BaseException] = {}
+        self._claims: dict[
+            str, int | None
+        ] = {}  # subscriptions by claim token; None after the claim was read
+        self._outbox: deque[Command] = deque()
+        self._sending: asyncio.Task[None] | None = None
+        self._hook: asyncio.Task[None] | None = None
+        self._is_hook_cancelled = False
+
+    def execute(self, commands: list[Command]) -> None:
+        """Execute commands in their order, after all earlier ones."""
+        self._outbox.extend(commands)
+        self._execute_next()
+        self.changed.set()
+
+    def on_claim(self, token: str, generation: int) -> None:
+        """A claim of this queue, by any member, was read from the journal."""
+        if token not in self._claims:
+            self.execute(self.ownership.on_superseded())
+            return
+        subscription, self._claims[token] = self._claims[token], None
+        if subscription is not None:  # None: the claim was published twice
+            self.execute(self.ownership.on_claimed(subscription, generation))
+
+    def cancel_handlers(self) -> None:
+        """Cancel the running handlers."""
+        for task in self._handlers.values():
+            task.cancel()
+
+    def cancel_hook(self) -> None:
+        """Cancel the running hook; it is not called again."""
+        self._is_hook_cancelled = True
+        if self._hook is not None:
+            self._hook.cancel()
+
+    def disconnect(self) -> list[ConsumerChannel]:
+        """Handle the loss of the connection: cancel the handlers, drop unsent commands, and return the channels."""
+        channels, unsent = list(self._channels.values()), list(self._outbox)
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        for dropped in (self._outbox, self._channels, self._claims, self._errors):
+            dropped.clear()
+        self.execute(self.ownership.on_lost())
+        for command in unsent:
+            if isinstance(command, Start):  # it waited behind an ack, so the handler never began
+                failed = self.ownership.on_handled(command.subscription, command.delivery.tag, failed=True)
+                self.execute(failed)
+            elif isinstance(command, RunHook | LogWarning):
+                self.execute([command])
+        return channels
+
+    # -- commands
+
+    def _execute_next(self) -> None:
+        """Execute commands up to one that has to be sent and awaited."""
+        while self._outbox and self._sending is None:
+            command = self._outbox.popleft()
+            if isinstance(command, Ack | Reject | Reply):
+                self._sending = asyncio.get_running_loop().create_task(self._send(command))
+                self._sending.add_done_callback(self._on_sent)
+            else:
+                self._execute(command)
+
+    async def _send(self, command: Ack | Reject | Reply) -> None:
+        session, channel = self.session, self._channels.get(command.subscription)
+        if channel is None:
+            return
+        try:
+            match command:
+                case Ack(_, tag):
+                    await channel.ack(tag)
+                case Reject(_, tag):
+                    _log.warning(
+                        "%s: a message is dead-lettered after its last attempt", self.ownership.queue
+                    )
+                    await channel.reject(tag)
+                case Reply(_, queue, marker):
+                    await channel.sync()  # the broker has processed all acks of the channel then
+                    await session.channels.publish(queue, b"", marker.headers())
+        except RabbitChxError as error:
+            session.fail(error)
+
+    def _on_sent(self, sending: asyncio.Task[None]) -> None:
+        if sending is self._sending:  # otherwise the channel was lost meanwhile
+            self._sending = None
+            self._execute_next()
+
+    def _execute(self, command: Command) -> None:  # noqa: C901, PLR0912  # one branch for each command
+        match command:
+            case Start():
+                self._start_handler(command)
+            case Subscribe(number):
+                self.session.spawn(partial(self._subscribe, number))
+            case Abandon(number):
+                self.session.spawn(partial(self._abandon, number))
+            case Claim(number):
+                self.session.spawn(partial(self._claim, number))
+            case FetchParked(number, park):
+                self.session.spawn(partial(self._fetch, number, park))
+            case RunHook():
+                self._start_hook(command)
+            case Interrupt(number, tag):
+                if running := self._handlers.get((number, tag)):
+                    running.cancel()
+            case StartTimer(number, reason, seconds):
+                asyncio.get_running_loop().call_later(
+                    seconds, lambda: self.execute(self.ownership.on_timer(number, reason))
+                )
+            case FailGroup(number, delivery):
+                self._fail_group(number, delivery)
+            case LogWarning(message):
+                _log.warning("%s", message)
+            case Ack() | Reject() | Reply():
+                raise AssertionError(command)  # `_execute_next` sends them
+            case _:
+                assert_never(command)
+
+    # -- handlers and hooks
+
+    def _start_handler(self, start: Start) -> None:
+        message = start.delivery.content
+        if start.generation is not None or start.attempt > 1:
+            message = replace(message, generation=start.generation, attempt=start.attempt)
+        task = asyncio.get_running_loop().create_task(_call(self.session.handle, message))
+        self._handlers[start.subscription, start.delivery.tag] = task
+        task.add_done_callback(partial(self._on_handled, start))
+
+    def _on_handled(self, start: Start, task: asyncio.Task[None]) -> None:
+        """Take the result of a handler, even if it was cancelled before it began."""
+        key = start.subscription, start.delivery.tag
+        if self._handlers.get(key) is task:
+            del self._handlers[key]
+        error = asyncio.CancelledError("the handler was cancelled") if task.cancelled() else task.exception()
+        if error is None:
+            self._errors.pop(key, None)
+        else:
+            self._errors[key] = error
+            _log.info("%s: the handler failed at attempt %d: %r", self.ownership.queue, start.attempt, error)
+        self.execute(self.ownership.on_handled(*key, failed=error is not None))
+
+    def _fail_group(self, number: int, delivery: DeliveredMessage) -> None:
+        cause = self._errors.pop((number, delivery.tag), None)
+        message = delivery.content
+        error = HandlerError(
+            f"queue {self.ownership.queue!r}: the handler raised {type(cause).__name__} for the message with the routing key "
+            f"{message.routing_key!r} and the message_id {message.message_id!r} at the last of {self.session.member.retries + 1} attempts "
+            f"({cause}). The message is returned to its place: correct the handler, or choose on_failure='dead-letter'",
+            queue=self.ownership.queue,
+        )
+        error.__cause__ = cause
+        self.session.fail(error)
+
+    def _start_hook(self, command: RunHook) -> None:
+        member = self.session.member
+        call = member.on_gained if command.hook == "gained" else member.on_lost
+        self._hook = asyncio.get_running_loop().create_task(self._run_hook(command, call))
+        self._hook.add_done_callback(partial(self._on_hook_done, command))
+
+    async def _run_hook(self, command: RunHook, call: Hook | None) -> None:
+        member, queue = self.session.member, self.ownership.queue
+        verb = "has" if command.hook == "gained" else "has let go of"
+        _log.info("group member %s %s %s, generation %s", member.name, verb, queue, command.generation)
+        if call is None:
+            return
+        try:
+            async with asyncio.timeout(member.pace.hook_s):
+                await call(queue)
+        except Exception:  # noqa: BLE001  # whatever a user's hook raises
+            _log.exception("%s: the hook on_%s failed; the group goes on", queue, command.hook)
+
+    def _on_hook_done(self, command: RunHook, task: asyncio.Task[None]) -> None:
+        self._hook = None
+        if command.hook == "lost":
+            if task.cancelled() and not self._is_hook_cancelled:
+                self._start_hook(
+                    command
+                )  # the event loop ends and cancels all tasks; this one must still be done
+                return
+            self.session.write_released(self.ownership.queue)
+        self.execute(self.ownership.on_hook_done())
+
+    # -- the broker
+
+    async def _subscribe(self, number: int) -> None:
+        session, queue = self.session, self.ownership.queue
+
+        def take(delivery: DeliveredMessage) -> None:
+            self.execute(self.ownership.on_delivered(number, delivery))
+
+        priority, tag = session.priority(queue), tag_of(session.member.name)
+        channel = await session.channels.consume_behind(queue, priority, self._prefetch, tag, take)
+        self._channels[number] = channel
+        channel.when_closed(partial(self._on_closed, number, session))
+        session.on_subscribed(queue)
+        self.execute(self.ownership.on_subscribed(number))
+
+    def _on_closed(self, number: int, session: RunnerSession, refusal: RabbitChxError | None) -> None:
+        if session is self.session and self._channels.pop(number, None) is not None:
+            session.on_channel_closed(self.ownership.queue, refusal)
+
+    async def _abandon(self, number: int) -> None:
+        if channel := self._channels.pop(number, None):
+            await self.session.channels.abandon(channel)
+        self._errors = {key: error for key, error in self._errors.items() if key[0] != number}
+        self.execute(self.ownership.on_closed(number))
+
+    async def _claim(self, number: int) -> None:
+        session, token = self.session, secrets.token_hex(8)
+        journal_s = session.member.pace.journal_s
+        self._claims[token] = number
+        await session.write_claim(self.ownership.queue, token)
+        await asyncio.sleep(journal_s)
+        if self._claims.pop(token, None) is not None:
+            raise ConnectionLostError(
+                f"the claim of {self.ownership.queue!r} was written into the stream {session.member.journal!r} and is not read there after "
+                f"{journal_s:g} s: look at that stream, and whether a majority of its nodes is up",
+                queue=self.ownership.queue,
+            )
+
+    async def _fetch(self, number: int, park: str) -> None:
+        if channel := self._channels.get(number):
+            self.execute(self.ownership.on_fetched(number, await channel.fetch(park)))
+
+
+async def _call(handle: Callable[[GroupMessage], Awaitable[None]], message: GroupMessage) -> None:
+    await handle(message)

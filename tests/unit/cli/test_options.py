@@ -1,0 +1,58 @@
+"""The options of all commands: few enough, documented, and the whole help on one screen."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+from tables import commands
+
+from rabbit_chx.cli import main
+from rabbit_chx.cli.command import SECTIONS, Option
+
+ROOT = Path(__file__).parents[3]
+MOST = 20
+_GENERATED = re.compile(r"<!-- (.+): made by tools/update.py -->.*?<!-- end of \1 -->", re.DOTALL)
+
+
+def options_of(context: click.Context) -> list[Option]:
+    return [parameter for parameter in context.command.params if isinstance(parameter, Option)]
+
+
+def prose() -> str:
+    """All pages without the tables that are made from the help."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    return _GENERATED.sub("", "\n".join(page.read_text(encoding="utf-8") for page in pages))
+
+
+@pytest.mark.parametrize(("name", "context"), list(commands()), ids=[name for name, _ in commands()])
+def test_a_command_has_few_options_each_in_a_group(name: str, context: click.Context) -> None:
+    options = options_of(context)
+    assert len(options) <= MOST, name
+    assert {option.section for option in options} <= set(SECTIONS)
+
+
+def test_a_page_shows_each_option() -> None:
+    names = {max(option.opts, key=len) for _, context in commands() for option in options_of(context)}
+    text = prose()
+    assert [name for name in sorted(names) if not re.search(rf"{name}(?![\w-])", text)] == []
+
+
+def test_the_help_of_the_program_fits_on_a_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    shown = "\n".join(lines)
+    assert [name for name, _ in commands() if f"\n  {name} " not in shown] == []
+
+
+def test_the_help_of_a_command_has_its_options_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--help"]) == 0
+    headings = re.findall(r"^(\w.*) options:$", capsys.readouterr().out, re.MULTILINE)
+    assert headings == ["Command", "Sample", "Streams", "Broker", "Output"]
