@@ -63,6 +63,9 @@ class LoadTarget:
     def from_text(cls, text: str) -> Self:
         """Parse a target: ``1.2`` is a factor, ``30%`` a share.
 
+        Args:
+            text: the target.
+
         Raises:
             InputError: the text is neither.
         """
