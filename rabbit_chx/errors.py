@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rabbit_chx.publishing.publish_report import PublishReport
-    from rabbit_chx.streams.stream_report import StreamReport
+    from rabbit_chx.streams.publisher import StreamReport
     from rabbit_chx.topology.problems import Problem
 
 

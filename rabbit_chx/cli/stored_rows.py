@@ -26,7 +26,7 @@ from rabbit_chx.cli.stream_options import Placement, StreamOptions
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.streams import MisplacedRow, StreamParity, StreamReader, stream_parity
-from rabbit_chx.streams.parity import columns_with
+from rabbit_chx.streams.keys import columns_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable

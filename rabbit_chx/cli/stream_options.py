@@ -23,7 +23,7 @@ from rabbit_chx.streams.connection import StreamConnection, stream_settings
 if TYPE_CHECKING:
     from rabbit_chx.cli.broker_options import LiveBroker
     from rabbit_chx.streams import StreamReader
-    from rabbit_chx.streams.parity import KeyColumn
+    from rabbit_chx.streams.keys import KeyColumn
 
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")

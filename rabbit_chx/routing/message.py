@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from rabbit_chx.amqp.client_fields import Headers, Sender
+from rabbit_chx.amqp.client_fields import Headers, Sender, field_for
+from rabbit_chx.amqp.fields import AmqpField, pairs_of
+from rabbit_chx.amqp.names import short_string
 from rabbit_chx.erlang import Term
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing.release import Rule
 
 #: CC and BCC of a message that has none.
@@ -43,3 +48,98 @@ class HashedTerm(NamedTuple):
 
     term: Term
     rule: Rule
+
+
+#: The arguments of an exchange that say what it hashes.
+HASH_ARGUMENTS = ("hash-header", "hash-property")
+
+#: The properties that an exchange can hash.
+HASH_PROPERTIES = ("correlation_id", "message_id", "timestamp")
+
+_NEARNESS = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class HashedOn:
+    """What an exchange hashes.
+
+    Attributes:
+        kind: ``routing-key``, ``header`` or ``property``.
+        name: the name of the header or property, as bytes; empty for the routing key.
+    """
+
+    kind: Literal["routing-key", "header", "property"]
+    name: bytes = b""
+
+    @classmethod
+    def from_arguments(cls, arguments: Headers | None) -> HashedOn:
+        """Return what the arguments of an exchange say, checked as the broker checks them at its declaration.
+
+        The broker ignores arguments of other names, and so does this. A name that is nearly ``hash-header``
+        or ``hash-property`` is an error here, because the broker would silently hash the routing key.
+
+        Args:
+            arguments: a mapping, or pairs of name and value; a value is text, or an AmqpField.
+
+        Raises:
+            InputError: the broker would refuse the arguments, they are not pairs, or a name is misspelt.
+        """
+        named = _known(arguments)
+        for argument, field in named.items():
+            if field.type != "longstr":
+                raise InputError(
+                    f"the argument {argument} is a {field.type}, which the broker refuses: give text"
+                )
+        if len(named) > 1:
+            raise InputError(
+                "hash-header and hash-property are both given, which the broker refuses: give one"
+            )
+        if "hash-header" in named:
+            return cls("header", named["hash-header"].value)
+        if "hash-property" not in named:
+            return cls("routing-key")
+        hashed: bytes = named["hash-property"].value
+        if hashed.decode(errors="replace") not in HASH_PROPERTIES:
+            raise InputError(
+                f"the broker cannot hash the property {hashed.decode(errors='replace')!r}: give one of "
+                f"{', '.join(HASH_PROPERTIES)}"
+            )
+        return cls("property", hashed)
+
+    def __str__(self) -> str:
+        return (
+            self.kind if self.kind == "routing-key" else f"{self.kind} {self.name.decode(errors='replace')!r}"
+        )
+
+
+def _known(arguments: Headers | None) -> dict[str, AmqpField]:
+    """Return the arguments that decide what is hashed."""
+    named: dict[str, AmqpField] = {}
+    for name, value in pairs_of({} if arguments is None else arguments):
+        raw = short_string(name, "the name of an argument")
+        argument = raw.decode(errors="replace")
+        if argument not in HASH_ARGUMENTS:
+            refuse_misspelt([argument])
+            continue
+        if argument in named:
+            raise InputError(f"the argument {argument} is given twice: give it once")
+        named[argument] = field_for(value)
+    return named
+
+
+def refuse_misspelt(names: Iterable[str]) -> None:
+    """Refuse names of arguments that are nearly ``hash-header`` or ``hash-property``.
+
+    Args:
+        names: the names of an exchange's arguments.
+
+    Raises:
+        InputError: a name is nearly one of these.
+    """
+    for name in names:
+        near = difflib.get_close_matches(name.lower(), HASH_ARGUMENTS, n=1, cutoff=_NEARNESS)
+        if near and name != near[0]:
+            raise InputError(
+                f"the broker does not know the argument {name!r} and would hash the routing key: did you mean "
+                f"{near[0]!r}? If the exchange has it nevertheless, leave it out here"
+            )

@@ -330,7 +330,9 @@ class LogEnds:
 
         def may_retry(cause: RabbitChxError) -> bool:
             self.close()
-            _log.warning("%s", cause)
-            return is_transient(cause)
+            is_worth_it = is_transient(cause)
+            if is_worth_it:
+                _log.warning("%s; trying again", cause)
+            return is_worth_it
 
         return Retry.within(self._timeout_s, _RETRY_PAUSE_S).call(attempt, may_retry)

@@ -1,16 +1,15 @@
-"""Read rows of a stream as Arrow record batches, up to an end that is fixed when the reading begins.
+"""Read rows of a stream as Arrow record batches, up to an end that is fixed when the reader is opened.
 
-How it works. The constructor asks the stream's leader, since a replica may be behind, where start and end are as offsets.
-`ends` tells how. The end is that of the last chunk *of rows*: what publishers and consumers
-store with the broker is in chunks of its own, which take offsets too and may be the last ones. So "the last committed
-offset" says nothing of rows, and a reader that waits for a row there waits for ever.
+How it works. The constructor asks the stream's leader for the offsets of start and end (`ends`), since a replica may lag behind. The
+end is that of the last chunk *of rows*: publisher ids and consumer offsets are kept in chunks of their own, which take offsets too
+and may be the last ones. A reader that waited for a row at the last committed offset might wait for ever.
 
-A caller that knows the answers, as the tasks of Spark know them from the driver, gives `landmarks`, and the constructor asks nothing.
-The reader asks after all if no chunk comes, or one that ends before the start: the log may have been cut since.
+A caller that knows the offsets, as Spark's tasks know them from the driver, passes `landmarks`, and the constructor does not connect.
+The range is verified later if no chunk arrives, or one that ends before the start: the log may have been cut since.
 
-Then the reading subscribes at a replica with ``chunk_selector=all``, which delivers the broker's own chunks, too. So chunks
-follow each other without a gap, and an offset that is jumped over is lost (`_Progress`). After a lost connection the reading
-goes on at the last chunk that it had, which has to be the same one.
+Then the reader subscribes at a replica with ``chunk_selector=all``, which delivers the broker's own chunks too. So the chunks are
+contiguous, and a skipped offset is a lost one (`_Progress`). After a lost connection it resubscribes at the last chunk of rows that it
+received, which has to be the same one.
 
 rabbitmq-server v4.3.5 and v3.10, rabbit_stream_reader.erl (Subscribe, Credit, ``chunk_selector``); osiris 1.13.1, osiris_log.erl
 (``init_offset_reader0``: a start outside of the log is moved into it, silently).
@@ -64,13 +63,12 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 _BATCH_BYTES = 16 << 20
-#: What the broker may send ahead: so many bytes, by the largest of the latest chunks, within bounds of chunks.
+#: How many bytes the broker may send ahead, estimated by the largest of the latest chunks.
 _BYTES_AHEAD = 8 << 20
-_FEWEST_CHUNKS_AHEAD = 1
 _MOST_CHUNKS_AHEAD = 128
 _SUBSCRIPTION = 0
 _PAUSE_S = 0.2
-#: Seconds without a chunk after which an unverified range is verified.
+#: Seconds without a chunk after which the range of `landmarks` is verified.
 _VERIFY_AFTER_S = 1.0
 #: How often a damaged chunk is read before it is an error.
 _MOST_DAMAGES = 3
@@ -82,30 +80,29 @@ class StreamReader:
     ``offset`` is int64. ``timestamp`` is the broker's time of the row's chunk (us, UTC). ``key`` and ``value`` are binary; the key is
     the routing key, where the row has one.
 
-    The constructor connects and fixes the end; rows that come later are not read. The rows come in the order of the stream, each
-    once, also over lost connections and changes of the leader. At most some megabytes are read ahead of the loop. It may take
-    its time: heartbeats go on meanwhile. Two threads must not use one reader at the same time.
+    The constructor connects and fixes the end; rows that are written later are not read. The rows are in the order of the stream, each
+    once, also after lost connections and leader changes. Some megabytes at most are read ahead. The loop may be slow: heartbeats are
+    sent meanwhile. A reader is not thread-safe.
 
     Args:
         url: ``rabbitmq-stream://user:password@host:5552/vhost``, with TLS ``rabbitmq-stream+tls://`` (5551), or the AMQP URI of
             the same host; or settings of a connection. Several are tried in turn.
         stream: the stream's name.
         start: ``"first"``, ``"last"`` (the last chunk), ``"next"`` (behind the last row), an offset, or an aware datetime: the first
-            chunk of that time or later. A chunk's time is that of the clock of the leader that wrote it, in milliseconds.
-        end: the offset before which the reading ends, or an aware datetime: the first chunk of that time or later is not read. None
-            for what is there when the reading begins.
+            chunk of that time or later. The time of a chunk is the clock of the leader that wrote it, in milliseconds.
+        end: the first offset that is not read, or an aware datetime: the first chunk of that time or later is not read. None for the
+            end of the stream at the time of opening.
         include: further columns: ``"exchange"``, ``"message_id"``, ``"properties"``, ``"headers"``; see `rabbit_chx.streams.rows`.
         batch_rows: about how many rows a batch has at most. It also ends at about 16 MiB of unpacked rows. A sub-entry is never split,
-            and nor is a chunk of less than 16 MiB that has none.
-        addresses: where to connect to instead of an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
-        on_missing: ``"raise"`` a MissingRowsError where the stream does not have the offsets between start and end, or ``"count"``
-            them in `missing`.
-        landmarks: fingerprints of chunks that the stream had when you found the offsets `start` and `end`. The constructor then does
-            not connect, and the reading takes one connection. It verifies the range only if rows do not come. A chunk that differs
-            from its landmark is a MissingRowsError. None to find the range in the constructor.
-        expect: the `fingerprint` of the reading that ended where this one starts. If the log has been rewritten since, that is a
-            MissingRowsError. If retention has removed that chunk, nothing can be compared.
-        timeout_s: the longest time without a chunk, in seconds, with all attempts to connect again.
+            nor is a chunk of less than 16 MiB without sub-entries.
+        addresses: the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
+        on_missing: ``"raise"`` a MissingRowsError if the stream lacks offsets between start and end, or ``"count"`` them in `missing`.
+        landmarks: fingerprints of chunks that the stream had when the offsets `start` and `end` were found. Then the constructor does
+            not connect, one connection is enough, and the range is verified only if no rows arrive. A chunk that differs from its
+            landmark is a MissingRowsError. None to find the range in the constructor.
+        expect: the `fingerprint` of the reader that ended where this one starts. A log that was rewritten since then is a
+            MissingRowsError. If retention has removed that chunk, nothing is compared.
+        timeout_s: the longest time without a chunk in seconds, including reconnects.
         check_crc: whether the CRC of each chunk is checked.
         max_frame_bytes: the largest chunk that is received, in bytes. Brokers send chunks of hundreds of MiB where messages are large.
         max_sub_entry_bytes: the largest sub-entry that is unpacked, in bytes of its rows. A larger one is an error before it is unpacked.
@@ -113,19 +110,18 @@ class StreamReader:
     Attributes:
         stream: the stream's name.
         start_offset: the first offset to read.
-        end_offset: the offset before which the reading ends.
-        next_offset: the offset behind the batches that were given so far; a later reading may start there.
-        end_fingerprint: the fingerprint of the last chunk of rows in the stream when the reading began; None where there is none, and
-            with `landmarks`.
-        fingerprint: the fingerprint of the last chunk of rows that was given; before there is one it is `expect`.
-        chunks: of how many chunks, which the broker wrote at once, the batches are that were given so far.
+        end_offset: the first offset that is not read.
+        next_offset: the offset behind the returned batches; a later reader may start there.
+        end_fingerprint: the fingerprint of the last chunk of rows at the time of opening; None without rows, and with `landmarks`.
+        fingerprint: the fingerprint of the last returned chunk; before the first one it is `expect`.
+        chunks: the number of returned chunks; the broker writes a chunk at once.
 
     Raises:
-        InputError: an argument cannot be used.
-        MissingRowsError: the stream does not have what is asked for.
+        InputError: an argument is not valid.
+        MissingRowsError: the stream lacks a part of the range.
         NotFoundError: there is no such stream, whatever `on_missing` is.
-        BrokerRefusedError: the broker refuses user, vhost or stream.
-        UnreachableError: nobody answers, or not in time.
+        BrokerRefusedError: the broker refuses the user, the vhost or the stream.
+        UnreachableError: no node answers in time.
 
     Example::
 
@@ -163,7 +159,7 @@ class StreamReader:
             raise InputError(f"on_missing is {shown(on_missing)}: give 'raise' or 'count'")
         check_whole("max_frame_bytes", max_frame_bytes, 1 << 20)
         check_whole("max_sub_entry_bytes", max_sub_entry_bytes, 1)
-        schema_of(include if isinstance(include, str) else tuple(include))  # raises for what is no column
+        schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
         self._include = tuple(include)
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: give its name")
@@ -176,13 +172,13 @@ class StreamReader:
         self._max_sub_entry_bytes = max_sub_entry_bytes
         self._connection: StreamConnection | None = None
         self._damaged = 0  # the offset of the damaged chunk,
-        self._damaged_at = list[Node | None]()  # and the nodes that gave it
+        self._damaged_at = list[Node | None]()  # and the nodes that delivered it
         self._credit = 0  # chunks that the broker may still send
-        self._ahead = 1  # the most that it might, so far
+        self._ahead = 1  # the last credit limit
         self._largest = 0  # bytes of the largest of the latest chunks
-        self._arrived: deque[tuple[Chunk, list[Piece]]] = deque()
-        self._pieces: deque[Piece] = deque()  # what is left of the chunk that was taken last
-        self._taken: Chunk | None = None  # that chunk, until a row of it is given
+        self._received: deque[tuple[Chunk, list[Piece]]] = deque()
+        self._pieces: deque[Piece] = deque()  # the rest of the current chunk
+        self._current: Chunk | None = None  # that chunk, until a row of it is returned
         self._failure: Exception | None = None
         self._progress = _Progress(stream, count_missing=on_missing == "count")
         self.end_fingerprint: Fingerprint | None = None
@@ -204,7 +200,7 @@ class StreamReader:
 
     @property
     def missing(self) -> int:
-        """How many offsets between start and end the stream turned out not to have, with ``on_missing="count"``."""
+        """The number of offsets between start and end that the stream lacks so far, with ``on_missing="count"``."""
         return self._progress.missing
 
     def __enter__(self) -> Self:
@@ -222,18 +218,18 @@ class StreamReader:
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        """Return the next rows.
+        """Return the next batch.
 
         Raises:
-            MissingRowsError: rows before the end are not in the stream any more, or the log has been rewritten.
-            UnreachableError: no chunk came within the timeout.
-            RabbitChxError: the reading cannot go on. Each later call raises it again.
+            MissingRowsError: rows before the end were removed, or the log was rewritten.
+            UnreachableError: no chunk arrived within the timeout.
+            RabbitChxError: reading failed. Each later call raises it again.
         """
         if self._failure is not None:
             raise self._failure
         try:
             batch = self._next_batch()
-        except BaseException as cause:  # a later call would go on behind the chunks that were taken
+        except BaseException as cause:  # a later call would skip the received chunks
             where = f"the reader of stream {self.stream!r}"
             self._failure = cause if isinstance(cause, Exception) else interruption(where, cause)
             self._disconnect()
@@ -250,12 +246,12 @@ class StreamReader:
             f"the reader of stream {self.stream!r} is closed: open a new one"
         )
 
-    # -- where it begins and ends
+    # -- the range
 
     def _find_range(
         self, start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None, until: float
     ) -> Fingerprint | None:
-        """Set the range of the progress, and return the fingerprint of the last chunk of rows."""
+        """Find the range on the leader, and return the fingerprint of the last chunk of rows."""
         connection = self._connection = self._open(until, leader=True)
         finder = ChunkFinder(connection, _left_s(until), check_crc=self._check_crc)
         log_end = finder.end(self.stream)
@@ -274,20 +270,20 @@ class StreamReader:
         return log_end.fingerprint
 
     def _verify_range(self, until: float) -> None:
-        """See whether the leader has the range that the caller gave. The reading goes on over another connection.
+        """Verify on the leader the range that the caller passed, over a connection of its own.
 
         Raises:
-            MissingRowsError: it does not have all of it, or the log has been rewritten.
+            MissingRowsError: the leader lacks a part of it, or the log was rewritten.
         """
         self._disconnect()
-        self._arrived.clear()
+        self._received.clear()
         progress = self._progress
         self._find_range(progress.next, progress.end, progress.last, until)
 
-    # -- the reading
+    # -- reading
 
     def _next_batch(self) -> pa.RecordBatch | None:
-        progress, held, rows, size = self._progress, list[Piece](), 0, 0
+        progress, batch, rows, size = self._progress, list[Piece](), 0, 0
         until = time.monotonic() + self._timeout_s
         while rows < self._batch_rows and size < _BATCH_BYTES:
             if not self._pieces:
@@ -296,42 +292,39 @@ class StreamReader:
                 until = self._take_chunk(until)
                 continue
             piece = self._pieces[0]
-            if held and size + piece.size > _BATCH_BYTES:
+            if batch and size + piece.size > _BATCH_BYTES:
                 break
-            held.append(self._pieces.popleft())
+            batch.append(self._pieces.popleft())
             rows += piece.records
             size += piece.size
-            if self._taken is not None:
-                self.fingerprint, self._taken = self._taken.fingerprint, None
+            if self._current is not None:
+                self.fingerprint, self._current = self._current.fingerprint, None
                 self.chunks += 1
-        batch = columns_in(held, self.start_offset, self.end_offset, self._include) if held else None
+        columns = columns_in(batch, self.start_offset, self.end_offset, self._include) if batch else None
+        # After the columns, which a damaged chunk may not have: its rows were not returned.
         self.next_offset = min(self._pieces[0].offset if self._pieces else progress.next, progress.end)
-        return batch
+        return columns
 
     def _take_chunk(self, until: float) -> float:
-        """Take the next chunk, wait for it until then if need be, and return until when to wait for the one behind it."""
+        """Take the next chunk of the range, wait for it if necessary, and return the deadline for the following one."""
         progress = self._progress
-        if not self._arrived:
-            self._wait_for_chunks(until)
-        if self._is_unverified and self._arrived and self._arrived[0][0].end <= progress.resume_at:
+        if not self._received:
+            self._patiently(until, lambda: self._receive(self._connection or self._subscribe(until), until))
+        if self._is_unverified and self._received and self._received[0][0].end <= progress.resume_at:
             self._patiently(until, lambda: self._verify_range(until))
-        if not self._arrived:  # the range was verified instead
+        if not self._received:  # only the range was verified
             return until
-        (chunk, found), before = self._arrived.popleft(), progress.next
+        (chunk, found), before = self._received.popleft(), progress.next
         if progress.take(chunk):
-            self._taken = chunk
+            self._current = chunk
             self._pieces.extend(
                 piece for piece in found if piece.end > before and piece.offset < progress.end
             )
-        if progress.next <= before:  # one that is known already is no progress
+        if progress.next <= before:  # a known chunk does not extend the deadline
             return until
         if progress.next > self._damaged:
             self._damaged_at.clear()
         return time.monotonic() + self._timeout_s
-
-    def _wait_for_chunks(self, until: float) -> None:
-        """Receive at least a chunk, or verify the range."""
-        self._patiently(until, lambda: self._receive_from(self._connection or self._subscribed(until), until))
 
     def _patiently(self, until: float, attempt: Callable[[], _T]) -> _T:
         """Return the result of the first successful attempt; each has a new connection."""
@@ -346,41 +339,44 @@ class StreamReader:
 
         def may_retry(cause: RabbitChxError) -> bool:
             self._disconnect()
-            _log.warning("%s", cause)
             if isinstance(cause, DamagedChunkError):  # another replica may have the chunk undamaged
-                return len(self._damaged_at) < _MOST_DAMAGES
-            return is_transient(cause)
+                is_worth_it = len(self._damaged_at) < _MOST_DAMAGES
+            else:
+                is_worth_it = is_transient(cause)
+            if is_worth_it:
+                _log.warning("%s; trying again", cause)
+            return is_worth_it
 
         return Retry(until - AGAIN_S, Backoff(_PAUSE_S, _PAUSE_S)).call(with_context, may_retry)
 
     def _damage(self, cause: DamagedChunkError) -> DamagedChunkError:
-        """Note which node gave a damaged chunk, and return the error that says so."""
-        self._damaged = self._arrived[-1][0].end if self._arrived else self._progress.next
+        """Note the node that delivered a damaged chunk, and return an error with the nodes so far."""
+        self._damaged = self._received[-1][0].end if self._received else self._progress.next
         self._damaged_at.append(self._connection.node if self._connection else None)
         nodes = ", ".join(str(node or "a node without an address") for node in self._damaged_at)
         return DamagedChunkError(
             f"stream {self.stream!r}: {cause} (read {len(self._damaged_at)} times, from {nodes})"
         )
 
-    def _subscribed(self, until: float) -> StreamConnection:
-        """Connect to a replica and subscribe where the reading goes on."""
+    def _subscribe(self, until: float) -> StreamConnection:
+        """Connect to a replica and subscribe at the last known chunk."""
         connection = self._connection = self._open(until, leader=False)
-        # The broker waits until there is more than half of the *first* credit. That is 1 here, so it never waits for more.
+        # The broker waits for more than half of the *first* credit. That is 1 here, so it never waits.
         connection.subscribe(
             _SUBSCRIPTION, self.stream, self._progress.resume_at, 1, {"chunk_selector": "all"}
         )
         self._credit = self._ahead = 1
         return connection
 
-    def _receive_from(self, connection: StreamConnection, until: float) -> None:
-        """Wait for a chunk; a line that is silent for half of the time is given up."""
+    def _receive(self, connection: StreamConnection, until: float) -> None:
+        """Wait for a chunk, or verify the range; a connection that is silent for half of the timeout is replaced."""
         silent_at = min(until, time.monotonic() + self._timeout_s / 2)
-        if self._is_unverified and not self._arrived:
-            self._receive(connection, min(_VERIFY_AFTER_S, _left_s(silent_at)))
-            if not self._arrived:
+        if self._is_unverified and not self._received:
+            self._receive_within(connection, min(_VERIFY_AFTER_S, _left_s(silent_at)))
+            if not self._received:
                 self._verify_range(until)
                 return
-        while not self._arrived:
+        while not self._received:
             left_s = silent_at - time.monotonic()
             if left_s <= 0:
                 with suppress(UnreachableError):
@@ -391,27 +387,27 @@ class StreamReader:
                     "again",
                     queue=self.stream,
                 )
-            self._receive(connection, left_s)
+            self._receive_within(connection, left_s)
 
     def _check_log(self, until: float) -> None:
-        """See whether the leader still has what is to be read. A majority had it when the reading began.
+        """Check that the leader still has the range, which a majority had at the time of opening.
 
         Raises:
-            MissingRowsError: it ends before.
+            MissingRowsError: the log ends before it.
         """
         with closing(self._open(until, leader=True)) as connection:
             last = ChunkFinder(connection, check_crc=self._check_crc).chunk_at(self.stream, "last")
-        if last is not None:  # else it may not be with a majority again yet
+        if last is not None:  # else a majority may not have it again yet
             self._progress.must_reach(last.end)
 
-    def _receive(self, connection: StreamConnection, wait_s: float) -> None:
-        """Take what comes within the wait, and let the broker send on."""
+    def _receive_within(self, connection: StreamConnection, wait_s: float) -> None:
+        """Receive the chunks that arrive within the wait, and replenish the credit."""
         largest = self._largest // 2
         for event in connection.events(wait_s):
             match event:
                 case Delivery():
                     chunk = read_chunk(event.chunk, check_crc=self._check_crc)
-                    self._arrived.append((chunk, self._pieces_of(chunk)))
+                    self._received.append((chunk, self._pieces_of(chunk)))
                     self._credit -= 1
                     largest = max(largest, len(event.chunk))
                 case StreamChanged() | CreditRefused():
@@ -423,10 +419,10 @@ class StreamReader:
                 case _:
                     pass
         self._largest = largest
-        ahead = min(max(_FEWEST_CHUNKS_AHEAD, _BYTES_AHEAD // max(largest, 1)), _MOST_CHUNKS_AHEAD)
-        # A small first chunk says little of the next ones: it is often the publisher's first row.
+        ahead = min(max(1, _BYTES_AHEAD // max(largest, 1)), _MOST_CHUNKS_AHEAD)
+        # A small first chunk is no measure of the next ones: it is often the publisher's first row alone.
         ahead = min(ahead, 2 * self._ahead)
-        if self._arrived and self._credit <= ahead // 2:
+        if self._received and self._credit <= ahead // 2:
             connection.give_credit(_SUBSCRIPTION, ahead - self._credit)
             self._credit = self._ahead = ahead
 
@@ -456,14 +452,14 @@ class StreamReader:
 
 
 class _Progress:
-    """How far a reading is: which chunks it wants, and what is missing. No I/O.
+    """The position in a range: decides which chunks are wanted, and which rows are missing. No I/O.
 
     Attributes:
-        next: the first offset that it has not seen.
-        end: the offset before which it ends.
-        last: the last chunk of rows that it has seen, or that is expected to be before its start.
-        landmarks: other chunks that were there when the reading began.
-        missing: how many offsets were jumped over.
+        next: the first offset that was not seen yet.
+        end: the first offset behind the range.
+        last: the last chunk of rows before `next`: seen, or expected before the start.
+        landmarks: further chunks that the stream had at the time of opening.
+        missing: the number of skipped offsets.
     """
 
     def __init__(self, stream: str, *, count_missing: bool) -> None:
@@ -481,14 +477,14 @@ class _Progress:
 
     @property
     def resume_at(self) -> int:
-        """Where to subscribe: at the last chunk of rows again, which shows whether the log is still the same."""
+        """The offset to subscribe at: the last chunk of rows again, to detect a rewritten log."""
         return self.next if self.last is None else self.last.offset
 
     def begin(self, start: int, end: int, log_end: int) -> None:
-        """Learn the range, and where the log ends.
+        """Set the range.
 
         Raises:
-            MissingRowsError: the range begins or ends behind that.
+            MissingRowsError: the range begins or ends behind the end of the log.
         """
         if start > log_end and start == end:
             raise MissingRowsError(
@@ -502,15 +498,15 @@ class _Progress:
             self._lose(self.end, end, f", it ends at {log_end}", "end there")
 
     def take(self, chunk: Chunk) -> bool:
-        """Go on by a chunk, and return whether it has rows that are wanted.
+        """Advance by a chunk, and return whether it has rows of the range.
 
         Raises:
-            MissingRowsError: it is not the chunk that was there before, or offsets before it are missing.
+            MissingRowsError: it differs from the known chunk at its place, or offsets before it are missing.
         """
         for known in filter(None, (self.last, *self.landmarks)):
             if chunk.offset <= known.offset < chunk.end:
                 self._must_be(known, chunk)
-        if chunk.end <= self.next:  # known; or from a replica that is behind
+        if chunk.end <= self.next:  # known, or from a replica that lags behind
             return False
         if chunk.offset > self.next:
             self._lose(self.next, min(chunk.offset, self.end), f" any more, it goes on at {chunk.offset}")
@@ -523,10 +519,10 @@ class _Progress:
         return chunk.kind == "user"
 
     def compare(self, expected: Fingerprint, found: Chunk | None, log_end: int) -> None:
-        """Compare the chunk that was there with the first one that is there at its offset or behind it.
+        """Compare a chunk with the first one that is now at its offset or behind it.
 
         Raises:
-            MissingRowsError: it is another one.
+            MissingRowsError: another chunk is at its place.
         """
         if found is None or log_end <= expected.offset:
             raise self._rewritten(expected, f"it ends at {log_end}")
@@ -534,10 +530,10 @@ class _Progress:
             self._must_be(expected, found)
 
     def must_reach(self, log_end: int) -> None:
-        """Compare the end of the log with that of the range.
+        """Check that the log reaches the end of the range.
 
         Raises:
-            MissingRowsError: the log has lost rows that it had.
+            MissingRowsError: the log has lost rows.
         """
         if log_end < self.end:
             raise self._rewritten(self.landmarks[-1], f"it ends at {log_end}")
@@ -547,9 +543,9 @@ class _Progress:
         if found != expected:
             raise self._rewritten(expected, f"{found} is there")
 
-    def _rewritten(self, expected: Fingerprint, what: str) -> MissingRowsError:
+    def _rewritten(self, expected: Fingerprint, found: str) -> MissingRowsError:
         return MissingRowsError(
-            f"the log of stream {self._stream!r} has been rewritten: where {expected} was, {what}. The stream was deleted and made "
+            f"the log of stream {self._stream!r} has been rewritten: where {expected} was, {found}. The stream was deleted and made "
             "again, or its log was cut, and its offsets now mean other rows: read it from the first one",
             queue=self._stream,
         )
@@ -576,7 +572,7 @@ def _left_s(until: float) -> float:
 
 
 def _check_range(start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None) -> None:
-    offset_spec(start)  # raises for what is no place in a stream
+    offset_spec(start)  # raises for an invalid start
     if not (
         end is None
         or is_whole(end, 0, (1 << 63) - 1)

@@ -5,8 +5,7 @@ where the caller brings its arrays, and is no dependency.
 """
 
 from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds
-from rabbit_chx.routing.arrays.keys import hashes
-from rabbit_chx.routing.arrays.murmur_hashes import murmur3_hashes
+from rabbit_chx.routing.arrays.keys import hashes, murmur3_hashes
 from rabbit_chx.routing.arrays.seeds import (
     all_buckets,
     buckets_of_seeds,

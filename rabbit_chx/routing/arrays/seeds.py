@@ -16,10 +16,9 @@ from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.erlang import hash_binary
 from rabbit_chx.erlang.exs1024 import OUTPUT_MULTIPLIER, PRIMES, SEED_MULTIPLIER, WORDS
 from rabbit_chx.errors import RowError
-from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS, UInt32s
-from rabbit_chx.routing.arrays.keys import hashed_parts, is_arrow
+from rabbit_chx.routing.arrays.keys import CHUNK_KEYS, UInt32s, hashed_parts, is_arrow
 from rabbit_chx.routing.bindings import Destination, Place
-from rabbit_chx.routing.seed_tables import SEEDS, open_table
+from rabbit_chx.routing.jump import SEEDS, open_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

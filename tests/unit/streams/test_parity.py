@@ -11,7 +11,7 @@ import pytest
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
 from rabbit_chx.streams import stream_parity
-from rabbit_chx.streams.parity import Placing
+from rabbit_chx.streams.keys import Placing
 from rabbit_chx.streams.rows import schema_of
 
 RING = HashRing.from_bindings([("s0", 1), ("s1", 2)])

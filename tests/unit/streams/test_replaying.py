@@ -13,8 +13,8 @@ import pytest
 from rabbit_chx import replay
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, SuperStream
-from rabbit_chx.streams import replaying
-from rabbit_chx.streams.replaying import keys_by_stream
+from rabbit_chx.streams import keys as keys_module
+from rabbit_chx.streams.keys import keys_by_stream
 
 RING = HashRing.from_bindings([("s0", 1), ("s1", 1)])
 NOBODY = "rabbitmq-stream://127.0.0.1:1"
@@ -81,7 +81,7 @@ def test_what_was_read_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     def reader(*_: object, **__: object) -> Any:
         return nullcontext([batch, batch])
 
-    monkeypatch.setattr(replaying, "StreamReader", reader)
+    monkeypatch.setattr(keys_module, "StreamReader", reader)
     counts = Counter[str]()
     given = replay(NOBODY, "a", ring=HashRing.from_bindings([("s0", 1)]), exchange="orders", counts=counts)
     assert [each["value"].to_pylist() for each in given] == [[b"0"], [b"0"]]

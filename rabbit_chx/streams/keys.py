@@ -1,0 +1,312 @@
+"""Rows by their keys: read those of some keys again, and compare where rows are with where the mirror places them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.names import bytes_of, check_name
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import HashRing, SlotTable, SuperStream
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.streams.frames import offset_spec
+from rabbit_chx.streams.nodes import open_any, settings_of
+from rabbit_chx.streams.reader import StreamReader
+from rabbit_chx.streams.rows import schema_of
+
+if TYPE_CHECKING:
+    from rabbit_chx.streams.rows import Column
+
+#: The mirror that maps a key to its stream.
+Placing: TypeAlias = HashRing | SlotTable | SuperStream
+#: The column of the key: the routing key, or the message id, where clients of super streams often put it.
+KeyColumn: TypeAlias = Literal["key", "message_id"]
+
+
+class MisplacedRow(NamedTuple):
+    """A row in another stream than that of the mirror.
+
+    Attributes:
+        offset: its offset in the stream.
+        key: its routing key.
+        belongs_to: the destination of the mirror; None if the bucket has none.
+    """
+
+    offset: int
+    key: bytes
+    belongs_to: Place
+
+
+@dataclass(frozen=True, slots=True)
+class StreamParity:
+    """The rows of a stream, compared with the mirror: rows = right + wrong + without_key + other_exchange.
+
+    Attributes:
+        stream: the stream's name.
+        rows: the rows that were read.
+        right: rows whose key belongs to this stream.
+        wrong: rows whose key belongs elsewhere.
+        without_key: rows without a key; other clients of the stream protocol write no routing key.
+        other_exchange: rows that were published to another exchange.
+        examples: the first wrong rows.
+    """
+
+    stream: str
+    rows: int = 0
+    right: int = 0
+    wrong: int = 0
+    without_key: int = 0
+    other_exchange: int = 0
+    examples: tuple[MisplacedRow, ...] = ()
+
+
+def places_of(placing: Placing) -> tuple[Place, ...]:
+    """Return the destinations that `placing.indices` counts.
+
+    Args:
+        placing: the ring, the slot table or the super stream.
+    """
+    return placing.partitions if isinstance(placing, SuperStream) else placing.destinations
+
+
+def columns_with(key_column: KeyColumn) -> list[str]:
+    """Return the optional columns of a `StreamReader` that have the exchange and the key.
+
+    Args:
+        key_column: the column that has the keys.
+
+    Raises:
+        InputError: there is no such column.
+    """
+    if key_column not in get_args(KeyColumn):
+        raise InputError(f"key_column is {key_column!r:.60}: give 'key' or 'message_id'")
+    return ["exchange"] if key_column == "key" else ["exchange", key_column]
+
+
+def keys_in(batch: pa.RecordBatch, key_column: KeyColumn) -> Column:
+    """Return the key of each row, as binary.
+
+    Args:
+        batch: the rows.
+        key_column: the column that has the keys.
+    """
+    return batch[key_column].cast(pa.binary())
+
+
+def is_of(batch: pa.RecordBatch, exchange: str, key_column: KeyColumn) -> Column:
+    """Return whether each row was published to an exchange, or by a client that does not tell one.
+
+    Args:
+        batch: rows with the column exchange.
+        exchange: the exchange.
+        key_column: the column of the keys. A row with a routing key tells its exchange, too.
+    """
+    others = pa.array([exchange, None] if key_column == "message_id" else [exchange], pa.string())
+    return pc.is_in(batch["exchange"], value_set=others)
+
+
+def stream_parity(
+    stream: str,
+    batches: Iterable[pa.RecordBatch],
+    placing: Placing,
+    exchange: str,
+    *,
+    key_column: KeyColumn = "key",
+    most_examples: int = 20,
+) -> StreamParity:
+    """Compare the stream of rows with the mirror.
+
+    Args:
+        stream: the stream that has the rows.
+        batches: the rows, with the columns offset, key and exchange, as a `StreamReader` with ``include=["exchange"]`` gives them.
+        placing: the ring of the exchange, its slot table, or the super stream.
+        exchange: the exchange, or the super stream. Rows of another exchange are counted, and not compared.
+        key_column: the column that has the keys. With ``"message_id"``, which has to be included too, rows that tell no exchange are
+            compared as well.
+        most_examples: how many of the wrong rows are kept.
+
+    Raises:
+        InputError: the rows have no column exchange, or `placing` is none.
+        EmptyRingError: the ring has no buckets.
+
+    Example::
+
+        with StreamReader(url, "orders-0", include=["exchange"]) as reader:
+            print(stream_parity("orders-0", reader, ring, "orders"))
+    """
+    if not isinstance(placing, Placing):
+        raise InputError(f"{placing!r:.60} is no ring: give a HashRing, a SlotTable or a SuperStream")
+    places = places_of(placing)
+    here = places.index(stream) if stream in places else -2  # a hole is -1
+    rows = compared = without_key = right = 0
+    examples: list[MisplacedRow] = []
+    for batch in batches:
+        columns = columns_with(key_column)
+        if missing := set(columns) - set(batch.schema.names):
+            raise InputError(f"the rows do not tell {', '.join(missing)}: read them with include={columns!r}")
+        batch_keys = keys_in(batch, key_column)
+        compares: Column = pc.and_(batch_keys.is_valid(), is_of(batch, exchange, key_column))
+        ours, our_keys = batch.filter(compares), batch_keys.filter(compares)
+        # A key is hashed once in a batch, however often it comes.
+        keys: Column = our_keys.dictionary_encode()
+        at = placing.indices(keys.dictionary)[keys.indices.to_numpy()] if len(keys) else np.empty(0, np.int32)
+        wrong = np.flatnonzero(at != here)
+        rows += batch.num_rows
+        without_key += batch_keys.null_count
+        compared += ours.num_rows
+        right += ours.num_rows - len(wrong)
+        for row in wrong[: most_examples - len(examples)].tolist():
+            place = None if at[row] < 0 else places[at[row]]
+            examples.append(MisplacedRow(ours["offset"][row].as_py(), our_keys[row].as_py(), place))
+    return StreamParity(
+        stream=stream,
+        rows=rows,
+        right=right,
+        wrong=compared - right,
+        without_key=without_key,
+        other_exchange=rows - compared - without_key,
+        examples=tuple(examples),
+    )
+
+
+def replay(
+    url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
+    keys: str | bytes | Collection[str | bytes],
+    *,
+    ring: HashRing | SlotTable | None = None,
+    super_stream: str | None = None,
+    exchange: str | None = None,
+    key_column: KeyColumn = "key",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    include: Collection[str] = (),
+    addresses: Mapping[str, str] | None = None,
+    timeout_s: float = 60.0,
+    counts: Counter[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Return the rows of some keys, from a time on, as record batches; only the streams that have these keys are read.
+
+    Each batch is of one stream, and has the column ``stream`` before those of `StreamReader`; ``key`` is the requested key. Its rows are in their
+    order. Streams are read one after the other. The end of a stream is its end at the time of opening.
+
+    The ring or the super stream maps the keys as of now. Rows that were written before a change may be in other streams: give the
+    ring of that time to find them.
+
+    Args:
+        url: as of `StreamReader`.
+        keys: the keys. Rows without a key are not found, see `StreamReader`.
+        ring: the ring of a hash exchange, or its slot table, whose queues are streams. It must not be assumed.
+        super_stream: the super stream, whose partitions are read from the broker; in place of a ring. An exchange that takes any key is
+            refused.
+        exchange: skip rows that were published to another exchange.
+        key_column: ``"message_id"`` where rows have their key as the message id, as clients of super streams often write them.
+        since: an aware datetime: the first chunk of that time or later is the first; None for the whole stream.
+        until: an aware datetime: the first chunk of that time or later is not read.
+        include: further columns, as of `StreamReader`.
+        addresses: as of `StreamReader`.
+        timeout_s: as of `StreamReader`.
+        counts: counts the rows while they are read: all under ``read``, and under ``other_exchange`` those that have a key and were
+            published to another exchange.
+
+    Raises:
+        InputError: an argument is not valid, or a key is not mapped to a stream.
+        EmptyRingError: the ring has no buckets.
+        NotFoundError: there is no such super stream, or no such stream.
+        UnreachableError: no node answers in time.
+        BrokerRefusedError: the broker refuses user, vhost or stream.
+
+    Example::
+
+        for batch in replay(url, ["user-42"], super_stream="orders", since=datetime.now(UTC) - timedelta(hours=2)):
+            print(batch["offset"], batch["value"])
+    """
+    try:
+        settings = settings_of(url)
+    finally:
+        del url  # no variable of a frame of an error has a password
+    given = [keys] if isinstance(keys, str | bytes) else list(keys)
+    wanted: Column = pa.array(list(dict.fromkeys(bytes_of(key, "a key") for key in given)), pa.binary())
+    if not len(wanted):
+        raise InputError("there is no key: give at least one")
+    if (ring is None) == (super_stream is None):
+        raise InputError("give one of ring and super_stream: it says which streams have the keys")
+    schema_of(include if isinstance(include, str) else [*include])
+    needed = columns_with(key_column)
+    for moment in filter(None, (since, until)):
+        offset_spec(moment)  # raises for one without a zone
+    placing: Placing | None = ring
+    if super_stream is not None:
+        check_name(super_stream, "super stream")
+        with closing(open_any(settings)) as connection:
+            placing = SuperStream(connection.partitions(super_stream))
+    keys_of = keys_by_stream(placing, wanted)
+    seen = Counter[str]() if counts is None else counts
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for stream, of_stream in keys_of.items():
+            with StreamReader(
+                settings,
+                stream,
+                start=since or "first",
+                end=until,
+                include=list(dict.fromkeys([*include, *needed])),
+                addresses=addresses,
+                timeout_s=timeout_s,
+            ) as reader:
+                for batch in reader:
+                    seen["read"] += batch.num_rows
+                    found: Column = pc.is_in(keys_in(batch, key_column), value_set=of_stream)
+                    rows = batch.filter(found)
+                    if exchange is not None:
+                        with_key = rows.num_rows
+                        rows = rows.filter(is_of(rows, exchange, key_column))
+                        seen["other_exchange"] += with_key - rows.num_rows
+                    if rows.num_rows:
+                        yield _shown(stream, rows, include, key_column)
+
+    return batches()
+
+
+def keys_by_stream(placing: Placing | None, keys: Column) -> dict[str, Column]:
+    """Return the keys of each stream that has some, in the order in which the keys were given.
+
+    Args:
+        placing: the ring, the slot table or the super stream.
+        keys: the keys, as an array of binaries.
+
+    Raises:
+        InputError: the ring is a guess, or a key goes to what is no stream.
+    """
+    if not isinstance(placing, HashRing | SlotTable | SuperStream):
+        raise InputError(f"{placing!r:.60} is no ring: give a HashRing or a SlotTable")
+    if not isinstance(placing, SuperStream) and placing.provenance == "assumed":
+        raise InputError(
+            "the ring is assumed from the bindings, so the keys may be in another stream: read it with a ring source"
+        )
+    places = places_of(placing)
+    of_stream: dict[str, list[bytes]] = {}
+    for key, at in zip(keys.to_pylist(), placing.indices(keys).tolist(), strict=True):
+        place = None if at < 0 else places[at]
+        if not isinstance(place, str):
+            raise InputError(f"the key {key!r:.60} goes to {place or 'no destination'}, which is no stream")
+        of_stream.setdefault(place, []).append(key)
+    return {stream: pa.array(some, pa.binary()) for stream, some in of_stream.items()}
+
+
+def _shown(
+    stream: str, batch: pa.RecordBatch, include: Collection[str], key_column: KeyColumn
+) -> pa.RecordBatch:
+    """Return the columns that were asked for, behind that of the stream."""
+    schema = schema_of([*include])
+    names: Column = pa.array([stream] * batch.num_rows, pa.string())
+    columns = {name: batch[name] for name in schema.names} | {"key": keys_in(batch, key_column)}
+    return pa.RecordBatch.from_arrays([names, *columns.values()], names=["stream", *columns])
