@@ -85,11 +85,12 @@ def test_a_published_row_changes_file_23_times_at_most(publisher: Publisher) -> 
 def test_a_spark_row_changes_file_95_times_at_most() -> None:
     """Without the look at the exchange before the write. Of each function the first call counts."""
     schema = StructType().add("key", StringType()).add("value", BinaryType())
-    batch = pa.record_batch({"key": ["a", "b"], "value": [b"1", b"2"]})
+    columns: dict[str, Any] = {"key": ["a", "b"], "value": [b"1", b"2"]}
+    batch = pa.record_batch(columns)
 
     def write() -> None:
         source = RabbitMQDataSource({"url": url, "exchange": "x", "preflight": "false"})
-        writer = source.writer(schema, False)
+        writer: Any = source.writer(schema, False)  # Spark's type is that of a writer of rows
         writer.commit([writer.write(iter([batch]))])
 
     with Peer(ack) as peer:
