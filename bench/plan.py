@@ -20,7 +20,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from rabbit_chx import HashRing, Release, Topology
-from rabbit_chx.routing import seed_tables
+from rabbit_chx.routing import jump
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
 
 Members: TypeAlias = list[tuple[str, int]]
@@ -97,15 +97,15 @@ def measured(members_before: Members, members: Members) -> tuple[float, float, f
     """Return the seconds of the limit, of the plan without proposals, of the whole plan and of `to_json`, and the number of steps."""
     before, after = ring_of(members_before), ring_of(members)
     live, wanted = topology(members_before).with_rings({EXCHANGE: before}), topology(members)
-    seed_tables.opened.clear()
+    jump.opened.clear()
     started = time.process_time()
     before.share_moved(after)
     limit = time.process_time() - started
-    seed_tables.opened.clear()
+    jump.opened.clear()
     started = time.process_time()
     plan(wanted, live, propose=False)
     planned = time.process_time()
-    seed_tables.opened.clear()
+    jump.opened.clear()
     made_plan = plan(wanted, live)
     proposed = time.process_time()
     made_plan.to_json()

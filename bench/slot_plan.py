@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 
 from rabbit_chx import Broker, HashRing, Release, SlotTable, Topology
-from rabbit_chx.routing import Destination, seed_tables
+from rabbit_chx.routing import Destination, jump
 from rabbit_chx.testing import docker_broker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, balance, plan
 from rabbit_chx.topology.objects import SlotNames
@@ -57,7 +57,7 @@ def changes(queues: int) -> dict[str, dict[str, int]]:
 
 def seconds(work: Callable[[], object]) -> float:
     """Return the seconds of CPU of a piece of work, without tables of seeds from before."""
-    seed_tables.opened.clear()
+    jump.opened.clear()
     started = time.process_time()
     work()
     return time.process_time() - started

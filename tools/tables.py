@@ -41,11 +41,11 @@ PACKAGES = (
 def rules() -> str:
     """Return every rule of the server, a line for each range of releases."""
     rows = (
-        (rule.about, _dotted(first), _dotted(end), rule.store or "", rule.says, rule.source)
+        (rule.about, _dotted(first), _dotted(end), rule.store or "", rule.says)
         for rule in RULES
         for first, end in rule.versions
     )
-    return table(("rule", "since", "until", "store", "what", "source"), rows)
+    return table(("rule", "since", "until", "store", "effect"), rows)
 
 
 def _dotted(numbers: Numbers | None) -> str:

@@ -12,7 +12,7 @@ from rabbit_chx.amqp.names import short_string
 from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashedOn, KeyMap, Place
-from rabbit_chx.routing.message_091 import property_bytes, property_seconds
+from rabbit_chx.routing.received_message import property_bytes, property_seconds
 
 #: A sample of one of these alone has equal values where they are equal in Python.
 _PLAIN = (str, bytes, bool, int)

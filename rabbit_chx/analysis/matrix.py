@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rabbit_chx.routing import Destination, KeyMap, Place, check_key_map
-from rabbit_chx.routing.seed_tables import SEEDS
+from rabbit_chx.routing.jump import SEEDS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,9 +1,8 @@
-"""``rabbit-chx``: the command line. Needs the extra `cli` (click and rich)."""
+"""``rabbit-chx``: the command line. Needs the extra `cli` (click)."""
 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,12 +19,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the arguments without the program's name; None for those of the process.
     """
-    for needed in ("click", "rich"):
-        try:
-            import_module(needed)
-        except ImportError:
-            sys.stderr.write(f"rabbit-chx: the command line needs {needed}: pip install 'rabbit-chx[cli]'\n")
-            return _FAILED
+    try:
+        import click  # noqa: F401
+    except ImportError:
+        sys.stderr.write("rabbit-chx: the command line needs click: pip install 'rabbit-chx[cli]'\n")
+        return _FAILED
     from rabbit_chx.cli.app import run
 
     return run(sys.argv[1:] if arguments is None else arguments)

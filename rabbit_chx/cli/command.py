@@ -27,7 +27,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rabbit_chx.errors import InputError, RabbitChxError
-from rabbit_chx.rendering import printable
+from rabbit_chx.rendering import clear_bar, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -309,4 +309,5 @@ def say(message: str, *, keep_lines: bool = False) -> None:
         return
     lines = message.splitlines() if keep_lines else [" ".join(message.split())]
     text = "\n".join(map(printable, lines))
+    clear_bar()
     sys.stderr.write(f"rabbit-chx: {text}\n")

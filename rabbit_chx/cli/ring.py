@@ -16,7 +16,7 @@ from rabbit_chx.cli.command import Outcome, argument, command, option, options, 
 from rabbit_chx.cli.report import bucket_ranges, document, entries, exchange_facts, numbers, texts
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
 from rabbit_chx.routing import HashRing, KeyMap, SlotTable, queue_behind, ring_beneath
-from rabbit_chx.routing.ring_state import Provenance
+from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
 from rabbit_chx.topology.ring_steps import live_ring_of

@@ -1,11 +1,11 @@
-"""One result, several renderers. Tables as text and progress bars need the extra `cli` (rich)."""
+"""One result as text, JSON, Markdown or Prometheus metrics; progress of long work."""
 
 from __future__ import annotations
 
 from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
 from rabbit_chx.rendering.markdown import MarkdownOutput
 from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput, Record
-from rabbit_chx.rendering.progress import CountProgress, reading, sign_of_life
+from rabbit_chx.rendering.progress import CountProgress, clear_bar, reading, sign_of_life
 from rabbit_chx.rendering.prometheus import Gauge, PrometheusOutput
 from rabbit_chx.rendering.table import TableColumn, printable, render_table
 
@@ -26,6 +26,7 @@ __all__ = [
     "Table",
     "TableColumn",
     "Verbatim",
+    "clear_bar",
     "printable",
     "reading",
     "render_table",

@@ -3,30 +3,54 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from types import TracebackType
 from typing import BinaryIO, Self
-
-from rabbit_chx.errors import MissingExtraError
 
 _BAR_EVERY_S = 0.25
 _LINE_EVERY_S = 5.0
 _SIGN_EVERY_S = 30.0
 _GOODBYE_S = 5.0
 _SHORT_S = 1.0
+_BAR_WIDTH = 32
+_CLEAR_LINE = "\r\x1b[K"
+
+
+_bar_lock = threading.Lock()
+_bar_is_shown = False
+
+
+def clear_bar() -> None:
+    """Remove the bar from the terminal, before a message is written; it is shown again at once."""
+    global _bar_is_shown  # noqa: PLW0603  # there is one terminal
+    with _bar_lock:
+        if _bar_is_shown and sys.stderr is not None:
+            sys.stderr.write(_CLEAR_LINE)
+            sys.stderr.flush()
+        _bar_is_shown = False
+
+
+def _show_bar(text: str) -> None:
+    global _bar_is_shown  # noqa: PLW0603  # there is one terminal
+    with _bar_lock:
+        sys.stderr.write(f"{_CLEAR_LINE}{text}")
+        sys.stderr.flush()
+        _bar_is_shown = True
 
 
 class CountProgress:
-    """Shows a count that rises to a known total, if that takes more than a second. A thread of its own asks for the count.
+    """Shows a count that rises to a known total, if that takes more than a second.
 
     Args:
-        what: what is done.
-        total: the count at which it is done; None where nobody knows, so that only the time is shown.
-        count: returns the count. The thread calls it, until it raises.
+        what: the work, such as ``compared``.
+        total: the count at the end; None if it is unknown, so that only the time is shown.
+        count: returns the count. A thread of its own calls it, until it raises.
         shown: formats a count.
     """
 
@@ -69,26 +93,24 @@ class CountProgress:
             sys.stderr.write(f"{self._what}: no progress to show ({cause})\n")
 
     def _bar(self) -> None:
+        started = time.monotonic()
         try:
-            from rich import progress
-            from rich.console import Console
-        except ImportError:
-            raise MissingExtraError("a progress bar needs rich: pip install 'rabbit-chx[cli]'") from None
-        columns = (
-            progress.TextColumn("{task.description}", markup=False),
-            progress.BarColumn(bar_width=32),
-            progress.TextColumn("{task.fields[far]}", markup=False),
-            progress.TimeElapsedColumn(),
-        )
-        # What is said on stderr meanwhile comes above the bar; a result goes to stdout as ever.
-        console = Console(stderr=True)
-        with progress.Progress(*columns, console=console, transient=True, redirect_stdout=False) as bars:
-            task = bars.add_task(self._what, total=self._total, far="")
             while True:
                 count = self._count()
-                bars.update(task, completed=count, far=self._far(count))
+                seconds = f"{timedelta(seconds=int(time.monotonic() - started))}"
+                parts = [self._what, *self._gauge(count), seconds]
+                width = shutil.get_terminal_size().columns - 1
+                _show_bar(" ".join(parts)[:width])
                 if self._stop.wait(_BAR_EVERY_S):
                     return
+        finally:
+            clear_bar()
+
+    def _gauge(self, count: int) -> list[str]:
+        if self._total is None:
+            return []
+        filled = min(_BAR_WIDTH * count // self._total, _BAR_WIDTH) if self._total else _BAR_WIDTH
+        return [f"[{'#' * filled:<{_BAR_WIDTH}}]", self._far(count)]
 
     def _lines(self) -> None:
         started = time.monotonic()
@@ -133,6 +155,9 @@ def reading(what: str, file: BinaryIO) -> Iterator[None]:
 
 
 def _bytes(count: int) -> str:
-    from rich.filesize import decimal
-
-    return decimal(count)
+    size, unit = float(count), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1_000:
+            break
+        size, unit = size / 1_000, larger
+    return f"{count:,} bytes" if unit == "bytes" else f"{size:.1f} {unit}"

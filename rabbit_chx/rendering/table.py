@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import MissingExtraError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-_ASCII_HEAD = "    \n    \n -- \n    \n    \n    \n    \n    \n"
-"""As rich's SIMPLE_HEAD, where the output has no character for the line."""
-
-WIDE = 100_000  # columns of what is not a terminal, so that nothing is cut or broken
+#: The width for output that is not a terminal, so that nothing is cut or folded.
+WIDE = 100_000
+_LEAST_TEXT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +19,7 @@ class TableColumn:
     Attributes:
         heading: the text above the column.
         numeric: whether the cells are numbers, which are aligned to the right and never folded.
-        code: whether the cells are names and values, which a page sets as code.
+        code: whether the cells are names and values, which Markdown shows as code.
     """
 
     heading: str
@@ -46,17 +40,28 @@ def render_table(
     Args:
         columns: the columns, left to right.
         rows: the cells of each row, one for each column.
-        total: the cells of a last row, set apart; empty for none.
+        total: the cells of a last row; empty for none.
         width: the width in characters to fit into; text is folded, numbers are not.
         encoding: the encoding of the output; characters that it lacks are escaped.
     """
-    plain = _plain_lines(columns, rows, total, encoding)
-    if plain is not None and len(plain[1]) < width:
-        return "\n".join(line.rstrip() for line in plain if line.strip())
-    console = _console(max(width, table_width(columns, [], total, encoding)))
-    with console.capture() as capture:
-        console.print(_table(columns, rows, total, encoding))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines() if line.strip())
+    head, *cells = _texts(columns, rows, total, encoding)
+    widths = _natural_widths([head, *cells])
+    excess = _total_width(widths) - width
+    while excess > 0:
+        i = max(
+            (i for i, column in enumerate(columns) if not column.numeric),
+            key=widths.__getitem__,
+            default=None,
+        )
+        if i is None or widths[i] <= max(_LEAST_TEXT, cell_width(head[i])):
+            break
+        widths[i] -= 1
+        excess -= 1
+    rule = "─" if printable("─", encoding) == "─" else "-"
+    lines = [*_aligned(columns, head, widths), f" {rule * (sum(widths) + 3 * (len(widths) - 1))}"]
+    for row in cells:
+        lines += _aligned(columns, row, widths)
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 def table_width(
@@ -65,68 +70,69 @@ def table_width(
     total: Sequence[object] = (),
     encoding: str = "utf-8",
 ) -> int:
-    """Return the width of the table in characters where nothing is folded; see `render_table`."""
-    plain = _plain_lines(columns, rows, total, encoding)
-    if plain is not None:
-        return len(plain[1]) + 1
-    return _console(WIDE).measure(_table(columns, rows, total, encoding)).maximum
+    """Return the width in characters of a table without folded cells; see `render_table`."""
+    return _total_width(_natural_widths(_texts(columns, rows, total, encoding)))
 
 
-def _plain_lines(
+def cell_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes: two for a wide East Asian character, none for a combining one."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+def _texts(
     columns: Sequence[TableColumn], rows: Sequence[Sequence[object]], total: Sequence[object], encoding: str
-) -> list[str] | None:
-    """Return the lines of a table of ASCII as rich has them where nothing is folded; None for other text.
-
-    Loading rich takes longer than most commands.
-    """
+) -> list[list[str]]:
     head = [printable(column.heading, encoding) for column in columns]
-    cells = [[_cell(value, encoding) for value in row] for row in (*rows, *([total] if total else []))]
-    if not columns or not all(text.isascii() for row in (head, *cells) for text in row):
-        return None
-    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
-    rule = printable("─", encoding)
-    line = (rule if rule == "─" else "-") * (sum(widths) + 3 * (len(widths) - 1))
-
-    def aligned(row: Sequence[str]) -> str:
-        padded = (
-            text.rstrip().rjust(width) if column.numeric else text.ljust(width)
-            for column, text, width in zip(columns, row, widths, strict=True)
-        )
-        return f" {'   '.join(padded)}"
-
-    return [aligned(head), f" {line}", *map(aligned, cells)]
+    return [
+        head,
+        *([_cell(value, encoding) for value in row] for row in (*rows, *([total] if total else []))),
+    ]
 
 
-def _console(width: int) -> Console:
-    try:
-        from rich.console import Console
-    except ImportError:
-        raise MissingExtraError("tables need rich: pip install 'rabbit-chx[cli]'") from None
-    return Console(color_system=None, force_terminal=False, width=width, markup=False, highlight=False)
+def _natural_widths(texts: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(cell_width, column)) for column in zip(*texts, strict=True)]
 
 
-def _table(
-    columns: Sequence[TableColumn], rows: Sequence[Sequence[object]], total: Sequence[object], encoding: str
-) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+def _total_width(widths: Sequence[int]) -> int:
+    return sum(widths) + 3 * (len(widths) - 1) + 2
 
-    lines = box.SIMPLE_HEAD if printable("─", encoding) == "─" else box.Box(_ASCII_HEAD, ascii=True)
-    table = Table(box=lines, show_footer=bool(total), pad_edge=False)
-    for i, column in enumerate(columns):
-        table.add_column(
-            printable(column.heading, encoding),
-            justify="right" if column.numeric else "left",
-            footer=_cell(total[i], encoding) if total else "",
-            no_wrap=column.numeric,
-            overflow="fold",
-        )
-    for row in rows:
-        table.add_row(
-            *(Text(_cell(value, encoding)) for value in row)
-        )  # a Text is no markup: names may have brackets
-    return table
+
+def _aligned(columns: Sequence[TableColumn], row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    """Yield the lines of a row: several if a text is folded."""
+    folded = [
+        [text.rstrip()] if column.numeric else _folded(text, width)
+        for column, text, width in zip(columns, row, widths, strict=True)
+    ]
+    for i in range(max(map(len, folded), default=0)):
+        padded = []
+        for column, texts, width in zip(columns, folded, widths, strict=True):
+            text = texts[i] if i < len(texts) else ""
+            space = " " * (width - cell_width(text))
+            padded.append(space + text if column.numeric else text + space)
+        yield f" {'   '.join(padded)}"
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Break a text into lines of at most this width, between words where that is possible."""
+    if cell_width(text) <= width:
+        return [text]
+    lines, line = [], ""
+    for word in re.findall(r"\s*\S+", text):
+        if line and cell_width(line + word) > width:
+            lines.append(line)
+            line = word.lstrip()
+        else:
+            line += word
+        while cell_width(line) > width:
+            size = next(n for n in range(len(line), 0, -1) if cell_width(line[:n]) <= width)
+            lines.append(line[:size])
+            line = line[size:]
+    return [*lines, line]
 
 
 def _cell(value: object, encoding: str) -> str:

@@ -1,23 +1,27 @@
-"""What the broker does with a message."""
+"""How the broker routes a message: releases and their rules, rings, exchanges that hash, and slots.
+
+`ring` is the ring of a consistent-hash exchange and `ring_changes` its binds and unbinds. `jump` maps a hash to a bucket. `exchange`
+applies `rules` of a `release` to a message: `message` is the message as sent, `received_message` as the broker sees it.
+`slot_table` adds slots to a ring. `super_stream` and `sharding` name partitions and shards. `arrays` does the same for columns.
+"""
 
 from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Place
-from rabbit_chx.routing.consistent_hash import ConsistentHashExchange, Explanation
-from rabbit_chx.routing.hash_input import HASH_ARGUMENTS, HASH_PROPERTIES, HashedOn
+from rabbit_chx.routing.exchange import ConsistentHashExchange, Explanation, ModulusHashExchange
 from rabbit_chx.routing.jump import bucket_of_seed, jump_consistent_hash, seed_of
-from rabbit_chx.routing.key_map import (
+from rabbit_chx.routing.message import HASH_ARGUMENTS, HASH_PROPERTIES, HashedOn
+from rabbit_chx.routing.release import NEWEST, Release
+from rabbit_chx.routing.ring import HashRing, check_ring
+from rabbit_chx.routing.ring_changes import Provenance
+from rabbit_chx.routing.sharding import shard_names
+from rabbit_chx.routing.slot_table import (
     KeyMap,
+    SlotTable,
     check_key_map,
     key_map_from_json,
     queue_behind,
     ring_beneath,
     share_between,
 )
-from rabbit_chx.routing.modulus_hash import ModulusHashExchange
-from rabbit_chx.routing.release import NEWEST, Release
-from rabbit_chx.routing.ring import HashRing, check_ring
-from rabbit_chx.routing.ring_state import Provenance
-from rabbit_chx.routing.sharding import shard_names
-from rabbit_chx.routing.slot_table import SlotTable
 from rabbit_chx.routing.super_stream import SuperStream
 
 __all__ = [

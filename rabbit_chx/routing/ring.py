@@ -1,4 +1,4 @@
-"""The ring of an ``x-consistent-hash`` exchange as a value: who has which bucket, and who gets which key.
+"""The ring of an ``x-consistent-hash`` exchange as a value: the destination of each bucket and of each key.
 
 Mirrors rabbitmq-server
 ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``: ``route/3``,
@@ -8,6 +8,7 @@ since v3.12.0), v3.7.8 to v4.3.6.
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -17,24 +18,33 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rabbit_chx.erlang import Term, hash_binary
 from rabbit_chx.errors import EmptyRingError, InputError
-from rabbit_chx.routing import ring_changes, ring_json
-from rabbit_chx.routing.bindings import Binding, Destination, GivenBindings, Place
+from rabbit_chx.routing import ring_changes
+from rabbit_chx.routing.bindings import (
+    Binding,
+    Destination,
+    ExchangeRef,
+    GivenBindings,
+    Place,
+    check_destination,
+    weight_of,
+)
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
 from rabbit_chx.routing.release import NEWEST, Release, check_release
-from rabbit_chx.routing.ring_state import Provenance, RingState, check_state, state_as_read
+from rabbit_chx.routing.ring_changes import PROVENANCES, Provenance, RingState, check_state, state_as_read
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
 
 _SHOWN_RUNS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HashRing:
-    """The ring of one exchange. A value: `bind` and `unbind` return another ring.
+    """The ring of one exchange. It is immutable: `bind` and `unbind` return another ring.
 
-    Make one with `from_bindings`, `from_buckets` or `from_json`. Two rings are equal if their buckets and
+    Create it with `from_bindings`, `from_buckets` or `from_json`. Two rings are equal if their buckets and
     their release are.
 
     Attributes:
@@ -43,8 +53,8 @@ class HashRing:
         release: the release whose rules apply.
         provenance: ``read`` from a broker, ``replayed`` from what was bound, or ``assumed``.
         bindings: ``(destination, binding key)`` of all that the broker lists, in bind order, even without a
-            bucket; None where they are not known.
-        end_known: whether the next bucket comes after the last of `buckets`. False where the ring was read
+            bucket; None if they are unknown.
+        end_known: whether the next bucket comes after the last of `buckets`. False if the ring was read
             in a way that does not show holes at the end.
         destinations: the destinations that have buckets, in ring order.
     """
@@ -107,7 +117,7 @@ class HashRing:
         Args:
             buckets: the destination of bucket 0, 1 and so on; None at a hole.
             release: the release whose rules apply; None for the newest.
-            next_bucket: the number that the broker gives to the next bucket, where it is known. It shows
+            next_bucket: the number that the broker gives to the next bucket, if it is known. It shows
                 holes at the end, which releases before 3.9.21 and 3.10.6 leave.
 
         Raises:
@@ -117,7 +127,7 @@ class HashRing:
 
     @property
     def bucket_count(self) -> int:
-        """How many buckets routing counts: holes do not count, though they keep their numbers."""
+        """The number of buckets without holes. Routing uses this number."""
         return self._bucket_count
 
     def bind(self, destination: Destination, weight: int | str = 1) -> HashRing:
@@ -184,7 +194,7 @@ class HashRing:
         exclusive and transient queues keep their buckets and lose their bindings, so read such a ring.
 
         Raises:
-            NotDeterminedError: the broker rebuilds the ring in an order that nobody can compute (Mnesia,
+            NotDeterminedError: the broker rebuilds the ring in an order that cannot be computed (Mnesia,
                 except 3.8.4 to 3.8.9), or from bindings that are not known.
         """
         return self._after(ring_changes.restart(self._state))
@@ -343,8 +353,21 @@ class HashRing:
         return arrays.share_moved(self.buckets, other.buckets)
 
     def to_json(self) -> str:
-        """Return the ring as JSON text; :mod:`rabbit_chx.routing.ring_json` describes it."""
-        return ring_json.dumps(self._state)
+        """Return the ring as JSON text on one line.
+
+        ::
+
+            {
+              "format": "rabbit-chx/ring",
+              "format_version": 1,
+              "release": {"version": "4.3.6", "store": "khepri", "store_known": true},
+              "provenance": "read",                                      read, replayed or assumed
+              "buckets": ["q1", {"exchange": "slot-7"}, null],           text is a queue, null a hole
+              "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],  in bind order; null if unknown
+              "next_bucket": 3                                           if it was read with the ring; null if holes
+            }                                                            at the end may be missing
+        """
+        return _dumps(self._state)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> HashRing:
@@ -356,7 +379,7 @@ class HashRing:
         Raises:
             InputError: the text is not a ring's, or is of a later format.
         """
-        return cls(*ring_json.loads(text))
+        return cls(*_loads(text))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HashRing):
@@ -399,3 +422,88 @@ def check_ring(*rings: object) -> None:
     for ring in rings:
         if not isinstance(ring, HashRing):
             raise InputError(f"{ring!r:.60} is no ring: give a HashRing")
+
+
+_FORMAT = "rabbit-chx/ring"
+_FORMAT_VERSION = 1
+
+
+def _dumps(state: RingState) -> str:
+    """Return the JSON text of a ring, on one line."""
+    buckets, release, provenance, bindings, end_known = state
+    ring: dict[str, Any] = {
+        "format": _FORMAT,
+        "format_version": _FORMAT_VERSION,
+        "release": {
+            "version": release.version,
+            "store": release.store,
+            "store_known": release.store_known,
+        },
+        "provenance": provenance,
+        "buckets": [_written(bucket) for bucket in buckets],
+        "bindings": bindings if bindings is None else [[_written(name), key] for name, key in bindings],
+    }
+    if end_known != _end_is_known_by(provenance):
+        ring["next_bucket"] = len(buckets) if end_known else None
+    return json.dumps(ring)
+
+
+def _loads(text: str | bytes) -> RingState:
+    """Read the JSON text of a ring."""
+    try:
+        ring = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"this is no ring: {error}; give the text that to_json made") from None
+    if not isinstance(ring, dict) or ring.get("format") != _FORMAT:
+        raise InputError(f"this JSON is no ring: it lacks the format {_FORMAT!r}; give what to_json made")
+    if ring.get("format_version") != _FORMAT_VERSION:
+        raise InputError(
+            f"the ring has format version {ring.get('format_version')!r}, this library reads "
+            f"{_FORMAT_VERSION}: use the library that wrote it, or a newer one"
+        )
+    try:
+        release = ring["release"]
+        if ring["provenance"] not in PROVENANCES:
+            raise InputError(f"the ring's provenance {ring['provenance']!r} is none of {PROVENANCES}")
+        if not isinstance(ring["buckets"], list):
+            raise InputError("the ring's buckets are no list: write it again with to_json")
+        size = len(ring["buckets"])
+        next_bucket = ring.get("next_bucket", size if _end_is_known_by(ring["provenance"]) else None)
+        if next_bucket not in (None, size):
+            raise InputError(
+                f"the ring has {size} buckets, and its next bucket is {next_bucket!r:.40}: holes at the "
+                "end are missing; write it again with to_json"
+            )
+        return RingState(
+            tuple(None if bucket is None else _read(bucket) for bucket in ring["buckets"]),
+            Release(release["version"], release["store"] if release["store_known"] else None),
+            ring["provenance"],
+            None if ring["bindings"] is None else tuple(map(_read_binding, ring["bindings"])),
+            next_bucket is not None,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"the ring's JSON is damaged ({error!r}): write it again with to_json") from None
+
+
+def _end_is_known_by(provenance: str) -> bool:
+    """Return whether the end of a ring is known if the JSON has no ``next_bucket``."""
+    return provenance != "read"
+
+
+def _written(destination: Place) -> str | dict[str, str] | None:
+    return {"exchange": destination.name} if isinstance(destination, ExchangeRef) else destination
+
+
+def _read(written: Any) -> Destination:  # noqa: ANN401 - JSON
+    return ExchangeRef(written["exchange"]) if isinstance(written, dict) else check_destination(written)
+
+
+def _read_binding(written: Any) -> Binding:  # noqa: ANN401 - JSON
+    name, key = written
+    destination = _read(name)
+    if not isinstance(key, str):
+        raise InputError(f"the binding {written!r} has no text as its key: write it again with to_json")
+    weight_of(destination, key)
+    return destination, key

@@ -1,16 +1,16 @@
-"""How a ring changes: bind, unbind, deletion and a full restart of a single node.
+"""Changes of a ring: bind, unbind, deletion and a full restart of a single node.
 
 Each function takes the state of a ring and returns the state after the change; where nothing changes it
 returns the same object. What the broker does depends on the release, by these rules of
 :mod:`rabbit_chx.routing.rules`:
 
-- A bind appends as many buckets as the weight says. A second binding of the same destination appends too
+- A bind appends as many buckets as the weight. A second binding of the same destination appends too
   (`DUPLICATES_APPEND`) or is ignored.
 - An unbind takes away all buckets of the destination, even if another binding of it remains. The buckets
   behind them get lower numbers. Buckets of other destinations that are in between are lost.
 - A full restart keeps the ring on Khepri (`RESTART_KEEPS`). On Mnesia the ring is only in memory: it is empty
   after the restart (`RESTART_EMPTIES`), or made again from the sorted bindings (`RESTART_SORTS`), or made
-  again in an order that nobody can compute (`RESTART_SHUFFLES`).
+  again in an order that cannot be computed (`RESTART_SHUFFLES`).
 
 Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``: ``add_binding/3`` and
 ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8
@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from itertools import groupby
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
@@ -33,12 +35,12 @@ from rabbit_chx.routing.bindings import (
     binding_key,
     check_destination,
     checked_bindings,
+    listed,
     order_of_binding,
     pairs_of_bindings,
     weight_of,
 )
-from rabbit_chx.routing.release import Release
-from rabbit_chx.routing.ring_state import MAX_BUCKETS, Provenance, RingState
+from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.rules import (
     DUPLICATES_APPEND,
     RESTART_EMPTIES,
@@ -47,6 +49,55 @@ from rabbit_chx.routing.rules import (
     UNBIND_SHIFTS_BY_WEIGHT,
     UNSORTED_ENDS,
 )
+
+#: The origin of a ring: read from a broker, replayed from its bindings, or assumed.
+Provenance: TypeAlias = Literal["read", "replayed", "assumed"]
+PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
+
+MAX_BUCKETS = 10_000_000
+
+
+class RingState(NamedTuple):
+    """The parts of a :class:`~rabbit_chx.routing.ring.HashRing`, in the order of its arguments.
+
+    Attributes:
+        buckets: the destination of each bucket number; None at a hole.
+        release: the release whose rules apply.
+        provenance: the origin of the ring.
+        bindings: all bindings that the broker lists, in bind order; None where they are not known.
+        end_known: whether the next bucket comes directly after the last bucket.
+    """
+
+    buckets: tuple[Place, ...]
+    release: Release
+    provenance: Provenance
+    bindings: tuple[Binding, ...] | None
+    end_known: bool
+
+
+def check_state(state: RingState) -> None:
+    """Raise an InputError for an invalid ring. The callers check the destinations."""
+    check_release(state.release)
+    if state.provenance not in PROVENANCES:
+        raise InputError(f"the provenance is {state.provenance!r:.40}: give one of {', '.join(PROVENANCES)}")
+    if len(state.buckets) > MAX_BUCKETS:
+        raise InputError(f"a ring of {len(state.buckets)} buckets is too large: give smaller weights")
+
+
+def state_as_read(buckets: Iterable[Place], release: Release | None, next_bucket: int | None) -> RingState:
+    """Return the state of a ring that was read; see :meth:`HashRing.from_buckets`."""
+    places = listed(buckets, "one destination for each bucket")
+    for destination, _ in groupby(places):
+        if destination is not None:
+            check_destination(destination)
+    if next_bucket is not None:
+        if not len(places) <= next_bucket <= MAX_BUCKETS:
+            raise InputError(
+                f"the next bucket of a ring of {len(places)} buckets is {next_bucket}: give {len(places)} or more"
+            )
+        places += (None,) * (next_bucket - len(places))
+    return RingState(places, NEWEST if release is None else release, "read", None, next_bucket is not None)
+
 
 _SMALL_MAP_KEYS = 32  # an Erlang map of more keys has no order
 
@@ -68,16 +119,7 @@ def replay(bindings: GivenBindings, release: Release, provenance: Provenance) ->
 
 
 def bind(ring: RingState, destination: Destination, weight: int | str) -> RingState:
-    """Return the ring after a bind.
-
-    Args:
-        ring: the ring before the bind.
-        destination: the queue or exchange that is bound.
-        weight: an int or the binding key's text.
-
-    Raises:
-        InputError: the broker would refuse the binding.
-    """
+    """Return the ring after a bind."""
     if ring.bindings is not None and (destination, binding_key(weight)) in ring.bindings:
         return ring
     growth = _Growth(list(ring.buckets), dict.fromkeys(ring.bindings or ()), ring.release)
@@ -88,17 +130,7 @@ def bind(ring: RingState, destination: Destination, weight: int | str) -> RingSt
 
 
 def unbind(ring: RingState, destination: Destination, weight: int | str | None) -> RingState:
-    """Return the ring after an unbind; the same ring where nothing was bound.
-
-    Args:
-        ring: the ring before the unbind.
-        destination: the queue or exchange.
-        weight: the weight of the binding that goes; None for all bindings of the destination.
-
-    Raises:
-        InputError: no broker takes such a weight, or the result depends on a weight that is not known.
-        NotDeterminedError: no rule decides the result.
-    """
+    """Return the ring after an unbind; the same ring where nothing was bound."""
     check_destination(destination)
     key = None if weight is None else binding_key(weight)
     if weight is not None:
@@ -118,7 +150,7 @@ def unbind(ring: RingState, destination: Destination, weight: int | str | None) 
 
 
 def why_not_bound(ring: RingState, destination: Destination, weight: int | str | None) -> str:
-    """Return in words why there is nothing to unbind, and what is bound under a like name."""
+    """Return an error message for a destination that is not bound, with similar names that are."""
     bindings = ring.bindings or ()
     if keys := [key for place, key in bindings if place == destination]:
         return f"{destination!s} is bound with the key {' and '.join(keys)}, and not with {weight!s}: give a key that is bound"
@@ -134,17 +166,7 @@ def why_not_bound(ring: RingState, destination: Destination, weight: int | str |
 
 
 def delete_destination(ring: RingState, destination: Destination) -> RingState:
-    """Return the ring after the queue or exchange was deleted, which removes all of its bindings.
-
-    Args:
-        ring: the ring before the deletion.
-        destination: the queue or exchange.
-
-    Raises:
-        InputError: as in `unbind`.
-        NotDeterminedError: the result depends on which of its bindings goes first, and the broker has no rule
-            for that.
-    """
+    """Return the ring after the queue or exchange was deleted, which removes all of its bindings."""
     weights = {weight_of(*binding) for binding in ring.bindings or () if binding[0] == destination}
     if len(weights) > 1 and ring.release.follows(UNBIND_SHIFTS_BY_WEIGHT):
         raise NotDeterminedError(
@@ -160,11 +182,7 @@ def delete_exchange(ring: RingState) -> RingState:
 
 
 def restart(ring: RingState) -> RingState:
-    """Return the ring after a full restart of a single node.
-
-    Raises:
-        NotDeterminedError: no rule says in which order the bindings are added again, or they are not known.
-    """
+    """Return the ring after a full restart of a single node."""
     release, bindings = ring.release, ring.bindings
     keeps = release.follows(RESTART_KEEPS)
     growth = _Growth(list(ring.buckets) if keeps else [], {}, release)

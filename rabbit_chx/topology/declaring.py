@@ -15,7 +15,7 @@ from typing import Any
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashedOn, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_of_destination, weight_of
-from rabbit_chx.routing.hash_input import refuse_misspelt
+from rabbit_chx.routing.message import refuse_misspelt
 from rabbit_chx.topology.applying import apply_changes
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live_broker import LiveBroker

@@ -18,7 +18,7 @@ from rabbit_chx.amqp.fields import INTEGER_RANGES
 from rabbit_chx.checks import is_number, is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.routing.ring_state import MAX_BUCKETS
+from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.problems import Problem, shown_value, similar
 from rabbit_chx.topology.ranges import RangeError, expanded
 

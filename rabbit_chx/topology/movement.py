@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rabbit_chx.routing import ExchangeRef, HashRing, Place
-from rabbit_chx.routing.seed_tables import SEEDS
+from rabbit_chx.routing.jump import SEEDS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, is_slot

@@ -43,7 +43,7 @@ from typing import Any
 
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.routing import ExchangeRef, HashRing, Place, slot_json
+from rabbit_chx.routing import ExchangeRef, HashRing, Place
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import NamedObject, PlannedChange, TopologyObject, kind_of, name_of
 from rabbit_chx.topology.differences import binding_identity, by_name
@@ -139,8 +139,8 @@ def _key_map(ring: HashRing, names: Mapping[Place, Place]) -> dict[str, Any]:
         for place in ring.destinations
         if isinstance(place, ExchangeRef) and place in names
     }
-    document: dict[str, Any] = json.loads(slot_json.dumps(ring.to_json(), slots) if slots else ring.to_json())
-    return document
+    document: dict[str, Any] = json.loads(ring.to_json())
+    return {**document, "slots": slots} if slots else document
 
 
 def _modulus(modulus: ModulusPlan) -> dict[str, Any]:

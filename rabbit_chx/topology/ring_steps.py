@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import NEWEST, Destination, HashRing, Place, Release, ring_changes
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.routing.ring_state import RingState
+from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.movement import MovementCounter

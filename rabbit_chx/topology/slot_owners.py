@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.routing.slot_assignment import kept_slots, slot_counts
+from rabbit_chx.routing.slot_table import kept_slots, slot_counts
 from rabbit_chx.topology.objects import ObjectSet, RingMember, SlotNames, order_of_name
 
 #: How many seeds of each slot have each queue now.

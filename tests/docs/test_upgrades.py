@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from blocks import ROOT, console_examples, page, run_command, run_doctest
+from blocks import console_examples, page, run_command, run_doctest
 
 PAGE = "docs/upgrades.md"
 
@@ -20,13 +20,3 @@ def test_the_comparison_prints_what_the_page_says(tmp_path: Path) -> None:
     ((command, printed),) = console_examples(page(PAGE))
     ran = run_command(command, 60, tmp_path)
     assert ran.stdout.decode() == printed, ran.stderr.decode()
-
-
-def test_what_was_before_is_gone() -> None:
-    rows = re.findall(r"^\| (.*?) \| .* \|$", page(PAGE).partition("## Of this package")[2], re.MULTILINE)
-    names = {
-        name for row in rows for name in re.findall(r"`(?:Release\.)?(\w*(?:_\w+|Finding))(?:\(.*?\))?`", row)
-    }
-    assert len(names) > 6
-    code = "".join(path.read_text() for path in (ROOT / "rabbit_chx").rglob("*.py"))
-    assert {name for name in names if re.search(rf"\b{name}\b", code)} == set()

@@ -18,7 +18,7 @@ from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology, plot
 from rabbit_chx.analysis import ModuloMap, movement_matrix
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
-from rabbit_chx.routing import seed_tables
+from rabbit_chx.routing import jump
 from rabbit_chx.streams import StreamReport
 from rabbit_chx.topology import plan
 from spark_connector.dry_runs import DryRun, PartitionRows
@@ -40,7 +40,7 @@ DRY = DryRun(
 def _few_seeds() -> Iterator[None]:
     with few_seeds():
         yield
-    seed_tables.opened.clear()
+    jump.opened.clear()
 
 
 def names(ax: Axes) -> list[str]:

@@ -1,8 +1,13 @@
-"""What holds keys: lists, NumPy arrays and pyarrow arrays, as spans of a buffer, and their hashes."""
+"""Columns of keys and their hashes: phash2 and murmur3 of many binaries at once.
+
+Lists, NumPy arrays and pyarrow arrays become spans of one buffer, in chunks. The keys of a chunk are hashed in step: all first blocks
+of 12 bytes, then the second blocks of the keys that have one, and so on. Keys are sorted by their number of blocks, so that the
+unfinished ones are always the end of each array.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rabbit_chx.amqp.names import bytes_of, too_long
+from rabbit_chx.erlang import hash_binary
+from rabbit_chx.erlang.hashing import GOLDEN, HCONST_13, MASK
 from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS, UInt32s, hashed_spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,15 +64,7 @@ def hashed_parts(
 
 
 def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:  # noqa: ANN401
-    """Return the keys, a chunk at a time, as one buffer of all and where each begins in it; nulls are refused.
-
-    Args:
-        keys: the keys, as :meth:`HashRing.indices` takes them.
-
-    Raises:
-        RowError: a key is null or neither text nor bytes; the message has its position.
-        InputError: `keys` does not hold keys.
-    """
+    """Return the keys, a chunk at a time, as one buffer of all and where each begins in it; nulls are refused."""
     if not is_arrow(keys):
         for first, piece in pieces(keys):
             null = next((place for place, key in enumerate(piece) if is_null(key)), None)
@@ -88,14 +86,7 @@ def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:  # noq
 
 
 def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
-    """Return the values as lists of Python's own, a chunk at a time, each with the position of its first one.
-
-    Args:
-        values: a list, a NumPy array, a pyarrow array, or any iterable that is not text.
-
-    Raises:
-        InputError: `values` does not hold values in a row.
-    """
+    """Yield chunks of the values as lists of Python objects, each with the position of its first value."""
     unordered_or_more = (
         isinstance(values, (str, bytes, bytearray, memoryview, Mapping, AbstractSet))
         or getattr(values, "ndim", 1) != 1
@@ -117,17 +108,17 @@ def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
 
 
 def is_arrow(values: object) -> bool:
-    """Return whether pyarrow made it; pyarrow may be absent."""
+    """Return whether this is an object of pyarrow, without importing pyarrow."""
     return type(values).__module__.partition(".")[0] == "pyarrow"
 
 
 def _is_column(values: object) -> bool:
-    """Tell a pyarrow Array or ChunkedArray from a Table or a Scalar."""
+    """Return whether a pyarrow object is an Array or ChunkedArray, and not a Table or Scalar."""
     return hasattr(values, "null_count")
 
 
 def is_null(value: object) -> bool:
-    """Return whether a value says that there is none: None, NaN, or pandas' NA or NaT."""
+    """Return whether a value is None, NaN, or pandas' NA or NaT."""
     if value is None:
         return True
     if isinstance(value, (float, np.floating)):
@@ -240,7 +231,7 @@ def _refuse_long(sizes: NDArray[Any], longest: int, first: int) -> None:
 
 
 def refuse_nulls(keys: Any, first: int = 0) -> None:  # noqa: ANN401
-    """Refuse a pyarrow Array with nulls, by the position of the first one in the whole."""
+    """Raise a RowError for a pyarrow Array with nulls. `first` is the position of its first value in the column."""
     if keys.null_count:
         raise null_error(first + int(keys.is_null().to_numpy(zero_copy_only=False).argmax()))
 
@@ -274,3 +265,155 @@ def _spans_of_arrow(keys: Any) -> tuple[NDArray[np.uint8], NDArray[Any]]:  # noq
 def _bytes_in(buffer: Any) -> NDArray[np.uint8]:  # noqa: ANN401
     """Return the bytes of an Arrow buffer, which may be absent where all keys are empty."""
     return np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
+
+
+UInt32s: TypeAlias = "NDArray[np.uint32]"
+
+CHUNK_KEYS = 1 << 15  # the dozen arrays of a chunk fit a second-level cache
+_FEW_KEYS = 32  # below that, one key after the other is faster
+_BLOCK = 12
+_WINDOW = 16  # a block, and four bytes that a 16-byte load brings along
+
+# By how many bytes are left behind the last whole block: which bytes of each of the three words are the key's.
+_TAIL_MASKS = tuple(
+    np.array([(1 << 8 * min(max(left - first, 0), 4)) - 1 for left in range(_BLOCK)], np.uint32)
+    for first in (0, 4, 8)
+)
+
+
+def hashed_spans(data: NDArray[np.uint8], offsets: NDArray[Any], initial: int = 0) -> Iterator[UInt32s]:
+    """Yield the hashes of consecutive keys in chunks. `initial` is the hash of what precedes each key inside a term."""
+    for start in range(0, len(offsets) - 1, CHUNK_KEYS):
+        bounds = offsets[start : start + CHUNK_KEYS + 1].astype(np.int64)
+        low, high = int(bounds[0]), int(bounds[-1])
+        chunk = data[low : high + _WINDOW]
+        if len(chunk) < high - low + _WINDOW:
+            chunk = np.concatenate((data[low:high], np.zeros(_WINDOW, np.uint8)))
+        yield _hash_chunk(chunk, bounds[:-1] - low, np.diff(bounds), initial)
+
+
+def _hash_chunk(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], initial: int
+) -> UInt32s:
+    """Return the hash of each key; `data` has at least 16 bytes behind the start of each key's last block."""
+    blocks = lengths // _BLOCK
+    order = None
+    if blocks.min() != blocks.max():
+        # NumPy sorts 16-bit numbers by radix, several times as fast.
+        order = np.argsort(blocks.astype(np.uint16) if blocks.max() <= 0xFFFF else blocks, kind="stable")
+        starts, lengths, blocks = starts[order], lengths[order], blocks[order]
+    hashed = _hash_sorted(data, starts, lengths, blocks, initial)
+    if order is None:
+        return hashed
+    result = np.empty_like(hashed)
+    result[order] = hashed
+    return result
+
+
+def _hash_sorted(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    blocks: NDArray[np.int64],
+    initial: int,
+) -> UInt32s:
+    """Hash keys that are sorted by their number of whole blocks."""
+    size = len(starts)
+    a, b = np.full(size, GOLDEN, np.uint32), np.full(size, GOLDEN, np.uint32)
+    c = np.full(size, HCONST_13 + initial & MASK, np.uint32)
+    spare = np.empty(size, np.uint32)
+    # Keys of one length are at even distances, because they lie one behind the other.
+    stride = int(lengths[0]) if lengths.min() == lengths.max() else 0
+
+    done, block = 0, 0
+    while size - (done := int(np.searchsorted(blocks, block, side="right"))) >= _FEW_KEYS:
+        words = _words(data, starts[done:] + _BLOCK * block, stride)
+        mix_in(a[done:], b[done:], c[done:], words, spare[done:])
+        block += 1
+    for position in range(done, size):
+        key = data[starts[position] : starts[position] + lengths[position]].tobytes()
+        c[position] = hash_binary(key, initial)
+    if not done:
+        return c
+
+    words = _words(data, starts[:done] + _BLOCK * blocks[:done], stride)
+    left = lengths[:done] - _BLOCK * blocks[:done]
+    tail = [word & mask[left] for word, mask in zip(words, _TAIL_MASKS, strict=True)]
+    # The length is in the low byte of the last word, and runs over into the others.
+    tail[2] = (tail[2] << np.uint32(8)) + lengths[:done].astype(np.uint32)
+    mix_in(a[:done], b[:done], c[:done], tail, spare[:done])
+    c[lengths == 0] = HCONST_13 + initial & MASK
+    return c
+
+
+def _words(data: NDArray[np.uint8], positions: NDArray[np.int64], stride: int) -> list[UInt32s]:
+    """Return the three little-endian words at each position; a stride of 0 means that distances vary."""
+    if stride:
+        begin = int(positions[0])
+        return [np.ndarray((len(positions),), "<u4", data, begin + 4 * n, (stride,)) for n in range(3)]
+    # One fancy index over overlapping 16-byte items fetches a whole block.
+    windows = np.ndarray((len(data) - _WINDOW + 1,), f"V{_WINDOW}", data, 0, (1,))
+    words = windows[positions].view("<u4").reshape(-1, _WINDOW // 4)
+    return [words[:, n] for n in range(3)]
+
+
+def mix_in(a: UInt32s, b: UInt32s, c: UInt32s, words: Sequence[UInt32s | np.uint32], spare: UInt32s) -> None:
+    """Add a block to each state and mix, in place."""
+    for register, word in zip((a, b, c), words, strict=True):
+        np.add(register, word, out=register)
+    for x, y, z, shift in (
+        (a, b, c, 13), (b, c, a, -8), (c, a, b, 13),
+        (a, b, c, 12), (b, c, a, -16), (c, a, b, 5),
+        (a, b, c, 3), (b, c, a, -10), (c, a, b, 15),
+    ):  # fmt: skip
+        np.subtract(x, y, out=x)
+        np.subtract(x, z, out=x)
+        if shift > 0:
+            np.right_shift(z, np.uint32(shift), out=spare)
+        else:
+            np.left_shift(z, np.uint32(-shift), out=spare)
+        np.bitwise_xor(x, spare, out=x)
+
+
+_C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
+_WORD = 4
+#: By how many bytes are left behind the last whole word: which bytes of the next four are the key's.
+_MURMUR_TAIL_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
+
+
+def murmur3_hashes(keys: Iterable[Any], seed: int) -> UInt32s:
+    """Return the murmur3 x86-32 hash of each key; nulls are refused."""
+    parts = [_hashed(data, offsets.astype(np.int64), seed) for data, offsets in spans(keys)]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint32)
+
+
+def _hashed(data: NDArray[np.uint8], offsets: NDArray[np.int64], seed: int) -> UInt32s:
+    low, high = int(offsets[0]), int(offsets[-1])
+    data = np.concatenate((data[low:high], np.zeros(_WORD, np.uint8)))
+    # Overlapping items, so that one fancy index fetches a word at any place.
+    at = np.ndarray((len(data) - _WORD + 1,), "<u4", data, 0, (1,))
+    lengths = np.diff(offsets)
+    # In this order the keys that have a further word are the end of each array.
+    order = np.argsort(lengths, kind="stable")
+    starts, lengths = offsets[order] - low, lengths[order]
+    words = lengths // _WORD
+    hashed = np.full(len(order), seed, np.uint32)
+    for word in range(int(words[-1]) if len(words) else 0):
+        first = int(np.searchsorted(words, word, side="right"))
+        mixed = _rotated(hashed[first:] ^ _scrambled(at[starts[first:] + _WORD * word]), 13)
+        hashed[first:] = mixed * np.uint32(5) + np.uint32(0xE6546B64)
+    hashed ^= _scrambled(at[starts + _WORD * words] & _MURMUR_TAIL_MASKS[lengths % _WORD])
+    hashed ^= lengths.astype(np.uint32)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        hashed = (hashed ^ hashed >> np.uint32(shift)) * np.uint32(factor)
+    result = np.empty_like(hashed)
+    result[order] = hashed
+    return result
+
+
+def _scrambled(words: UInt32s) -> UInt32s:
+    return _rotated(words * _C1, 15) * _C2
+
+
+def _rotated(words: UInt32s, bits: int) -> UInt32s:
+    return words << np.uint32(bits) | words >> np.uint32(32 - bits)

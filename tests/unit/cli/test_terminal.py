@@ -13,9 +13,9 @@ import termios
 
 import pytest
 from command_line import PROGRAM
-from rich.cells import cell_len
 
 from rabbit_chx.cli import main
+from rabbit_chx.rendering.table import cell_width
 
 
 def test_json_is_json_where_the_output_lacks_a_character() -> None:
@@ -100,7 +100,7 @@ MANY = [part for n in range(10) for part in ("--bind", f"a.queue.with.a.long.nam
 )
 def test_eighty_columns_are_enough(arguments: list[str]) -> None:
     lines = on_terminal(80, *arguments)
-    wide = [line for line in lines if cell_len(line) > 80 and "k" * 70 not in line]
+    wide = [line for line in lines if cell_width(line) > 80 and "k" * 70 not in line]
     assert wide == []
     assert len(lines) > 5
     assert not any("…" in line for line in lines)

@@ -25,7 +25,6 @@ CLIENTS = {
     "pyspark",
     "pyarrow",
     "pandas",
-    "rich",
     "click",
     "testcontainers",
     "matplotlib",
@@ -34,7 +33,6 @@ CLIENTS = {
 ABOVE_PUBLISHING = {
     "pika",
     "aio_pika",
-    "rich",
     "testcontainers",
     "matplotlib",
     "rabbit_chx.broker",

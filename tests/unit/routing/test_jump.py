@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rabbit_chx.erlang import Atom
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import jump_consistent_hash, seed_of, seed_tables
+from rabbit_chx.routing import jump, jump_consistent_hash, seed_of
 
 COUNTS = (2, 3, 10, 28, 100, 1000)
 
@@ -41,12 +41,12 @@ BUCKETS: list[tuple[Any, tuple[int, ...]]] = [
 
 @pytest.fixture(params=["walked", "looked up"])
 def _tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(seed_tables, "opened", {})
+    monkeypatch.setattr(jump, "opened", {})
     if request.param == "looked up":
         for buckets in COUNTS:
-            seed_tables.open_table(buckets)
+            jump.open_table(buckets)
     yield
-    assert bool(seed_tables.opened) == (request.param == "looked up")
+    assert bool(jump.opened) == (request.param == "looked up")
 
 
 @pytest.mark.usefixtures("_tables")

@@ -6,7 +6,7 @@ import mmh3
 import pytest
 
 from rabbit_chx.routing.arrays import murmur3_hashes
-from rabbit_chx.routing.murmur3 import murmur3_x64_128, murmur3_x86_32
+from rabbit_chx.routing.super_stream import murmur3_x64_128, murmur3_x86_32
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing.slot_assignment import assigned, slot_counts
+from rabbit_chx.routing.slot_table import assign_slots, slot_counts
 
 QUEUES = ("a", "b", "c")
 
@@ -38,7 +38,7 @@ def test_no_assignment_within_the_bounds_moves_fewer(slots: int) -> None:
             continue  # a queue might get none, which is refused
         allowed = [after for after in every if within_bounds(after, weights)]
         for before in befores:
-            after = assigned(range(slots), before, weights)
+            after = assign_slots(range(slots), before, weights)
             assert within_bounds(after, weights)
             assert moved(before, after) == min(moved(before, other) for other in allowed)
 
@@ -68,14 +68,14 @@ def test_a_hundred_thousand_generated_cases_keep_the_bounds() -> None:
 @given(st.permutations([("a", 3), ("b", 1), ("c", 2), ("d", 1)]), st.integers(8, 64))
 def test_the_order_of_the_weights_does_not_matter(weights: list[tuple[str, int]], slots: int) -> None:
     before = {slot: "abcd"[slot % 4] for slot in range(slots)}
-    assert assigned(range(slots), before, dict(weights)) == assigned(
+    assert assign_slots(range(slots), before, dict(weights)) == assign_slots(
         range(slots), before, dict(sorted(weights))
     )
 
 
 def test_the_same_weights_again_move_nothing() -> None:
-    first = assigned(range(64), {}, {"a": 1, "b": 2, "c": 3})
-    assert assigned(range(64), first, {"a": 1, "b": 2, "c": 3}) == first
+    first = assign_slots(range(64), {}, {"a": 1, "b": 2, "c": 3})
+    assert assign_slots(range(64), first, {"a": 1, "b": 2, "c": 3}) == first
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ def test_the_same_weights_again_move_nothing() -> None:
 )
 def test_what_cannot_be_assigned(slots: int, weights: dict[str, int], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        assigned(range(slots), {}, weights)
+        assign_slots(range(slots), {}, weights)

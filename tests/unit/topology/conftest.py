@@ -8,13 +8,13 @@ from contextlib import nullcontext
 import pytest
 from few_seeds import few_seeds
 
-from rabbit_chx.routing import seed_tables
+from rabbit_chx.routing import jump
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _seed_tables_are_forgotten() -> Iterator[None]:
     yield
-    seed_tables.opened.clear()
+    jump.opened.clear()
 
 
 @pytest.fixture(autouse=True)

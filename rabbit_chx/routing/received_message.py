@@ -1,8 +1,11 @@
-"""A message of AMQP 0-9-1 as the broker sees it before it routes, and the terms that it hashes.
+"""A message of AMQP 0-9-1 or AMQP 1.0 as the broker sees it when it routes, and the terms that it hashes.
 
 Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``value_to_hash/2``, v3.7.8 to v4.3.6,
 and, from v3.13.0 on, ``deps/rabbit/src/mc_amqpl.erl``, ``routing_headers/2`` and ``property/2``, which it
 asks.
+
+For AMQP 1.0: ``deps/rabbit/src/mc_amqp.erl``, ``routing_headers/2``, ``property/2`` and ``essential_properties/1``,
+``deps/rabbit/src/rabbit_amqp_session.erl``, ``lookup_routing_key``, and ``value_to_hash/2``, v4.0.5 and v4.3.6.
 """
 
 from __future__ import annotations
@@ -10,8 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final, cast
 
+from rabbit_chx.amqp.amqp10_values import (
+    INTEGER_RANGES_10,
+    PROPERTIES_10,
+    Amqp10Value,
+    id_for,
+    named_values,
+    value_for,
+)
 from rabbit_chx.amqp.client_fields import (
     CLIENTS,
     Client,
@@ -23,14 +34,17 @@ from rabbit_chx.amqp.client_fields import (
 )
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField
 from rabbit_chx.amqp.header_table import PROPERTY_FLAGS
-from rabbit_chx.amqp.names import short_string
+from rabbit_chx.amqp.names import bytes_of, short_string
 from rabbit_chx.checks import is_whole, shown
 from rabbit_chx.erlang import Atom, Term
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
-from rabbit_chx.routing.hash_input import HASH_PROPERTIES
-from rabbit_chx.routing.message import NO_KEYS, HashedTerm, SentMessage
+from rabbit_chx.routing.message import HASH_PROPERTIES, NO_KEYS, HashedTerm, SentMessage
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import (
+    AMQP10_CC_COUNTS,
+    AMQP10_IS_CONVERTED,
+    AMQP10_LEAVES_OUT,
+    AMQP10_VALUE_IS_BARE,
     FIRST_HEADER_COUNTS,
     HASHED_PROPERTY,
     HEADER_IS_BARE,
@@ -47,7 +61,7 @@ from rabbit_chx.routing.rules import (
 
 @dataclass(frozen=True, slots=True)
 class Message091:
-    """What the broker of a release sees of a message.
+    """A message of AMQP 0-9-1 as the broker of a release sees it.
 
     Attributes:
         release: the release whose rules apply.
@@ -74,14 +88,6 @@ class Message091:
         Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_basic.erl``, ``header_routes/1`` and
         ``strip_bcc_header/1``, v3.7.8 to v4.3.6: of CC and BCC the first of that name counts, of its elements
         those of type longstr.
-
-        Args:
-            sent: the message as the caller describes it.
-            release: the release of the broker.
-
-        Raises:
-            InputError: the client cannot send it, or something is given twice.
-            ChannelClosedError: CC or BCC is not an array.
         """
         key = short_string(sent.routing_key, "the routing key")
         _, headers, properties, cc, bcc, client = sent
@@ -105,11 +111,7 @@ class Message091:
         )
 
     def header_term(self, name: bytes) -> HashedTerm:
-        """Return the term of a header, which may be missing.
-
-        Raises:
-            ChannelClosedError: the header is missing, and that release crashes.
-        """
+        """Return the term of a header, which may be missing."""
         values = [field for header, field in self.headers if header == name]
         if values and self.release.follows(FIRST_HEADER_COUNTS):
             return field_term(values[0], self.release)
@@ -124,11 +126,7 @@ class Message091:
         return HashedTerm(None, MISSING_HEADER_IS_UNDEFINED)
 
     def property_term(self, name: str) -> HashedTerm:
-        """Return the term of the property message_id, correlation_id or timestamp.
-
-        Raises:
-            NotDeterminedError: aio-pika makes up a message_id.
-        """
+        """Return the term of the property message_id, correlation_id or timestamp."""
         value = getattr(self, name)
         refuse_random_id(name, value, self.client)
         return HashedTerm(
@@ -137,12 +135,7 @@ class Message091:
 
 
 def field_term(field: AmqpField, release: Release) -> HashedTerm:
-    """Return the term of a header's value.
-
-    Args:
-        field: the header's value.
-        release: the release of the broker.
-    """
+    """Return the term of a header's value."""
     if release.follows(HEADER_IS_TUPLE):
         return HashedTerm(_typed(field), HEADER_IS_TUPLE)
     if field.type == "timestamp":
@@ -173,14 +166,6 @@ def property_bytes(name: str, value: object, client: Client) -> bytes | None:
     pika sends text and bytes, empty ones too; aio-pika sends ``str`` of anything, ``b"a"`` as the text
     ``b'a'``, and leaves out what is empty or 0. Mirrors aio-pika ``message.py``, ``Message.__init__`` and
     ``optional`` (9.0 to 10.2.1). See `refuse_random_id` for what happens to a message without an id.
-
-    Args:
-        name: ``message_id`` or ``correlation_id``.
-        value: what the caller gave.
-        client: the client that sends the message.
-
-    Raises:
-        InputError: the client cannot send the value.
     """
     if value is None or (client == "aio-pika" and not value):
         return None
@@ -192,17 +177,9 @@ def property_bytes(name: str, value: object, client: Client) -> bytes | None:
 
 
 def refuse_random_id(name: str, value: bytes | None, client: Client) -> None:
-    """Refuse to hash the message_id that aio-pika makes up where there is none.
+    """Raise a NotDeterminedError for a message without message_id of aio-pika, which generates a random one.
 
     Mirrors aiormq 7.2.4, ``aiormq/channel.py``, ``Channel.basic_publish``.
-
-    Args:
-        name: the name of the property.
-        value: the bytes that the client sends; None for none.
-        client: the client that sends the message.
-
-    Raises:
-        NotDeterminedError: the message_id is random.
     """
     if name == "message_id" and value is None and client == "aio-pika":
         raise NotDeterminedError(
@@ -217,14 +194,6 @@ def property_seconds(value: object, client: Client) -> int | None:
 
     aio-pika makes a datetime of a number, so that it rounds to microseconds first and ends with the year
     9999. Mirrors aio-pika ``message.py``, ``encode_timestamp_number``.
-
-    Args:
-        value: what the caller gave.
-        client: the client that sends the message.
-
-    Raises:
-        InputError: the client cannot send the value, or the value is a timedelta, which aio-pika adds to the
-            time of sending.
     """
     if value is None:
         return None
@@ -297,3 +266,149 @@ def _without_first(table: HeaderTable, name: bytes) -> HeaderTable:
         if header == name:
             return (*table[:position], *table[position + 1 :])
     return table
+
+
+#: The `client` that means any publisher of AMQP 1.0.
+AMQP_1_0: Final = "amqp-1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Message10:
+    """A message of AMQP 1.0 as the broker sees it, from 4.0 on.
+
+    Attributes:
+        routing_keys: the key of the address, then the keys of x-cc where they count.
+        application_properties: names and values, in order.
+        annotations: names and values of the message annotations, in order.
+        message_id: None where the message has none.
+        correlation_id: None where the message has none.
+        creation_time: milliseconds since 1970; None where the message has none.
+    """
+
+    routing_keys: tuple[bytes, ...]
+    application_properties: tuple[tuple[bytes, Amqp10Value], ...]
+    annotations: tuple[tuple[bytes, Amqp10Value], ...]
+    message_id: Amqp10Value | None
+    correlation_id: Amqp10Value | None
+    creation_time: int | None
+
+    @classmethod
+    def of(cls, sent: SentMessage, release: Release) -> Message10:
+        """Return the message that a publisher sends."""
+        refuse_converted(release)
+        _, headers, properties, cc, bcc, _ = sent
+        key = bytes_of(sent.routing_key, "the routing key")  # may be longer than AMQP 0-9-1 has it
+        if isinstance(cc, (str, bytes)) or not hasattr(cc, "__iter__"):
+            raise InputError(f"cc is {cc!r:.60}: give a list of routing keys, even of one")
+        if bcc:
+            raise InputError("AMQP 1.0 has no BCC: give the routing keys as cc, which stands for x-cc")
+        more = [bytes_of(route, "a routing key of x-cc") for route in cc]
+        parts = _properties(properties)
+        return cls(
+            (key, *more) if release.follows(AMQP10_CC_COUNTS) else (key,),
+            named_values({} if headers is None else headers),
+            _annotations(parts.get("message_annotations")),
+            id_for("message_id", parts.get("message_id")),
+            id_for("correlation_id", parts.get("correlation_id")),
+            _creation_time_of(parts.get("creation_time")),
+        )
+
+    def header_term(self, name: bytes) -> HashedTerm:
+        """Return the term of a message annotation, else of an application property.
+
+        Of two annotations with the same name the last counts, of two properties the first. Annotations that
+        are a boolean or null are ignored; such properties are not.
+        """
+        for header, value in reversed(self.annotations):
+            if header == name and value.is_simple and value.type not in ("boolean", "null"):
+                return _value_term(value)
+        for header, value in self.application_properties:
+            if header == name:
+                return _value_term(value)
+        return HashedTerm(None, MISSING_HEADER_IS_UNDEFINED)
+
+    def property_term(self, name: str) -> HashedTerm:
+        """Return the term of message_id, correlation_id, or timestamp, which is the creation-time."""
+        if name == "timestamp":
+            return HashedTerm(_seconds_term(self.creation_time), HASHED_PROPERTY)
+        return _id_term(self.message_id if name == "message_id" else self.correlation_id)
+
+
+def refuse_converted(release: Release) -> None:
+    """Raise a NotDeterminedError for a release that supports AMQP 1.0 only through a plugin."""
+    if release.follows(AMQP10_IS_CONVERTED):
+        raise NotDeterminedError(
+            f"RabbitMQ {release.version} has AMQP 1.0 by a plugin, which makes 0-9-1 messages of it in a way that is "
+            "not mirrored: give a release from 4.0 on, or what the plugin makes of the message and client='pika'"
+        )
+
+
+def _value_term(value: Amqp10Value) -> HashedTerm:
+    """Return the term of an application property's value."""
+    if not value.is_simple:
+        return HashedTerm(None, AMQP10_LEAVES_OUT)
+    return HashedTerm(value.value, AMQP10_VALUE_IS_BARE)
+
+
+def hashed_term(kind: str, name: str, value: object) -> Term:
+    """Return the term of a hashed value. `kind` is ``header`` or ``property``, `name` that of the property."""
+    if kind == "header":
+        return _value_term(value_for(value)).term
+    if name == "timestamp":
+        return _seconds_term(_creation_time_of(value))
+    return _id_term(id_for(name, value)).term
+
+
+def _id_term(value: Amqp10Value | None) -> HashedTerm:
+    """Return the term of a message_id or correlation_id."""
+    return (
+        HashedTerm(None, HASHED_PROPERTY) if value is None else HashedTerm(value.value, AMQP10_VALUE_IS_BARE)
+    )
+
+
+def _seconds_term(milliseconds: int | None) -> bytes | None:
+    """Return the term of a creation-time; Erlang's ``div`` cuts towards zero."""
+    if milliseconds is None:
+        return None
+    seconds = abs(milliseconds) // 1000
+    return str(seconds if milliseconds >= 0 else -seconds).encode()
+
+
+def _creation_time_of(value: object) -> int | None:
+    """Return the milliseconds of a creation-time."""
+    if isinstance(value, Amqp10Value):
+        value = value.value if value.type in ("timestamp", "null") else value
+    if value is None:
+        return None
+    if not is_whole(value) or int(value) not in INTEGER_RANGES_10["timestamp"]:
+        raise InputError(f"the creation_time is {shown(value)}: give milliseconds since 1970 as an int")
+    return int(value)
+
+
+def _annotations(value: object) -> tuple[tuple[bytes, Amqp10Value], ...]:
+    annotations = named_values(cast("Headers", {} if value is None else value))
+    for name, _ in annotations:
+        if name == b"x-cc":
+            raise InputError("x-cc is among the message_annotations: give its routing keys as cc")
+        if not name.startswith(b"x-"):
+            raise InputError(
+                f"the message annotation {name.decode(errors='replace')!r:.60} is reserved, and RabbitMQ ends the session: "
+                "give names that begin with x-"
+            )
+    return annotations
+
+
+def _properties(properties: object) -> Mapping[str, object]:
+    if properties is None:
+        return {}
+    if not isinstance(properties, Mapping):
+        raise InputError(f"{properties!r:.60} are no properties of AMQP 1.0: give a mapping of names")
+    for name in properties:
+        if name == "timestamp":
+            raise InputError("AMQP 1.0 has no timestamp: give creation_time, in milliseconds")
+        if name not in PROPERTIES_10 and name != "message_annotations":
+            raise InputError(
+                f"AMQP 1.0 has no property {name!r:.60}: give message_id, correlation_id, creation_time or "
+                "message_annotations"
+            )
+    return properties
