@@ -41,6 +41,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rabbit_chx.analysis.findings import Finding
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.streams.publisher import StreamReport
 
@@ -105,9 +106,9 @@ class TopologyError(InputError):
     """
 
     def __init__(
-        self, problems: Iterable[Any], *, file: str | None = None, what: str = "the topology"
+        self, problems: Iterable[Finding], *, file: str | None = None, what: str = "the topology"
     ) -> None:
-        listed: tuple[Any, ...] = tuple(problems)
+        listed = tuple(problems)
         count = "a mistake" if len(listed) == 1 else f"{len(listed)} mistakes"
         super().__init__("\n".join([f"{file or what} has {count}:", *(f"  {problem}" for problem in listed)]))
         self.problems = listed
