@@ -307,7 +307,7 @@ class Brokers:
     """The addresses to try, one after the other.
 
     Attributes:
-        addresses: the settings of each address; they lack the password if `password` says where it is.
+        addresses: the settings of each address; without the password if `password` is set.
         password: where to read the password; None if the settings contain it.
     """
 

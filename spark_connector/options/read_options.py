@@ -173,7 +173,7 @@ class ReadOptions:
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss", FLAG,
-        "fail if rows are not in the stream any more; with false the query goes on without them, and a warning says how many",
+        "fail if rows are no longer in the stream; with false the query continues without them, and a warning has their number",
         default=True,
     )
     min_partitions: int | None = option(

@@ -43,7 +43,7 @@ from spark_connector.placing.rings import as_ring
 MAX_HEADERS_BYTES = 100_000
 #: An id of a row has its version in 31 bits, and its number in 32.
 MAX_VERSION = (1 << 31) - 1
-_LONGEST_APP_ID = 200  # bytes; with the digest behind it, it is the name of a publisher
+_LONGEST_APP_ID = 200  # bytes; followed by the digest, it is the name of a publisher
 #: A letter alone is a drive of Windows.
 _URI = re.compile("[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 #: What a connection name may have in braces.
@@ -439,7 +439,7 @@ def check_mode(options: WriteOptions, *, streaming: bool) -> None:
         )
     if streaming and options.skip_stale:
         raise InputError(
-            "option 'onStaleVersion' is 'skip', which is for batch writes: a query would leave micro-batches out; leave it away"
+            "option 'onStaleVersion' is 'skip', which is for batch writes: a query would leave micro-batches out; leave it out"
         )
     for name, value in () if streaming else (("appId", options.app_id), ("version", options.version)):
         if value is None:

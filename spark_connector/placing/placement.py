@@ -373,5 +373,5 @@ def queue_names(ring_json: str, keys: pa.Array[Any]) -> pa.Array[Any]:
 
     indices = destination_indices(cached_ring(ring_json), keys)
     names = _names(ring_json)
-    indices[indices < 0] = len(names) - 1  # the null behind the last name
+    indices[indices < 0] = len(names) - 1  # the null after the last name
     return names.take(pa.array(indices, pa.int32()))

@@ -386,7 +386,7 @@ class _SeenHashes:
     """Counts how often each hash occurs, by its first 8 bytes. The whole hash is in the id, so a collision is harmless."""
 
     def __init__(self) -> None:
-        self._runs: list[NDArray[np.uint64]] = []  # each sorted, and longer than all behind it together
+        self._runs: list[NDArray[np.uint64]] = []  # each sorted, and longer than all later ones together
 
     def numbers(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return for each hash the number of equal ones before it, in this call or an earlier one."""
