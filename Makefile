@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+DEMO := $(VENV)/.demo
 AMQP10 := $(VENV)/.amqp10
 DOCS := $(VENV)/.docs
 SUPPLY := .venv-supply
@@ -45,8 +46,12 @@ SEEDS ?= 100000
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: java broker ## write 336,776 flights from Spark to RabbitMQ and prove where each one is
+demo: demo-begins java broker ## write 336,776 flights from Spark to RabbitMQ and prove where each one is
 	@$(BIN)/python examples/flights.py
+
+.PHONY: demo-begins
+demo-begins:
+	@echo "This installs PySpark and a broker if they are missing, publishes 336,776 flights, and checks the queue of each one: about 2 minutes."
 
 test: java test-unit test-live ## unit tests, then those with one broker and one Spark: 8 minutes on two cores
 	@echo "Left out: faults, clusters, brokers that restart, and other tests that take long. They run with: make test-all"
@@ -209,14 +214,21 @@ $(LOCKED)/.ready: requirements.lock $(SUPPLY)/.ready
 clean: ## remove what the verbs have made, but not the downloaded data
 	rm -rf $(VENV) .venv-spark-* .venv-python-* $(SUPPLY) $(LOCKED) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache spark-warehouse metastore_db derby.log
 
-$(STAMP): pyproject.toml
+# What the demo needs. Python compiles a module when it is first imported, which is less than compiling all of them.
+$(DEMO): pyproject.toml tools/install.py
 	@command -v "$(PYTHON)" >/dev/null || { echo "there is no $(PYTHON): make PYTHON=python3.12 ..." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; $(PYTHON) is older: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@"$(PYTHON)" -m venv $(VENV) || \
 	  { echo "$(PYTHON) cannot make a virtual environment: on Debian, apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group dev
+	@echo "Installing PySpark, Arrow, NumPy and clients into $(VENV)"
+	@$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python tools/install.py --no-compile --editable '.[aio,cli,spark,testing]'
+	@touch $@
+
+$(STAMP): $(DEMO)
+	@echo "Installing the tools of development into $(VENV)"
+	@$(BIN)/python tools/install.py --no-compile --editable '.[aio,cli,plot,spark,testing]' --group dev
 	@touch $@
 
 $(AMQP10): $(STAMP)
@@ -232,7 +244,7 @@ $(SPARK_CLASSES): $(STAMP) tools/spark_archive.py
 
 # Where there is neither Docker nor a rabbitmq-server, root on Debian or Ubuntu gets one by apt-get for the demo; the tests do this too.
 .PHONY: broker
-broker: $(STAMP)
+broker: $(DEMO)
 	@$(BIN)/python tests/support/server_installation.py
 
 # Spark 4 runs on Java 17 and newer; `java -version` says  openjdk version "17.0.15" 2025-04-15.

@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree. The branch says whose fault it is.
+"""The hierarchy of errors. The branch tells whose fault it is.
 
 ::
 

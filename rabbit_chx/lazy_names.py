@@ -20,7 +20,7 @@ def lazy(
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(homes[name]), name)
-        setattr(sys.modules[package], name, value)  # Python asks for a name only until it is there
+        setattr(sys.modules[package], name, value)  # so that Python does not call this again
         return value
 
     def listed() -> list[str]:

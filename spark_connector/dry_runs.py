@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.routing import KeyMap
@@ -15,7 +15,7 @@ from spark_connector.columns import MessageColumns
 from spark_connector.executor_functions import for_each_partition, speculation_of
 from spark_connector.options.write_options import WriteOptions, check_speculation, to_texts
 from spark_connector.placing.rings import NO_QUEUE, cached_ring, count_by_queue
-from spark_connector.reports import text_table_of
+from spark_connector.reports import render_text
 from spark_connector.writing.messages import Check, list_checks
 from spark_connector.writing.write_plan import (
     check_broker,
@@ -25,6 +25,8 @@ from spark_connector.writing.write_plan import (
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+
+    from rabbit_chx.rendering import Block
 
 
 _HOTTEST = 10
@@ -70,7 +72,7 @@ class HotKey:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The expected result of a write. `str` renders it as tables.
+    """The expected result of a write. `str` renders it as text.
 
     Attributes:
         exchange: name of the exchange; empty if a column names it.
@@ -124,52 +126,60 @@ class DryRun:
         """`skew` of the rows per queue; it is above 1.0 for an even ring whose weights differ."""
         return skew(self.predicted.values())
 
-    def to_json(self) -> str:
-        """Return the report as a JSON object: every attribute, and rows, predicted, both skews and ok."""
+    def as_json(self) -> dict[str, Any]:
+        """Return every attribute, and rows, predicted, both skews and ok, in JSON's own types."""
         added = ("ok", "rows", "predicted", "partition_skew", "queue_skew")
-        return json.dumps({**asdict(self), **{name: getattr(self, name) for name in added}}, indent=2)
+        return {**asdict(self), **{name: getattr(self, name) for name in added}}
+
+    def to_json(self) -> str:
+        """Return `as_json` as text."""
+        return json.dumps(self.as_json(), indent=2)
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the blocks of the report for a renderer of `rabbit_chx.rendering`."""
+        from rabbit_chx.rendering import Line, Lines, Table, TableColumn
+
+        text = partial(TableColumn, numeric=False)
+        exchange = f"exchange {self.exchange!r}" if self.exchange else "exchanges named by a column"
+        yield Line(f"dry run, nothing was sent: {self.rows:,} rows to {exchange} at {self.broker}")
+        if self.problems:
+            yield Lines([f"problem: {problem}" for problem in self.problems])
+        yield Table([text("column"), text("part of the message")], [*self.columns.items()])
+        if self.bad_rows:
+            yield Table([text("bad because"), TableColumn("rows")], [*self.bad_rows.items()])
+        if self.predicted:
+            headings = ("of the ring", "rows", "of the rows")
+            yield Table(
+                [text(f"queue, predicted ({self.ring_provenance} ring)"), *map(TableColumn, headings)],
+                [*_queue_rows(self)],
+            )
+            yield Line(_queue_skew(self))
+        else:
+            yield Line(_NO_RING)
+        largest = sorted(self.partitions, key=lambda part: -part.rows)[:_SHOWN_PARTITIONS]
+        columns = [text("partition"), TableColumn("rows"), TableColumn("queues in it")]
+        rows = [(str(part.partition), part.rows, len(part.queues)) for part in largest]
+        shown = len(columns) if self.predicted else len(columns) - 1
+        yield Table(columns[:shown], [row[:shown] for row in rows])
+        if len(self.partitions) > len(largest):
+            yield Line(f"and {len(self.partitions) - len(largest):,} smaller partitions")
+        yield Line(f"the largest partition has {self.partition_skew:.2f} times the mean")
+        if self.hottest:
+            columns = [text("hottest keys"), TableColumn("rows"), TableColumn("of the rows"), text("queue")]
+            keys = [(hot.key, hot.rows, f"{hot.rows / self.rows:.1%}", hot.queue) for hot in self.hottest]
+            shown = len(columns) if self.predicted else len(columns) - 1
+            yield Table(columns[:shown], [key[:shown] for key in keys])
+        if self.notes:
+            yield Lines([f"note: {note}" for note in self.notes])
 
     def __str__(self) -> str:
-        return "\n\n".join(_parts(self))
+        return render_text(self)
 
 
-def _parts(run: DryRun) -> Iterator[str]:
-    exchange = f"exchange {run.exchange!r}" if run.exchange else "exchanges named by a column"
-    yield f"dry run, nothing was sent: {run.rows:,} rows to {exchange} at {run.broker}"
-    if run.problems:
-        yield "\n".join(f"problem: {problem}" for problem in run.problems)
-    yield text_table_of(("column", "is the message's"), run.columns.items())
-    if run.bad_rows:
-        yield text_table_of(("bad because", "rows"), run.bad_rows.items())
-    if run.predicted:
-        heading = f"queue, predicted ({run.ring_provenance} ring)"
-        good = sum(run.predicted.values())
-        queues = (
-            (name, _percent(run.shares.get(name, 0.0)), rows, _percent(rows / good if good else 0.0))
-            for name, rows in run.predicted.items()
-        )
-        yield text_table_of((heading, "of the ring", "rows", "of the rows"), queues)
-        yield _queue_skew(run)
-    else:
-        yield _NO_RING
-    largest = sorted(run.partitions, key=lambda part: -part.rows)[:_SHOWN_PARTITIONS]
-    shown = [(str(part.partition), part.rows, len(part.queues)) for part in largest]
-    yield text_table_of(*_with_queues(run, ("partition", "rows", "queues in it"), shown))
-    if len(run.partitions) > len(largest):
-        yield f"and {len(run.partitions) - len(largest):,} smaller partitions"
-    yield f"the largest partition has {run.partition_skew:.2f} times the mean"
-    if run.hottest:
-        keys = [(hot.key, hot.rows, _percent(hot.rows / run.rows), hot.queue or "") for hot in run.hottest]
-        yield text_table_of(*_with_queues(run, ("hottest keys", "rows", "of the rows", "queue"), keys))
-    if run.notes:
-        yield "\n".join(f"note: {note}" for note in run.notes)
-
-
-def _with_queues(
-    run: DryRun, headings: Sequence[str], rows: Sequence[Sequence[object]]
-) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
-    """Return a table without its last column, of queues, if there is no ring."""
-    return (headings, rows) if run.predicted else (headings[:-1], [row[:-1] for row in rows])
+def _queue_rows(run: DryRun) -> Iterator[tuple[str, str, int, str]]:
+    good = sum(run.predicted.values())
+    for name, rows in run.predicted.items():
+        yield name, f"{run.shares.get(name, 0.0):.1%}", rows, f"{rows / good if good else 0.0:.1%}"
 
 
 def _queue_skew(run: DryRun) -> str:
@@ -183,10 +193,6 @@ def _queue_skew(run: DryRun) -> str:
         f"the fullest queue has {run.queue_skew:.2f} times the mean, and no queue has more than "
         f"{max(ratios, default=1.0):.2f} times its share of the ring"
     )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def dry_run(df: DataFrame, options: Mapping[str, object], ring: KeyMap | str | None = None) -> DryRun:

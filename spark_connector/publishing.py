@@ -13,8 +13,8 @@ from spark_connector.options.write_options import WriteOptions, to_texts
 from spark_connector.placing.rings import GivenRing, WatchedRing
 from spark_connector.reports import TaskReport, WriteReport
 from spark_connector.spark_errors import parse_task_error
-from spark_connector.writing.stream_task_writer import create_writer
-from spark_connector.writing.task_writer import Task
+from spark_connector.writing.stream_task_writer import StreamTaskWriter
+from spark_connector.writing.task_writer import Task, TaskWriter
 from spark_connector.writing.write_plan import PreflightAnswer, WritePlan
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ def publish_partition(
             rows += batch.num_rows
             yield batch
 
-    report = create_writer(plan, Task.current(plan.write_id)).write(counted())
+    writer = TaskWriter if plan.layout is None else StreamTaskWriter
+    report = writer(plan, Task.current(plan.write_id)).write(counted())
     if not rows == report.rows == report.skipped + report.confirmed + report.returned:
         raise RabbitChxError(
             f"partition {report.partition}: Spark gave {rows:,} rows, and the report has {report.rows:,}, of which "

@@ -8,6 +8,8 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,33 +24,17 @@ from rabbit_chx.routing import KeyMap
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rabbit_chx.rendering import Block, Report
     from spark_connector.options.write_options import WriteOptions
 
 
-def text_table_of(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return an aligned table: numbers to the right, except in the first column. Empty headings are left out."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    shown = [list(headings), *cells] if any(headings) else cells
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    right = [all(_is_number(row[i]) for row in cells) and i > 0 for i in range(len(headings))]
-    return "\n".join(
-        " "
-        + "  ".join(
-            text.rjust(width) if number else text.ljust(width)
-            for text, width, number in zip(row, widths, right, strict=True)
-        ).rstrip()
-        for row in shown
-    )
+def render_text(report: Report) -> str:
+    """Return the blocks of a report as plain text."""
+    from rabbit_chx.rendering import ConsoleOutput
 
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.1f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(",", "").replace(".", "").isdigit()
+    text = StringIO()
+    ConsoleOutput(text).show(report)
+    return text.getvalue().rstrip("\n")
 
 
 #: The most keys of a partition's sample; 8 bytes for each travel to the driver.
@@ -298,7 +284,7 @@ REPORT_START = b'{\n  "exchange": '
 
 @dataclass(frozen=True, slots=True)
 class WriteReport(PublishedCounts):
-    """A whole write, or one micro-batch of a stream. `str` makes a table of it.
+    """A whole write, or one micro-batch of a stream. `str` renders it as text.
 
     Attributes:
         exchange: name of the exchange or super stream; empty if a column names it.
@@ -363,22 +349,54 @@ class WriteReport(PublishedCounts):
         """The first few rows that were skipped or returned."""
         return tuple(sample for task in self.tasks for sample in task.samples)[:MAX_SAMPLES]
 
+    def as_json(self) -> dict[str, Any]:
+        """Return every attribute and total, and the reports of the tasks, in JSON's own types."""
+        return {
+            **{name: getattr(self, name) for name in _JSON},
+            "changed_ring": self.changed_ring and [json.loads(ring.to_json()) for ring in self.changed_ring],
+            "streams": self.streams and asdict(self.streams),
+            "samples": [asdict(sample) for sample in self.samples],
+            "tasks": [task.to_dict() for task in self.tasks],
+        }
+
     def to_json(self) -> str:
-        """Return the report as a JSON object: every attribute and total, and the reports of the tasks."""
-        return json.dumps(
-            {
-                **{name: getattr(self, name) for name in _JSON},
-                "changed_ring": self.changed_ring
-                and [json.loads(ring.to_json()) for ring in self.changed_ring],
-                "streams": self.streams and asdict(self.streams),
-                "samples": [asdict(sample) for sample in self.samples],
-                "tasks": [task.to_dict() for task in self.tasks],
-            },
-            indent=2,
+        """Return `as_json` as text."""
+        return json.dumps(self.as_json(), indent=2)
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the blocks of the report for a renderer of `rabbit_chx.rendering`."""
+        from rabbit_chx.rendering import Facts, Line, Table, TableColumn
+
+        text = partial(TableColumn, numeric=False)
+        batch = f", batch {self.batch_id}" if self.batch_id is not None else ""
+        yield Line(
+            f"write {self.write_id or 'unnamed'}{batch} to exchange {self.exchange!r}, {self.seconds:.1f} s"
         )
+        if self.failed:
+            yield Line(f"FAILED: {describe_left_rows(self)}; the counts are those of finished tasks")
+        streams = self.streams
+        totals = []
+        for name in _TOTALS if streams is None else _STREAM_TOTALS:
+            value = getattr(self if hasattr(self, name) else streams, name)
+            totals.append(
+                (name.replace("_", " "), f"{value:,.1f}" if isinstance(value, float) else f"{value:,}")
+            )
+        yield Facts(totals)
+        if streams is not None:
+            yield Table([text("stream"), TableColumn("rows")], sorted(streams.rows.items()))
+        if self.predicted:
+            heading = text(f"queue, predicted ({self.ring_provenance} ring)")
+            yield Table([heading, TableColumn("rows")], sorted(self.predicted.items()))
+        if self.tasks:
+            counts = map(TableColumn, ("attempt", "rows", "seconds", "rows/s"))
+            yield Table([text("partition"), *counts], [_row_of_task(task) for task in self.tasks])
+        if self.samples:
+            headings = ("partition", "row", "hash of key", "not confirmed because")
+            yield Table([*map(text, headings)], [_row_of_sample(sample) for sample in self.samples])
+        yield from (Line(f"note: {note}") for note in self.notes)
 
     def __str__(self) -> str:
-        return "\n\n".join(_parts(self))
+        return render_text(self)
 
 
 def describe_left_rows(report: WriteReport) -> str:
@@ -401,32 +419,6 @@ def describe_left_rows(report: WriteReport) -> str:
 
 def _number(number: int, things: str) -> str:
     return f"{number:,} {things}{'' if number == 1 else 's'}"
-
-
-def _parts(report: WriteReport) -> Iterator[str]:
-    batch = f", batch {report.batch_id}" if report.batch_id is not None else ""
-    yield f"write {report.write_id or 'unnamed'}{batch} to exchange {report.exchange!r}, {report.seconds:.1f} s"
-    if report.failed:
-        yield f"FAILED: {describe_left_rows(report)}; the counts are those of finished tasks"
-    yield text_table_of(("", ""), _totals(report))
-    if report.streams is not None:
-        yield text_table_of(("stream", "rows"), sorted(report.streams.rows.items()))
-    if report.predicted:
-        queues = sorted(report.predicted.items())
-        yield text_table_of((f"queue, predicted ({report.ring_provenance} ring)", "rows"), queues)
-    if report.tasks:
-        of_tasks = ("partition", "attempt", "rows", "seconds", "rows/s")
-        yield text_table_of(of_tasks, map(_row_of_task, report.tasks))
-    if report.samples:
-        of_samples = ("partition", "row", "hash of key", "not confirmed because")
-        yield text_table_of(of_samples, map(_row_of_sample, report.samples))
-    yield from (f"note: {note}" for note in report.notes)
-
-
-def _totals(report: WriteReport) -> Iterator[tuple[str, int | float]]:
-    streams = report.streams
-    for name in _TOTALS if streams is None else _STREAM_TOTALS:
-        yield name.replace("_", " "), getattr(report if hasattr(report, name) else streams, name)
 
 
 def _row_of_task(task: TaskReport) -> tuple[object, ...]:

@@ -93,7 +93,7 @@ def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpFi
     """Return the field of a value: a bare value gets that type; without a type, the type that the client gives it.
 
     Raises:
-        InputError: the value is not of that type, or the client cannot encode what is inside.
+        InputError: the value is not of that type, or the client cannot encode a nested value.
     """
     if type_ is None or isinstance(value, AmqpField):
         return field_for(value, client)

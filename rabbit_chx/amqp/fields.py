@@ -72,7 +72,7 @@ _BARE = (str, bytes, bytearray, bool, int, float, Decimal, datetime, struct_time
 class AmqpField:
     """A field value with its wire type.
 
-    Arrays and tables may hold bare Python values beside fields; these become what a client puts on the wire
+    Arrays and tables may mix fields and bare Python values; these become what a client puts on the wire
     for them, when it is known which client (:func:`rabbit_chx.amqp.client_fields.field_for`). Two fields are
     equal if they are the same on the wire of every client: ``AmqpField("byte", 5)`` is not
     ``AmqpField("long", 5)``, and a bare dict in another order is another one.

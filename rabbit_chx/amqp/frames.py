@@ -1,8 +1,8 @@
-"""The few frames that a publisher sees by the hundred thousand, as bytes.
+"""The frames of messages and confirms, as bytes: a publisher handles hundreds of thousands of them.
 
 AMQP 0-9-1, sections 2.3.5 and 4.2.3: a frame is ``type:u8 channel:u16 size:u32 payload end:u8``.
 A message is three of them: the method basic.publish, the content header, the body.
-Everything rarer goes through pamqp (see `connection.session`).
+pamqp handles all other methods (see `connection.session`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 
 class ControlBytes(bytes):
-    """Bytes that carry no message, such as a heartbeat or a method of the connection: to send them is no progress."""
+    """Bytes of a heartbeat or a method, not of a message: sending them does not count as progress."""
 
     __slots__ = ()
 
@@ -51,7 +51,7 @@ _BODY_SIZE: Final = struct.Struct(">Q")
 
 
 class Frame(NamedTuple):
-    """One frame as it came: its type, its channel, its payload, and the offset just behind it."""
+    """A received frame; `end` is the offset after it."""
 
     type: int
     channel: int

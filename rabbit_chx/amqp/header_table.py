@@ -175,7 +175,7 @@ def _elements(data: bytes) -> list[AmqpField]:
 
 
 def _parse_field(data: bytes, position: int) -> tuple[AmqpField, int]:
-    """Return the field that begins at a position, and the position behind it."""
+    """Return the field that begins at a position, and the position after it."""
     tag, start = data[position : position + 1], position + 1
     if tag in _FIXED_BY_TAG:
         type_, form = _FIXED_BY_TAG[tag]

@@ -1,4 +1,4 @@
-"""A connection of aio-pika, opened, and what aiormq's errors say, in our words."""
+"""Open a connection with aio-pika, and translate aiormq's errors."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _FAILURES: tuple[ClientFailure, ...] = (
 )
 
 
-async def aio_pika_opened(settings: ConnectionSettings) -> Any:  # noqa: ANN401  # aio-pika's own type
-    """Open a connection of aio-pika, which does not connect again by itself.
+async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  # aio-pika's own type
+    """Open a connection with aio-pika; it does not reconnect by itself.
 
     Raises:
         AccessRefusedError: the broker refuses the user, the password or the vhost.
@@ -65,7 +65,7 @@ async def aio_pika_opened(settings: ConnectionSettings) -> Any:  # noqa: ANN401 
     raise error
 
 
-def refusal_told_by(error: BaseException) -> tuple[int, str]:
+def refusal_in(error: BaseException) -> tuple[int, str]:
     """Return the code and the text of the broker's answer. aiormq has the code in the type of its error, or before the text."""
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
     if code is not None:
@@ -82,14 +82,14 @@ def words_of(cause: BaseException) -> str:
 
 
 def text_of(value: object) -> str:
-    """Return what the broker or aiormq gives as text or as its bytes."""
+    """Return text that the broker or aiormq gives as str or bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
     """Return our error for aio-pika's failure to open a connection."""
     words = words_of(cause)
-    answer = _answer_told_by(cause, words)
+    answer = _refusal_of(cause, words)
     if answer is not None:
         return error_for(*answer, where=settings.masked_url)
     if isinstance(cause.__cause__, asyncio.IncompleteReadError):
@@ -99,12 +99,12 @@ def _opening_error(settings: ConnectionSettings, cause: BaseException) -> Rabbit
     return opening_error(settings, system, words, _FAILURES)
 
 
-def _answer_told_by(cause: BaseException, words: str) -> tuple[int, str] | None:
+def _refusal_of(cause: BaseException, words: str) -> tuple[int, str] | None:
     """Return the code and the words with which the broker refuses a connection; None where it said nothing."""
     if isinstance(cause, aiormq_errors.ProbableAuthenticationError):
         return 403, words
     if isinstance(cause, aiormq_errors.ConnectionClosed):
-        return refusal_told_by(cause)
+        return refusal_in(cause)
     if isinstance(cause, aiormq_errors.InvalidFrameError):
         # aiormq 7.2 tells of a refused vhost as a frame that it did not expect; code and words are in the frame alone.
         trace = cause.__traceback__

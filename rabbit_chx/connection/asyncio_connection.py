@@ -31,7 +31,7 @@ from rabbit_chx.connection.failures import (
 from rabbit_chx.connection.session import Phase, Session
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
-_GOODBYE_S = 5.0
+_CLOSE_S = 5.0
 #: An address that swallows packets leaves time for the next (RFC 8305).
 _NEXT_ADDRESS_S = 0.25
 
@@ -49,7 +49,7 @@ class AsyncConnection(asyncio.Protocol):
     def __init__(self, settings: ConnectionSettings) -> None:
         self.session = Session(settings)
         self._transport: asyncio.Transport | None = None
-        self._moved = asyncio.Event()  # something came, may go, or has ended
+        self._moved = asyncio.Event()  # bytes came, there is room to write, or the connection ended
         self._until_open: int | None = None
         self._gone = asyncio.Event()
         self._full = False  # the transport asks us to wait
@@ -160,23 +160,23 @@ class AsyncConnection(asyncio.Protocol):
             raise self.session.failure
 
     async def close(self) -> None:
-        """Say goodbye and close the socket; bounded, and may be called again."""
+        """Send connection.close and close the socket. The wait is bounded; may be called again."""
         if self._closed:
             return
         self._closed = True
         try:
             if not isinstance(self.session.failure, UnreachableError):
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_GOODBYE_S):
-                        await self._say_goodbye()
+                    async with asyncio.timeout(_CLOSE_S):
+                        await self._send_close()
         finally:
             self._abort()
             self.session.fail(closed_connection(self.session.where))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GOODBYE_S):
+            async with asyncio.timeout(_CLOSE_S):
                 await self._gone.wait()
 
-    async def _say_goodbye(self) -> None:
+    async def _send_close(self) -> None:
         self._until_open = None
         self.session.close()
         while self.session.phase is not Phase.CLOSED and not self._gone.is_set():
@@ -214,7 +214,7 @@ class AsyncConnection(asyncio.Protocol):
         self._moved.set()
 
     def pause_writing(self) -> None:
-        """Keep what is queued until the socket has taken more."""
+        """Hold the queued bytes back until the socket has room."""
         self._full = True
 
     def resume_writing(self) -> None:

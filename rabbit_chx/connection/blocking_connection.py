@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_GOODBYE_S = 5.0
+_CLOSE_S = 5.0
 _REPLY_S = 60.0
 _LONGEST_WAIT_S = 1.0
 _RECEIVE_BYTES = 1 << 18
@@ -163,25 +163,25 @@ class Connection:
             return session.reply
 
     def close(self) -> None:
-        """Say goodbye and close the socket; bounded, and may be called again."""
+        """Send connection.close and close the socket. The wait is bounded; may be called again."""
         if self._closed.is_set():
             return
         self._closed.set()
         with self._lock:
             try:
                 if not isinstance(self.session.failure, UnreachableError):
-                    self._say_goodbye()
+                    self._send_close()
             except RabbitChxError as cause:
                 _log.debug("%s: closing: %s", self.session.where, cause)
             finally:
                 self._transport.close()
                 self.session.fail(closed_connection(self.session.where))
         if self._keeper.is_alive():
-            self._keeper.join(_GOODBYE_S)
+            self._keeper.join(_CLOSE_S)
 
-    def _say_goodbye(self) -> None:
+    def _send_close(self) -> None:
         self.session.close()
-        deadline = time.monotonic() + _GOODBYE_S
+        deadline = time.monotonic() + _CLOSE_S
         while self._out or self.session.output or self.session.phase is not Phase.CLOSED:
             left_s = deadline - time.monotonic()
             if left_s <= 0:

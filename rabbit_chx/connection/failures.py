@@ -26,12 +26,12 @@ from rabbit_chx.errors import (
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
 
-#: What the peer says of our certificate, in the words of OpenSSL. It says so behind the handshake, where TLS is 1.3.
+#: OpenSSL's text when the peer rejects our certificate. With TLS 1.3 it comes after the handshake.
 _OUR_CERTIFICATE = re.compile(
     "alert (certificate (required|unknown|expired|revoked)|unknown ca|bad certificate|unsupported certificate)"
 )
 
-#: A failure by the kinds of a client's errors that say so.
+#: A failure, and the exception types of a client that stand for it.
 ClientFailure: TypeAlias = tuple[
     type[BaseException] | tuple[type[BaseException], ...],
     Callable[["ConnectionSettings", str], RabbitChxError],
@@ -44,11 +44,11 @@ _ADDRESS = re.compile(" object at 0x[0-9a-f]+")  # as pamqp writes in its errors
 
 
 class StallError(BrokerTimeoutError):
-    """The broker answers nothing, and has not said that it blocks us."""
+    """The broker does not answer, and has not blocked us."""
 
 
 class InterruptedLinkError(ConnectionLostError):
-    """Ctrl-C or the like came while the connection was at work."""
+    """Ctrl-C or the like interrupted the connection."""
 
 
 class RefusedCertificateError(ConnectionLostError):
@@ -105,7 +105,7 @@ def late_opening(settings: ConnectionSettings, _words: str) -> BrokerTimeoutErro
 
 
 def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:
-    """Return the error for an address that hangs up in the handshake: a broker that starts behind a proxy, or another protocol."""
+    """Return the error for a peer that closes during the handshake: a broker that starts behind a proxy, or another protocol."""
     tls = "" if settings.tls else f"; a port that speaks TLS needs {_TLS_SCHEMES[settings.protocol]}://"
     return UnreachableError(
         f"{settings.masked_url}: {words}; a broker that is starting behind a proxy, such as Docker's, hangs up like this: try again "
@@ -232,12 +232,12 @@ def missing_reply(where: str, method: str, waited_s: float) -> BrokerTimeoutErro
 
 
 def interruption(where: str, cause: BaseException) -> InterruptedLinkError:
-    """Return the error for what is asked of a connection after Ctrl-C or the like interrupted it."""
+    """Return the error for calls after an interruption such as Ctrl-C."""
     return InterruptedLinkError(
         f"{where}: given up after an interruption ({type(cause).__name__}): open a new one"
     )
 
 
 def closed_connection(where: str) -> InputError:
-    """Return the error for what is asked of a connection after its `close`."""
+    """Return the error for calls after `close`."""
     return InputError(f"{where}: the connection is closed: open a new one")

@@ -1,4 +1,4 @@
-"""Refuse what would corrupt an object that has a connection: two threads at once, another process or event loop, a pickle."""
+"""Reject unsafe use of an object with a connection: two threads at once, another process or event loop, pickling."""
 
 from __future__ import annotations
 
@@ -18,16 +18,13 @@ _T = TypeVar("_T")
 class Owner:
     """The process, the event loop and, during a call, the thread that may use an object.
 
-    Args:
-        what: the object, for errors.
-
     Attributes:
-        what: the object, for errors.
+        name: the object, for errors.
         in_use: held by the thread that is in a call.
     """
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.in_use = threading.RLock()  # a callback or a signal handler may call again in the same thread
         self._process = os.getpid()
         self._loop: object = None
@@ -38,20 +35,20 @@ class Owner:
         return os.getpid() == self._process
 
     def check(self, loop: object = None) -> None:
-        """Refuse a call after a fork, or from another event loop than the first one.
+        """Reject a call after a fork, or from another event loop than the first one.
 
         Raises:
             InputError: the caller may not use the object.
         """
         if not self.is_this_process:
             raise InputError(
-                f"{self.what} was opened by process {self._process}, and a forked process must not use its connection: open one in "
+                f"{self.name} was opened by process {self._process}, and a forked process must not use its connection: open one in "
                 "each process, after the fork"
             )
         self._loop = self._loop or loop
         if loop is not self._loop:
             raise InputError(
-                f"{self.what} belongs to another event loop: open and close it within one event loop, such as one asyncio.run()"
+                f"{self.name} belongs to another event loop: open and close it within one event loop, such as one asyncio.run()"
             )
 
 
@@ -62,13 +59,13 @@ class Owned:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{self._owner.what} cannot be pickled or copied, because it has a connection: open one in each process or task (in Spark: "
+            f"{self._owner.name} cannot be pickled or copied, because it has a connection: open one in each process or task (in Spark: "
             "spark_connector.batch_publisher)"
         )
 
 
 def one_thread(method: Callable[Concatenate[_S, _P], _T]) -> Callable[Concatenate[_S, _P], _T]:
-    """Let a method raise InputError at once while another thread is in a call of the same object, and after a fork."""
+    """Make a method raise InputError while another thread is in a call of the same object, and after a fork."""
 
     @wraps(method)
     def guarded(self: _S, /, *given: _P.args, **named: _P.kwargs) -> _T:
@@ -76,7 +73,7 @@ def one_thread(method: Callable[Concatenate[_S, _P], _T]) -> Callable[Concatenat
         owner.check()
         if not owner.in_use.acquire(blocking=False):
             raise InputError(
-                f"{owner.what} is in a call of another thread: open one in each thread, or guard it with a lock"
+                f"{owner.name} is in a call of another thread: open one in each thread, or guard it with a lock"
             )
         try:
             return method(self, *given, **named)

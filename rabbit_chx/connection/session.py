@@ -206,7 +206,7 @@ class Session:
             elif head == _ACK and tail[1:] == FRAME_END:
                 ledger.ack(tag, multiple=bool(tail[0] & 1))
             elif head == _NACK and tail[1:] == FRAME_END:
-                ledger.ack_each(singles)  # a nack covers only what is open
+                ledger.ack_each(singles)  # a nack covers only open messages
                 singles.clear()
                 ledger.nack(tag, multiple=bool(tail[0] & 1))
             else:

@@ -18,7 +18,7 @@ from aiormq import spec
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for, is_transient
-from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, text_of, words_of
+from rabbit_chx.connection.aio_pika_opening import open_aio_pika, refusal_in, text_of, words_of
 from rabbit_chx.consuming.journal import JournalEntry
 from rabbit_chx.consuming.message import GroupMessage, message_of
 from rabbit_chx.consuming.ownership import DeliveredMessage
@@ -85,7 +85,7 @@ async def _expect_reply(where: str, queue: str | None = None) -> AsyncIterator[N
             f"{where}: no answer within {_REPLY_S:g} s: look at the broker's log and alarms", queue=queue
         )
     except (aiormq_errors.ChannelClosed, aiormq_errors.ConnectionClosed) as refusal:
-        error = error_for(*refusal_told_by(refusal), where=where, queue=queue)
+        error = error_for(*refusal_in(refusal), where=where, queue=queue)
     except _LOST as cause:
         error = ConnectionLostError(f"{where}: the connection was lost ({words_of(cause)})", queue=queue)
     else:
@@ -224,7 +224,7 @@ class ConsumerChannel:
         def closed(closing: asyncio.Future[Any]) -> None:
             cause = None if closing.cancelled() else closing.exception()
             if isinstance(cause, aiormq_errors.ChannelAccessRefused):
-                call(error_for(*refusal_told_by(cause), where=self._where, queue=self.queue))
+                call(error_for(*refusal_in(cause), where=self._where, queue=self.queue))
             else:
                 call(None)
 
@@ -244,8 +244,8 @@ class ConsumingConnection:
 
     @classmethod
     async def open(cls, settings: ConnectionSettings) -> Self:
-        """Connect. The errors are those of `aio_pika_opened`."""
-        return cls(settings, await aio_pika_opened(settings))
+        """Connect. The errors are those of `open_aio_pika`."""
+        return cls(settings, await open_aio_pika(settings))
 
     @property
     def is_closed(self) -> bool:
@@ -496,7 +496,7 @@ class _Writer:
     async def _open(self) -> Any:  # noqa: ANN401
         async with self._open_lock:
             if self._channel is None:
-                self._connection = await aio_pika_opened(self._settings)
+                self._connection = await open_aio_pika(self._settings)
                 link = self._connection.transport.connection
                 async with _expect_reply(self._where):
                     self._channel = await link.channel(publisher_confirms=True)

@@ -29,11 +29,7 @@ _MAX_ATOM_CHARACTERS = 255
 
 
 def utf8(text: str) -> bytes:
-    """Return the UTF-8 bytes of a text.
-
-    Raises:
-        InputError: the text holds half a surrogate pair, which has no UTF-8.
-    """
+    """Return the UTF-8 bytes of a text."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -100,9 +96,6 @@ def refuse_same_key_twice(term: dict[Any, Any] | ErlangMap) -> None:
     """Refuse a map with two keys that Erlang does not tell apart.
 
     Python does: ``"a"`` from ``b"a"``, and None from ``Atom("undefined")``.
-
-    Raises:
-        InputError: two keys are the same Erlang term.
     """
     seen = set()
     for key, _ in pairs_of(term):

@@ -1,4 +1,4 @@
-"""Columns, in whatever form they are given, as batches of rows that the window can hold.
+"""Columns in any form, as batches of rows that the window can hold; message ids made from rows.
 
 A batch has half a window of rows (500 at most), and about 256 KiB of bodies. Columns that can be sliced, such as lists and
 Arrow arrays, are sliced. Others are read row by row; a batch of theirs goes early where its rows come slowly.
@@ -62,7 +62,7 @@ class RowDefaults:
         exchange: the publisher's exchange.
         properties: the publisher's properties.
         batch_rows: the most rows of a batch.
-        routing: what routes the rows in the client; None where the exchange does.
+        routing: routes the rows in the client; None if the exchange routes them.
     """
 
     exchange: str
@@ -230,7 +230,7 @@ async def _of_async_iterables(columns: Mapping[str, Any], rows: int) -> AsyncGen
 
 
 class _Awaitable:
-    """An iterator that can be awaited, beside those that must be."""
+    """An iterator as an asynchronous one."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         self._values = iter(values)
@@ -245,7 +245,7 @@ class _Awaitable:
 
 
 class _RowBuffer:
-    """Rows that came one by one, until they are a batch."""
+    """Collects single rows into batches."""
 
     def __init__(self, columns: Mapping[str, Any], most: int) -> None:
         self.problem = ""  # columns of unequal length
@@ -256,7 +256,7 @@ class _RowBuffer:
         self._due = 0.0
 
     def add(self, row: tuple[Any, ...]) -> Batch | None:
-        """Add a row, and return a batch if one is ready: by number, by size, or since its rows have waited long."""
+        """Add a row, and return a batch if one is complete: by its number of rows, its size, or its age."""
         if row[0] is _NOTHING or row[1] is _NOTHING or (len(row) > 2 and any(v is _NOTHING for v in row)):
             self.problem = _unequal(self._columns, row)
             return None
@@ -269,7 +269,7 @@ class _RowBuffer:
         return self.take() if is_full else None
 
     def take(self) -> Batch | None:
-        """Return the rows as columns, and keep none; None where there are none."""
+        """Remove and return the rows as columns; None if there are none."""
         rows, self._rows = self._rows, []
         return tuple(zip(*rows, strict=True)) if rows else None
 
@@ -294,7 +294,7 @@ def _total_size(bodies: Sequence[Any]) -> int:
 
 
 def _size(body: Any) -> int:  # noqa: ANN401
-    return len(body) if isinstance(body, (bytes, str, bytearray)) else 0  # the encoder refuses what has none
+    return len(body) if isinstance(body, (bytes, str, bytearray)) else 0  # the encoder rejects all others
 
 
 def stable_ids(write: str, keys: Column, bodies: Column) -> list[str]:

@@ -2,7 +2,7 @@
 
 The broker then decides nothing by the ring, so it is several times as fast per message, and a wrong ring is a wrong queue.
 Only a ring that was read from the broker is accepted, and where the caller gives the function that reads it, it is read
-again after the rows are answered. What the exchange does beside hashing the routing key does not happen: its alternate
+again after the rows are answered. The other functions of the exchange do not apply: its alternate
 exchange, its permissions, and routing keys of CC and BCC headers.
 """
 
@@ -15,7 +15,7 @@ from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable
 
-#: What a publisher takes as a ring: what `Broker.ring` returns, and what `Broker.exchange` does. The latter says what is hashed.
+#: A ring for a publisher: the result of `Broker.ring` or of `Broker.exchange`, which includes what is hashed.
 ClientRing: TypeAlias = HashRing | ConsistentHashExchange | ModulusHashExchange
 
 #: It takes each message to the queue of the name that is its routing key. rabbitmq-server v4.3.6, rabbit_exchange.erl, route/3.
@@ -40,7 +40,7 @@ class ClientRouting:
     """
 
     def __init__(self, exchange: str, ring: object) -> None:
-        self.ring = _checked(exchange, ring)
+        self.ring = _validated_ring(exchange, ring)
         self._exchange = exchange
         self._names = [short_string(str(queue), "the queue name") for queue in self.ring.destinations]
         self._sent = [0] * len(self._names)
@@ -63,14 +63,14 @@ class ClientRouting:
             InputError: rows could not be routed by the ring as it is now.
         """
         sent, self._sent = self._sent, [0] * len(self._names)
-        now = _checked(self._exchange, ring)
+        now = _validated_ring(self._exchange, ring)
         if now.buckets == self.ring.buckets:
             return None
         rows = dict(zip(self.ring.destinations, sent, strict=True))
-        return changed_ring(self.ring, now, rows)
+        return describe_ring_change(self.ring, now, rows)
 
 
-def changed_ring(before: HashRing, now: HashRing, rows: Mapping[Any, int]) -> str:
+def describe_ring_change(before: HashRing, now: HashRing, rows: Mapping[Any, int]) -> str:
     """Describe the change between two rings and the rows that may be in the wrong queue; `rows` counts them by destination."""
     from rabbit_chx.analysis.matrix import movement_matrix
     from rabbit_chx.analysis.wording import listed
@@ -111,7 +111,7 @@ def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> No
                 )
 
 
-def _checked(exchange: str, ring: object) -> HashRing:
+def _validated_ring(exchange: str, ring: object) -> HashRing:
     """Return the ring by which rows can be routed.
 
     Raises:

@@ -123,10 +123,10 @@ class Properties:
     """Writes the properties of messages.
 
     Args:
-        constants: the properties of every message whose row does not say otherwise, by name.
+        constants: the properties of every message whose row does not give its own, by name.
 
     Attributes:
-        constant: flags and values of a message whose row says nothing.
+        constant: flags and values of a message whose row gives none.
 
     Raises:
         InputError: a name is not the name of a message property, or AMQP cannot carry the value.
@@ -322,7 +322,7 @@ _ENCODERS: dict[str, _Encode] = {
 }
 #: In the order of the wire.
 _KINDS = {name: _Kind(flag, _ENCODERS[name]) for name, flag in PROPERTY_FLAGS.items() if name in _ENCODERS}
-#: The properties that a message may have beside key and body.
+#: The properties that a message may have.
 PROPERTY_NAMES: tuple[str, ...] = tuple(_KINDS)
 
 
@@ -408,7 +408,7 @@ class Encoder:
     def _between(
         self, properties: Sequence[bytes] | None, body_lengths: Sequence[int]
     ) -> tuple[Iterable[bytes], ...]:
-        """Return the columns of what is between key and body."""
+        """Return the columns of the bytes between key and body."""
         if properties is None:
             return (map(self._by_body_length.__getitem__, body_lengths),)
         return (

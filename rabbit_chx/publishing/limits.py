@@ -1,4 +1,4 @@
-"""The bounds of publishing, and who watches them: how much may be on its way, how long to wait, how often to try again.
+"""The bounds of publishing: how much may be in flight, how long to wait, how often to try again.
 
 Nothing here has a clock: its callers tell the time, in seconds of a clock that only goes forward.
 """
@@ -85,7 +85,7 @@ class Retries:
 
 
 class Patience:
-    """The watch over one wait, which may last as long as something moves and the broker does not block us for too long.
+    """Bounds one wait: it may last while there is progress and the broker does not block us for too long.
 
     Args:
         limits: how long is too long.
@@ -98,29 +98,29 @@ class Patience:
         self._under_way: int | None = None
         self._blocked = False
         self._still_s = self._blocked_s = 0.0  # without and with a block, since something moved
-        self._looked_at = now
+        self._checked_at = now
 
     def check(self, connection: OpenConnection, now: float) -> float:
-        """Check whether to go on waiting.
+        """Raise an error if the wait has lasted too long.
 
         Args:
             connection: the connection whose answers are awaited.
             now: the time, in seconds of the same clock.
 
         Returns:
-            Seconds since the last look for which the broker has blocked us.
+            Seconds since the last check for which the broker has blocked us.
 
         Raises:
             StallError: messages are unconfirmed, and nothing has moved for `Limits.confirm_timeout_s`, without blocks.
             BrokerTimeoutError: the broker has blocked us for `Limits.blocked_timeout_s`. Blocks count together unless
                 something has moved between them.
         """
-        passed_s, self._looked_at = now - self._looked_at, now
+        passed_s, self._checked_at = now - self._checked_at, now
         blocked_s = passed_s if self._blocked else 0.0
         self._blocked_s += blocked_s
         self._still_s += passed_s - blocked_s
         if connection.session.blocked is not None:
-            self._stay_blocked(connection, connection.session.blocked)
+            self._check_block(connection, connection.session.blocked)
             return blocked_s
         self._blocked = False
         if self._has_moved(connection):
@@ -134,7 +134,7 @@ class Patience:
         return blocked_s
 
     def _has_moved(self, connection: OpenConnection) -> bool:
-        """Return whether there is an answer, or a byte on its way, since the last look without a block; or nothing to move."""
+        """Return whether there is a confirm or a sent byte since the last check without a block, or nothing in flight."""
         progress = (connection, connection.bytes_sent, connection.session.ledger.answered)
         if progress != self._progress or not (connection.session.ledger.open or connection.backlog):
             self._progress, self._under_way = progress, None
@@ -142,11 +142,11 @@ class Patience:
         return self._is_under_way(connection)
 
     def _is_under_way(self, connection: OpenConnection) -> bool:
-        """Return whether the peer has taken more of what the socket holds: a large message on a slow line."""
+        """Return whether the peer has taken more bytes from the socket: a large message on a slow line."""
         before, self._under_way = self._under_way, connection.bytes_under_way
         return before is not None and self._under_way < before
 
-    def _stay_blocked(self, connection: OpenConnection, reason: str) -> None:
+    def _check_block(self, connection: OpenConnection, reason: str) -> None:
         if not self._blocked:
             self._blocked = True
             _log.warning("%s: the broker blocks publishers: %s", connection.session.where, reason)

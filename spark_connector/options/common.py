@@ -341,11 +341,6 @@ class Brokers:
         return cls(addresses, *elsewhere)
 
     @property
-    def for_streams(self) -> bool:
-        """Whether the addresses are those of the stream protocol."""
-        return self.addresses[0].protocol == "stream"
-
-    @property
     def masked_url(self) -> str:
         """The addresses without passwords, for messages."""
         return ", ".join(address.masked_url for address in self.addresses)

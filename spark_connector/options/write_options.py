@@ -344,7 +344,7 @@ class WriteOptions:
     @property
     def to_streams(self) -> bool:
         """Whether rows go to streams by the stream protocol."""
-        return self.brokers.for_streams
+        return self.brokers.addresses[0].protocol == "stream"
 
     @property
     def target(self) -> str:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.publishing.client_routing import changed_ring
+from rabbit_chx.publishing.client_routing import describe_ring_change
 from rabbit_chx.routing import (
     ConsistentHashExchange,
     HashRing,
@@ -156,7 +156,7 @@ class WatchedRing:
         if before is not None and _same(before, now):
             return None
         if isinstance(before, HashRing) and isinstance(now, HashRing):
-            return changed_ring(before, now, rows)
+            return describe_ring_change(before, now, rows)
         return "the exchange has slots now, and rows may have gone to a queue that has their keys no more"
 
 

@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from rabbit_chx.errors import InputError
 from spark_connector.executor_functions import reduce_as_code
 from spark_connector.spark_errors import raising_without_traceback
-from spark_connector.writing.stream_task_writer import create_writer
-from spark_connector.writing.task_writer import Task
+from spark_connector.writing.stream_task_writer import StreamTaskWriter
+from spark_connector.writing.task_writer import Task, TaskWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,8 @@ class _SparkWriter:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Publish the rows of a partition."""
         task = Task.current(self._plan.write_id)
-        return _TaskDone(create_writer(self._plan, task).write(iterator), self._plan)
+        writer = TaskWriter if self._plan.layout is None else StreamTaskWriter
+        return _TaskDone(writer(self._plan, task).write(iterator), self._plan)
 
     def commit(
         self,

@@ -25,7 +25,7 @@ from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport
 from spark_connector.writing.stream_layout import ROW_BITS, call_with_retry, check_end, check_version, last_id
-from spark_connector.writing.task_writer import Task, TaskCounter, TaskWriter
+from spark_connector.writing.task_writer import Task, TaskCounter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class StreamTaskWriter:
     """
 
     def __init__(self, plan: WritePlan, task: Task) -> None:
-        assert plan.layout is not None  # noqa: S101  # `create_writer`
+        assert plan.layout is not None  # noqa: S101  # the writer of a plan without layout is `TaskWriter`
         self._layout = plan.layout
         self._options = plan.options
         self._task = task
@@ -310,8 +310,3 @@ def _as_published(report: StreamReport) -> PublishReport:
         reconnects=report.reconnects,
         seconds=report.seconds,
     )
-
-
-def create_writer(plan: WritePlan, task: Task) -> TaskWriter | StreamTaskWriter:
-    """Return what writes the rows of a task: by AMQP, or into streams."""
-    return TaskWriter(plan, task) if plan.layout is None else StreamTaskWriter(plan, task)

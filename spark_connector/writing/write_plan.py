@@ -279,23 +279,22 @@ class WritePlan:
             ring = WatchedRing.since(self.options.ring, reading)
         if ring is not None and self.options.client_routing:
             self._compare(reports, batch_id, ring)
-        lost = any(task.reconnects for task in reports)
-        ring_now = None
-        unseen = ring is not None and (ring.may_change_unseen or self.options.to_streams)
-        if ring is not None and (lost or (batch_id is None and unseen)):
-            ring_now = ring.check_again(
-                report_unchanged=lost
-            )  # not after each micro-batch: it may take a second
-        notes = tuple(
-            note for note in collect_notes(reports, self.options, ring_now) if note not in self.notes
-        )
-        for note in notes:
-            _log.warning("%s", note)
         try:
             self._check_stored(reports)
         except RabbitChxError as cause:
             self.abort(reports, len(reports), batch_id, cause)
             raise
+        lost = any(task.reconnects for task in reports)
+        ring_now = None
+        unseen = ring is not None and (ring.may_change_unseen or self.options.to_streams)
+        if ring is not None and (lost or (batch_id is None and unseen)):
+            # Not after each micro-batch: it may take a second.
+            ring_now = ring.check_again(report_unchanged=lost)
+        notes = tuple(
+            note for note in collect_notes(reports, self.options, ring_now) if note not in self.notes
+        )
+        for note in notes:
+            _log.warning("%s", note)
         report = self._report(reports, batch_id, notes)
         _log.info("%s", report)
         save_report(report, self.options.report_path, streaming=self.streaming)

@@ -13,21 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
+from broker_frames import CHANNEL, handshake, said
 from pamqp import body, commands, frame, header
-from pamqp.base import Frame as Method
 from pamqp.exceptions import UnmarshalingException
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
 from rabbit_chx.connection.session import OpenConnection, Session
 
-CHANNEL = 1
 _SOON_S = 10.0  # nothing takes as long, on a busy machine either
-
-
-def said(method: Method, channel: int = CHANNEL) -> bytes:
-    """Return a method as a broker sends it."""
-    return frame.marshal(method, channel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,17 +169,7 @@ class Peer:
                     self._talk(client)
 
     def _talk(self, client: socket.socket) -> None:
-        client.sendall(
-            b"".join(
-                (
-                    said(commands.Connection.Start(mechanisms="PLAIN"), 0),
-                    said(commands.Connection.Tune(0, 131_072, self._heartbeat_s), 0),
-                    said(commands.Connection.OpenOk(), 0),
-                    said(commands.Channel.OpenOk()),
-                    said(commands.Confirm.SelectOk()),
-                )
-            )
-        )
+        client.sendall(b"".join(handshake(self._heartbeat_s)))
         listening = _Listening(self.connections)
         wire = b""
         while data := client.recv(1 << 16):

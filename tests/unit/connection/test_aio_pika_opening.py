@@ -6,7 +6,7 @@ import pytest
 from aiormq import exceptions as aiormq_errors
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection.aio_pika_opening import _opening_error, refusal_told_by
+from rabbit_chx.connection.aio_pika_opening import _opening_error, refusal_in
 from rabbit_chx.errors import BrokerRefusedError, UnreachableError
 
 SETTINGS = ConnectionSettings.from_uri("amqp://u:c4nary@host/shop")
@@ -20,16 +20,16 @@ CODES = [
 
 @pytest.mark.parametrize(("kind", "code"), CODES)
 def test_the_code_of_a_channel_that_was_closed(kind: type[BaseException], code: int) -> None:
-    assert refusal_told_by(kind("SAID - by the broker")) == (code, "SAID - by the broker")
+    assert refusal_in(kind("SAID - by the broker")) == (code, "SAID - by the broker")
 
 
 @pytest.mark.parametrize("code", [320, 501, 504, 530, 540, 541])
 def test_the_code_of_a_connection_that_was_closed(code: int) -> None:
-    assert refusal_told_by(aiormq_errors.ConnectionClosed(code, "SAID")) == (code, "SAID")
+    assert refusal_in(aiormq_errors.ConnectionClosed(code, "SAID")) == (code, "SAID")
 
 
 def test_a_channel_that_was_closed_without_a_code() -> None:
-    assert refusal_told_by(aiormq_errors.ChannelClosed("words"))[0] == 541
+    assert refusal_in(aiormq_errors.ChannelClosed("words"))[0] == 541
 
 
 def test_a_vhost_that_is_refused_without_a_word() -> None:

@@ -3,70 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
-from pamqp import commands, frame
-from pamqp.base import Frame as Method
-from scripted_peer import Clock, HastySession, Peer
+from scripted_peer import Clock, HastySession, Peer, nothing
 
-from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
 from rabbit_chx.connection import blocking_connection
 from rabbit_chx.connection.blocking_connection import Connection, Transport
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, PublishError
 from rabbit_chx.publishing import Publisher
 
-HANDSHAKE: tuple[tuple[Method, int], ...] = (
-    (commands.Connection.Start(mechanisms="PLAIN"), 0),
-    (commands.Connection.Tune(0, 131_072, 1), 0),
-    (commands.Connection.OpenOk(), 0),
-    (commands.Channel.OpenOk(), 1),
-    (commands.Confirm.SelectOk(), 1),
-)
 
-
-@pytest.fixture
-def never_confirming() -> Iterator[ConnectionSettings]:
-    """Where a broker listens that reads everything and says nothing but heartbeats."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def test_heartbeats_are_no_progress() -> None:
+    """The broker lives, and never confirms."""
     over = threading.Event()
-    heartbeats = 0
 
-    def serve() -> None:
-        nonlocal heartbeats
-        client, _ = listener.accept()
-        with client, contextlib.suppress(OSError):
-            client.sendall(b"".join(frame.marshal(method, channel) for method, channel in HANDSHAKE))
-            client.settimeout(0.1)
-            while not over.is_set():
-                client.sendall(HEARTBEAT_FRAME)
-                with contextlib.suppress(TimeoutError):
-                    heartbeats += client.recv(65_536).count(HEARTBEAT_FRAME)
+    def live(peer: Peer) -> None:
+        while not over.wait(0.1):
+            peer.say()
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    yield ConnectionSettings(host="127.0.0.1", port=listener.getsockname()[1], heartbeat_s=1)
-    over.set()
-    thread.join()
-    listener.close()
-    assert heartbeats >= 4, "whoever waits for four seconds must show in each that it lives"
-
-
-def test_heartbeats_are_no_progress(never_confirming: ConnectionSettings) -> None:
-    publisher = Publisher(never_confirming, "x", confirm_timeout_s=4, max_reconnects=0)
-    with contextlib.closing(publisher):
-        publisher.send(["k"], ["b"])
-        started = time.monotonic()
-        with pytest.raises(
-            PublishError, match="answered nothing for 4 s, and 1 messages are unconfirmed"
-        ) as caught:
-            publisher.flush()
-        assert time.monotonic() - started < 20  # and not for as long as there are heartbeats
+    with Peer(nothing, heartbeat_s=1) as peer:
+        publisher = Publisher(peer.settings, "x", confirm_timeout_s=4, max_reconnects=0)
+        living = threading.Thread(target=live, args=[peer])
+        living.start()
+        with contextlib.closing(publisher):
+            publisher.send(["k"], ["b"])
+            started = time.monotonic()
+            with pytest.raises(
+                PublishError, match="answered nothing for 4 s, and 1 messages are unconfirmed"
+            ) as caught:
+                publisher.flush()
+            assert time.monotonic() - started < 20  # and not for as long as there are heartbeats
+            over.set()
+            living.join()
     assert isinstance(caught.value.__cause__, BrokerTimeoutError)
+    assert peer.heartbeats >= 4, "a client that waits for four seconds sends heartbeats"
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from broker_frames import CHANNEL, HANDSHAKE, said
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, frame, header
@@ -22,12 +23,6 @@ from rabbit_chx.errors import (
 )
 
 SETTINGS = ConnectionSettings(username="u", password=Secret("hush"), heartbeat_s=30)
-CHANNEL = 1
-
-
-def said(method: Method, channel: int = CHANNEL) -> bytes:
-    """A method, as the broker sends it."""
-    return frame.marshal(method, channel)
 
 
 def sent(session: Session) -> list[Any]:
@@ -42,22 +37,9 @@ def sent(session: Session) -> list[Any]:
     return methods
 
 
-HANDSHAKE = b"".join(
-    (
-        said(
-            commands.Connection.Start(server_properties={"version": "4.3.6"}, mechanisms="AMQPLAIN PLAIN"), 0
-        ),
-        said(commands.Connection.Tune(2047, 131_072, 60), 0),
-        said(commands.Connection.OpenOk(), 0),
-        said(commands.Channel.OpenOk()),
-        said(commands.Confirm.SelectOk()),
-    )
-)
-
-
 def ready(settings: ConnectionSettings = SETTINGS) -> Session:
     session = Session(settings)
-    session.receive(HANDSHAKE)
+    session.receive(b"".join(HANDSHAKE))
     assert session.phase is Phase.READY
     session.output.clear()
     return session
@@ -65,7 +47,7 @@ def ready(settings: ConnectionSettings = SETTINGS) -> Session:
 
 def test_the_handshake() -> None:
     session = Session(SETTINGS)
-    session.receive(HANDSHAKE)
+    session.receive(b"".join(HANDSHAKE))
     hello, start, tune, opening, channel, confirm = sent(session)
     assert isinstance(hello, header.ProtocolHeader)
     assert isinstance(start, commands.Connection.StartOk)

@@ -44,7 +44,7 @@ def _publishes(monkeypatch: pytest.MonkeyPatch, *errors: RabbitChxError | None) 
             raise error
         return _connection()
 
-    monkeypatch.setattr(channels, "aio_pika_opened", opened)
+    monkeypatch.setattr(channels, "open_aio_pika", opened)
     monkeypatch.setattr(channels, "_REPUBLISH_S", 0.0)
     asyncio.run(channels._Writer(ConnectionSettings()).publish("q", b""))
     return attempts

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from broker_frames import said
 from pamqp import commands
-from scripted_peer import Peer, ack, nothing, said
+from scripted_peer import Peer, ack, nothing
 
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import AsyncPublisher

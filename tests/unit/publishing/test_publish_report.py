@@ -1,12 +1,15 @@
-"""What a report says of itself."""
+"""The counts of a report, alone and over several connections. What the connections have seen is scripted."""
 
 from __future__ import annotations
 
 import pickle
 
 import pytest
+from scripted_delivery import A, ScriptedConnection, ack, all_of, nack, returned
 
+from rabbit_chx.amqp.frames import Return
 from rabbit_chx.publishing import PublishReport, Returned
+from rabbit_chx.publishing.publish_report import Tally
 
 
 @pytest.mark.parametrize(
@@ -57,3 +60,115 @@ def test_reports_are_added() -> None:
     assert total == PublishReport(8, 6, 1, 1, 0, 2, 3, 1, 150, 3.5, 0.5, (Returned("k", 312, "NO_ROUTE"),))
     assert total.rows == total.confirmed + total.returned + total.nacked + total.unknown
     assert sum([first], PublishReport()) == first
+
+
+def connection_with(messages: int, bytes_sent: int = 0) -> ScriptedConnection:
+    """A connection over which so many messages went."""
+    connection = ScriptedConnection(A)
+    connection.session.publish(b"wire", messages)
+    connection.bytes_sent = bytes_sent
+    return connection
+
+
+def counts(tally: Tally, connection: ScriptedConnection | None) -> tuple[int, int, int, int]:
+    report = tally.report(connection, now=0)
+    assert report.confirmed + report.returned + report.nacked + report.unknown == report.rows
+    return report.confirmed, report.returned, report.nacked, report.unknown
+
+
+def test_rows_are_unknown_until_they_are_answered() -> None:
+    tally, connection = Tally(), ScriptedConnection(A)
+    tally.attach(connection)
+    tally.rows = 3
+    connection.session.publish(b"wire", 3)
+    assert counts(tally, connection) == (0, 0, 0, 3)
+    ack(2)(connection)
+    assert counts(tally, connection) == (2, 0, 0, 1)
+
+
+def test_a_returned_row_is_acked_and_not_confirmed() -> None:
+    tally, connection = Tally(), ScriptedConnection(A)
+    tally.attach(connection)
+    tally.rows = 3
+    connection.session.publish(b"wire", 3)
+    all_of(returned(1), ack())(connection)
+    assert counts(tally, connection) == (2, 1, 0, 0)
+
+
+def test_what_came_before_on_the_same_connection_belongs_to_the_report_before() -> None:
+    connection = connection_with(10, bytes_sent=1000)
+    all_of(returned(2), ack())(connection)
+    tally = Tally()
+    tally.attach(connection)
+    assert counts(tally, connection) == (0, 0, 0, 0)
+    assert tally.report(connection, now=0).bytes_sent == 0
+    tally.rows = 1
+    connection.session.publish(b"wire", 1)
+    ack()(connection)
+    connection.bytes_sent += 100
+    assert counts(tally, connection) == (1, 0, 0, 0)
+    assert tally.report(connection, now=0).bytes_sent == 100
+
+
+def test_a_new_connection_counts_from_nothing() -> None:
+    """Its tags begin at 1, whatever the last one had answered before this report began."""
+    first = connection_with(10, bytes_sent=1000)
+    all_of(returned(4), ack())(first)
+    tally = Tally()
+    tally.attach(first)
+    tally.rows = 5
+    first.session.publish(b"wire", 5)
+    first.bytes_sent += 50
+    ack(11)(first)
+    tally.detach(first)
+    assert counts(tally, None) == (1, 0, 0, 4)
+    second = connection_with(4)
+    tally.attach(second)
+    second.bytes_sent = 40
+    all_of(returned(1), ack())(second)
+    assert counts(tally, second) == (4, 1, 0, 0)
+    assert tally.report(second, now=0).bytes_sent == 90
+
+
+@pytest.mark.parametrize(
+    ("acks", "returns", "kept"), [(3, 1, (2, 1)), (1, 3, (0, 1)), (0, 2, (0, 0)), (3, 0, (3, 0))]
+)
+def test_of_a_lost_connection_no_row_is_taken_for_confirmed_that_came_back(
+    acks: int, returns: int, kept: tuple[int, int]
+) -> None:
+    tally, connection = Tally(), connection_with(0)
+    tally.attach(connection)
+    tally.rows = 5
+    connection.session.publish(b"wire", 5)
+    returned(returns)(connection)
+    if acks:
+        ack(acks)(connection)
+    tally.detach(connection)
+    assert counts(tally, None)[:2] == kept
+
+
+def test_rows_refused_for_good_are_not_unknown() -> None:
+    tally, connection = Tally(), ScriptedConnection(A)
+    tally.attach(connection)
+    tally.rows = 3
+    connection.session.publish(b"wire", 3)
+    all_of(nack(2), ack())(connection)
+    assert counts(tally, connection) == (2, 0, 0, 1)
+    tally.nacked += 1
+    assert counts(tally, connection) == (2, 0, 1, 0)
+
+
+def test_samples_of_all_connections_are_in_the_report_and_only_its_own() -> None:
+    earlier, tally = Tally(), Tally()
+    first, second = ScriptedConnection(A), ScriptedConnection(A)
+    lost, late = Return(312, "NO_ROUTE", b"a"), Return(312, "NO_ROUTE", b"\xff")
+    earlier.attach(first)
+    first.session.samples.append(Return(312, "NO_ROUTE", b"old"))
+    tally.attach(first)
+    first.session.samples.append(lost)
+    tally.attach(second)
+    second.session.samples.append(late)
+    assert tally.report(second, now=0).samples == (
+        Returned("a", 312, "NO_ROUTE"),
+        Returned("\\xff", 312, "NO_ROUTE"),
+    )

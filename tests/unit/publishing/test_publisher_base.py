@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from both_publishers import AnyPublisher, Awaited
+from broker_frames import said
 from descriptors import no_descriptor_left
 from pamqp import commands
-from scripted_peer import Answer, Message, Peer, ack, hang_up, nack, nothing, said, unroutable
+from scripted_peer import Answer, Message, Peer, ack, hang_up, nack, nothing, unroutable
 
 from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import InputError, PublishError, RowError

@@ -18,7 +18,6 @@ from spark_connector.reports import (
     WriteReport,
     collect_notes,
     hash_key,
-    text_table_of,
 )
 
 FAILED = WriteReport(
@@ -165,8 +164,9 @@ def test_the_json_to_the_letter() -> None:
 
 def test_the_text() -> None:
     report = WriteReport("x", (EVERYTHING,), "read", seconds=12.0)
-    assert str(report).splitlines()[:3] == ["write w to exchange 'x', 12.0 s", "", " rows               9"]
-    assert " returned           1\n nacked             2\n" in str(report)
+    assert str(report).splitlines()[:3] == ["write w to exchange 'x', 12.0 s", "", "rows             9"]
+    assert "\nreturned         1\nnacked           2\n" in str(report)
+    assert " partition   attempt   rows   seconds   rows/s\n" in str(report)
 
 
 # -- what the tasks of a write tell when they are compared
@@ -245,13 +245,3 @@ def test_the_counts_are_those_of_the_publisher() -> None:
 
 def test_a_hash_identifies_a_key_without_showing_it() -> None:
     assert hash_key(b"key") == "2c70e12b7a0646f9"
-
-
-def test_numbers_are_on_the_right_but_in_the_first_column() -> None:
-    rows = [("1", 1_000, 2.25, "a"), ("10", 7, 10.0, "bc")]
-    assert text_table_of(("n", "rows", "s", "text"), rows).splitlines() == [
-        " n    rows     s  text",
-        " 1   1,000   2.2  a",
-        " 10      7  10.0  bc",
-    ]
-    assert text_table_of(("", ""), [("rows", 5)]) == " rows  5"

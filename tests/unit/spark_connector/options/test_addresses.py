@@ -68,13 +68,13 @@ def test_addresses_of_the_stream_protocol(given: dict[str, str], port: int, tls:
     brokers = Brokers.of(read_options(ADDRESS_OPTIONS, given), streams=True)
     (address,) = brokers.resolve()
     assert (address.port, address.tls is not None, address.protocol) == (port, tls, "stream")
-    assert brokers.for_streams
+    assert brokers.addresses[0].protocol == "stream"
 
 
 def test_a_stream_url_says_so_by_itself() -> None:
     url = "rabbitmq-stream://ann:secret@a/v,rabbitmq-stream://ann:secret@b/v"
     brokers = Brokers.of(read_options(ADDRESS_OPTIONS, {"url": url}))
-    assert brokers.for_streams
+    assert brokers.addresses[0].protocol == "stream"
     assert [address.host for address in brokers.addresses] == ["a", "b"]
     assert "secret" not in repr(brokers) + brokers.masked_url
     with pytest.raises(InputError, match="addresses of AMQP and of streams"):
