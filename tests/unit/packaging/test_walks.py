@@ -10,9 +10,10 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from scripted_node import ScriptedLog, chunks_of
 from scripted_peer import Peer, ack
 
-from rabbit_chx import ConsistentHashExchange, HashRing, Publisher
+from rabbit_chx import ConsistentHashExchange, HashRing, Publisher, StreamReader
 from rabbit_chx.routing.jump import opened
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -21,16 +22,18 @@ EXCHANGE = ConsistentHashExchange("x", RING)
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def files_of(work: Callable[[], object]) -> list[str]:
-    """The files whose functions ran, in order, one after the other never the same."""
+def files_of(work: Callable[[], object], *, first_calls: bool = False) -> list[str]:
+    """The files whose functions ran, in order, without repetitions of the same file; by each call, or the first of each function."""
     files: list[str] = []
+    seen = set()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         path = Path(frame.f_code.co_filename)
         if event == "call" and path.is_relative_to(ROOT / "rabbit_chx") and "<" not in frame.f_code.co_name:
             name = str(path.relative_to(ROOT))
-            if files[-1:] != [name]:
+            if files[-1:] != [name] and not (first_calls and frame.f_code in seen):
                 files.append(name)
+            seen.add(frame.f_code)
 
     sys.setprofile(note)
     try:
@@ -71,6 +74,18 @@ def test_a_published_row_changes_file_23_times_at_most(publisher: Publisher) -> 
     files = min(walks, key=len)
     assert len(files) - 1 <= 23
     assert set(told("The way of a published row")) <= set(files)
+
+
+def test_a_stream_that_is_read_changes_file_56_times_at_most() -> None:
+    """By the first call of each function, with connecting; a replica is asked over a second connection."""
+
+    def read() -> None:
+        with StreamReader(node.settings, "s") as reader:
+            assert sum(batch.num_rows for batch in reader) == 20
+
+    with ScriptedLog(chunks_of(2)) as node:
+        read()
+        assert len(files_of(read, first_calls=True)) - 1 <= 56
 
 
 def test_every_path_on_the_page_leads_somewhere() -> None:
