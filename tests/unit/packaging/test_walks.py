@@ -9,12 +9,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 from scripted_node import ScriptedLog, chunks_of
 from scripted_peer import Peer, ack
 
-from rabbit_chx import ConsistentHashExchange, HashRing, Publisher, StreamReader
+from rabbit_chx import ConsistentHashExchange, HashRing, Publisher
 from rabbit_chx.routing.jump import opened
+from spark_connector.datasource import RabbitMQDataSource
 
 ROOT = Path(__file__).resolve().parents[3]
 RING = HashRing.from_bindings([("q1", 1), ("q2", 10)])
@@ -22,18 +25,22 @@ EXCHANGE = ConsistentHashExchange("x", RING)
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def files_of(work: Callable[[], object], *, first_calls: bool = False) -> list[str]:
-    """The files whose functions ran, in order, without repetitions of the same file; by each call, or the first of each function."""
+def files_of(work: Callable[[], object], *, once: bool = False) -> list[str]:
+    """The files whose functions ran, in order, one after the other never the same; of each function, `once`, the first call."""
     files: list[str] = []
     seen = set()
+    rooms = (ROOT / "rabbit_chx", ROOT / "spark_connector")
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(ROOT / "rabbit_chx") and "<" not in frame.f_code.co_name:
-            name = str(path.relative_to(ROOT))
-            if files[-1:] != [name] and not (first_calls and frame.f_code in seen):
-                files.append(name)
-            seen.add(frame.f_code)
+        if event != "call" or "<" in frame.f_code.co_name or not any(map(path.is_relative_to, rooms)):
+            return
+        if once and frame.f_code in seen:
+            return
+        seen.add(frame.f_code)
+        name = str(path.relative_to(ROOT))
+        if files[-1:] != [name]:
+            files.append(name)
 
     sys.setprofile(note)
     try:
@@ -76,16 +83,43 @@ def test_a_published_row_changes_file_23_times_at_most(publisher: Publisher) -> 
     assert set(told("The way of a published row")) <= set(files)
 
 
-def test_a_stream_that_is_read_changes_file_56_times_at_most() -> None:
-    """By the first call of each function, with connecting; a replica is asked over a second connection."""
+def test_a_spark_row_changes_file_95_times_at_most() -> None:
+    """Without the look at the exchange before the write. Of each function the first call counts."""
+    schema = StructType().add("key", StringType()).add("value", BinaryType())
+    columns: dict[str, Any] = {"key": ["a", "b"], "value": [b"1", b"2"]}
+    batch = pa.record_batch(columns)
+
+    def write() -> None:
+        source = RabbitMQDataSource({"url": url, "exchange": "x", "preflight": "false"})
+        writer: Any = source.writer(schema, False)  # Spark's type is that of a writer of rows
+        writer.commit([writer.write(iter([batch]))])
+
+    with Peer(ack) as peer:
+        url = f"amqp://guest:guest@{peer.settings.host}:{peer.settings.port}"
+        write()  # what is loaded late is loaded now
+        files = files_of(write, once=True)
+    assert len(files) - 1 <= 95
+    assert len(set(files)) <= 30
+
+
+def test_a_stream_row_to_spark_changes_file_80_times_at_most() -> None:
+    """The driver's part and a task's, each with a connection. Of each function the first call counts."""
+    types = {"key": BinaryType(), "value": BinaryType(), "stream": StringType(), "offset": LongType()}
+    schema = StructType([StructField(name, kind) for name, kind in types.items()])
+    schema = schema.add("timestamp", TimestampType())
 
     def read() -> None:
-        with StreamReader(node.settings, "s") as reader:
-            assert sum(batch.num_rows for batch in reader) == 20
+        url = f"rabbitmq-stream://{node.settings.host}:{node.settings.port}"
+        source = RabbitMQDataSource({"url": url, "stream": "s"})
+        assert source.schema()
+        reader: Any = source.reader(schema)
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        assert sum(batch.num_rows for batch in batches) == 20
 
     with ScriptedLog(chunks_of(2)) as node:
         read()
-        assert len(files_of(read, first_calls=True)) - 1 <= 56
+        files = files_of(read, once=True)
+    assert len(files) - 1 <= 80
 
 
 def test_every_path_on_the_page_leads_somewhere() -> None:
