@@ -1,4 +1,4 @@
-"""Make the stored plans of tests/unit/topology/plans again, three for each scenario of tests/support/plan_scenarios.py.
+"""Make the stored plans of tests/unit/topology/plans again, for each scenario of tests/support/plan_scenarios.py.
 
 With ``--check`` nothing is written, and what differs is an error. Read the difference before you commit it.
 """

@@ -1,4 +1,4 @@
-"""What is bound to an exchange: destinations, and binding keys that are weights."""
+"""Bindings of an exchange: destinations, and binding keys, which are weights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ExchangeRef:
 
 #: A queue by its name, or an exchange.
 Destination: TypeAlias = str | ExchangeRef
-#: Where a message goes: None is no destination, because of a hole or an empty ring.
+#: The destination of a message; None for a hole or an empty ring.
 Place: TypeAlias = Destination | None
 #: A destination with its binding key.
 Binding: TypeAlias = tuple[Destination, str]
@@ -54,14 +54,7 @@ GivenBindings: TypeAlias = (
 
 
 def check_destination(destination: object) -> Destination:
-    """Return the destination, if it can be a destination.
-
-    Args:
-        destination: what the caller gave.
-
-    Raises:
-        InputError: the destination is neither a queue's name nor an ExchangeRef, or AMQP cannot carry the name.
-    """
+    """Return the destination; raise an InputError if its type or name is invalid."""
     if isinstance(destination, ExchangeRef):
         return destination
     if not isinstance(destination, str):
@@ -73,14 +66,7 @@ def check_destination(destination: object) -> Destination:
 
 
 def binding_key(weight: int | str) -> str:
-    """Return the binding key of a weight; 7 is the key ``7``, and not the same as ``007``.
-
-    Args:
-        weight: an int or the binding key's text.
-
-    Raises:
-        InputError: the weight is neither an int nor text, or has hundreds of digits.
-    """
+    """Return the binding key of a weight; 7 is the key ``7``, and not the same as ``007``."""
     if not _is_key(weight):
         raise InputError(f"the binding key {weight!r:.60} is neither int nor text: give an int or str")
     if isinstance(weight, int) and weight.bit_length() > _MAX_WEIGHT_BITS:
@@ -95,14 +81,6 @@ def weight_of(destination: Destination, weight: int | str, release: Release | No
 
     Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate_binding/2`` (v4.3.6): the
     key must be an integer for ``list_to_integer/1``, above 0 and, by release, not above 10,000.
-
-    Args:
-        destination: the destination of the binding, for the error.
-        weight: an int or the binding key's text.
-        release: the release whose rules a new binding must follow; None for a binding that exists already.
-
-    Raises:
-        InputError: the broker would refuse the binding.
     """
     name = _named(destination)
     key = binding_key(weight) if _is_key(weight) else ""
@@ -129,15 +107,7 @@ def weight_of(destination: Destination, weight: int | str, release: Release | No
 def checked_bindings(
     bindings: Iterable[tuple[Destination, int | str]], release: Release
 ) -> list[tuple[Binding, int]]:
-    """Return new bindings, each with its weight in buckets.
-
-    Args:
-        bindings: ``(destination, weight)`` pairs.
-        release: the release whose rules they must follow.
-
-    Raises:
-        InputError: the broker would refuse a binding.
-    """
+    """Return new bindings, each with its weight in buckets."""
     checked = []
     for destination, weight in bindings:
         buckets = weight_of(check_destination(destination), weight, release)
@@ -150,31 +120,14 @@ def _is_key(weight: object) -> bool:
 
 
 def listed(values: Iterable[T], wanted: str) -> tuple[T, ...]:
-    """Return the values as a tuple.
-
-    Args:
-        values: any iterable but text.
-        wanted: what to give, for the error.
-
-    Raises:
-        InputError: `values` is text, or not iterable.
-    """
+    """Return the values as a tuple; raise an InputError for text. `wanted` describes the values, for the error."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise InputError(f"{values!r:.60} is no list: give {wanted}")
     return tuple(values)
 
 
 def tuples_of(bindings: Iterable[Any], size: int, wanted: str) -> tuple[Any, ...]:
-    """Return bindings that are given as tuples or lists of the same size.
-
-    Args:
-        bindings: any iterable but text.
-        size: how many elements each binding has.
-        wanted: what to give, for the error.
-
-    Raises:
-        InputError: `bindings` is not iterable, or a binding is not a tuple of that size.
-    """
+    """Return bindings as a tuple; check that each is a sequence of this size. `wanted` describes it, for the error."""
     tuples = listed(bindings, wanted)
     for binding in tuples:
         if (
@@ -187,14 +140,7 @@ def tuples_of(bindings: Iterable[Any], size: int, wanted: str) -> tuple[Any, ...
 
 
 def pairs_of_bindings(bindings: GivenBindings) -> tuple[tuple[Destination, int | str], ...]:
-    """Return bindings as ``(destination, weight)`` pairs, in the order given.
-
-    Args:
-        bindings: pairs, or a mapping.
-
-    Raises:
-        InputError: a binding is not a pair, or the bindings have no order.
-    """
+    """Return bindings as ``(destination, weight)`` pairs, in the order given."""
     wanted = "(destination, weight) pairs"
     if isinstance(bindings, (set, frozenset)):
         raise InputError(f"{bindings!r:.60} has no order, and a ring has one: give a list of {wanted}")

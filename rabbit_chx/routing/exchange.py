@@ -1,4 +1,10 @@
-"""What the exchanges that hash a message have in common: how they are given a message."""
+"""The exchanges that hash a message: ``x-consistent-hash`` and ``x-modulus-hash``.
+
+Mirrors rabbitmq-server
+``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``, ``route/3``, v3.7.8 to v4.3.6;
+``deps/rabbitmq_sharding/src/rabbit_sharding_exchange_type_modulus_hash.erl``, ``route/3`` (until 4.2), and
+``deps/rabbit/src/rabbit_exchange_type_modulus_hash.erl``, ``route/3`` (v4.3.0 to v4.3.6).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +18,7 @@ from rabbit_chx.amqp.client_fields import Headers, Sender
 from rabbit_chx.amqp.fields import AmqpField, FieldType, too_deep
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.erlang import Term, phash2
-from rabbit_chx.erlang.term_text import erlang_text
+from rabbit_chx.erlang.terms import erlang_text
 from rabbit_chx.errors import ChannelClosedError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
     Destination,
@@ -44,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     class ColumnOptions(TypedDict, total=False):
-        """How a column of values is read; see `ConsistentHashExchange.indices`."""
+        """Options of a column of values; `ConsistentHashExchange.indices` documents them."""
 
         field_type: FieldType | None
         client: Sender
@@ -57,17 +63,7 @@ ReceivedMessage: TypeAlias = Message091 | Message10
 
 
 def received(sent: SentMessage, release: Release) -> ReceivedMessage:
-    """Return a message as the broker of a release sees it.
-
-    Args:
-        sent: the message as the caller describes it.
-        release: the release of the broker.
-
-    Raises:
-        InputError: the client cannot send such a message, or something is given twice.
-        NotDeterminedError: that release has AMQP 1.0 only through a plugin.
-        ChannelClosedError: CC or BCC is not an array.
-    """
+    """Return a message as the broker of a release sees it."""
     if sent.client == AMQP_1_0:
         return Message10.of(sent, release)
     return Message091.of(sent, release)
@@ -88,7 +84,7 @@ class HashExchange(ABC):
         bcc: Iterable[str | bytes] = NO_KEYS,
         client: Sender = "pika",
     ) -> Place:
-        """Return the destination of a message; None where it is unroutable, as it is where nothing is bound.
+        """Return the destination of a message; None if it is unroutable, for example because nothing is bound.
 
         Args:
             routing_key: text or bytes, of at most 255 bytes: AMQP carries no more.
@@ -121,19 +117,19 @@ class HashExchange(ABC):
 
     @abstractmethod
     def _destination(self, sent: SentMessage) -> Place:
-        """Return the destination of a message, as `route` says."""
+        """Return the destination of a message, as `route` does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a message comes to its destination.
+    """The steps from a message to its destination.
 
     Attributes:
         destination: the queue or exchange; None if the message is unroutable.
         hashed_on: what the exchange hashes.
         buckets: how many buckets routing counts; holes do not count.
         release: the release whose rules apply.
-        provenance: where the ring comes from: ``read``, ``replayed`` or ``assumed``.
+        provenance: the origin of the ring: ``read``, ``replayed`` or ``assumed``.
         reason: why the message is unroutable; None if it is routed.
         term: what is hashed, as Erlang writes it; None on an empty ring, like all that follows.
         phash2: the term's hash; None where an integer is the seed itself, or where there is one bucket.
@@ -165,9 +161,9 @@ class ConsistentHashExchange(HashExchange):
 
     Attributes:
         name: the exchange's name.
-        ring: the ring, which says who has which bucket.
+        ring: the ring.
         hashed_on: what the exchange hashes, by its arguments.
-        slots: who has which slot of the ring, if that was given: destinations are queues then. Else None.
+        slots: the slot table, if one was given: destinations are queues then. Else None.
     """
 
     name: str
@@ -180,7 +176,7 @@ class ConsistentHashExchange(HashExchange):
 
         Args:
             name: the exchange's name.
-            ring: the ring, which says who has which bucket; or the table of its slots.
+            ring: the ring, or a slot table.
             arguments: the arguments of its declaration, as a mapping or as pairs: ``hash-header`` or
                 ``hash-property`` or neither, as text or AmqpField.
 
@@ -197,7 +193,7 @@ class ConsistentHashExchange(HashExchange):
 
     @property
     def destinations(self) -> tuple[Destination, ...]:
-        """What messages go to, in the order of the ring: its destinations, or with slots the queues behind them."""
+        """The destinations in ring order: those of the ring, or with slots their queues."""
         return (self.ring if self.slots is None else self.slots).destinations
 
     def indices(
@@ -219,12 +215,12 @@ class ConsistentHashExchange(HashExchange):
                 NumPy array or a pyarrow array. Text, bytes and integers of 64 bits are hashed as arrays; a
                 list may mix what a header can hold, AmqpField too, which takes its time.
             field_type: the wire type of bare header values, as ``long`` for a client that sends all integers
-                so; None for that which `client` gives each. Bytes are binary in pika: say ``longstr`` for
+                so; None for that which `client` gives each. Bytes are binary in pika: give ``longstr`` for
                 text as bytes.
             client: the client whose encoding bare values take.
             fill_null: the value that a null counts as, as `values` hold it; ``AmqpField("void")`` for a void
                 header. None, NaN and pandas' NA and NaT are nulls.
-            missing_nulls: whether a null says that its message lacks the header or property. Without it, and
+            missing_nulls: whether a null means that its message lacks the header or property. Without it, and
                 without `fill_null`, nulls are refused.
 
         Memory beyond the values: as in :meth:`HashRing.indices`, and another 8 bytes for each integer in a
@@ -288,7 +284,7 @@ class ConsistentHashExchange(HashExchange):
         bcc: Iterable[str | bytes] = NO_KEYS,
         client: Sender = "pika",
     ) -> Explanation:
-        """Return how a message comes to its destination.
+        """Return the steps from a message to its destination.
 
         Args:
             routing_key: the routing key.
@@ -385,8 +381,8 @@ class ModulusHashExchange(HashExchange):
 
     Attributes:
         name: the exchange's name.
-        destinations: the destination of each binding, in the order that the release counts in; where nobody
-            can know that order, in the order given.
+        destinations: the destination of each binding, in the order in which the release counts them; if
+            that order cannot be known, in the order given.
         release: the release whose rules apply.
     """
 

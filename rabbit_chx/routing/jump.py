@@ -88,12 +88,7 @@ def bucket_of_seed(seed: int, buckets: int) -> int:
 
 
 def walk_of_seed(seed: int, buckets: int) -> tuple[int, ...]:
-    """Return the buckets that the jump hash goes through, from 0; the last is the answer.
-
-    Args:
-        seed: 0 to 2^21 - 1.
-        buckets: how many buckets there are, at least 1.
-    """
+    """Return the buckets that the jump hash goes through, from 0; the last is the answer."""
     # The quotient is compared before it is cut to an integer: the same answer, and no case for large ones.
     walk = [0]
     for uniform in exs1024_uniform((seed, seed, seed)):
@@ -128,11 +123,7 @@ def table_of(buckets: int) -> SeedTable | None:
 
 
 def open_table(buckets: int) -> SeedTable:
-    """Return the table of a bucket count, made if need be.
-
-    Args:
-        buckets: the bucket count, 1 to 2^32 - 1.
-    """
+    """Return the table of a bucket count, made if need be."""
     with _lock:
         table = opened.pop(buckets, None) or _empty_table(buckets)
         opened[buckets] = table

@@ -1,4 +1,8 @@
-"""A message as its client sends it, and the term that the broker hashes of it."""
+"""A message as its client sends it, and the part of it that an ``x-consistent-hash`` exchange hashes.
+
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate/1`` and ``hash_args/1``,
+v3.7.8 to v4.3.6.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ NO_KEYS: tuple[str | bytes, ...] = ()
 
 
 class SentMessage(NamedTuple):
-    """What a caller says of a message, unchecked; the arguments of `route`.
+    """The arguments of `route`, unchecked.
 
     Attributes:
         routing_key: text or bytes.
@@ -39,18 +43,18 @@ class SentMessage(NamedTuple):
 
 
 class HashedTerm(NamedTuple):
-    """What is hashed.
+    """The term that is hashed.
 
     Attributes:
         term: the Erlang term; an integer is the seed itself; of a list the first element is hashed.
-        rule: the rule that says so.
+        rule: the rule of the release that determines it.
     """
 
     term: Term
     rule: Rule
 
 
-#: The arguments of an exchange that say what it hashes.
+#: The arguments of an exchange that determine what it hashes.
 HASH_ARGUMENTS = ("hash-header", "hash-property")
 
 #: The properties that an exchange can hash.
@@ -73,7 +77,7 @@ class HashedOn:
 
     @classmethod
     def from_arguments(cls, arguments: Headers | None) -> HashedOn:
-        """Return what the arguments of an exchange say, checked as the broker checks them at its declaration.
+        """Parse the arguments of an exchange with the checks of the broker at its declaration.
 
         The broker ignores arguments of other names, and so does this. A name that is nearly ``hash-header``
         or ``hash-property`` is an error here, because the broker would silently hash the routing key.
@@ -128,14 +132,7 @@ def _known(arguments: Headers | None) -> dict[str, AmqpField]:
 
 
 def refuse_misspelt(names: Iterable[str]) -> None:
-    """Refuse names of arguments that are nearly ``hash-header`` or ``hash-property``.
-
-    Args:
-        names: the names of an exchange's arguments.
-
-    Raises:
-        InputError: a name is nearly one of these.
-    """
+    """Raise an InputError for names of arguments that resemble ``hash-header`` or ``hash-property``."""
     for name in names:
         near = difflib.get_close_matches(name.lower(), HASH_ARGUMENTS, n=1, cutoff=_NEARNESS)
         if near and name != near[0]:

@@ -1,8 +1,11 @@
-"""A message of AMQP 0-9-1 as the broker sees it before it routes, and the terms that it hashes.
+"""A message of AMQP 0-9-1 or AMQP 1.0 as the broker sees it when it routes, and the terms that it hashes.
 
 Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``value_to_hash/2``, v3.7.8 to v4.3.6,
 and, from v3.13.0 on, ``deps/rabbit/src/mc_amqpl.erl``, ``routing_headers/2`` and ``property/2``, which it
 asks.
+
+For AMQP 1.0: ``deps/rabbit/src/mc_amqp.erl``, ``routing_headers/2``, ``property/2`` and ``essential_properties/1``,
+``deps/rabbit/src/rabbit_amqp_session.erl``, ``lookup_routing_key``, and ``value_to_hash/2``, v4.0.5 and v4.3.6.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ from rabbit_chx.routing.rules import (
 
 @dataclass(frozen=True, slots=True)
 class Message091:
-    """What the broker of a release sees of a message.
+    """A message of AMQP 0-9-1 as the broker of a release sees it.
 
     Attributes:
         release: the release whose rules apply.
@@ -85,14 +88,6 @@ class Message091:
         Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_basic.erl``, ``header_routes/1`` and
         ``strip_bcc_header/1``, v3.7.8 to v4.3.6: of CC and BCC the first of that name counts, of its elements
         those of type longstr.
-
-        Args:
-            sent: the message as the caller describes it.
-            release: the release of the broker.
-
-        Raises:
-            InputError: the client cannot send it, or something is given twice.
-            ChannelClosedError: CC or BCC is not an array.
         """
         key = short_string(sent.routing_key, "the routing key")
         _, headers, properties, cc, bcc, client = sent
@@ -116,11 +111,7 @@ class Message091:
         )
 
     def header_term(self, name: bytes) -> HashedTerm:
-        """Return the term of a header, which may be missing.
-
-        Raises:
-            ChannelClosedError: the header is missing, and that release crashes.
-        """
+        """Return the term of a header, which may be missing."""
         values = [field for header, field in self.headers if header == name]
         if values and self.release.follows(FIRST_HEADER_COUNTS):
             return field_term(values[0], self.release)
@@ -135,11 +126,7 @@ class Message091:
         return HashedTerm(None, MISSING_HEADER_IS_UNDEFINED)
 
     def property_term(self, name: str) -> HashedTerm:
-        """Return the term of the property message_id, correlation_id or timestamp.
-
-        Raises:
-            NotDeterminedError: aio-pika makes up a message_id.
-        """
+        """Return the term of the property message_id, correlation_id or timestamp."""
         value = getattr(self, name)
         refuse_random_id(name, value, self.client)
         return HashedTerm(
@@ -148,12 +135,7 @@ class Message091:
 
 
 def field_term(field: AmqpField, release: Release) -> HashedTerm:
-    """Return the term of a header's value.
-
-    Args:
-        field: the header's value.
-        release: the release of the broker.
-    """
+    """Return the term of a header's value."""
     if release.follows(HEADER_IS_TUPLE):
         return HashedTerm(_typed(field), HEADER_IS_TUPLE)
     if field.type == "timestamp":
@@ -184,14 +166,6 @@ def property_bytes(name: str, value: object, client: Client) -> bytes | None:
     pika sends text and bytes, empty ones too; aio-pika sends ``str`` of anything, ``b"a"`` as the text
     ``b'a'``, and leaves out what is empty or 0. Mirrors aio-pika ``message.py``, ``Message.__init__`` and
     ``optional`` (9.0 to 10.2.1). See `refuse_random_id` for what happens to a message without an id.
-
-    Args:
-        name: ``message_id`` or ``correlation_id``.
-        value: what the caller gave.
-        client: the client that sends the message.
-
-    Raises:
-        InputError: the client cannot send the value.
     """
     if value is None or (client == "aio-pika" and not value):
         return None
@@ -203,17 +177,9 @@ def property_bytes(name: str, value: object, client: Client) -> bytes | None:
 
 
 def refuse_random_id(name: str, value: bytes | None, client: Client) -> None:
-    """Refuse to hash the message_id that aio-pika makes up where there is none.
+    """Raise a NotDeterminedError for a message without message_id of aio-pika, which generates a random one.
 
     Mirrors aiormq 7.2.4, ``aiormq/channel.py``, ``Channel.basic_publish``.
-
-    Args:
-        name: the name of the property.
-        value: the bytes that the client sends; None for none.
-        client: the client that sends the message.
-
-    Raises:
-        NotDeterminedError: the message_id is random.
     """
     if name == "message_id" and value is None and client == "aio-pika":
         raise NotDeterminedError(
@@ -228,14 +194,6 @@ def property_seconds(value: object, client: Client) -> int | None:
 
     aio-pika makes a datetime of a number, so that it rounds to microseconds first and ends with the year
     9999. Mirrors aio-pika ``message.py``, ``encode_timestamp_number``.
-
-    Args:
-        value: what the caller gave.
-        client: the client that sends the message.
-
-    Raises:
-        InputError: the client cannot send the value, or the value is a timedelta, which aio-pika adds to the
-            time of sending.
     """
     if value is None:
         return None
@@ -316,7 +274,7 @@ AMQP_1_0: Final = "amqp-1.0"
 
 @dataclass(frozen=True, slots=True)
 class Message10:
-    """What routing sees of a message.
+    """A message of AMQP 1.0 as the broker sees it, from 4.0 on.
 
     Attributes:
         routing_keys: the key of the address, then the keys of x-cc where they count.
@@ -336,16 +294,7 @@ class Message10:
 
     @classmethod
     def of(cls, sent: SentMessage, release: Release) -> Message10:
-        """Return the message that a publisher sends.
-
-        Args:
-            sent: the message as the caller describes it.
-            release: the release of the broker.
-
-        Raises:
-            InputError: no publisher can send it.
-            NotDeterminedError: the release has AMQP 1.0 only through a plugin.
-        """
+        """Return the message that a publisher sends."""
         refuse_converted(release)
         _, headers, properties, cc, bcc, _ = sent
         key = bytes_of(sent.routing_key, "the routing key")  # may be longer than AMQP 0-9-1 has it
@@ -386,14 +335,7 @@ class Message10:
 
 
 def refuse_converted(release: Release) -> None:
-    """Refuse a release that has AMQP 1.0 only through a plugin.
-
-    Args:
-        release: the release of the broker.
-
-    Raises:
-        NotDeterminedError: the release has AMQP 1.0 only through a plugin.
-    """
+    """Raise a NotDeterminedError for a release that supports AMQP 1.0 only through a plugin."""
     if release.follows(AMQP10_IS_CONVERTED):
         raise NotDeterminedError(
             f"RabbitMQ {release.version} has AMQP 1.0 by a plugin, which makes 0-9-1 messages of it in a way that is "
@@ -409,16 +351,7 @@ def _value_term(value: Amqp10Value) -> HashedTerm:
 
 
 def hashed_term(kind: str, name: str, value: object) -> Term:
-    """Return the term of what an exchange hashes, given alone.
-
-    Args:
-        kind: ``header`` or ``property``.
-        name: the name of the property.
-        value: the value of an application property, an id or a creation_time.
-
-    Raises:
-        InputError: no client can send the value.
-    """
+    """Return the term of a hashed value. `kind` is ``header`` or ``property``, `name` that of the property."""
     if kind == "header":
         return _value_term(value_for(value)).term
     if name == "timestamp":
@@ -442,11 +375,7 @@ def _seconds_term(milliseconds: int | None) -> bytes | None:
 
 
 def _creation_time_of(value: object) -> int | None:
-    """Return the milliseconds of a creation-time.
-
-    Raises:
-        InputError: the value is not an int of 64 bits.
-    """
+    """Return the milliseconds of a creation-time."""
     if isinstance(value, Amqp10Value):
         value = value.value if value.type in ("timestamp", "null") else value
     if value is None:

@@ -12,7 +12,7 @@ from rabbit_chx.errors import InputError
 
 Store: TypeAlias = Literal["mnesia", "khepri"]
 Numbers: TypeAlias = tuple[int, int, int]
-#: Spans of versions: the first that belongs to it, and the first that does not; None where it has no end.
+#: Spans of versions: the first version in the span and the first one after it; None for an open end.
 Spans: TypeAlias = tuple[tuple[Numbers, Numbers | None], ...]
 
 OLDEST: Numbers = (3, 7, 8)
@@ -36,13 +36,13 @@ _VERSION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Something that only some releases do. All rules are in :mod:`rabbit_chx.routing.rules`.
+    """A behaviour of some releases. All rules are in :mod:`rabbit_chx.routing.rules`.
 
     Attributes:
         about: the subject, in a few words.
-        says: what the broker of those releases does, in one line.
+        says: the behaviour of the broker in these releases, in one line.
         versions: the versions that follow the rule.
-        source: where the server's source says so: file, function, the change.
+        source: the place in the server's source: file, function, the change.
         store: the metadata store that the rule depends on; None for either.
     """
 
@@ -60,13 +60,13 @@ class Release:
 
     Releases are ordered by version, a pre-release before its version; rules go by the three numbers alone, so
     that a pre-release follows the rules of its version. A version newer than those known, 4.4.0 on, follows
-    the newest rules, which a UserWarning says once for each such version. A patch newer than those known, as
+    the newest rules, with one UserWarning for each such version. A patch newer than those known, as
     4.3.7, follows the newest rules of its series without a warning.
 
     Attributes:
-        version: as the broker says it, such as ``4.3.6``, ``4.3.0-rc.1`` or ``3.13.7+suffix``.
+        version: as the broker reports it, such as ``4.3.6``, ``4.3.0-rc.1`` or ``3.13.7+suffix``.
         store: ``mnesia`` or ``khepri``.
-        store_known: False where the version may have either and `store` is only what a fresh broker has.
+        store_known: False if the version supports both and `store` is only the default of a new broker.
     """
 
     version: str
@@ -78,8 +78,8 @@ class Release:
         """Read a version.
 
         Args:
-            version: as the broker says it, or a series such as ``4.3``, which is its newest known patch.
-            store: the metadata store; None for the store that a fresh broker of the version has.
+            version: as the broker reports it, or a series such as ``4.3``, which is its newest known patch.
+            store: the metadata store; None for the default of a new broker of the version.
 
         Raises:
             InputError: the version cannot be read or is older than 3.7.8, or cannot have that store; or no patch of the
@@ -134,11 +134,7 @@ class Release:
 
 
 def check_release(release: object) -> Release:
-    """Return the release, if it is a Release.
-
-    Raises:
-        InputError: the argument is not a Release.
-    """
+    """Return the release, if it is a Release."""
     if not isinstance(release, Release):
         raise InputError(f"the release is {release!r:.40}: give a Release, such as Release('4.3.6')")
     return release
@@ -195,13 +191,7 @@ def _default_store(numbers: Numbers) -> Store:
 
 
 def within(numbers: Numbers, since: Numbers, until: Numbers | None) -> bool:
-    """Return whether a version lies in a span.
-
-    Args:
-        numbers: the version's three numbers.
-        since: the first version of the span.
-        until: the first version behind the span; None where it has no end.
-    """
+    """Return whether a version lies in a span."""
     return since <= numbers and (until is None or numbers < until)
 
 

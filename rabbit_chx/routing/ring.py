@@ -1,4 +1,4 @@
-"""The ring of an ``x-consistent-hash`` exchange as a value: who has which bucket, and who gets which key.
+"""The ring of an ``x-consistent-hash`` exchange as a value: the destination of each bucket and of each key.
 
 Mirrors rabbitmq-server
 ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``: ``route/3``,
@@ -42,9 +42,9 @@ _SHOWN_RUNS = 8
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HashRing:
-    """The ring of one exchange. A value: `bind` and `unbind` return another ring.
+    """The ring of one exchange. It is immutable: `bind` and `unbind` return another ring.
 
-    Make one with `from_bindings`, `from_buckets` or `from_json`. Two rings are equal if their buckets and
+    Create it with `from_bindings`, `from_buckets` or `from_json`. Two rings are equal if their buckets and
     their release are.
 
     Attributes:
@@ -53,8 +53,8 @@ class HashRing:
         release: the release whose rules apply.
         provenance: ``read`` from a broker, ``replayed`` from what was bound, or ``assumed``.
         bindings: ``(destination, binding key)`` of all that the broker lists, in bind order, even without a
-            bucket; None where they are not known.
-        end_known: whether the next bucket comes after the last of `buckets`. False where the ring was read
+            bucket; None if they are unknown.
+        end_known: whether the next bucket comes after the last of `buckets`. False if the ring was read
             in a way that does not show holes at the end.
         destinations: the destinations that have buckets, in ring order.
     """
@@ -117,7 +117,7 @@ class HashRing:
         Args:
             buckets: the destination of bucket 0, 1 and so on; None at a hole.
             release: the release whose rules apply; None for the newest.
-            next_bucket: the number that the broker gives to the next bucket, where it is known. It shows
+            next_bucket: the number that the broker gives to the next bucket, if it is known. It shows
                 holes at the end, which releases before 3.9.21 and 3.10.6 leave.
 
         Raises:
@@ -127,7 +127,7 @@ class HashRing:
 
     @property
     def bucket_count(self) -> int:
-        """How many buckets routing counts: holes do not count, though they keep their numbers."""
+        """The number of buckets without holes. Routing uses this number."""
         return self._bucket_count
 
     def bind(self, destination: Destination, weight: int | str = 1) -> HashRing:
@@ -194,7 +194,7 @@ class HashRing:
         exclusive and transient queues keep their buckets and lose their bindings, so read such a ring.
 
         Raises:
-            NotDeterminedError: the broker rebuilds the ring in an order that nobody can compute (Mnesia,
+            NotDeterminedError: the broker rebuilds the ring in an order that cannot be computed (Mnesia,
                 except 3.8.4 to 3.8.9), or from bindings that are not known.
         """
         return self._after(ring_changes.restart(self._state))
@@ -353,7 +353,20 @@ class HashRing:
         return arrays.share_moved(self.buckets, other.buckets)
 
     def to_json(self) -> str:
-        """Return the ring as JSON text; :mod:`rabbit_chx.routing.ring` describes it."""
+        """Return the ring as JSON text on one line.
+
+        ::
+
+            {
+              "format": "rabbit-chx/ring",
+              "format_version": 1,
+              "release": {"version": "4.3.6", "store": "khepri", "store_known": true},
+              "provenance": "read",                                      read, replayed or assumed
+              "buckets": ["q1", {"exchange": "slot-7"}, null],           text is a queue, null a hole
+              "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],  in bind order; null if unknown
+              "next_bucket": 3                                           if it was read with the ring; null if holes
+            }                                                            at the end may be missing
+        """
         return _dumps(self._state)
 
     @classmethod
@@ -436,14 +449,7 @@ def _dumps(state: RingState) -> str:
 
 
 def _loads(text: str | bytes) -> RingState:
-    """Read the JSON text of a ring.
-
-    Args:
-        text: what `dumps` made.
-
-    Raises:
-        InputError: the text is not a ring's, or is of a later format.
-    """
+    """Read the JSON text of a ring."""
     try:
         ring = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
@@ -482,7 +488,7 @@ def _loads(text: str | bytes) -> RingState:
 
 
 def _end_is_known_by(provenance: str) -> bool:
-    """Return whether the end of a ring is known where the JSON says nothing else."""
+    """Return whether the end of a ring is known if the JSON has no ``next_bucket``."""
     return provenance != "read"
 
 

@@ -1,16 +1,16 @@
-"""How a ring changes: bind, unbind, deletion and a full restart of a single node.
+"""Changes of a ring: bind, unbind, deletion and a full restart of a single node.
 
 Each function takes the state of a ring and returns the state after the change; where nothing changes it
 returns the same object. What the broker does depends on the release, by these rules of
 :mod:`rabbit_chx.routing.rules`:
 
-- A bind appends as many buckets as the weight says. A second binding of the same destination appends too
+- A bind appends as many buckets as the weight. A second binding of the same destination appends too
   (`DUPLICATES_APPEND`) or is ignored.
 - An unbind takes away all buckets of the destination, even if another binding of it remains. The buckets
   behind them get lower numbers. Buckets of other destinations that are in between are lost.
 - A full restart keeps the ring on Khepri (`RESTART_KEEPS`). On Mnesia the ring is only in memory: it is empty
   after the restart (`RESTART_EMPTIES`), or made again from the sorted bindings (`RESTART_SORTS`), or made
-  again in an order that nobody can compute (`RESTART_SHUFFLES`).
+  again in an order that cannot be computed (`RESTART_SHUFFLES`).
 
 Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``: ``add_binding/3`` and
 ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8
@@ -50,7 +50,7 @@ from rabbit_chx.routing.rules import (
     UNSORTED_ENDS,
 )
 
-#: Where a ring comes from: read from a broker, replayed from what was bound, or assumed.
+#: The origin of a ring: read from a broker, replayed from its bindings, or assumed.
 Provenance: TypeAlias = Literal["read", "replayed", "assumed"]
 PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
 
@@ -63,7 +63,7 @@ class RingState(NamedTuple):
     Attributes:
         buckets: the destination of each bucket number; None at a hole.
         release: the release whose rules apply.
-        provenance: where the ring comes from.
+        provenance: the origin of the ring.
         bindings: all bindings that the broker lists, in bind order; None where they are not known.
         end_known: whether the next bucket comes directly after the last bucket.
     """
@@ -76,14 +76,7 @@ class RingState(NamedTuple):
 
 
 def check_state(state: RingState) -> None:
-    """Refuse what cannot be a ring; the destinations are checked where they come from.
-
-    Args:
-        state: the parts of the ring.
-
-    Raises:
-        InputError: the release is not a Release, there is no such provenance, or there are too many buckets.
-    """
+    """Raise an InputError for an invalid ring. The callers check the destinations."""
     check_release(state.release)
     if state.provenance not in PROVENANCES:
         raise InputError(f"the provenance is {state.provenance!r:.40}: give one of {', '.join(PROVENANCES)}")
@@ -92,16 +85,7 @@ def check_state(state: RingState) -> None:
 
 
 def state_as_read(buckets: Iterable[Place], release: Release | None, next_bucket: int | None) -> RingState:
-    """Return the state of a ring that was read; see :meth:`HashRing.from_buckets`.
-
-    Args:
-        buckets: the destination of bucket 0, 1 and so on; None at a hole.
-        release: the release whose rules apply; None for the newest.
-        next_bucket: the number that the broker gives to the next bucket; None where it is not known.
-
-    Raises:
-        InputError: an entry is not a destination, or the next bucket would take the place of another.
-    """
+    """Return the state of a ring that was read; see :meth:`HashRing.from_buckets`."""
     places = listed(buckets, "one destination for each bucket")
     for destination, _ in groupby(places):
         if destination is not None:
@@ -135,16 +119,7 @@ def replay(bindings: GivenBindings, release: Release, provenance: Provenance) ->
 
 
 def bind(ring: RingState, destination: Destination, weight: int | str) -> RingState:
-    """Return the ring after a bind.
-
-    Args:
-        ring: the ring before the bind.
-        destination: the queue or exchange that is bound.
-        weight: an int or the binding key's text.
-
-    Raises:
-        InputError: the broker would refuse the binding.
-    """
+    """Return the ring after a bind."""
     if ring.bindings is not None and (destination, binding_key(weight)) in ring.bindings:
         return ring
     growth = _Growth(list(ring.buckets), dict.fromkeys(ring.bindings or ()), ring.release)
@@ -155,17 +130,7 @@ def bind(ring: RingState, destination: Destination, weight: int | str) -> RingSt
 
 
 def unbind(ring: RingState, destination: Destination, weight: int | str | None) -> RingState:
-    """Return the ring after an unbind; the same ring where nothing was bound.
-
-    Args:
-        ring: the ring before the unbind.
-        destination: the queue or exchange.
-        weight: the weight of the binding that goes; None for all bindings of the destination.
-
-    Raises:
-        InputError: no broker takes such a weight, or the result depends on a weight that is not known.
-        NotDeterminedError: no rule decides the result.
-    """
+    """Return the ring after an unbind; the same ring where nothing was bound."""
     check_destination(destination)
     key = None if weight is None else binding_key(weight)
     if weight is not None:
@@ -185,7 +150,7 @@ def unbind(ring: RingState, destination: Destination, weight: int | str | None) 
 
 
 def why_not_bound(ring: RingState, destination: Destination, weight: int | str | None) -> str:
-    """Return in words why there is nothing to unbind, and what is bound under a like name."""
+    """Return an error message for a destination that is not bound, with similar names that are."""
     bindings = ring.bindings or ()
     if keys := [key for place, key in bindings if place == destination]:
         return f"{destination!s} is bound with the key {' and '.join(keys)}, and not with {weight!s}: give a key that is bound"
@@ -201,17 +166,7 @@ def why_not_bound(ring: RingState, destination: Destination, weight: int | str |
 
 
 def delete_destination(ring: RingState, destination: Destination) -> RingState:
-    """Return the ring after the queue or exchange was deleted, which removes all of its bindings.
-
-    Args:
-        ring: the ring before the deletion.
-        destination: the queue or exchange.
-
-    Raises:
-        InputError: as in `unbind`.
-        NotDeterminedError: the result depends on which of its bindings goes first, and the broker has no rule
-            for that.
-    """
+    """Return the ring after the queue or exchange was deleted, which removes all of its bindings."""
     weights = {weight_of(*binding) for binding in ring.bindings or () if binding[0] == destination}
     if len(weights) > 1 and ring.release.follows(UNBIND_SHIFTS_BY_WEIGHT):
         raise NotDeterminedError(
@@ -227,11 +182,7 @@ def delete_exchange(ring: RingState) -> RingState:
 
 
 def restart(ring: RingState) -> RingState:
-    """Return the ring after a full restart of a single node.
-
-    Raises:
-        NotDeterminedError: no rule says in which order the bindings are added again, or they are not known.
-    """
+    """Return the ring after a full restart of a single node."""
     release, bindings = ring.release, ring.bindings
     keeps = release.follows(RESTART_KEEPS)
     growth = _Growth(list(ring.buckets) if keeps else [], {}, release)

@@ -1,4 +1,4 @@
-"""The rules of RabbitMQ's releases: what the broker does, in which versions, and where its source says so.
+"""The rules of RabbitMQ's releases: behaviours of the broker, their versions and their places in its source.
 
 First come the rules for what is hashed, then those for changes of a ring, then a full restart, and last
 ``x-modulus-hash``. Each :class:`~rabbit_chx.routing.release.Rule` has a subject, what the broker does, the

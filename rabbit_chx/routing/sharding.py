@@ -20,7 +20,7 @@ _NAME = re.compile(r"sharding: (.+) - (\S+@\S+) - (0|[1-9][0-9]*)", re.ASCII | r
 
 @dataclass(frozen=True, slots=True)
 class ShardName:
-    """What the name of a shard says.
+    """The parts of the name of a shard.
 
     Attributes:
         exchange: the sharded exchange.
@@ -37,11 +37,7 @@ class ShardName:
 
     @classmethod
     def parsed(cls, queue: str) -> ShardName | None:
-        """Return what the name of a queue says; None if it is not the name of a shard.
-
-        Args:
-            queue: the name of the queue.
-        """
+        """Parse the name of a queue; return None if it is not the name of a shard."""
         match = _NAME.fullmatch(queue)
         return None if match is None else cls(match[1], match[2], int(match[3]))
 

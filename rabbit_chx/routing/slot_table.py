@@ -301,7 +301,7 @@ def slot_counts(slots: int, weights: Mapping[str, int], held: Mapping[str, int])
         held: how many slots each queue has now; queues without slots may be missing.
 
     Raises:
-        InputError: there is no queue, a weight is not a whole number from 1, or a queue would get no slot.
+        InputError: `weights` is empty, a weight is not a whole number from 1, or a queue would get no slot.
     """
     for queue, weight in weights.items():
         if not is_whole(weight, 1):
@@ -336,14 +336,6 @@ def assign_slots(
     """Return the queue of each slot such that the fewest slots move.
 
     A queue with too many slots loses the last ones. The result does not depend on the order of the weights.
-
-    Args:
-        slots: the slots, in order.
-        owners: the present queue of each slot; slots without a queue may be missing.
-        weights: the weight of each queue, at least 1.
-
-    Raises:
-        InputError: as in `slot_counts`.
     """
     held: dict[str, int] = {}
     for slot in slots:
@@ -357,13 +349,7 @@ def assign_slots(
 def kept_slots(
     slots: Sequence[_Slot], owners: Mapping[_Slot, str], counts: Mapping[str, int]
 ) -> tuple[dict[_Slot, str], dict[str, int]]:
-    """Return the slots that stay with their queue, and how many more slots each queue gets.
-
-    Args:
-        slots: the slots, in order; a queue with too many keeps the first ones.
-        owners: the present queue of each slot; slots without a queue may be missing.
-        counts: how many slots each queue gets, from `slot_counts`.
-    """
+    """Return the slots that stay with their queue, and how many more slots each queue gets."""
     remaining = dict(counts)
     kept: dict[_Slot, str] = {}
     for slot in slots:

@@ -160,12 +160,7 @@ _D1, _D2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 
 def murmur3_x86_32(data: bytes, seed: int = 0) -> int:
-    """Return the hash of some bytes, unsigned, 0 to 2^32 - 1.
-
-    Args:
-        data: the bytes.
-        seed: 32 bits.
-    """
+    """Return the hash of some bytes, unsigned, 0 to 2^32 - 1."""
     hash_ = seed & _MASK
     words = len(data) // 4
     for (word,) in struct.iter_unpack("<I", data[: words * 4]):
@@ -185,12 +180,7 @@ def _rotate(word: int, bits: int) -> int:
 
 
 def murmur3_x64_128(data: bytes, seed: int = 0) -> int:
-    """Return the hash of some bytes, unsigned, 0 to 2^128 - 1; the original's first half is the lower one.
-
-    Args:
-        data: the bytes.
-        seed: 32 bits.
-    """
+    """Return the hash of some bytes, unsigned, 0 to 2^128 - 1; the original's first half is the lower one."""
     h1 = h2 = seed & _MASK
     tail = len(data) // 16 * 16
     for low, high in struct.iter_unpack("<QQ", data[:tail]):

@@ -1,9 +1,8 @@
-"""The slots that should change hands so that no queue has too much of the load: a proposal, as a value.
+"""A proposal of slots to move so that no queue has more of the load than a target allows.
 
-The fewest moves are a hard problem: filling queues up to a limit is bin packing. So the proposal is found step by step, and comes
-with the number of moves that any way needs. The queue that is most over its limit gives a slot away, to a queue where it fits: the
-lightest one that is enough, else the heaviest one that fits. Where none fits, it swaps a slot for a lighter one. At the end what
-turned out to be needless is taken back, and a slot that moves gives way to a lighter one of the same queue where that is enough.
+The fewest moves are a bin-packing problem. One greedy pass finds a solution close to that, and a lower bound tells how close. In
+each step the queue that is most over its limit gives a slot to the queue with the most room: the lightest slot that is enough, else
+the heaviest that fits. If none fits, it swaps a slot for a lighter one. At the end needless moves are undone.
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
 from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
 
 BalanceState: TypeAlias = Literal["balanced", "proposed", "impossible", "not-found"]
-#: A queue by its name; None has the slots that nobody has.
+#: A queue; None owns the slots without a queue.
 _Owner: TypeAlias = str | None
 
 _PERCENT = 100.0
 _TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?)(%?)", re.ASCII)
 _HUNDREDTHS = 100
-#: What sums of floats may be off, as a share of the load.
+#: The rounding error of sums, as a share of the load.
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTarget:
-    """How much of the load a queue may have.
+    """The largest load that a queue may have.
 
-    A factor is over the part that is due to a queue by its weight: with four queues of one weight 1.2 is 30 % of the load. A
-    share is of the whole load, and the same for each queue, whatever its weight.
+    A factor multiplies the part that a queue gets by its weight: with four queues of equal weight, 1.2 is 30 % of the load. A
+    share is a part of the whole load, the same for each queue whatever its weight.
 
     Attributes:
         value: the factor, such as 1.2, or the share, such as 0.3.
-        kind: which of both it is.
+        kind: ``factor`` or ``share``.
 
     Raises:
         InputError: the value is not above 0, or a share is above 1.
@@ -62,13 +61,13 @@ class LoadTarget:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Return the target of a text: ``1.2`` is a factor, ``30%`` a share.
+        """Parse a target: ``1.2`` is a factor, ``30%`` a share.
 
         Args:
-            text: the text.
+            text: the target.
 
         Raises:
-            InputError: it is neither.
+            InputError: the text is neither.
         """
         match = _TEXT.fullmatch(text.strip())
         if match is None:
@@ -95,12 +94,12 @@ class LoadTarget:
 
 @dataclass(frozen=True, slots=True)
 class SlotMove:
-    """A slot that changes hands.
+    """A slot that moves to another queue.
 
     Attributes:
         slot: the slot.
-        old: the queue that has it; None where none has.
-        new: the queue that gets it.
+        old: its queue; None for none.
+        new: its new queue.
         share: its share of the load.
     """
 
@@ -112,14 +111,14 @@ class SlotMove:
 
 @dataclass(frozen=True, slots=True)
 class QueueLoad:
-    """A queue before and after.
+    """The load of a queue before and after the moves.
 
     Attributes:
-        queue: the queue; None for the slots that nobody has.
-        weight: its weight; None where it is to have no slots.
-        limit: the share of the load that it may have; None where it is to have no slots.
+        queue: the queue; None for the slots without a queue.
+        weight: its weight; None if it may have no slots.
+        limit: the share of the load that it may have; None if it may have no slots.
         slots_before: how many slots it has.
-        slots_after: how many it gets.
+        slots_after: how many slots it has afterwards.
         before: its share of the load.
         after: its share of the load afterwards.
     """
@@ -138,19 +137,19 @@ class SlotBalance:
     """The outcome of :func:`rabbit_chx.topology.balance`.
 
     Attributes:
-        state: ``balanced``: nothing is to be done. ``proposed``: the moves reach the target. ``impossible``: no moves do.
-            ``not-found``: none were found that do.
-        target: how much of the load a queue may have.
-        before: who has which slot.
-        after: who gets which slot.
-        moves: the slots that change hands, in the order of the ring.
-        at_least: no fewer moves reach the target.
-        queues: each queue, before and after, in the natural order of their names.
+        state: ``balanced``: nothing to do. ``proposed``: the moves reach the target. ``impossible``: no moves reach it.
+            ``not-found``: no solution was found.
+        target: the largest load that a queue may have.
+        before: the owner of each slot.
+        after: the owner of each slot afterwards.
+        moves: the slots that move, in ring order.
+        at_least: a lower bound: no fewer moves reach the target.
+        queues: the load of each queue, in the natural order of their names.
         obstacles: why the target is not reached: ``hot-key`` (a key has more messages than any queue may have), ``hot-slot`` (a
             slot has), ``own-keys`` (a queue that is itself a destination of the ring has), ``target`` (all queues together may
-            have less than the load), ``not-found`` (no way was found). The slot or queue is the destination of such a finding;
-            `names` has the text of the key.
-        reachable: the lowest target that was found to be reachable, where this one was not.
+            have less than the load), ``not-found`` (no solution was found). The destination of a finding is the slot or queue;
+            `names` has the key.
+        reachable: the lowest target for which a solution was found, if there is none for this one.
     """
 
     state: BalanceState
@@ -184,10 +183,9 @@ class SlotBalance:
         return max(self.queues, key=lambda queue: queue.after)
 
     def members(self, exchange: str) -> tuple[RingMember, ...] | None:
-        """Return the queues with the slots that they have afterwards, as a topology file says them.
+        """Return the queues with their slots afterwards, as in a topology file.
 
-        None where a file cannot say it: a slot has no queue, or has another name than a file gives it, or the ring has more
-        than slots.
+        None if no file has this form: a slot has no queue or an unusual name, or the ring has other members than slots.
 
         Args:
             exchange: the exchange's name.
@@ -210,16 +208,16 @@ def balance(
     *,
     target: LoadTarget | float = 1.2,
 ) -> SlotBalance:
-    """Return slots that change hands so that no queue has more of the load than the target allows.
+    """Return slots to move so that no queue has more of the load than the target allows.
 
-    They are few, and of little load, though not always the fewest: `SlotBalance.at_least` moves are needed in any case.
+    The moves are few, though not always the fewest: `SlotBalance.at_least` moves are needed in any case.
 
     Args:
-        slots: who has which slot now.
+        slots: the owner of each slot.
         load: the load of each slot, and of each queue that is itself a destination of the ring: messages of a sample, or rates.
-        weights: the weights of the queues that are to have slots; None: those that have some, with the same weight each. A
-            queue that is not among them gives all its slots away.
-        target: how much of the load a queue may have; a number is a factor over the part that is due to it.
+        weights: the weights of the queues that may have slots; None: equal weights for those that have slots now. Any other
+            queue gives all its slots away.
+        target: the largest load that a queue may have; a number is a factor.
 
     Raises:
         InputError: a weight, a load or the target cannot be used, there is no load, or no queue that may have slots.
@@ -332,7 +330,7 @@ def _queue_loads(
 def _obstacles(
     problem: MoveProblem, keys: Sequence[KeyLoad], total: float, reachable: LoadTarget | None
 ) -> Iterator[Finding]:
-    """Say why no moves were found: what is too hot for any queue, else that all is too much, else that the way ended."""
+    """Yield why no moves were found: hot slots and queues, else too much load in total, else no solution."""
     rooms = problem.rooms
     remedy = "raise the target" if reachable is None else f"--target {reachable} can be reached"
     hot = [slot for slot, load in problem.loads.items() if load > max(rooms.values())]
@@ -362,7 +360,7 @@ def _obstacles(
 def _hot(
     problem: MoveProblem, slot: ExchangeRef, keys: Sequence[KeyLoad], total: float, remedy: str
 ) -> Finding:
-    """Say what makes a slot too hot for any queue. Its heaviest key is the first."""
+    """Return why a slot is too hot for any queue. The first of its keys is the heaviest."""
     load, room = problem.loads[slot], max(problem.rooms.values())
     limit = f"no queue may have more than {percent(room / total)}"
     share = f"slot {slot.name} has {percent(load / total)} of the load"
@@ -386,8 +384,8 @@ class MoveProblem:
     Attributes:
         loads: the load of each slot, from 0, in the order of the ring.
         owners: the queue of each slot.
-        limits: the load that each queue may have; None for one that has to give all its slots away and may get none.
-        own: the load that a queue has without any slot, where it has some.
+        limits: the load that each queue may have; None for a queue that may have no slots.
+        own: the load of a queue without any slot, as a destination of the ring.
     """
 
     loads: Mapping[ExchangeRef, float]
@@ -397,7 +395,7 @@ class MoveProblem:
 
     @cached_property
     def rooms(self) -> dict[str, float]:
-        """What each queue that may get slots may have in slots."""
+        """The load of slots that each queue may have."""
         return {
             queue: limit - self.own.get(queue, 0)
             for queue, limit in self.limits.items()
@@ -414,13 +412,13 @@ class MoveProblem:
 
     @property
     def hopeless(self) -> bool:
-        """Whether a slot fits into no queue, a queue is over its limit without any slot, or all have too little room."""
+        """Whether a slot fits into no queue, a queue is over its limit without slots, or the queues have too little room."""
         rooms, loads = self.rooms.values(), self.loads.values()
         return min(rooms) < 0 or max(loads, default=0.0) > max(rooms) or sum(rooms) < sum(loads)
 
     @property
     def at_least(self) -> int:
-        """How many slots have to change hands in any case.
+        """The lower bound of the number of moves.
 
         A queue over its limit gives its heaviest slots away until the rest fits. No fewer slots do.
         """
@@ -446,23 +444,15 @@ class MoveProblem:
 
 
 def found_moves(problem: MoveProblem) -> dict[ExchangeRef, str] | None:
-    """Return the new queue of each slot that changes hands; None where no way was found.
-
-    Of two runs, one that fills the emptiest queue first and one that fills the fullest, the better one counts: that with
-    fewer moves, and with less load of as many.
-    """
-    runs = (_Run(problem, choose).moves() for choose in (max, min))
-    solutions = [moves for moves in runs if moves is not None]
-    return min(
-        solutions, key=lambda moves: (len(moves), sum(problem.loads[slot] for slot in moves)), default=None
-    )
+    """Return the new queue of each slot that moves; None if no solution was found."""
+    return _GreedyPass(problem).moves()
 
 
-class _Run:
-    """One way through the slots. `choose`, max or min, takes the queue that gets a slot by the room that is left in it."""
+class _GreedyPass:
+    """Moves slots away from queues over their limit, the most overloaded queue first."""
 
-    def __init__(self, problem: MoveProblem, choose: Callable[..., str]) -> None:
-        self._problem, self._choose = problem, choose
+    def __init__(self, problem: MoveProblem) -> None:
+        self._problem = problem
         self._slots_of = {queue: list(slots) for queue, slots in problem.slots_of.items()}
         self._room = {
             queue: room - sum(problem.loads[slot] for slot in self._slots_of[queue])
@@ -470,12 +460,11 @@ class _Run:
         }
 
     def moves(self) -> dict[ExchangeRef, str] | None:
-        """Return the new queue of each slot that changes hands; None where a queue stays over its limit."""
+        """Return the new queue of each slot that moves; None if a queue stays over its limit."""
         for _ in range(4 * len(self._problem.loads) + 1):
             queue = max(self._slots_of, key=self._excess)
             if self._excess(queue) <= 0:
-                self._take_back()
-                self._lighten()
+                self._undo_needless_moves()
                 return self._moved()
             if not (self._give_away(queue) or self._swap(queue)):
                 return None
@@ -487,45 +476,43 @@ class _Run:
         return -self._room[queue]
 
     def _give_away(self, queue: _Owner) -> bool:
+        """Move the lightest slot that is enough, else the heaviest that fits, to the queue with the most room."""
         loads, excess = self._problem.loads, self._excess(queue)
         takers = [taker for taker in self._room if taker != queue]
         if not takers:
             return False
         emptiest = max(takers, key=self._room.__getitem__)
-        forced = queue not in self._room
-        fitting = [
-            slot
-            for slot in self._slots_of[queue]
-            if loads[slot] <= self._room[emptiest] and (forced or loads[slot] > 0)
-        ]
+        slots = self._slots_of[queue]
+        fitting = [slot for slot in slots if loads[slot] <= self._room[emptiest]]
+        if queue in self._room:
+            fitting = [slot for slot in fitting if loads[slot] > 0]
+        elif not fitting:
+            fitting = slots[:1]  # it has to move: its new queue gives others away
         if not fitting:
-            if not forced:
-                return False
-            fitting = self._slots_of[queue][:1]  # it has to go: whoever gets it gives others away
+            return False
         enough = [slot for slot in fitting if loads[slot] >= excess]
         slot = min(enough, key=loads.__getitem__) if enough else max(fitting, key=loads.__getitem__)
-        takers = [taker for taker in takers if self._room[taker] >= loads[slot]]
-        self._move(slot, queue, self._choose(takers, key=self._room.__getitem__, default=emptiest))
+        self._move(slot, queue, emptiest)
         return True
 
     def _swap(self, queue: _Owner) -> bool:
-        """Swap a slot of the queue for a lighter one that leaves its other queue under the limit."""
+        """Swap a slot of the queue for a lighter one of a queue that stays within its limit."""
         loads, excess = self._problem.loads, self._excess(queue)
-        best: tuple[tuple[bool, float, float], ExchangeRef, str, ExchangeRef] | None = None
-        for other, room in self._room.items():
-            if other == queue:
-                continue
-            for slot in self._slots_of[queue]:
-                for back in self._slots_of[other]:
-                    gain = loads[slot] - loads[back]
-                    if 0 < gain <= room:
-                        enough = gain >= excess
-                        worth = (enough, -gain if enough else gain, -loads[back])
-                        if best is None or worth > best[0]:
-                            best = worth, slot, other, back
-        if best is None:
+        swaps = [
+            (gain, slot, other, back)
+            for other, room in self._room.items()
+            if other != queue
+            for slot in self._slots_of[queue]
+            for back in self._slots_of[other]
+            if 0 < (gain := loads[slot] - loads[back]) <= room
+        ]
+        if not swaps:
             return False
-        _, slot, other, back = best
+        # The smallest gain that is enough, else the largest.
+        _, slot, other, back = max(
+            swaps,
+            key=lambda swap: (swap[0] >= excess, -swap[0] if swap[0] >= excess else swap[0], -loads[swap[3]]),
+        )
         self._move(slot, queue, other)
         self._move(back, other, queue)
         return True
@@ -546,30 +533,9 @@ class _Run:
             if queue is not None and owners[slot] != queue
         }
 
-    def _heaviest_moved(self) -> list[tuple[ExchangeRef, str, _Owner]]:
-        """Return the slots that changed hands, the heaviest first, each with its queue and the one that had it."""
-        moved = sorted(self._moved().items(), key=lambda move: -self._problem.loads[move[0]])
-        return [(slot, queue, self._problem.owners[slot]) for slot, queue in moved]
-
-    def _take_back(self) -> None:
-        """Leave slots where they are that need not move."""
-        for slot, queue, old in self._heaviest_moved():
-            if old in self._room and self._problem.loads[slot] <= self._room[old]:
-                self._move(slot, queue, old)
-
-    def _lighten(self) -> None:
-        """Move the lightest slot that is enough in place of a heavier one."""
+    def _undo_needless_moves(self) -> None:
         loads, owners = self._problem.loads, self._problem.owners
-        for slot, queue, old in self._heaviest_moved():
-            if old not in self._room:
-                continue
-            least = loads[slot] - self._room[old]
-            lighter = [
-                other
-                for other in self._slots_of[old]
-                if owners[other] == old and least <= loads[other] < loads[slot]
-            ]
-            if lighter:
-                instead = min(lighter, key=loads.__getitem__)
+        for slot, queue in sorted(self._moved().items(), key=lambda move: -loads[move[0]]):
+            old = owners[slot]
+            if old in self._room and loads[slot] <= self._room[old]:
                 self._move(slot, queue, old)
-                self._move(instead, old, queue)

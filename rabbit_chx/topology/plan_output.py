@@ -13,7 +13,7 @@
                  "before": {"format": "rabbit-chx/ring", ...}, "after": {"format": "rabbit-chx/ring", ...},
                  "matrix": {"moved": 0.1, "least": 0.1, "cells": [{"from": "orders.2", "to": "orders.1", "amount": 0.1}]},
                  "handed_over": [{"slot": "orders.slot.07", "old": "orders.1", "new": "orders.5"}]}],   only with slots
-      "refusals": [{"says": "...", "allow_with": "--allow-moved 0.2"}],       null: no flag allows it
+      "refusals": [{"says": "...", "message": "...", "fix": "...", "allow_with": "--allow-moved 0.2"}],     null: no flag allows it; says: both
       "checksum": "...",
       "unmanaged": [{"kind": "queue", "name": "other"}],          there, not in the topology, and left as it is
       "warnings": [{"says": "..."}],                              only where there are any
@@ -29,7 +29,7 @@ A member of a ring is written as in a topology file, its weight as the text of t
 afterwards, as no ring tells then where a key goes. In its cells text is a queue, and null is nowhere. The old queue of a slot is null
 where there is none, or several; the new one likewise. The proposal ``slots`` has one field more: ``slots``, how many there are.
 
-The checksum is the same for the same two sides, whatever the order of their parts and whoever computes it.
+The checksum depends on the two sides alone, not on the order of their parts.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields as fields_of
 from typing import Any
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing import ExchangeRef, HashRing, Place
@@ -51,7 +52,6 @@ from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
 from rabbit_chx.topology.proposals import RingProposal
-from rabbit_chx.topology.refusals import PlanRefusal
 from rabbit_chx.topology.ring_plan import RingPlan
 
 _FORMAT = "rabbit-chx/plan"
@@ -67,7 +67,7 @@ _DONE = {
 def plan_as_json(
     changes: Iterable[PlannedChange],
     rings: Mapping[str, RingPlan],
-    refusals: Iterable[PlanRefusal],
+    refusals: Iterable[Finding],
     unmanaged: Iterable[NamedObject | BindingDefinition],
     *,
     moduli: Iterable[ModulusPlan],
@@ -81,7 +81,7 @@ def plan_as_json(
         "format_version": _FORMAT_VERSION,
         "changes": list(map(change_entry, changes)),
         "rings": [*map(_ring, rings.values()), *map(_modulus, moduli)],
-        "refusals": [{"says": refusal.says, "allow_with": refusal.allow_with} for refusal in refusals],
+        "refusals": list(map(_refusal, refusals)),
         "checksum": checksum,
         "unmanaged": [{"kind": kind_of(subject), "name": name_of(subject)} for subject in unmanaged],
     }
@@ -90,6 +90,15 @@ def plan_as_json(
     if parked:
         document["parked"] = [{"queue": queue, "messages": count} for queue, count in parked.items()]
     return json.dumps(document, ensure_ascii=False)
+
+
+def _refusal(refusal: Finding) -> dict[str, Any]:
+    return {
+        "says": refusal.text,
+        "message": refusal.message,
+        "fix": refusal.fix,
+        "allow_with": refusal.allow_with,
+    }
 
 
 def change_entry(change: PlannedChange) -> dict[str, Any]:
@@ -196,7 +205,7 @@ def _proposal(proposal: RingProposal) -> dict[str, Any]:
 def text_of_plan(
     changes: Sequence[PlannedChange],
     rings: Mapping[str, RingPlan],
-    refusals: Iterable[PlanRefusal],
+    refusals: Iterable[Finding],
     checksum: str,
     *,
     moduli: Iterable[ModulusPlan] = (),
@@ -209,7 +218,7 @@ def text_of_plan(
         rings: its rings, by the name of the exchange.
         refusals: why it may be refused.
         checksum: its checksum.
-        moduli: what it does to ``x-modulus-hash`` exchanges.
+        moduli: the plans of ``x-modulus-hash`` exchanges.
         warnings: its warnings.
     """
     count = "no change: what is there is as the topology says"
@@ -264,7 +273,7 @@ def counted_kind(count: int, kind: str) -> str:
 
     Args:
         count: the number.
-        kind: what they are, such as ``policy``.
+        kind: their kind, such as ``policy``.
     """
     return f"{count:,} policies" if kind == "policy" and count != 1 else plural(count, kind)
 
@@ -272,11 +281,11 @@ def counted_kind(count: int, kind: str) -> str:
 def checksum_of(
     wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
 ) -> str:
-    """Return the sha256 of what is wanted, of what is there of it, and of the changes, in hexadecimal digits.
+    """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
 
     Args:
-        wanted: what should be there.
-        live: what is there. What is neither wanted nor changed does not count.
+        wanted: the wanted topology.
+        live: the live topology. Objects that are neither wanted nor changed do not count.
         changes: the operations, in order.
         rings: the plans of the rings, by exchange.
     """

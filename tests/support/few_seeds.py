@@ -1,7 +1,7 @@
 """A world with fewer seeds, in which a plan is counted in a moment.
 
 A key has one of 2^21 seeds. What the figures of a plan promise holds for any number of them, and a law that is tried on many topologies
-needs no more than some thousand. The stored plans and `test_ring_figures.py` count all.
+needs no more than some thousand. The stored plans and `test_movement.py` count all.
 So do the tests on real brokers that print figures, or compare them with messages.
 """
 

@@ -1,7 +1,7 @@
 """Arrays of keys to buckets: phash2 of many keys at once, and the walk of many seeds at once.
 
-The only package of this floor that uses NumPy; it is loaded when the first array is routed. pyarrow is taken
-where the caller brings its arrays, and is no dependency.
+The only part of `routing` that uses NumPy; it is loaded when the first array is routed. pyarrow arrays are accepted, but
+pyarrow is not a dependency.
 """
 
 from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds

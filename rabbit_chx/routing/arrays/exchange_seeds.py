@@ -158,19 +158,7 @@ def _header_seeds(
     *,
     seed_of_null: SeedOfNull = None,
 ) -> UInt32s:
-    """Return the seed of each value of a header.
-
-    Args:
-        values: as :meth:`ConsistentHashExchange.indices` takes them.
-        release: the release whose rules apply.
-        client: the client whose encoding bare values take.
-        field_type: the wire type of all bare values; None for that which the client gives each.
-        seed_of_field: returns the seed of a single value.
-        seed_of_null: finds the seed of a null; None refuses nulls.
-
-    Raises:
-        RowError: a value is null, or the client cannot send it as that type.
-    """
+    """Return the seed of each value of a header."""
     kind = _kind_of(values)
     typed = release.follows(HEADER_IS_TUPLE)
     if kind in ("text", "bytes"):
@@ -203,11 +191,7 @@ def _type_of_bytes(client: Client) -> FieldType | None:
 def _property_seeds(
     values: Iterable[Any], name: str, client: Client, *, seed_of_null: SeedOfNull = None
 ) -> UInt32s:
-    """Return the seed of each value of a property: message_id, correlation_id or timestamp.
-
-    Raises:
-        RowError: a value is null, or the client cannot send it.
-    """
+    """Return the seed of each value of a property: message_id, correlation_id or timestamp."""
     if name != "timestamp" and client == "pika" and _kind_of(values) in ("text", "bytes"):
         return hashes(values, seed_of_null=seed_of_null, longest=MAX_SHORTSTR)
 
@@ -224,17 +208,7 @@ def _property_seeds(
 def _amqp10_seeds(
     values: Iterable[Any], term_of: Callable[[Any], Term], *, text: bool, seed_of_null: SeedOfNull = None
 ) -> UInt32s:
-    """Return the seed of each value that an AMQP 1.0 publisher sends.
-
-    Args:
-        values: application properties, ids or creation times.
-        term_of: returns the term of a single value.
-        text: whether text and bytes are hashed as they are.
-        seed_of_null: finds the seed of a null; None refuses nulls.
-
-    Raises:
-        RowError: a value is null, or no client can send it.
-    """
+    """Return the seed of each value that an AMQP 1.0 publisher sends."""
     if text and _kind_of(values) in ("text", "bytes"):
         return hashes(values, seed_of_null=seed_of_null)
     return np.fromiter(_each(values, lambda value: seed_of(term_of(value)), seed_of_null), np.uint32)
@@ -300,12 +274,7 @@ _ZERO = np.uint32(0)
 
 
 def integer_hashes(values: NDArray[Integers], initial: int) -> UInt32s:
-    """Return the 32-bit hash of each integer of 64 bits.
-
-    Args:
-        values: int64 or uint64.
-        initial: the hash of what precedes each integer inside a term.
-    """
+    """Return the 32-bit hash of each integer of 64 bits."""
     hashed = np.empty(len(values), np.uint32)
     for start in range(0, len(values), CHUNK_KEYS):
         part = values[start : start + CHUNK_KEYS]
@@ -345,13 +314,6 @@ def integers_of(
     """Return the integers as int64 or uint64, and which are null.
 
     The integers are None where they need more than 64 bits; the nulls are None where there is none.
-
-    Args:
-        values: a list, a NumPy array or a pyarrow array of integers.
-        seed_of_null: finds the seed of a null; None refuses nulls.
-
-    Raises:
-        RowError: a value is null, and nulls are refused.
     """
     null = None
     if is_arrow(values):

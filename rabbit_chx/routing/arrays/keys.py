@@ -1,4 +1,9 @@
-"""What holds keys: lists, NumPy arrays and pyarrow arrays, as spans of a buffer, and their hashes."""
+"""Columns of keys and their hashes: phash2 and murmur3 of many binaries at once.
+
+Lists, NumPy arrays and pyarrow arrays become spans of one buffer, in chunks. The keys of a chunk are hashed in step: all first blocks
+of 12 bytes, then the second blocks of the keys that have one, and so on. Keys are sorted by their number of blocks, so that the
+unfinished ones are always the end of each array.
+"""
 
 from __future__ import annotations
 
@@ -59,15 +64,7 @@ def hashed_parts(
 
 
 def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:  # noqa: ANN401
-    """Return the keys, a chunk at a time, as one buffer of all and where each begins in it; nulls are refused.
-
-    Args:
-        keys: the keys, as :meth:`HashRing.indices` takes them.
-
-    Raises:
-        RowError: a key is null or neither text nor bytes; the message has its position.
-        InputError: `keys` does not hold keys.
-    """
+    """Return the keys, a chunk at a time, as one buffer of all and where each begins in it; nulls are refused."""
     if not is_arrow(keys):
         for first, piece in pieces(keys):
             null = next((place for place, key in enumerate(piece) if is_null(key)), None)
@@ -89,14 +86,7 @@ def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:  # noq
 
 
 def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
-    """Return the values as lists of Python's own, a chunk at a time, each with the position of its first one.
-
-    Args:
-        values: a list, a NumPy array, a pyarrow array, or any iterable that is not text.
-
-    Raises:
-        InputError: `values` does not hold values in a row.
-    """
+    """Yield chunks of the values as lists of Python objects, each with the position of its first value."""
     unordered_or_more = (
         isinstance(values, (str, bytes, bytearray, memoryview, Mapping, AbstractSet))
         or getattr(values, "ndim", 1) != 1
@@ -118,17 +108,17 @@ def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
 
 
 def is_arrow(values: object) -> bool:
-    """Return whether pyarrow made it; pyarrow may be absent."""
+    """Return whether this is an object of pyarrow, without importing pyarrow."""
     return type(values).__module__.partition(".")[0] == "pyarrow"
 
 
 def _is_column(values: object) -> bool:
-    """Tell a pyarrow Array or ChunkedArray from a Table or a Scalar."""
+    """Return whether a pyarrow object is an Array or ChunkedArray, and not a Table or Scalar."""
     return hasattr(values, "null_count")
 
 
 def is_null(value: object) -> bool:
-    """Return whether a value says that there is none: None, NaN, or pandas' NA or NaT."""
+    """Return whether a value is None, NaN, or pandas' NA or NaT."""
     if value is None:
         return True
     if isinstance(value, (float, np.floating)):
@@ -241,7 +231,7 @@ def _refuse_long(sizes: NDArray[Any], longest: int, first: int) -> None:
 
 
 def refuse_nulls(keys: Any, first: int = 0) -> None:  # noqa: ANN401
-    """Refuse a pyarrow Array with nulls, by the position of the first one in the whole."""
+    """Raise a RowError for a pyarrow Array with nulls. `first` is the position of its first value in the column."""
     if keys.null_count:
         raise null_error(first + int(keys.is_null().to_numpy(zero_copy_only=False).argmax()))
 
@@ -292,13 +282,7 @@ _TAIL_MASKS = tuple(
 
 
 def hashed_spans(data: NDArray[np.uint8], offsets: NDArray[Any], initial: int = 0) -> Iterator[UInt32s]:
-    """Return the hashes of keys that lie one behind the other, a chunk at a time.
-
-    Args:
-        data: the bytes.
-        offsets: where each key begins; one more than there are keys.
-        initial: the hash of what precedes each key inside a term.
-    """
+    """Yield the hashes of consecutive keys in chunks. `initial` is the hash of what precedes each key inside a term."""
     for start in range(0, len(offsets) - 1, CHUNK_KEYS):
         bounds = offsets[start : start + CHUNK_KEYS + 1].astype(np.int64)
         low, high = int(bounds[0]), int(bounds[-1])
@@ -363,7 +347,7 @@ def _hash_sorted(
 
 
 def _words(data: NDArray[np.uint8], positions: NDArray[np.int64], stride: int) -> list[UInt32s]:
-    """Return the three little-endian words at each position; a stride of 0 says that it varies."""
+    """Return the three little-endian words at each position; a stride of 0 means that distances vary."""
     if stride:
         begin = int(positions[0])
         return [np.ndarray((len(positions),), "<u4", data, begin + 4 * n, (stride,)) for n in range(3)]
@@ -374,15 +358,7 @@ def _words(data: NDArray[np.uint8], positions: NDArray[np.int64], stride: int) -
 
 
 def mix_in(a: UInt32s, b: UInt32s, c: UInt32s, words: Sequence[UInt32s | np.uint32], spare: UInt32s) -> None:
-    """Add a block to each state and mix, in place.
-
-    Args:
-        a: the first word of each state.
-        b: the second word of each state.
-        c: the third word of each state.
-        words: three words of the block of each key.
-        spare: room for one array.
-    """
+    """Add a block to each state and mix, in place."""
     for register, word in zip((a, b, c), words, strict=True):
         np.add(register, word, out=register)
     for x, y, z, shift in (
@@ -406,16 +382,7 @@ _MURMUR_TAIL_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
 
 def murmur3_hashes(keys: Iterable[Any], seed: int) -> UInt32s:
-    """Return the hash of each key.
-
-    Args:
-        keys: the keys, as :meth:`HashRing.indices` takes them; nulls are refused.
-        seed: 32 bits.
-
-    Raises:
-        RowError: a key is null or neither text nor bytes.
-        InputError: `keys` does not hold keys.
-    """
+    """Return the murmur3 x86-32 hash of each key; nulls are refused."""
     parts = [_hashed(data, offsets.astype(np.int64), seed) for data, offsets in spans(keys)]
     return np.concatenate(parts) if parts else np.empty(0, np.uint32)
 

@@ -1,4 +1,4 @@
-"""Seeds to buckets: the walk of many seeds at once, and what all 2^21 of them say about a ring."""
+"""From seeds to buckets: many seeds at once, and statistics of all 2^21 seeds of a ring."""
 
 from __future__ import annotations
 
@@ -34,18 +34,7 @@ _SEED_MASK = np.uint32(SEEDS - 1)
 def indices(
     keys: Iterable[Any], index_of_bucket: array[int], buckets: int, fill_null: str | bytes | None = None
 ) -> NDArray[np.int32]:
-    """Return the destination index of each key.
-
-    Args:
-        keys: list of str or bytes, NumPy array or pyarrow array, as in :meth:`HashRing.indices`.
-        index_of_bucket: the destination index of each bucket; -1 for a hole.
-        buckets: the bucket count that routing uses.
-        fill_null: the key that a null counts as; None refuses nulls.
-
-    Raises:
-        RowError: a key is null or neither text nor bytes; the message has its position.
-        InputError: `keys` does not hold keys, or `fill_null` is not a key.
-    """
+    """Return the destination index of each key."""
     column: Any = keys
     if (threads := _threads(column)) > 1:
         size = -(-len(column) // threads)
@@ -60,14 +49,14 @@ def indices(
 
 
 def _threads(keys: Any) -> int:  # noqa: ANN401 - pyarrow may be absent
-    """Return how many threads are worth it. They need the keys as bytes, as pyarrow has them, and not in a dictionary."""
+    """Return the number of threads to use: more than one only for long pyarrow columns without a dictionary."""
     if not (is_arrow(keys) and hasattr(keys, "null_count")) or hasattr(keys, "dictionary"):
         return 1
     return min(_cores(), len(keys) // (THREADED_KEYS // 2)) if len(keys) >= THREADED_KEYS else 1
 
 
 def _cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -82,13 +71,7 @@ def _indices(
 
 
 def indices_of_seeds(seeds: UInt32s, index_of_bucket: array[int], buckets: int) -> NDArray[np.int32]:
-    """Return the destination index of each seed; only 21 bits of each matter.
-
-    Args:
-        seeds: an array of uint32.
-        index_of_bucket: the destination index of each bucket; -1 for a hole.
-        buckets: the bucket count that routing uses.
-    """
+    """Return the destination index of each seed; only 21 bits of each matter."""
     index = _as_int32(index_of_bucket)
     indices = np.empty(len(seeds), np.int32)
     for start in range(0, len(seeds), CHUNK_KEYS):
@@ -105,7 +88,7 @@ def destinations_at(indices: NDArray[np.int32], destinations: Sequence[Destinati
 
 
 def counts_at(indices: NDArray[np.int32], destinations: Sequence[Destination]) -> dict[Place, int]:
-    """Return how often each destination's index is there; -1 under None, if it is there."""
+    """Return the number of occurrences of each destination's index; those of -1, if any, under None."""
     counted = np.zeros(len(destinations) + 1, np.int64)
     for start in range(0, len(indices), CHUNK_KEYS):
         counted += np.bincount(indices[start : start + CHUNK_KEYS] + 1, minlength=len(counted))
@@ -124,13 +107,7 @@ def all_buckets(buckets: int) -> NDArray[np.unsignedinteger[Any]]:
 def shares(
     index_of_bucket: array[int], buckets: int, destinations: Sequence[Destination]
 ) -> dict[Place, float]:
-    """Return the exact share of the seeds that each destination has; holes, if seeds reach any, under None.
-
-    Args:
-        index_of_bucket: the destination index of each bucket; -1 for a hole.
-        buckets: the bucket count that routing uses, at least 1.
-        destinations: the ring's destinations.
-    """
+    """Return the exact share of the seeds that each destination has; holes, if seeds reach any, under None."""
     index = _as_int32(index_of_bucket)
     counts = np.bincount(all_buckets(buckets), minlength=buckets)
     seeds = np.zeros(len(destinations) + 1, np.int64)
@@ -141,12 +118,7 @@ def shares(
 
 
 def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:
-    """Return the share of the seeds whose destination differs.
-
-    Args:
-        before: the destination of each bucket of one ring; None for a hole.
-        after: the same of the other ring.
-    """
+    """Return the share of the seeds whose destination differs."""
     numbers: dict[Place, int] = {place: n for n, place in enumerate(dict.fromkeys(chain(before, after)))}
     numbers[None] = -1
     first, second = (
@@ -169,7 +141,7 @@ def _as_int32(numbers: array[int]) -> NDArray[np.int32]:
 
 
 def buckets_of_seeds(seeds: UInt32s, buckets: int) -> NDArray[np.unsignedinteger[Any]]:
-    """Return the bucket of each seed, from the table; seeds that it has not met yet are walked first."""
+    """Return the bucket of each seed from the table. Seeds that are not in the table yet are computed first."""
     table = open_table(buckets)
     cells = np.frombuffer(table.cells, f"u{table.cells.itemsize}")
     held = cells[seeds]
@@ -199,12 +171,7 @@ def _walk(seeds: UInt32s, buckets: int) -> NDArray[np.float64]:
 
 
 def pairs_of_seeds(before: int, after: int) -> list[tuple[int, int, int]]:
-    """Return how many seeds have a bucket of one ring and a bucket of another, for each pair of buckets that has any.
-
-    Args:
-        before: the bucket count before, at least 1.
-        after: the bucket count after, at least 1.
-    """
+    """Return (bucket with one bucket count, bucket with the other, number of seeds) for each combination that occurs."""
     cells = all_buckets(before).astype(np.int64) * after + all_buckets(after)
     pairs, seeds = np.unique(cells, return_counts=True)
     buckets, others = np.divmod(pairs, after)
@@ -212,16 +179,16 @@ def pairs_of_seeds(before: int, after: int) -> list[tuple[int, int, int]]:
 
 
 class Stays(NamedTuple):
-    """In which bucket seeds are for which bucket counts, and their bucket with one other count. A row is for seeds that are alike.
+    """The buckets of seeds for a range of bucket counts, and their bucket with one other count. A row is for equal seeds.
 
-    As the bucket count grows, a seed goes through ever higher buckets. It is in each of them for a range of counts: a stay.
+    As the bucket count grows, a seed moves to higher buckets. It stays in each of them for a range of counts: a stay.
 
     Attributes:
         before: the bucket of the seeds with the other bucket count.
         bucket: their bucket.
         last: the largest bucket count with which they have it. They have it with all counts from there down to the least
-            that was asked for, or to the bucket plus 1 if that is more.
-        seeds: how many seeds the row is for.
+            requested, or to the bucket plus 1 if that is more.
+        seeds: the number of seeds of the row.
     """
 
     before: NDArray[np.int64]

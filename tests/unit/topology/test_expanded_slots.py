@@ -6,7 +6,7 @@ import pytest
 from slot_files import slotted
 
 from rabbit_chx import ExchangeRef, HashRing, InputError, Topology
-from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
 from rabbit_chx.topology.slots import expanded
 
 _EVENTS = "x-consistent-hash"
@@ -18,31 +18,6 @@ def _owners(topology: Topology) -> dict[str, str]:
         for binding in topology.bindings
         if ".slot." in binding.source
     }
-
-
-def test_a_new_exchange_with_slots() -> None:
-    plain = expanded(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"), Topology())
-    refs = [ExchangeRef(f"events.slot.{n:02d}") for n in range(4)]
-    assert plain == Topology(
-        (
-            ExchangeDefinition("events", _EVENTS, ring=tuple(map(RingMember, refs))),
-            *(
-                ExchangeDefinition(
-                    ref.name, "fanout", internal=True, arguments={"alternate-exchange": "events.park"}
-                )
-                for ref in refs
-            ),
-            ExchangeDefinition("events.park", "fanout", internal=True),
-        ),
-        (QueueDefinition("events.1"), QueueDefinition("events.2"), QueueDefinition("events.park")),
-        (
-            BindingDefinition("events.slot.00", "events.1"),
-            BindingDefinition("events.slot.01", "events.1"),
-            BindingDefinition("events.slot.02", "events.2"),
-            BindingDefinition("events.slot.03", "events.2"),
-            BindingDefinition("events.park", "events.park"),
-        ),
-    )
 
 
 def test_what_has_no_slots_stays_the_same_object() -> None:
@@ -74,22 +49,6 @@ def test_what_is_of_others_is_laid_out_as_theirs() -> None:
     assert {exchange.owner for exchange in plain.exchanges} == {"external"}
     assert {binding.owner for binding in plain.bindings} == {"external"}
     assert plain.queue("events.park") == QueueDefinition("events.park", owner="external")
-
-
-def test_slots_keep_their_queues() -> None:
-    """A fifth queue gets its part, and only its slots have another queue than before."""
-    four = expanded(slotted(32, '[{ queue = "events.{1..4}" }]'), Topology())
-    five = expanded(slotted(32, '[{ queue = "events.{1..5}" }]', "events.{1..5}"), four)
-    before, after = _owners(four), _owners(five)
-    moved = [slot for slot in before if before[slot] != after[slot]]
-    assert len(moved) == 6
-    assert {after[slot] for slot in moved} == {"events.5"}
-
-
-def test_lists_of_slots_decide() -> None:
-    members = '[{ queue = "events.1", slots = [3, 0] }, { queue = "events.2", slots = [1, 2] }]'
-    found = _owners(expanded(slotted(4, members), Topology()))
-    assert list(found.values()) == ["events.1", "events.2", "events.2", "events.1"]
 
 
 def test_new_slots_go_where_most_of_their_keys_are() -> None:

@@ -32,7 +32,7 @@ def test_a_figure_is_share_moved(before: list[Place], others: list[list[Place]],
 
 
 @pytest.mark.all_seeds
-@pytest.mark.parametrize("counts", [(900, 1000, 1100), (500, 700), (1500, 3000), (1,)])
+@pytest.mark.parametrize("counts", [(900, 1000, 1100), (1, 1500)])
 def test_large_rings_are_counted_alike(counts: tuple[int, ...]) -> None:
     before = HashRing.from_bindings([(f"q{n}", 1) for n in range(1000)])
     others = [
