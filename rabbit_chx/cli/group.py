@@ -11,7 +11,6 @@ from typing import Any
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import plural
-from rabbit_chx.broker.live_exchange import read_exchange, read_slots
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerOptions
@@ -21,6 +20,7 @@ from rabbit_chx.consuming import JOURNAL, GroupStatus, JournalEntry, Roster, gro
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import Release
+from rabbit_chx.topology.reading import read_hash_exchange, read_slots_behind
 
 #: What the management API knows is up to 5 s old.
 _STALE_S = 6.0
@@ -61,7 +61,7 @@ class GroupReport:
     parked: int | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """Return the group in a few facts, its queues, its members, and each finding with its cure."""
+        """Return the group in a few facts, its queues, its members, and each finding with its fix."""
         queues, members = self.status.queues, self.status.members
         facts = [
             ("exchange", self.exchange),
@@ -103,7 +103,7 @@ class GroupReport:
                 ],
             )
         for finding in self.findings:
-            yield Facts([(finding.kind, finding.says), ("cure", finding.cure)])
+            yield Facts([(finding.kind, finding.message), ("fix", finding.fix)])
         if members and not self.switches:
             yield Line(
                 "The last switch is not known: RabbitMQ does not keep it, and no journal of the members tells it."
@@ -139,7 +139,9 @@ class GroupReport:
                 for member in self.status.members
             ],
             parked=self.parked,
-            findings=entries(self.findings, "kind", "queues=names", "says", "cure"),
+            findings=entries(
+                self.findings, "kind", "queues=names", "says=message", "cure=fix", "message", "fix"
+            ),
         )
 
 
@@ -196,8 +198,8 @@ def show(
 
 def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:
     """Return the queues that are bound to an exchange, and those behind its slots; and the broker's release."""
-    live = read_exchange(management, vhost, exchange)
-    behind = read_slots(management, live, live.assumed_ring).queues.values()
+    live = read_hash_exchange(management, vhost, exchange)
+    behind = read_slots_behind(management, live.vhost, live.name, live.assumed_ring).queues.values()
     bound = [place for place in live.assumed_ring.destinations if isinstance(place, str)]
     names = list(dict.fromkeys([*bound, *(queue for queues in behind for queue in queues)]))
     if not names:

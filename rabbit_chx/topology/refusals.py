@@ -1,4 +1,4 @@
-"""Why a plan is refused: each reason with what to do about it, and with the flag that allows it if there is one."""
+"""The reasons to refuse a plan, each with a remedy and the flag that permits it, if there is one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import HASH_ARGUMENTS, NEWEST, Destination, ExchangeRef, HashRing
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import (
@@ -47,41 +47,17 @@ _POLICY_KEYS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRefusal:
-    """A reason not to apply a plan.
+def is_allowed(refusal: Finding, allow_moved: float | None, *, allow_delete: bool) -> bool:
+    """Return whether the caller's permissions cover a refusal.
 
-    Attributes:
-        says: what is refused, why, and what to do instead.
-        allow_with: the flag that allows it, such as ``--allow-delete`` or ``--allow-moved 0.2``; None: nothing does.
-        share: the share of keys that the flag has to allow; None where it is not about that.
+    Args:
+        refusal: the refusal.
+        allow_moved: the share of keys that may move; None: as the topology limits it.
+        allow_delete: whether objects may be deleted.
     """
-
-    says: str
-    allow_with: str | None = None
-    share: float | None = None
-
-    def __str__(self) -> str:
-        return self.says if self.argument is None else f"{self.says} (in Python {self.argument})"
-
-    @property
-    def argument(self) -> str | None:
-        """The argument of `Broker.apply` that allows it, such as ``allow_moved=0.2``; None: nothing does."""
-        if self.allow_with is None:
-            return None
-        flag, _, value = self.allow_with.removeprefix("--").partition(" ")
-        return f"{flag.replace('-', '_')}={value or True}"
-
-    def lifted(self, allow_moved: float | None, *, allow_delete: bool) -> bool:
-        """Return whether it is allowed.
-
-        Args:
-            allow_moved: the share of keys that may move; None: what the topology says.
-            allow_delete: whether objects may be deleted.
-        """
-        if self.share is not None:
-            return allow_moved is not None and self.share <= allow_moved
-        return allow_delete and self.allow_with == ALLOW_DELETE
+    if refusal.share is not None:
+        return allow_moved is not None and refusal.share <= allow_moved
+    return allow_delete and refusal.allow_with == ALLOW_DELETE
 
 
 def allow_moved(share: float) -> str:
@@ -93,48 +69,30 @@ def allow_moved(share: float) -> str:
     return f"--allow-moved {math.ceil(share * _PARTS) / _PARTS:g}"
 
 
-def other_cluster(wanted: str, live: str) -> PlanRefusal:
-    """Return the refusal of another cluster than the one that the topology is for."""
-    return PlanRefusal(
-        f"the topology is for the cluster {wanted}, and this is {live}: connect to {wanted}, or correct `cluster`"
-    )
-
-
-def unknown_cluster(wanted: str) -> PlanRefusal:
-    """Return the refusal of a cluster whose name is not known."""
-    return PlanRefusal(
-        f"the topology is for the cluster {wanted}, and the name of this one is not known: give --management-url, or "
-        "take `cluster` out of the topology"
-    )
-
-
-def deletion(subject: TopologyObject, name: str, about: str = "") -> PlanRefusal:
-    """Return the refusal to delete an object, or to take a binding away, that the topology does not have.
+def deletion(subject: TopologyObject, name: str, about: str = "") -> Finding:
+    """Return the refusal to delete an object or binding that the topology owns and does not have.
 
     Args:
         subject: the object.
         name: its name.
-        about: what else goes with it, in words.
+        about: what is deleted with it, as a clause.
     """
     if isinstance(subject, BindingDefinition):
-        says = f"the binding {name} is not in the topology, which owns both ends: its messages are not routed any more"
+        message = f"the binding {name} is not in the topology, which owns both ends: its messages are not routed any more"
     else:
-        says = f"{kind_of(subject)} {name} is not in the topology, which owns it: it is deleted{about}"
-    return PlanRefusal(
-        f"{says}; add it to the topology, change `owns`, or allow it with {ALLOW_DELETE}", ALLOW_DELETE
-    )
+        message = f"{kind_of(subject)} {name} is not in the topology, which owns it: it is deleted{about}"
+    fix = f"add it to the topology, change `owns`, or allow it with {ALLOW_DELETE}"
+    return Finding("deletion", message, fix, allow_with=ALLOW_DELETE)
 
 
-def replacement(live: TopologyObject, wanted: TopologyObject) -> PlanRefusal:
-    """Return the refusal to delete and declare again what cannot be changed."""
+def replacement(live: TopologyObject, wanted: TopologyObject) -> Finding:
+    """Return the refusal to delete and redeclare an object that cannot be changed in place."""
     fields = fields_between(live, wanted)
     name = getattr(wanted, "name", "")
     differing = ", ".join(_change_text(field) for field in fields)
-    says = f"{kind_of(wanted)} {name} cannot be changed in place ({differing})"
-    return PlanRefusal(
-        f"{says}: {_instead(live, wanted, fields)}; {ALLOW_DELETE} deletes it and declares it again",
-        ALLOW_DELETE,
-    )
+    message = f"{kind_of(wanted)} {name} cannot be changed in place ({differing})"
+    fix = f"{_instead(live, wanted, fields)}; {ALLOW_DELETE} deletes it and declares it again"
+    return Finding("replacement", message, fix, allow_with=ALLOW_DELETE)
 
 
 def _change_text(field: FieldChange) -> str:
@@ -175,132 +133,89 @@ def _is_hash_exchange(subject: TopologyObject) -> bool:
     return isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE
 
 
-def loss(queue: str, messages: int, consumers: int) -> PlanRefusal:
+def loss(queue: str, messages: int, consumers: int) -> Finding:
     """Return the refusal to delete a queue that is in use.
 
     Args:
         queue: the queue.
-        messages: how many messages are in it.
-        consumers: how many consumers it has.
+        messages: its number of messages.
+        consumers: its number of consumers.
     """
     counted = [
-        f"{count:,} {what}{'' if count == 1 else 's'}"
-        for count, what in ((messages, "message"), (consumers, "consumer"))
+        f"{count:,} {noun}{'' if count == 1 else 's'}"
+        for count, noun in ((messages, "message"), (consumers, "consumer"))
         if count
     ]
-    return PlanRefusal(
-        f"queue {queue} is to be deleted, and has {' and '.join(counted)}: let it run empty and stop what consumes it, or "
-        f"allow it with {_ALLOW_LOSS}",
-        _ALLOW_LOSS,
-    )
+    message = f"queue {queue} is to be deleted, and has {' and '.join(counted)}"
+    fix = f"let it run empty and stop what consumes it, or allow it with {_ALLOW_LOSS}"
+    return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
 
 
-def uncounted_loss(queue: str) -> PlanRefusal:
-    """Return the refusal to delete a stream, of which AMQP tells neither messages nor consumers.
+def uncounted_loss(queue: str) -> Finding:
+    """Return the refusal to delete a stream, whose messages and consumers AMQP does not count.
 
     Args:
         queue: the stream.
     """
-    return PlanRefusal(
-        f"queue {queue} is to be deleted, and is a stream: the broker does not tell here whether it has messages or consumers; "
-        f"see that nobody needs it, and allow it with {_ALLOW_LOSS}",
-        _ALLOW_LOSS,
-    )
+    message = f"queue {queue} is to be deleted, and is a stream: the broker does not tell here whether it has messages or consumers"
+    fix = f"see that nobody needs it, and allow it with {_ALLOW_LOSS}"
+    return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
 
 
-def impossible_ring(exchange: str, why: str | None) -> PlanRefusal:
+def impossible_ring(exchange: str, why: str | None) -> Finding:
     """Return the refusal of a ring that no bind or unbind makes.
 
     Args:
         exchange: the exchange.
-        why: what the broker would refuse, or what cannot be known; None: the ring has holes that stay.
+        why: the error of the ring; None: the ring has holes that no unbind removes.
     """
     if why is not None:
-        return PlanRefusal(f"the ring of {exchange} cannot be planned: {why}")
-    return PlanRefusal(
+        return Finding("ring", f"the ring of {exchange} cannot be planned: {why}")
+    message = (
         f"the ring of {exchange} has buckets without a destination, which no bind or unbind takes away: the exchange has to "
-        f"be deleted and declared again; its messages are unroutable until its members are bound; allow it with {ALLOW_DELETE}",
-        ALLOW_DELETE,
+        "be deleted and declared again, and its messages are unroutable until its members are bound"
     )
+    return Finding("ring", message, f"allow it with {ALLOW_DELETE}", allow_with=ALLOW_DELETE)
 
 
-def unknown_order(exchange: str, ring: HashRing) -> PlanRefusal:
+def unknown_order(exchange: str, ring: HashRing) -> Finding:
     """Return the refusal to change a ring that was not read."""
-    return PlanRefusal(
-        f"the ring of {exchange} was not read but is {ring.provenance}, so its order is not certain: give --ring-via PREFIX, "
-        "such as 'docker exec NAME' or 'kubectl exec POD --', or ring_source= in Python"
+    return Finding(
+        "order",
+        f"the ring of {exchange} was not read but is {ring.provenance}, so its order is not certain",
+        "give --ring-via PREFIX, such as 'docker exec NAME' or 'kubectl exec POD --', or ring_source= in Python",
     )
 
 
-def absent_external(subject: TopologyObject, name: str) -> PlanRefusal:
-    """Return the refusal where something is not there that someone else declares."""
-    return PlanRefusal(
-        f"{kind_of(subject)} {name} is external, and it is not there: its owner has to declare it, or take "
-        'owner = "external" out of the topology'
+def absent_external(subject: TopologyObject, name: str) -> Finding:
+    """Return the refusal of a missing external object."""
+    return Finding(
+        "missing",
+        f"{kind_of(subject)} {name} is external, and it is not there",
+        'its owner has to declare it, or take owner = "external" out of the topology',
     )
 
 
-def different_external(live: TopologyObject, wanted: TopologyObject) -> PlanRefusal:
-    """Return the refusal where something of someone else is not as it should be."""
+def different_external(live: TopologyObject, wanted: TopologyObject) -> Finding:
+    """Return the refusal of an external object that differs."""
     differing = ", ".join(_change_text(field) for field in fields_between(live, wanted))
-    return PlanRefusal(
-        f"{kind_of(wanted)} {getattr(wanted, 'name', '')} is external, and it differs ({differing}): correct the topology, or ask "
-        "its owner"
-    )
-
-
-def different_external_ring(exchange: str) -> PlanRefusal:
-    """Return the refusal where the ring of someone else's exchange is not as it should be."""
-    return PlanRefusal(
-        f"exchange {exchange} is external, and its ring differs: correct the topology, or ask its owner"
-    )
-
-
-def absent_destination(destination: Destination, wanted: str) -> PlanRefusal:
-    """Return the refusal of a binding one end of which does not exist.
-
-    Args:
-        destination: what is not there: a queue's name or an ExchangeRef.
-        wanted: what it is wanted for, as a clause.
-    """
-    what = f"queue {destination}" if isinstance(destination, str) else str(destination)
-    return PlanRefusal(
-        f"{what} is neither in the topology nor on the broker, and {wanted}: declare it, or correct the name"
-    )
-
-
-def sharded_declaration(exchange: str, policy: str) -> PlanRefusal:
-    """Return the refusal to declare a hash exchange that a policy shards from its first moment.
-
-    Args:
-        exchange: the exchange.
-        policy: the policy.
-    """
-    return PlanRefusal(
-        f"exchange {exchange} cannot be declared while the policy {policy} shards it: the broker would close the connection (541) and "
-        f"leave an exchange that routes nothing; remove the policy (rabbitmqctl clear_policy {shlex.quote(policy)}), declare the exchange, and then "
-        "set the policy again; apply does that in this order if the topology has the policy, too"
-    )
-
-
-def deleted_by_itself(exchange: str) -> PlanRefusal:
-    """Return the refusal to take the last binding from an exchange that goes with it."""
-    return PlanRefusal(
-        f"exchange {exchange} is deleted by the broker with its last binding, and a step of the plan takes the last: bind a "
-        "queue that stays first, or declare it without auto_delete"
-    )
+    message = f"{kind_of(wanted)} {getattr(wanted, 'name', '')} is external, and it differs ({differing})"
+    return Finding("different", message, "correct the topology, or ask its owner")
 
 
 def cluster_refusals(
     wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...]
-) -> Iterator[PlanRefusal]:
+) -> Iterator[Finding]:
     """Yield the refusal of another cluster than that of the topology, or of changes to an unknown one."""
     if wanted.cluster is None or wanted.cluster == live.cluster:
         return
+    intended = f"the topology is for the cluster {wanted.cluster}"
     if live.cluster is not None:
-        yield other_cluster(wanted.cluster, live.cluster)
+        fix = f"connect to {wanted.cluster}, or correct `cluster`"
+        yield Finding("cluster", f"{intended}, and this is {live.cluster}", fix)
     elif changes:
-        yield unknown_cluster(wanted.cluster)
+        fix = "give --management-url, or take `cluster` out of the topology"
+        yield Finding("cluster", f"{intended}, and the name of this one is not known", fix)
 
 
 def bound_ends(live: Topology) -> Iterator[Destination]:
@@ -314,7 +229,7 @@ def bound_ends(live: Topology) -> Iterator[Destination]:
 
 def absent_destinations(
     changes: tuple[PlannedChange, ...], existing: frozenset[Destination], slots: Mapping[str, str]
-) -> Iterator[PlanRefusal]:
+) -> Iterator[Finding]:
     """Yield a refusal for each end of a binding that does not exist; for a queue of slots, one for their exchange.
 
     Args:
@@ -332,20 +247,26 @@ def absent_destinations(
         elif change.action == "bind" and change.binding != undone:
             binding, source = change.binding, ExchangeRef(change.binding.source)
             if source not in present and not _is_predeclared(source):
-                yield absent_destination(source, "bindings of it are wanted")
+                yield _absent(source, "bindings of it are wanted")
             if binding.destination not in present and not _is_predeclared(binding.destination):
                 exchange = slots.get(binding.source)
                 reason = f"{binding.source} is to be bound to it"
                 if exchange is not None:
                     reason = f"it is to have slots of {exchange}"
-                yield absent_destination(binding.destination, reason)
+                yield _absent(binding.destination, reason)
+
+
+def _absent(destination: Destination, reason: str) -> Finding:
+    named = f"queue {destination}" if isinstance(destination, str) else str(destination)
+    message = f"{named} is neither in the topology nor on the broker, and {reason}"
+    return Finding("missing", message, "declare it, or correct the name")
 
 
 def _is_predeclared(destination: Destination) -> bool:
     return isinstance(destination, ExchangeRef) and destination.name.startswith("amq.")
 
 
-def deletions(live: Topology, deleted: Iterable[NamedObject]) -> Iterator[PlanRefusal]:
+def deletions(live: Topology, deleted: Iterable[NamedObject]) -> Iterator[Finding]:
     """Yield the refusal to delete each object."""
     uses = Counter(bound_ends(live))
     for named in deleted:
@@ -355,7 +276,7 @@ def deletions(live: Topology, deleted: Iterable[NamedObject]) -> Iterator[PlanRe
         yield deletion(named, named.name, about)
 
 
-def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) -> Iterator[PlanRefusal]:
+def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) -> Iterator[Finding]:
     """Yield a refusal for each auto-delete exchange whose last binding a step removes, unless the plan deletes or replaces it."""
     deleted = {
         change.name
@@ -374,10 +295,14 @@ def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) ->
         if change.kind == "binding" and (source := change.binding.source) in counts:
             counts[source] += 1 if change.action == "bind" else -1
             if counts[source] == 0:
-                yield deleted_by_itself(source)
+                yield Finding(
+                    "auto-delete",
+                    f"exchange {source} is deleted by the broker with its last binding, and a step of the plan takes the last",
+                    "bind a queue that stays first, or declare it without auto_delete",
+                )
 
 
-def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[PlanRefusal]:
+def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield a refusal for each exchange that the broker cannot declare because a policy shards it at that moment.
 
     With Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes the connection
@@ -395,4 +320,10 @@ def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> It
         elif isinstance(subject, ExchangeDefinition) and change.action in ("create", "replace"):
             policy = policy_in_the_way(subject, policies.values(), live.release or NEWEST)
             if policy is not None:
-                yield sharded_declaration(subject.name, policy.name)
+                yield Finding(
+                    "sharded",
+                    f"exchange {subject.name} cannot be declared while the policy {policy.name} shards it: the broker would close the "
+                    "connection (541) and leave an exchange that routes nothing",
+                    f"remove the policy (rabbitmqctl clear_policy {shlex.quote(policy.name)}), declare the exchange, and then set the "
+                    "policy again; apply does that in this order if the topology has the policy, too",
+                )
