@@ -18,8 +18,7 @@ from rabbit_chx.topology.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots, QueueDefinition, RingMember, live_slots
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
-from rabbit_chx.topology.slot_owners import queues_of_slots
-from rabbit_chx.topology.slots import SlotLayout
+from rabbit_chx.topology.slots import SlotLayout, queues_of_slots
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5
