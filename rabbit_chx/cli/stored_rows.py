@@ -135,13 +135,7 @@ class StoredReport:
 
 
 def exchange_of(at: LiveBroker, stream: str, options: StreamOptions) -> str | None:
-    """Return the exchange that most of the first rows of a stream were published to; None where none says one.
-
-    Args:
-        at: the broker.
-        stream: the stream.
-        options: which part of it, and where its nodes are.
-    """
+    """Return the exchange that most of the first rows of a stream were published to; None where none says one."""
     with options.reader(at, stream, include=["exchange"]) as reader:
         for batch in reader:
             names: Counter[str] = Counter(name for name in batch["exchange"].to_pylist() if name)
@@ -153,17 +147,7 @@ def exchange_of(at: LiveBroker, stream: str, options: StreamOptions) -> str | No
 def verify_stored(
     at: LiveBroker, placement: Placement, names: Sequence[str], options: StreamOptions
 ) -> StoredReport:
-    """Read streams and compare their rows.
-
-    Args:
-        at: the broker.
-        placement: what says where rows belong.
-        names: the streams.
-        options: which part of them, and where their nodes are.
-
-    Raises:
-        RabbitChxError: a stream cannot be read.
-    """
+    """Read streams and compare their rows."""
     began, found = time.monotonic(), []
     for name in dict.fromkeys(names):
         with options.reader(at, name, include=columns_with(options.key_column)) as reader:

@@ -201,11 +201,7 @@ def show(
 
 
 def _places(connection: StreamConnection, names: Sequence[str]) -> list[ShownStream]:
-    """Return the streams of these names, and the partitions of super streams among them.
-
-    Raises:
-        NotFoundError: a name is that of neither.
-    """
+    """Return the streams of these names, and the partitions of super streams among them."""
     found: dict[str, ShownStream] = {}
     of_name = connection.metadata(names, missing_ok=True)
     for name in names:

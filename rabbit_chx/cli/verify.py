@@ -275,11 +275,7 @@ def _of_messages(
 
 
 def _findings_against(wanted: TopologyInput, ring: HashRing, live: LiveExchange) -> list[Finding]:
-    """Return what differs between the exchange of a file and that of the broker.
-
-    Raises:
-        InputError: the two hash something else, so that no key is the same for both.
-    """
+    """Return what differs between the exchange of a file and that of the broker."""
     exchange = exchange_in(wanted, live.name)
     arguments = hash_arguments_of(exchange)
     if arguments != dict(live.arguments):
