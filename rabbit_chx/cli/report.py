@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -74,14 +75,16 @@ def to_json(value: Any) -> Any:  # noqa: ANN401
         return {name: to_json(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return list(map(to_json, value))
-    for type_, fields in _FIELDS.items():
+    for type_, named in _FIELDS.items():
         if isinstance(value, type_):
-            return entry(value, *fields)
+            return entry(value, *named)
     if isinstance(value, MovementMatrix):
         cells = [
             {"from": source, "to": to, "amount": amount} for (source, to), amount in value.amounts.items()
         ]
         return entry(value, "moved", "least") | {"cells": to_json(cells)}
+    if is_dataclass(value):
+        return entry(value, *(field.name for field in fields(value)))
     return value
 
 
