@@ -1,8 +1,8 @@
 """Erlang's ``exs1024`` generator, bit for bit.
 
 Mirrors erlang/otp ``lib/stdlib/src/rand.erl``, ``exs1024_seed/1``, ``exs1024_next/1`` and ``uniform_s/1``
-(OTP 25; the old algorithms keep their sequences in later releases). It is not ``exs1024s``: the float is made
-of all 64 bits.
+(OTP 25; the old algorithms keep their sequences in later releases). It is not ``exs1024s``: the float uses
+all 64 bits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WORDS = 16
 
 
 def exs1024_outputs(seed: tuple[int, int, int]) -> Iterator[int]:
-    """Yield the generator's 64-bit outputs after ``rand:seed_s(exs1024, Seed)``, without end.
+    """Yield the generator's 64-bit outputs after ``rand:seed_s(exs1024, Seed)``, endlessly.
 
     Args:
         seed: three integers of any size and sign; only 21 bits of each matter.
@@ -36,7 +36,7 @@ def exs1024_outputs(seed: tuple[int, int, int]) -> Iterator[int]:
 
 
 def exs1024_uniform(seed: tuple[int, int, int]) -> Iterator[float]:
-    """Return the floats that ``rand:uniform_s/1`` makes of the outputs, 0.0 to 1.0, without end.
+    """Return the endless sequence of floats from 0.0 to 1.0 of ``rand:uniform_s/1``.
 
     Args:
         seed: three integers, as in `exs1024_outputs`.

@@ -1,8 +1,8 @@
 """``erlang:phash2``, bit for bit.
 
 Mirrors erlang/otp ``erts/emulator/beam/erl_term_hashing.c``, ``make_hash2`` and ``block_hash``, and
-``erts/emulator/beam/atom.c``, ``atom_hash``. OTP promises the same answers on every machine and release;
-answers of OTP 25, 27 and 29 were compared.
+``erts/emulator/beam/atom.c``, ``atom_hash``. OTP guarantees the same results on every machine and release;
+results of OTP 25, 27 and 29 were compared.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def phash2(term: Term, range_: int = 2**27) -> int:
     """Return the portable hash of a term.
 
     Args:
-        term: an Erlang term as :mod:`rabbit_chx.erlang.terms` writes it.
-        range_: how many values there are, 1 to 2^32.
+        term: an Erlang term, see :mod:`rabbit_chx.erlang.terms`.
+        range_: the number of possible values, 1 to 2^32.
 
     Returns:
         A number from 0 to ``range_ - 1``.
@@ -84,7 +84,7 @@ def hash_binary(data: bytes, initial: int = 0) -> int:
 
 
 def _mix(a: int, b: int, c: int) -> tuple[int, int, int]:
-    """Mix three words, as Bob Jenkins does; only `c` has to be within 32 bits."""
+    """Mix three words (Bob Jenkins' mix function); only `c` has to be within 32 bits."""
     a = (a - b - c ^ (c >> 13)) & MASK
     b = (b - c - a ^ (a << 8)) & MASK
     c = (c - a - b ^ (b >> 13)) & MASK
@@ -124,7 +124,7 @@ class _MapDone(NamedTuple):
 
 
 def _hash(term: Term) -> int:
-    """Return the 32-bit hash of any term, depth first and left to right, on a stack of our own."""
+    """Return the 32-bit hash of any term, depth first and left to right, with an explicit stack."""
     hash_ = 0
     pending: list[Any] = [term]
     while pending:
@@ -194,13 +194,13 @@ def _integer(value: int, hash_: int) -> int:
 def _float(value: float, hash_: int) -> int:
     if not math.isfinite(value):
         raise InputError(f"{value!r} is no Erlang float: Erlang has neither infinities nor NaN")
-    # Adding 0.0 makes -0.0 a positive zero: both hash alike.
+    # Adding 0.0 turns -0.0 into 0.0: both have the same hash.
     high, low = struct.unpack(">II", struct.pack(">d", value + 0.0))
     return _step(high, low, HCONST_12, hash_)
 
 
 def _list_rest(elements: Sequence[Any], start: int, hash_: int, pending: list[Any]) -> int:
-    """Hash the bytes that come next, and leave the first other element and the rest pending."""
+    """Hash the bytes at the start of the rest of a list; push its first other element and what follows onto `pending`."""
     end = start
     while end < len(elements) and _is_byte(elements[end]):
         end += 1

@@ -1,6 +1,6 @@
-"""Chunks of a stream: a header, its entries, and what the broker notes at its end. No I/O.
+"""Chunks of a stream: a header, entries, and a trailer of the broker. No I/O.
 
-A chunk is what the broker writes, replicates and delivers at a time. Layout: osiris 1.13.1, ``osiris_log.erl``.
+A chunk is the unit that the broker writes, replicates and delivers. Layout: osiris 1.13.1, ``osiris_log.erl``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from rabbit_chx.errors import DamagedChunkError, InputError
 
-#: The most bytes of a sub-entry when unpacked: what RabbitMQ 4.3.5 and newer take from a publisher by default.
+#: The most unpacked bytes of a sub-entry: the default limit of RabbitMQ 4.3.5 and newer for publishers.
 MAX_SUB_ENTRY_BYTES = 64 * 1024 * 1024
-#: A chunk without sub-entries is cut into pieces of about this many bytes.
+#: A chunk without sub-entries is cut into pieces of about so many bytes.
 _PIECE_BYTES = 16 << 20
 
 Places: TypeAlias = NDArray[np.int64]
@@ -45,11 +45,11 @@ _COMPRESSED, _UNCOMPRESSED, _SNAPPY_SKIPPABLE = 0x00, 0x01, 0x80
 
 
 class Fingerprint(NamedTuple):
-    """What tells a chunk from another one at the same place of a log that was rewritten.
+    """The identity of a chunk: another chunk at its offset means that the log was rewritten.
 
     Attributes:
         offset: the offset of its first row.
-        epoch: the number of the term of the leader that wrote it.
+        epoch: the term of the leader that wrote it.
         crc: the CRC-32 of its entries.
     """
 
@@ -59,18 +59,18 @@ class Fingerprint(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A chunk, its bytes not looked into yet.
+    """A chunk, whose entries are not parsed yet.
 
     Attributes:
         offset: the offset of the first record.
-        records: how many records it has, so many offsets it takes.
+        records: the number of records, and so of offsets.
         timestamp_ms: when the leader wrote it, in milliseconds since 1970.
-        epoch: the number of the leader's term.
+        epoch: the term of the leader that wrote it.
         crc: the CRC-32 of `data`.
-        kind: "user" for rows; "delta" and "snapshot" for what the broker notes, which has offsets too.
+        kind: "user" for rows; "delta" and "snapshot" for tracking data of the broker, which takes offsets too.
         data: the entries.
-        trailer: what the broker notes behind them; empty unless the subscription asked for all.
-        entries: how many entries it has: a sub-entry holds several records.
+        trailer: tracking data behind the entries; empty unless the subscription asked for all chunks.
+        entries: the number of entries; a sub-entry holds several records.
     """
 
     offset: int
@@ -90,21 +90,21 @@ class Chunk(NamedTuple):
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What tells it from another chunk at its place."""
+        """The identity of the chunk."""
         return Fingerprint(self.offset, self.epoch, self.crc)
 
 
 class Piece(NamedTuple):
-    """Records of a chunk, one behind the other, each with its length before it; or a sub-entry, not unpacked yet.
+    """Records of a chunk, each prefixed with its length; or a packed sub-entry.
 
     Attributes:
         offset: the offset of the first record.
-        records: how many records it has.
+        records: the number of records.
         timestamp_ms: when the leader wrote the chunk, in milliseconds since 1970.
-        data: the records, or what stands for them in a sub-entry.
-        size: how many bytes the records have, unpacked.
-        codec: how a sub-entry is compressed; None for records that are in no sub-entry.
-        ends: where each record ends in `data`; None where nobody has looked yet.
+        data: the records, or the packed data of a sub-entry.
+        size: the bytes of the unpacked records.
+        codec: the compression of a sub-entry; None for plain records.
+        ends: where each record ends in `data`; None if not known yet.
     """
 
     offset: int
@@ -124,7 +124,7 @@ class Piece(NamedTuple):
         """Return the records, and where each ends.
 
         Raises:
-            DamagedChunkError: the sub-entry cannot be unpacked, or its lengths do not fit.
+            DamagedChunkError: the sub-entry cannot be unpacked, or its lengths do not match.
         """
         data = self.data if self.codec is None else _unpacked(self.offset, self.codec, self.data, self.size)
         ends = ends_of(data, self.records) if self.ends is None else self.ends
@@ -136,7 +136,7 @@ class Piece(NamedTuple):
 def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
     """Return the chunk of a Deliver frame.
 
-    The bloom filter that the header tells of is never sent, and the trailer only to who asked for all: ``osiris_log.erl``,
+    The bloom filter of the header is never sent, and the trailer only if the subscription asked for all chunks: ``osiris_log.erl``,
     ``select_amount_to_send``.
 
     Args:
@@ -144,7 +144,7 @@ def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
         check_crc: whether the CRC is compared.
 
     Raises:
-        DamagedChunkError: it is no chunk, it is cut off, or its CRC is not that of its entries.
+        DamagedChunkError: the data is not a chunk, is truncated, or has another CRC than the header.
     """
     if len(data) < _HEADER.size:
         raise DamagedChunkError(
@@ -177,9 +177,9 @@ def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
 
 
 def _is_tracking(chunk: Chunk) -> bool:
-    """Return whether a chunk is what the broker notes: the last ids of publishers, and the offsets of consumers.
+    """Return whether a chunk has tracking data: the last ids of publishers, and the offsets of consumers.
 
-    It is one entry of notes: type, name, and 8 bytes, or 16 for a publisher in a snapshot (osiris v1.8.8 and v1.13.1,
+    It is a single entry of items: type, name, and 8 bytes, or 16 for a publisher in a snapshot (osiris v1.8.8 and v1.13.1,
     osiris_tracking.erl, ``flush/1``, ``snapshot/3``).
     """
     if (chunk.entries, chunk.records) != (1, 1):
@@ -196,15 +196,15 @@ def _is_tracking(chunk: Chunk) -> bool:
 
 
 def pieces(chunk: Chunk, *, max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES) -> list[Piece]:
-    """Return the records of a chunk in their order. Sub-entries are not unpacked yet.
+    """Return the records of a chunk in their order. Sub-entries stay packed.
 
     Args:
         chunk: a chunk of rows.
         max_sub_entry_bytes: the most bytes that a sub-entry may have when it is unpacked.
 
     Raises:
-        DamagedChunkError: the lengths or the numbers of records do not fit.
-        InputError: a sub-entry announces more bytes than it may have.
+        DamagedChunkError: the lengths or the numbers of records do not match.
+        InputError: a sub-entry announces more than `max_sub_entry_bytes`.
     """
     if chunk.entries == chunk.records and (plain := _plain(chunk)) is not None:
         return plain
@@ -290,7 +290,7 @@ def _cut(chunk: Chunk, ends: Places) -> list[Piece]:
 
 
 def _adds_up(data: memoryview, records: int) -> bool:
-    """Return whether the lengths of a few records add up to that of the data, as `ends_of` finds it."""
+    """Return whether the lengths of a few records add up to that of the data, as `ends_of` checks."""
     at, size = 0, len(data)
     for _ in range(records):
         if at + 4 > size:
@@ -303,8 +303,8 @@ def ends_of(data: memoryview | bytes, records: int) -> Places | None:
     """Return where each record ends; None if their lengths do not add up to those of the data.
 
     Args:
-        data: records, one behind the other, each with its length before it.
-        records: how many there are.
+        data: records, each prefixed with its length.
+        records: their number.
     """
     if 4 * records > len(data) or (len(data) and not records):
         return None
@@ -324,12 +324,12 @@ def ends_of(data: memoryview | bytes, records: int) -> Places | None:
 
 
 def damaged_lengths(offset: int) -> DamagedChunkError:
-    """Return the error for records whose lengths or numbers do not fit."""
+    """Return the error for records whose lengths or numbers do not match."""
     return _damaged(offset, "the lengths of its records do not add up to its own")
 
 
 def _unpacked(offset: int, name: Codec, data: memoryview, size: int) -> memoryview | bytes:
-    """Return what is in a sub-entry, of the announced size."""
+    """Unpack a sub-entry of the announced size."""
     try:
         if name == "none":
             found: memoryview | bytes = data
@@ -354,7 +354,7 @@ def _snappy(data: memoryview, size: int) -> bytes:
         kind, end = data[at], at + 4 + int.from_bytes(data[at + 1 : at + 4], "little")
         if end > len(data) or (kind < _SNAPPY_SKIPPABLE and (kind > _UNCOMPRESSED or end < at + 8)):
             raise ValueError(f"part {kind:#04x} at byte {at} is cut off or unknown")
-        part = data[at + 8 : end]  # behind its CRC-32C, which the CRC of the chunk makes needless
+        part = data[at + 8 : end]  # behind its CRC-32C, which is redundant with the CRC of the chunk
         if kind == _COMPRESSED:
             found += _bare_snappy(part, size - len(found))
         elif kind == _UNCOMPRESSED:
@@ -364,7 +364,7 @@ def _snappy(data: memoryview, size: int) -> bytes:
 
 
 def _bare_snappy(data: memoryview, most: int) -> bytes:
-    """Unpack Snappy of at most so many bytes; its own size, in sevens of bits, is before it."""
+    """Unpack Snappy of at most so many bytes; its size precedes it as a varint."""
     size = 0
     for place, byte in enumerate(data[:5]):
         size |= (byte & 0x7F) << 7 * place

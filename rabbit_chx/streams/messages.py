@@ -1,6 +1,6 @@
-"""One AMQP 1.0 message of a stream, read for itself: its body, its key, and the rest as text. No I/O.
+"""Parser of one AMQP 1.0 message of a stream: its body, its key, and the rest as text. No I/O.
 
-Rows of the common layouts are read many at a time, in `rows`; here is what defines their meaning, and reads the others.
+`rows` parses rows of the common layouts in bulk. This module defines the result, and parses all other rows.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _SECTIONS = {
     "amqp:footer:map": FOOTER,
 }
 _NOT_BODY = (HEADER, DELIVERY, ANNOTATIONS, PROPERTIES, APPLICATION, FOOTER)
-#: Which sections a column is made of; of two values with one name the later counts.
+#: The sections of a column; of two values with one name the later one counts.
 SECTIONS_OF = {"properties": (PROPERTIES,), "headers": (ANNOTATIONS, APPLICATION)}
 COLUMN_OF = {code: name for name, codes in SECTIONS_OF.items() for code in codes}
 #: Binary, string and symbol, each with a size of 1 and of 4 bytes.
 TEXT_TYPES = (0xA0, 0xA1, 0xA3, 0xB0, 0xB1, 0xB3)
-#: How the simple types of a fixed size are read.
+#: The `struct` formats of the simple types of fixed size.
 FORMATS = {
     0x50: "B", 0x51: "b", 0x52: "B", 0x53: "B", 0x54: "b", 0x55: "b", 0x56: "?", 0x60: "H", 0x61: "h", 0x70: "I",
     0x71: "i", 0x72: "f", 0x73: "I", 0x74: "4s", 0x80: "Q", 0x81: "q", 0x82: "d", 0x83: "q", 0x84: "8s", 0x94: "16s",
     0x98: "16s",
 }  # fmt: skip
-#: The types that are a value by themselves.
+#: The types that are values by themselves.
 FIXED = {0x40: None, 0x41: True, 0x42: False, 0x43: 0, 0x44: 0}
 _LISTS, _MAPS, _ARRAYS = (0xC0, 0xD0), (0xC1, 0xD1), (0xE0, 0xF0)
 _DESCRIBED, _EMPTY_LIST = 0x00, 0x45
@@ -63,7 +63,7 @@ class StoredMessage(NamedTuple):
 
 
 def read_message(row: bytes) -> StoredMessage:
-    """Return the fields of any row. One that is no message is a value."""
+    """Return the fields of a row. A row that is not a message is a value."""
     try:
         body, places = _body_and_sections(row)
     except _DAMAGE:
@@ -87,7 +87,7 @@ def read_message(row: bytes) -> StoredMessage:
 
 
 def _message_id(row: bytes, at: int) -> str | None:
-    """Return the first property, whatever is behind it."""
+    """Return the first property, whatever follows it."""
     try:
         begin, end = _bounds(row, row[at], at + 1)
         first = begin + (begin - at - 1)
@@ -100,7 +100,7 @@ def _message_id(row: bytes, at: int) -> str | None:
 
 
 def _body_and_sections(row: bytes) -> tuple[bytes, dict[int, int]]:
-    """Return the body, and where the other sections have their constructors. The row is damaged, or no message: _DAMAGE."""
+    """Return the body, and the positions of the constructors of the other sections. A row that is not a message raises one of _DAMAGE."""
     places: dict[int, int] = {}
     data: list[memoryview] = []
     sequences: list[Any] = []
@@ -132,12 +132,12 @@ def _body_and_sections(row: bytes) -> tuple[bytes, dict[int, int]]:
 
 
 def _read(data: bytes, at: int, depth: int = 0) -> tuple[Any, int]:
-    """Return the value at a place, and where it ends; what is damaged is one of _DAMAGE."""
+    """Return the value at a position, and its end. Damaged data raises one of _DAMAGE."""
     return _content(data, data[at], at + 1, depth)
 
 
 def _content(data: bytes, constructor: int, at: int, depth: int = 0) -> tuple[Any, int]:
-    """Return the value of a type; of text, bytes that are no UTF-8 are kept as surrogates."""
+    """Return the value of a type, and its end. Invalid UTF-8 in a text becomes surrogates."""
     if constructor in FIXED:
         return FIXED[constructor], at
     if constructor in FORMATS:
@@ -176,7 +176,7 @@ def _compound(data: bytes, constructor: int, at: int, depth: int) -> tuple[Any, 
 
 
 def _bounds(data: bytes, constructor: int, at: int) -> tuple[int, int]:
-    """Return where the content of a value with a size of its own begins and ends."""
+    """Return the begin and end of the content of a value with a size field."""
     begin = at + (4 if constructor & 0x10 else 1)
     end = begin + int.from_bytes(data[at:begin])
     if constructor < 0xA0 or end > len(data):
@@ -185,7 +185,7 @@ def _bounds(data: bytes, constructor: int, at: int) -> tuple[int, int]:
 
 
 def _readable(constructor: int, value: Any) -> Any:  # noqa: ANN401 - whatever a message holds
-    """Return a simple value of a fixed size as what JSON has for it."""
+    """Return a simple value of fixed size as a JSON value."""
     if constructor == 0x83:
         return time_text(value)
     if constructor == 0x98:
@@ -196,7 +196,7 @@ def _readable(constructor: int, value: Any) -> Any:  # noqa: ANN401 - whatever a
 
 
 def time_text(milliseconds: int) -> str | int:
-    """Return a time since 1970 as ISO 8601 in UTC; the number where no calendar has it."""
+    """Return a time since 1970 as ISO 8601 in UTC; the number if it is out of the range of dates."""
     try:
         time = _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -221,7 +221,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def texts_in(code: int, data: bytes) -> Texts:
-    """Return what is in a section, from its constructor on; nothing where it cannot be read."""
+    """Return the names and texts of a section, which begins with its constructor; none if it is damaged."""
     try:
         found, _ = _read(data, 0)
     except _DAMAGE:
@@ -236,7 +236,7 @@ def texts_in(code: int, data: bytes) -> Texts:
 
 
 def id_text(constructor: int, value: bytes | None) -> str | None:
-    """Return an id as text, from its type and the bytes behind it."""
+    """Return an id as text, by its type and content."""
     if value is None or constructor in (0xA0, 0xB0):
         return as_text(value)
     if constructor in TEXT_TYPES:

@@ -1,4 +1,4 @@
-"""A connection to the node that has a stream: its leader, or a replica."""
+"""Connections to any node of a cluster, or to the leader or a replica of a stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rabbit_chx.streams.connection import REPLY_S, StreamConnection, stream_sett
 from rabbit_chx.streams.frames import LARGEST_FRAME, Node, StreamPlaces
 
 _NEXT_LOOK_S = 0.2
-#: An attempt that has less time would only hide the error of the one before.
+#: With less time left, another attempt would only hide the error of the one before.
 AGAIN_S = 1.0
 _ONE_OF_SEVERAL_S = 5.0
 
@@ -31,8 +31,8 @@ def settings_of(
         url: as for `stream_settings`.
 
     Raises:
-        InputError: there is no URL, or it is neither text nor settings.
-        UriError: a URL cannot be followed.
+        InputError: there is no URL, or one is neither text nor settings.
+        UriError: a URL is not valid.
     """
     try:
         urls = [url] if isinstance(url, str | ConnectionSettings) else url
@@ -51,12 +51,12 @@ def open_any(settings: deque[ConnectionSettings], *, request_timeout_s: float = 
     """Connect to the first node that answers.
 
     Args:
-        settings: the nodes to try in turn, and how to log in. One that does not answer becomes the last.
+        settings: the nodes, tried in turn, with the login. A node that does not answer becomes the last.
         request_timeout_s: that of the connection.
 
     Raises:
-        UnreachableError: none answers; the last error is told.
-        BrokerRefusedError: a broker answers, and refuses user, vhost or mechanism.
+        UnreachableError: no node answers; this is the last error.
+        BrokerRefusedError: a broker refuses the user, the vhost or the mechanism.
     """
 
     def connect(one: ConnectionSettings, until: float) -> StreamConnection:
@@ -80,23 +80,23 @@ def open_at(
     avoid: Collection[Node | None] = (),
     stay: bool = False,
 ) -> StreamConnection:
-    """Connect to a node that has a stream.
+    """Connect to a node that has a member of a stream.
 
     Args:
-        settings: nodes of the cluster to ask in turn, and how to log in. One that does not answer becomes the last.
+        settings: nodes of the cluster, asked in turn, with the login. A node that does not answer becomes the last.
         stream: the stream.
-        leader: whether it must be the leader's node, which takes rows. Else a replica is preferred.
-        addresses: where advertised addresses are for us, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
+        leader: whether it must be the leader's node, which takes rows. Otherwise a replica is preferred.
+        addresses: the address to connect to for an advertised address, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
         timeout_s: seconds to wait at most for a leader, and for its node.
         request_timeout_s: that of the connection; None for `timeout_s`, and 60 s at most.
         max_frame_bytes: that of the connection.
-        avoid: nodes that are tried after all others, where any member of the stream will do.
+        avoid: nodes that are tried after all others, unless `leader`.
         stay: whether the node that is asked first is preferred even if it is the leader.
 
     Raises:
         NotFoundError: there is no such stream.
-        UnreachableError: no node that has it was reached in time; the last error is told.
-        BrokerRefusedError: the broker refuses user or vhost, or the user may not use the stream.
+        UnreachableError: no node of the stream was reached in time; this is the last error.
+        BrokerRefusedError: the broker refuses the user or the vhost, or the user may not use the stream.
     """
     deadline = time.monotonic() + timeout_s
     if request_timeout_s is None:
@@ -122,7 +122,7 @@ def _in_turn(
     deadline: float,
     connect: Callable[[ConnectionSettings, float], StreamConnection],
 ) -> StreamConnection:
-    """Connect by the first settings; where that fails, the next ones are the first."""
+    """Connect with the first settings; if the node is unreachable, they become the last."""
     until = deadline if len(settings) == 1 else min(deadline, time.monotonic() + _ONE_OF_SEVERAL_S)
     try:
         return connect(settings[0], until)
@@ -144,7 +144,7 @@ def _connected(
 ) -> StreamConnection:
     first = connect(settings)
     try:
-        # One that logs in and is silent then costs little more.
+        # A node that is silent after the login costs little more time.
         first.deadline = max(deadline, time.monotonic() + AGAIN_S)
         places = first.metadata([stream])[stream]
         first.deadline = math.inf
@@ -174,7 +174,7 @@ def _nodes(
     leader: bool,
     stay: bool = False,
 ) -> Iterator[Node]:
-    """Yield the nodes to try, the best first: of the replicas the one where we are, else any."""
+    """Yield the nodes to try, the best first: a replica on this node, then the other replicas in random order."""
     found: list[Node] = []
     if not leader:
         found += sorted(places.replicas, key=lambda node: (node != here, random.random()))  # noqa: S311
@@ -187,7 +187,7 @@ def at_node(settings: ConnectionSettings, node: Node, addresses: Mapping[str, st
     """Return the settings of a connection to a node.
 
     Args:
-        settings: how to log in.
+        settings: the login.
         node: the address that it advertises.
         addresses: as for `open_at`.
     """

@@ -1,6 +1,6 @@
-"""Publish rows into streams, in bulk. With a name and ids each row is stored once; `writer` says how.
+"""Publish rows into streams in bulk. With a name and ids each row is stored once; `writer` explains how.
 
-The client places each row. Each stream has a `StreamWriter`, with a connection of its own. One thread serves them in turn.
+The client places each row. Each stream has a `StreamWriter` with a connection of its own. One thread polls them in turn.
 """
 
 from __future__ import annotations
@@ -45,15 +45,13 @@ class StreamReport:
     """Counts of the rows of one call. No row is both known and repaired.
 
     Attributes:
-        rows: the rows that were given.
-        confirmed: the rows that the broker has confirmed.
-        streams: the rows that each stream has confirmed.
-        known: of these, those whose ids the broker had before this publisher sent them, from an earlier run: they were not stored
-            again.
-        resent: rows sent once more, because they were unconfirmed when their connection was lost. Without a name each may be a
-            duplicate.
-        repaired: rows that the broker had confirmed and not stored, stored by a further reference.
-        reconnects: connections opened in place of a lost one.
+        rows: the given rows.
+        confirmed: the rows that the broker confirmed.
+        streams: the rows that each stream confirmed.
+        known: the confirmed rows whose ids the broker had from an earlier run: they were not stored again.
+        resent: rows sent again after their connection was lost. Without a name each may be a duplicate.
+        repaired: rows that the broker had confirmed and not stored, stored under another reference.
+        reconnects: connections that replaced a lost one.
         seconds: from the first row to the last confirm.
     """
 
@@ -87,18 +85,18 @@ class StreamPublisher(Owned):
     Any client can read the rows: the routing key is the message annotation ``x-routing-key``, where the broker writes it for AMQP
     publishers, and the body is one data section.
 
-    With `name` and ids each row of a stream is stored once, through lost connections, killed brokers, other leaders, and runs of
-    the same rows with the same ids. That is no transaction: readers see rows as they come. It holds only if an id always means the
-    same row, and the same stream. **An id that the stream has already is confirmed and not stored**, so other rows under used ids
-    are lost. Only the stored row with the highest id is compared with the given rows: if it differs, that is an error. Copies that
-    other clients have made of stored rows, with their message ids, change nothing. Without both, delivery is at least once.
+    With `name` and ids each row is stored once, also after lost connections, killed brokers, leader changes, and repeated runs with the
+    same rows and ids. That is not a transaction: readers see rows as they are written. It requires that an id always means the same
+    row and the same stream. **A row with an id that the stream already has is confirmed and not stored**, so other rows under used ids
+    are lost. Only the stored row with the highest id is compared with the given rows; a difference is an error. Copies of stored rows
+    by other clients, with their message ids, do no harm. Without a name and ids, delivery is at least once.
 
-    A stream remembers 255 names, and each AMQP channel that publishes to it takes one too; beyond, the oldest are forgotten when
-    the broker starts a new segment, and their ids would be stored again. With a `management_url` they are counted before the first
-    row: there is a warning from 200 on, and an error above 250.
+    A stream remembers 255 names, and each AMQP channel that publishes to it takes one too. The oldest ones beyond are forgotten when
+    the broker starts a new segment, and their ids would be stored again. With a `management_url` the names are counted before the
+    first row: from 200 on there is a warning, above 250 an error.
 
-    The constructor checks that the streams are there. A publisher is for one thread at a time: a second thread gets an InputError while
-    a call runs. So does a forked process. A publisher cannot be pickled.
+    The constructor checks that the streams exist. A publisher is for one thread at a time: a second thread gets an InputError while a
+    call runs, and so does a forked process. A publisher cannot be pickled.
 
     Args:
         url: ``rabbitmq-stream://user:password@host:5552/vhost`` (``rabbitmq-stream+tls://``, port 5551), the AMQP URI of the host, or
@@ -106,27 +104,27 @@ class StreamPublisher(Owned):
         stream: the stream for all rows.
         super_stream: the super stream whose partitions get the rows, by murmur3, as the Java, .NET and Go clients place them.
         ring: the ring of a hash exchange as it was read from a broker, or its slot table; the destinations are streams.
-        name: what the streams remember the ids under, at most 230 bytes: one name for each writer of a stream that is alive, and the
-            same in each run.
-        exchange: what the rows say that they were published to (``x-exchange``): the name of the ring's exchange, which a ring needs.
-            By default the super stream, or nothing.
-        window: rows that are sent to a stream and not yet confirmed.
-        confirm_timeout_s: the longest time without a confirm, in seconds, after which the connection is replaced; also the longest
-            time for the answer to a request.
-        reconnect_timeout_s: how long to try to connect again, in seconds after the loss; each confirm starts it again.
-        addresses: where advertised addresses are for us, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
+        name: the reference under which the streams remember the ids, at most 230 bytes: unique among the live writers of a stream, and
+            the same in each run.
+        exchange: the annotation ``x-exchange`` of the rows: the name of the ring's exchange, which is required with a ring. By default
+            the super stream, or nothing.
+        window: the most unconfirmed rows of a stream.
+        confirm_timeout_s: the longest time without a confirm in seconds, after which the connection is replaced; also the timeout of
+            requests.
+        reconnect_timeout_s: how long to try to reconnect, in seconds after the loss; each confirm restarts it.
+        addresses: the address to connect to for an advertised address, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
         management_url: ``http[s]://user:password@host:15672`` of a broker from 3.13 on, to count the names. The login is by default
             that of `url`.
-        proof: whether what the broker claims to have is looked up at the end of the stream; only with a name.
+        proof: whether the ids that the broker claims to have are looked up in the stream; only with a name.
 
     Attributes:
         streams: the streams, in the order of the ring or super stream.
 
     Raises:
-        InputError: an argument cannot be used, or a destination of the ring is no stream.
+        InputError: an argument is not valid, or a destination of the ring is not a stream.
         NotFoundError: there is no such stream or super stream.
-        BrokerRefusedError: the broker refuses user, vhost or stream. A named publisher needs read permission, too.
-        UnreachableError: nobody answers.
+        BrokerRefusedError: the broker refuses the user, the vhost or the stream. A named publisher needs read permission, too.
+        UnreachableError: no node answers.
 
     Example::
 
@@ -207,7 +205,7 @@ class StreamPublisher(Owned):
         ]
         self._last_id = 0
         self._closed = False
-        self._owed = np.empty(0, np.int64)  # ids of failed calls whose rows may be unconfirmed
+        self._unconfirmed_ids = np.empty(0, np.int64)  # of failed calls
 
     def __enter__(self) -> Self:
         return self
@@ -230,9 +228,9 @@ class StreamPublisher(Owned):
         return f"<StreamPublisher {self._name or 'without a name'}, {len(self.streams)} streams>"
 
     def close(self) -> None:
-        """Close the connections; may be called again. A publisher that is dropped without it warns, and closes them.
+        """Close the connections; may be called again. In a forked process it does nothing.
 
-        In a forked process it does nothing.
+        A publisher that is garbage-collected without it emits a ResourceWarning, and closes them.
         """
         if self._owner.is_this_process:
             self._close()
@@ -245,22 +243,21 @@ class StreamPublisher(Owned):
 
     @one_thread
     def publish_many(self, keys: Column, bodies: Column, *, ids: Iterable[int] | None = None) -> StreamReport:
-        """Publish rows and wait until the broker has confirmed all of them.
+        """Publish rows, and wait until the broker has confirmed all of them.
 
-        After an error the next call gives the same rows with the same ids again, at least from the id on that the error names.
+        After an error repeat the call with the same rows and ids, at least from the id that the error names.
 
         Args:
             keys: routing keys: a list, a NumPy or an Arrow array of str (UTF-8) or bytes.
             bodies: one body for each key, in the same forms.
-            ids: with a name, one id for each row: whole numbers from 1 to 2^63 - 1 that rise, also from call to call. They may have
-                gaps.
+            ids: with a name, one id for each row: increasing integers from 1 to 2^63 - 1, also from call to call; gaps are allowed.
 
         Returns:
             The counts of these rows.
 
         Raises:
-            InputError: the columns or ids cannot be used, or the publisher is closed; nothing was sent.
-            PublishError: not every row is confirmed; `report` has the counts, `__cause__` the reason.
+            InputError: the columns or ids are not valid, or the publisher is closed; nothing was sent.
+            PublishError: some rows are not confirmed; `report` has the counts, `__cause__` the reason.
         """
         if self._closed:
             raise InputError(f"{self!r} is closed: open a new one")
@@ -268,12 +265,16 @@ class StreamPublisher(Owned):
         began = time.monotonic()
         for writer in self._writers:
             writer.counts = Counts()
-        # A call may give again a part of what a failed one gave, or nothing at all: the rest is still owed.
-        rest = self._owed[np.searchsorted(self._owed, rows.ids[-1:].max(initial=0), side="right") :]
+        # A call may repeat a part of a failed call only: the ids behind that part stay unconfirmed.
+        rest = self._unconfirmed_ids[
+            np.searchsorted(self._unconfirmed_ids, rows.ids[-1:].max(initial=0), side="right") :
+        ]
         try:
             for piece in _pieces(rows):
                 if self._name:
-                    self._owed = np.append(rows.ids[np.searchsorted(rows.ids, piece.ids[0]) :], rest)
+                    self._unconfirmed_ids = np.append(
+                        rows.ids[np.searchsorted(rows.ids, piece.ids[0]) :], rest
+                    )
                 self._publish(piece)
         except BaseException as cause:
             for writer in self._writers:
@@ -281,14 +282,14 @@ class StreamPublisher(Owned):
             if not isinstance(cause, RabbitChxError):
                 raise
             report = self._report(rows, began)
-            # After a mismatch the same rows would not do better.
-            may_do = len(self._owed) and not isinstance(cause, MismatchError)
-            again = f"; publish again from id {self._owed[0]} on" if may_do else ""
+            # After a mismatch the same rows would fail again.
+            may_repeat = len(self._unconfirmed_ids) and not isinstance(cause, MismatchError)
+            again = f"; publish again from id {self._unconfirmed_ids[0]} on" if may_repeat else ""
             raise PublishError(
                 f"{cause}; {report}{again}", report, queue=cause.queue, reply_code=cause.reply_code
             ) from cause
         if len(rows.ids):
-            self._owed, self._last_id = rest, int(rows.ids[-1])
+            self._unconfirmed_ids, self._last_id = rest, int(rows.ids[-1])
         return self._report(rows, began)
 
     def _report(self, rows: Rows, began: float) -> StreamReport:
@@ -305,7 +306,7 @@ class StreamPublisher(Owned):
         )
 
     def _rows(self, keys: Column, bodies: Column, ids: Iterable[int] | None) -> Rows:
-        """Return the rows with the stream of each, all checked, so that what cannot be sent is known before anything is."""
+        """Validate all rows before any is sent, and return them with the stream of each."""
         if (self._name is None) != (ids is None):
             raise InputError(
                 "a name and ids belong together: with both, each row is stored once; without both, at least once"
@@ -318,12 +319,12 @@ class StreamPublisher(Owned):
         self._check_sizes(key_column, body_column)
         numbers = np.empty(0, np.int64) if ids is None else _rising(ids, len(key_column))
         if len(numbers):
-            if len(self._owed) and numbers[0] > self._owed[0]:
+            if len(self._unconfirmed_ids) and numbers[0] > self._unconfirmed_ids[0]:
                 raise InputError(
-                    f"the rows begin at id {numbers[0]}, and a call before has failed: rows from id {self._owed[0]} on may be "
+                    f"the rows begin at id {numbers[0]}, and a call before has failed: rows from id {self._unconfirmed_ids[0]} on may be "
                     "unconfirmed, and would be lost, so give them again first"
                 )
-            if not len(self._owed) and numbers[0] <= self._last_id:
+            if not len(self._unconfirmed_ids) and numbers[0] <= self._last_id:
                 raise InputError(
                     f"the rows begin at id {numbers[0]}, and id {self._last_id} is published: the broker would drop them, so ids rise "
                     "from call to call"
@@ -355,7 +356,7 @@ class StreamPublisher(Owned):
         busy = list(taking)
         wait_s = 0.0
         while busy:
-            moved = [writer.turn(wait_s) for writer in busy]
+            moved = [writer.poll(wait_s) for writer in busy]
             wait_s = 0.0 if any(moved) else _WAIT_S / len(busy)
             busy = [writer for writer in busy if not writer.done]
 
@@ -368,7 +369,7 @@ def _pieces(rows: Rows) -> Iterator[Rows]:
 
 
 def _overhead(name: str | None, exchange: str) -> int:
-    """Return how many bytes a frame with one row has at most beside key and body."""
+    """Return the most bytes of a frame with one row, without key and body."""
     text = b"." * 300  # which needs the long forms
     message_ids = None if name is None else [f"{name}:{_MOST_ID}"]
     row = encode_rows([text], [text], exchange=exchange, message_ids=message_ids)
@@ -376,14 +377,14 @@ def _overhead(name: str | None, exchange: str) -> int:
     return len(frame) - 2 * len(text)
 
 
-# -- what the caller gave
+# -- validation of arguments
 
 
 def _checked(ring: object) -> HashRing | SlotTable:
-    """Return a ring by which rows can be placed.
+    """Return the ring if it was read from the broker and all of its destinations are queues.
 
     Raises:
-        InputError: they cannot.
+        InputError: it is another value.
     """
     if not isinstance(ring, HashRing | SlotTable):
         raise InputError(
@@ -429,7 +430,7 @@ def _column(values: Any, what: str) -> Any:  # noqa: ANN401
 
 
 def _rising(values: Any, rows: int) -> NDArray[np.int64]:  # noqa: ANN401
-    """Return ids as an array."""
+    """Return increasing ids as an array."""
     try:
         values = values if hasattr(values, "__array__") else list(values)
         count = len(values)

@@ -1,6 +1,6 @@
-"""The names that a stream remembers publishers by, counted over the management API before rows are written.
+"""The publisher names that a stream remembers, counted over the management API before rows are written.
 
-A stream keeps the last ids of 255 names. Beyond, the oldest are forgotten when it starts a new segment, and rows under their ids
+A stream keeps the last ids of 255 names. The oldest ones beyond are forgotten when it starts a new segment, and rows with their ids
 would be stored again. osiris v1.13.1, osiris_tracking.erl, ``trim_sequences/2``, ``MAX_SEQUENCES``.
 """
 
@@ -28,18 +28,18 @@ _LARGEST = 16 << 20  # bytes of the answer
 def check_references(
     management_url: str | ManagementUrl, settings: ConnectionSettings, stream: str, name: str
 ) -> None:
-    """Warn where a stream remembers many names, and refuse a further one where it remembers too many.
+    """Warn if a stream remembers many names, and refuse a further one if it remembers too many.
 
     Args:
         management_url: the URL of the management API, or its text.
-        settings: whose vhost it is, and the login where the URL has none.
+        settings: the vhost, and the login for a URL without one.
         stream: the stream.
         name: the name to publish under.
 
     Raises:
         InputError: the stream would remember more than 250 names.
-        UnreachableError: nothing answers at the URL.
-        BrokerRefusedError: the broker does not tell.
+        UnreachableError: there is no answer at the URL.
+        BrokerRefusedError: the broker does not return the names.
     """
     try:
         writers = writers_of(management_url, settings, stream)
@@ -66,12 +66,12 @@ def writers_of(
 
     Args:
         management_url: the URL of the management API, or its text.
-        settings: whose vhost it is, and the login where the URL has none.
+        settings: the vhost, and the login for a URL without one.
         stream: the stream.
 
     Raises:
-        UnreachableError: nothing answers at the URL.
-        BrokerRefusedError: the broker does not tell.
+        UnreachableError: there is no answer at the URL.
+        BrokerRefusedError: the broker does not return the names.
     """
     url = management_url if isinstance(management_url, ManagementUrl) else ManagementUrl.of(management_url)
     url = url.with_login_of(settings)

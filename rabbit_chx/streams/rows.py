@@ -1,6 +1,6 @@
-"""Rows of a stream as Arrow columns, and columns as rows: AMQP 1.0 messages, with no Python object for a row. No I/O.
+"""Rows of a stream as Arrow columns, and columns as rows: AMQP 1.0 messages, without a Python object per row. No I/O.
 
-What each column holds:
+The columns:
 
 ===============  ==========================  ======================================================================
 column           type                        content
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _TEXTS = pa.map_(pa.string(), pa.string())
-#: The columns, with their types; those behind the first four are there for who asks for them.
+#: The columns with their types; those behind the first four are optional.
 COLUMN_TYPES: dict[str, Any] = {
     "offset": pa.int64(),
     "timestamp": _TIMESTAMP,
@@ -108,10 +108,10 @@ def schema_of(include: Sequence[str] = ()) -> pa.Schema:
     """Return the schema of the batches of `columns_of`.
 
     Args:
-        include: further columns, in the order in which they come.
+        include: optional columns, in their order in the batch.
 
     Raises:
-        InputError: there is no such column, or it is there twice.
+        InputError: there is no such column, or it is given twice.
     """
     further = list(COLUMN_TYPES)[_ALWAYS:]
     if isinstance(include, str):
@@ -129,12 +129,12 @@ def columns_of(chunks: Sequence[Chunk], start: int, end: int, include: Sequence[
 
     Args:
         chunks: the chunks, in their order; those that are not of kind "user" have no rows.
-        start: the offset of the first row that is wanted.
-        end: the offset before which the rows end.
-        include: further columns, as `schema_of` takes them.
+        start: the first offset.
+        end: the offset behind the last row.
+        include: optional columns, as for `schema_of`.
 
     Raises:
-        DamagedChunkError: the lengths of a chunk do not fit, or a sub-entry cannot be unpacked.
+        DamagedChunkError: the lengths of a chunk do not match, or a sub-entry cannot be unpacked.
         InputError: there is no such column, or the chunks have 2 GiB or more together.
     """
     found = [piece for chunk in chunks if chunk.kind == "user" for piece in pieces(chunk)]
@@ -176,24 +176,24 @@ def _records(pieces: Sequence[Piece]) -> tuple[bytes, Places]:
 
 
 def _joined(pieces: Sequence[Piece]) -> tuple[memoryview | bytes, Places]:
-    """Return the records of pieces that need no unpacking, and where each ends: many small ones in one go."""
+    """Return the records of pieces that are not packed, and where each ends: many small pieces at once."""
     data = b"".join([piece.data for piece in pieces])
     ends = ends_of(data, sum(piece.records for piece in pieces))
     if ends is None:
         for piece in pieces:
-            piece.unpacked()  # raises for the one that is damaged
+            piece.unpacked()  # raises for the damaged one
         raise damaged_lengths(pieces[0].offset)
     return data, ends
 
 
 class _Messages:
-    """Finds the fields of all rows: rows of one layout together, in arrays, and odd rows one by one.
+    """Finds the fields of all rows: those of one layout together, in arrays, and odd rows one by one.
 
     Args:
         data: the bytes, with padding behind them.
         starts: where each row begins.
         ends: where each row ends.
-        names: the columns that are wanted.
+        names: the requested columns.
     """
 
     def __init__(self, data: bytes, starts: Places, ends: Places, names: Sequence[str]) -> None:
@@ -201,10 +201,10 @@ class _Messages:
         self._bytes = np.frombuffer(data, np.uint8)
         self._words = np.ndarray((len(data) - 3,), ">u4", data, 0, (1,))
         self._longs = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
-        # Where each field or section of each row begins and ends; 0 where there is none.
+        # The begin and end of each field or section in each row; 0 if it is absent.
         self._found: dict[str | int, tuple[Places, Places]] = {}
         self._id_types = np.zeros(len(starts), np.uint8)
-        # Rows that wait at a section, where it begins in each of them, and the code of the section before it.
+        # Groups of pending rows: the rows, where their next section begins, and the code of the section before it.
         self._waiting: list[tuple[Places, Places, int]] = []
         self._previous = 0  # the code of the section before the one that is read
         self._odd: list[Places] = [np.empty(0, np.int64)]
@@ -237,7 +237,7 @@ class _Messages:
         }
 
     def _follow(self, rows: Places, at: Places, previous: int) -> None:
-        """Go through the sections of rows that go on alike."""
+        """Parse the sections of rows of the same layout."""
         self._previous = previous
         while len(rows):
             rows, at = self._alike(self._words[at], rows, at)
@@ -264,7 +264,7 @@ class _Messages:
     def _annotations(
         self, rows: Places, at: Places, begin: Places, end: Places, width: int
     ) -> tuple[Places, Places, Places]:
-        """Find routing key and exchange; return the rows that go on alike, and where their section begins and ends."""
+        """Find routing key and exchange; return the rows of the same layout, and the begin and end of their section."""
         counts = self._size(width, begin + width)
         rows, at, begin, end, counts = self._alike(counts, rows, at, begin, end, counts)
         place, sound = begin + width, len(rows) > 0 and counts[0] % 2 == 0 and counts[0] <= 2 * _MOST_PAIRS
@@ -302,11 +302,11 @@ class _Messages:
         return rows, at, end
 
     def _size(self, width: int, begin: Places) -> Values:
-        """Return the sizes that are right before these places, of 0, 1 or 4 bytes."""
+        """Return the sizes of 0, 1 or 4 bytes that end at these places."""
         return self._words[begin - 4] if width == 4 else self._bytes[begin - 1] if width else 0
 
     def _span(self, constructor: int, place: Places) -> tuple[Places, Places]:
-        """Return where simple values of one type begin and end."""
+        """Return the begin and end of simple values of one type."""
         if constructor in TEXT_TYPES:
             width = 4 if constructor & 0x10 else 1
             begin = place + width
@@ -324,7 +324,7 @@ class _Messages:
         return same
 
     def _alike(self, sign: Values, rows: Places, at: Places, *others: Values) -> tuple[Any, ...]:
-        """Return of each array what belongs to rows with the sign of the first one; the others wait at `at`."""
+        """Restrict the arrays to rows with the sign of the first one; the others become pending at `at`."""
         if not len(rows):
             return rows, at, *others
         same = sign == sign[0]
@@ -334,14 +334,14 @@ class _Messages:
         return tuple(array[same] for array in (rows, at, *others))
 
     def _sound(self, sound: Values, rows: Places, *others: Values) -> tuple[Any, ...]:
-        """Return of each array what belongs to sound rows; the others are odd."""
+        """Restrict the arrays to sound rows; the others are odd."""
         if sound.all():
             return rows, *others
         self._odd.append(rows[~sound])
         return tuple(array[sound] for array in (rows, *others))
 
     def _note(self, field: str | int, rows: Places, begin: Places, end: Places) -> None:
-        """Keep where a field of these rows is."""
+        """Record the positions of a field."""
         if not len(rows):
             return
         if field not in self._found:
@@ -362,7 +362,7 @@ class _Messages:
         return _as_text(values) if type_ == pa.string() else values
 
     def _values(self, name: str) -> Column:
-        """Return the bytes of a field of all rows in one go: every second stretch of all bytes."""
+        """Return the bytes of a field of all rows at once: every second slice of all bytes."""
         count = len(self._starts)
         if name not in self._found or not count:
             return pa.nulls(count, pa.binary())
@@ -380,7 +380,7 @@ class _Messages:
         return stretches.take(second)
 
     def _texts(self, sections: Sequence[int]) -> list[list[tuple[str, str | None]] | None]:
-        """Return the names and texts that are in these sections of each row; the same bytes are read once."""
+        """Return the names and texts of these sections of each row; equal bytes are parsed once."""
         read: dict[bytes, Texts] = {}
         texts: list[Texts] = [{} for _ in self._starts]
         for code in sections:
@@ -397,7 +397,7 @@ class _Messages:
 
 
 def _as_text(values: Column) -> Column:
-    """Return a column of bytes as text; what is no UTF-8 is replaced."""
+    """Return a column of bytes as text; invalid UTF-8 is replaced."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -407,11 +407,11 @@ def _as_text(values: Column) -> Column:
 
 
 class EncodedRows:
-    """Rows as the messages of Publish frames, without their ids. A value: frames of the same rows have the same bytes.
+    """Rows as the messages of Publish frames, without their ids. Frames of the same rows have the same bytes.
 
     Args:
-        messages: the messages one behind the other, each with room for its id before it.
-        bounds: where each message begins; one more than there are messages.
+        messages: the concatenated messages, each preceded by room for its id.
+        bounds: where each message begins, and the end of the last one.
     """
 
     def __init__(self, messages: NDArray[np.uint8], bounds: Places) -> None:
@@ -423,13 +423,13 @@ class EncodedRows:
     def frames(
         self, publisher_id: int, ids: NDArray[np.uint64], start: int, stop: int, frame_max: int
     ) -> list[memoryview]:
-        """Return whole Publish frames, as few as possible.
+        """Return complete Publish frames, as few as possible.
 
         Args:
             publisher_id: the number under which the publisher is declared.
             ids: the publishing id of each row.
             start: the first row.
-            stop: the row before which they end.
+            stop: the row behind the last one.
             frame_max: the most bytes of a frame.
 
         Raises:
@@ -472,12 +472,12 @@ def encode_rows(
         keys: the routing key of each row: a list, or an Arrow, NumPy or pandas column, of str or bytes. None for rows
             without keys, which have no annotations.
         bodies: as many bodies.
-        exchange: the exchange for which the routing key is meant.
+        exchange: the exchange of the routing keys.
         message_ids: as many message ids, as text; None for none.
 
     Raises:
-        InputError: there are not as many keys or ids as bodies, or the exchange has a name that AMQP cannot carry.
-        RowError: a value is null, or is no str or bytes.
+        InputError: the numbers of keys, ids and bodies differ, or the name of the exchange is not valid in AMQP.
+        RowError: a value is null, or neither str nor bytes.
     """
     body = _column(bodies, "body")
     sections = []
@@ -502,12 +502,12 @@ def encode_rows(
     return EncodedRows(np.frombuffer(messages, np.uint8), np.frombuffer(bounds, np.int64, len(body) + 1))
 
 
-# What of a row has a fixed size: bytes that all rows share, or a type with the values of all rows.
+# The parts of a row of fixed size: bytes that all rows share, or a type with the values of all rows.
 _Fields: TypeAlias = "list[bytes | tuple[str, Any]]"
 
 
 def _text_section(head: bytes, constructor: int, count: int, names: bytes, texts: Column) -> _Fields:
-    """Return what is before a text at the end of a list or map: the short form if all rows fit into it."""
+    """Return the parts before a text at the end of a list or map, in the short form if all rows fit into it."""
     sizes = _sizes(texts)
     content = 1 + len(names) + 2 + sizes
     if content.max(initial=0) < 256:
@@ -525,7 +525,7 @@ def _width(fields: _Fields) -> int:
 
 
 def _fixed(fields: _Fields, count: int) -> Column:
-    """Return these fields of all rows as a column of bytes."""
+    """Return these parts of all rows as a column of bytes."""
     types = [(f"S{len(field)}" if isinstance(field, bytes) else field[0]) for field in fields]
     values: Values = np.empty(count, [(f"f{place}", type_) for place, type_ in enumerate(types)])
     for place, field in enumerate(fields):
@@ -542,7 +542,7 @@ def _sizes(column: Column) -> Places:
 
 
 def _column(values: Column, what: str, count: int | None = None) -> Column:
-    """Return a column of bytes without nulls, as Arrow has it."""
+    """Return an Arrow column of bytes without nulls."""
     try:
         column: Column = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
     except (pa.ArrowException, UnicodeEncodeError):  # str and bytes mixed, or the loop finds what is wrong

@@ -1,4 +1,4 @@
-"""Named rows, as a stream has them: their ids are in the property message-id, as ``name:id``."""
+"""The stored rows of a named publisher, found by their message ids ``name:id``."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
     from rabbit_chx.amqp import ConnectionSettings
 
-#: Rows that are read before the last chunk; then four times as many, and so on.
+#: Rows of the second part that is read backwards, behind the last chunk; each further part has four times as many.
 _FIRST_PIECE = 50_000
-#: Rows of each kind of difference that are named.
+#: The most differences of each kind that are listed.
 _SHOWN = 5
-#: What is noted of a row: a copy is as given; a copy has another key, or another body.
+#: Flags of a row: a copy is equal; a copy has another key; a copy has another body.
 _EQUAL, _OTHER_KEY, _OTHER_BODY = 1, 2, 4
 _MOST_COPIES = 255
 
 
 class Stored(NamedTuple):
-    """How a stream has rows that were published.
+    """The result of a comparison of published rows with a stream.
 
     Attributes:
-        once: the rows that it has once, as they were given.
-        lost: those that it does not have.
-        doubled: those that it has more than once, as given or not.
-        changed: those that it has with another key or body only.
-        unverified: those that nothing can be said of: retention has removed the part of the stream where they were.
-        differences: the first rows of each kind, in words.
+        once: the rows that are stored once and equal.
+        lost: the rows that are not stored.
+        doubled: the rows that are stored more than once, equal or not.
+        changed: the rows that are stored only with another key or body.
+        unverified: the rows in a part of the stream that retention has removed.
+        differences: the first rows of each kind, as text.
     """
 
     once: int
@@ -51,9 +51,9 @@ class StoredPiece(NamedTuple):
     """Rows of a stream between two offsets.
 
     Attributes:
-        last: the first row of ours with the highest id among them.
+        last: our first row with the highest id among them.
         end: the offset behind them.
-        is_cut: whether the begin of the piece is not in the stream any more.
+        is_cut: whether retention has removed the beginning of the piece.
     """
 
     last: StoredRow | None
@@ -62,7 +62,7 @@ class StoredPiece(NamedTuple):
 
 
 class StoredRow(NamedTuple):
-    """A row of ours, as the stream has it."""
+    """A stored row of a publisher."""
 
     id: int
     key: bytes | None
@@ -70,12 +70,12 @@ class StoredRow(NamedTuple):
     offset: int
 
     def differs(self, other: StoredRow) -> str | None:
-        """Return what is different: "key", "body", or None."""
+        """Return the first difference: "key", "body", or None."""
         return "key" if self.key != other.key else "body" if self.body != other.body else None
 
 
 def rows_of(batch: pa.RecordBatch, name: str) -> tuple[pa.RecordBatch, NDArray[np.uint64]]:
-    """Return the rows of a name, and their ids; the batch has the column ``message_id``."""
+    """Return the rows of a name with their ids; the batch has the column ``message_id``."""
     is_ours = pc.match_substring_regex(batch["message_id"], f"^{re.escape(name)}:[0-9]{{1,19}}$")
     ours = batch.filter(is_ours)
     texts = pc.utf8_slice_codeunits(ours["message_id"], len(name) + 1)
@@ -89,15 +89,16 @@ def read_back(
     end: int | None = None,
     bound: int = 0,
 ) -> Iterator[StreamReader]:
-    """Yield readers of pieces of a stream, the last piece first, each larger than the one behind it.
+    """Yield readers of pieces of a stream, the last piece first, each larger than the one before.
 
-    The caller reads each to its end. It ends with the piece that begins at the bound, or before which retention has removed rows.
+    The caller reads each to its end. The last reader is that of the piece at the bound, or of a piece whose beginning retention has
+    removed.
 
     Args:
         stream: the stream.
         reading: the arguments of each reader: url, addresses, timeout_s.
-        end: the offset behind the last piece; None for the end of the stream, where the last piece is the last chunk.
-        bound: the offset where the first piece begins.
+        end: the offset behind the last piece; None for the end of the stream, whose last piece is the last chunk.
+        bound: the first offset to read.
     """
     piece = _FIRST_PIECE
     start: OffsetSpec = "last" if end is None else max(bound, end - piece)
@@ -121,7 +122,7 @@ def read_pieces_back(
     bound: int = 0,
     row_id: int | None = None,
 ) -> Iterator[StoredPiece]:
-    """Yield what pieces of a stream have of a name, the last piece first.
+    """Yield the rows of a name with the highest id in each piece of a stream, the last piece first.
 
     Args:
         stream: the stream.
@@ -152,7 +153,7 @@ def _last_of(batch: pa.RecordBatch, name: str, row_id: int | None = None) -> Sto
 def row_hashes(keys: Any, bodies: Any) -> NDArray[np.int64]:  # noqa: ANN401  # Arrow has no types
     """Return a hash of 64 bits of each key and of each body, as an array with two columns.
 
-    The hashes are those of Python (SipHash), so they are comparable in one process only.
+    The hashes are Python's (SipHash), and comparable within one process only.
 
     Args:
         keys: a column of binary or string.
@@ -175,10 +176,10 @@ def count_stored(
     addresses: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
 ) -> Stored:
-    """Read a stream backwards and compare it with rows that are all confirmed.
+    """Compare confirmed rows with a stream, which is read backwards.
 
-    It reads back until it has found all rows and one of the name with a lower id. Otherwise it reads the whole stream: a row may be
-    there twice if the broker has forgotten the name. The memory is 2 bytes for each row, besides the hashes and a piece of the stream.
+    The reading ends when all rows and one of the name with a lower id were found, or else at the first row: a row may be stored twice if
+    the broker has forgotten the name. The memory is 2 bytes for each row, besides the hashes and a piece of the stream.
 
     Args:
         url: nodes to try in turn.
@@ -186,7 +187,7 @@ def count_stored(
         name: the name that the rows were published under.
         first: the id of the first row; each further row has the next id.
         hashes: `row_hashes` of all rows.
-        addresses: where advertised addresses are for us.
+        addresses: as for `StreamReader`.
         timeout_s: the longest time without a chunk, in seconds.
 
     Raises:
@@ -211,10 +212,10 @@ def count_stored(
 
 
 class _Found:
-    """What was found of rows so far.
+    """The rows that were found so far.
 
     Attributes:
-        first_id: the id of the first row of the name in the part that was read; None where there is none.
+        first_id: the id of the first row of the name in the part that was read; None if there is none.
     """
 
     def __init__(self, hashes: NDArray[np.int64]) -> None:
@@ -227,11 +228,11 @@ class _Found:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all rows were found, and one with a lower id."""
+        """Whether all rows and one with a lower id were found."""
         return self._behind and bool(self._copies.all())
 
     def add(self, ours: pa.RecordBatch, ids: NDArray[np.uint64], first: int) -> None:
-        """Note rows of the name."""
+        """Add rows of the name."""
         self._behind |= bool((ids < first).any())
         wanted = (ids >= first) & (ids < first + len(self._hashes))
         if not wanted.any():
@@ -253,7 +254,7 @@ class _Found:
 
         Args:
             first: the id of the first row.
-            is_cut: whether the begin of the stream is not there any more.
+            is_cut: whether retention has removed the beginning of the stream.
         """
         is_lost, is_equal = self._copies == 0, (self._signs & _EQUAL) > 0
         removed = 0
@@ -280,8 +281,8 @@ class _Found:
             (is_doubled, lambda row: f"is there {self._copies[row]} times"),
         )
         differences = tuple(
-            f"row {row:,} (id {first + row}) {says(row)}"
-            for flags, says in kinds
+            f"row {row:,} (id {first + row}) {describe(row)}"
+            for flags, describe in kinds
             for row in np.flatnonzero(flags)[:_SHOWN].tolist()
         )
         return Stored(
@@ -295,7 +296,7 @@ class _Found:
 
 
 def _sum_of(hashes: NDArray[np.int64]) -> int:
-    """Return a sum of 64 bits that rows have in any order."""
+    """Return a 64-bit sum of rows that does not depend on their order."""
     keys, bodies = hashes.view(np.uint64).T
     mixed = keys * np.uint64(0x9E3779B97F4A7C15) + bodies
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,25 +1,25 @@
-"""Write rows to one stream, each once, over a connection to its leader that is replaced when it is lost.
+"""Write rows to one stream, each exactly once, over a connection to its leader that is replaced when it is lost.
 
 How it works. The broker remembers the last id of each name (*reference*) in each stream. It confirms a row whose id is not higher,
 and does not store it. So a row that is sent again is stored once, under three rules:
 
-1. Ids rise. A row is sent only when all rows of its stream before it were sent on the same connection: after a lost connection, a
-   refused row or another leader all rows from the lowest unconfirmed one are sent again, in order, and nothing newer before them.
-   Else the newer id would make the broker drop the older row.
-2. What the broker claims to have is proved. When it starts a new segment, it writes the ids of a batch of rows into the log before
+1. Ids increase. A row is sent only after all earlier rows of its stream were sent on the same connection: after a lost connection, a
+   refused row or a leader change all rows from the lowest unconfirmed one are sent again, in order, and before any newer row.
+   Otherwise the newer id would make the broker drop the older row.
+2. The ids that the broker claims are proved. When it starts a new segment, it writes the ids of a batch of rows into the log before
    the rows. If it dies in between, it confirms and drops those rows when they are sent again (osiris v1.13.1, osiris_writer.erl,
    ``handle_batch/2``; osiris_log.erl, ``evaluate_tracking_snapshot/2``). So rows with ids that it claims on a new connection are sent
-   alone. A confirm of such a row says that all the claimed is committed. Then the highest id of ours is looked up in the stream. Rows
-   above it that the broker claims are not there: they are published under the reference ``name~1``, by the same rules. (The ids
-   that the broker notes behind each chunk are no proof: the first chunk of a segment has none.)
+   alone. The confirm of such a row means that all claimed rows are committed. Then our highest id is looked up in the stream. Claimed
+   rows above it are not stored: they are published under the reference ``name~1``, by the same rules. (The ids in the trailer of a
+   chunk are no proof: the first chunk of a segment has none.)
 3. The proof needs the id in the row: the property message-id is ``name:id``.
 
-How the highest id is found. The stream is read backward from its end. Other clients may have copied rows of ours with their message
-ids, so a low id near the end may be a copy. Two facts hold nevertheless: a row, or a copy of it, proves that it was stored; and ids
-are stored in rising order, so the first row with an id is the original, and all rows with lower ids were stored before it. So the
-reading stops at the first id that is as high as those in question. That is the end of the stream, nearly always. An id that is absent
-is known to be absent only when everything has been read behind which its row can be: back to an offset that this writer has noted
-(`_note_end`), else the whole stream. If retention has removed a part of that, nothing is decided, and publishing is refused.
+How the highest id is found. The stream is read backward from its end. Other clients may have copied our rows with their message ids,
+so a low id near the end may be a copy. Two facts hold nevertheless: a row, or a copy of it, proves that it was stored; and ids are
+stored in increasing order, so the first row with an id is the original, and all rows with lower ids were stored before it. So the
+search stops at the first id that is at least as high as those in question, which is nearly always at the end of the stream. An id is
+known to be absent only after the whole part of the stream that may contain it was read: back to an offset that this writer has noted
+(`_note_end`), or else all of it. If retention has removed some of that part, the question is undecided, and publishing is refused.
 
 Without a name a row may be stored more than once.
 """
@@ -78,7 +78,7 @@ class Rows(NamedTuple):
         keys: the routing keys, binary.
         bodies: the bodies, binary.
         ids: their ids; empty where they have none.
-        streams: the number of the stream of each; None where there is one stream.
+        streams: the index of the stream of each; None for a single stream.
     """
 
     keys: pa.Array[Any]
@@ -87,7 +87,7 @@ class Rows(NamedTuple):
     streams: NDArray[np.int32] | None
 
     def slice(self, start: int, rows: int) -> Rows:
-        """Return some rows in a row."""
+        """Return consecutive rows."""
         some = slice(start, start + rows)
         return Rows(
             _one_array(self.keys.slice(start, rows)),
@@ -97,7 +97,7 @@ class Rows(NamedTuple):
         )
 
     def by_stream(self) -> Iterator[tuple[int, Rows]]:
-        """Yield the rows of each stream that has any, in their order, with its number."""
+        """Yield the index of each stream that has rows, with its rows in their order."""
         if self.streams is None:
             yield 0, self
             return
@@ -115,14 +115,14 @@ class Window:
 
     Args:
         ids: the ids of the rows.
-        size: how many rows may be sent and not yet confirmed.
+        size: the most unconfirmed rows.
         start: the first row.
-        stop: the row before which it ends.
+        stop: the row behind the last one; None for all rows.
 
     Attributes:
-        lowest: the first row that is not confirmed.
-        next: the first row that is not sent on this connection.
-        stop: the row before which it ends.
+        lowest: the first unconfirmed row.
+        next: the first row that was not sent on this connection.
+        stop: the row behind the last one.
     """
 
     def __init__(self, ids: NDArray[np.int64], size: int, start: int = 0, stop: int | None = None) -> None:
@@ -144,7 +144,7 @@ class Window:
         return min(self._size - unanswered, self.stop - self.next)
 
     def confirm(self, ids: NDArray[Any]) -> NDArray[np.intp]:
-        """Note ids that the broker has confirmed, and return the places of new ones. Ids of rows that were not sent are passed over."""
+        """Mark rows as confirmed by their ids, and return the indices of the new ones. Ids that were not sent are ignored."""
         wanted = ids.astype(np.int64)
         places = np.searchsorted(self._ids[: self.next], wanted)
         known = places < self.next
@@ -152,7 +152,7 @@ class Window:
         return self._confirm(np.unique(places[self._open[places]]))
 
     def confirm_before(self, stop: int) -> NDArray[np.intp]:
-        """Note all rows before one as confirmed, and return the places of those that are new."""
+        """Mark all rows before `stop` as confirmed, and return the indices of the new ones."""
         return self._confirm(self.lowest + np.flatnonzero(self._open[self.lowest : stop]))
 
     def _confirm(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -163,14 +163,14 @@ class Window:
         return places
 
     def rewind(self) -> int:
-        """Send all from the lowest unconfirmed row again, and return how many rows that are."""
+        """Go back to the lowest unconfirmed row, and return the number of rows to send again."""
         resent, self.next = self.next - self.lowest, self.lowest
         return resent
 
 
 @dataclass
 class Counts:
-    """What became of the rows of a stream in one call; see `StreamReport`. A confirmed row is known, repaired, or neither."""
+    """The counts of a stream in one call; see `StreamReport`. A confirmed row is known, repaired, or neither."""
 
     confirmed: int = 0
     known: int = 0
@@ -184,17 +184,17 @@ class StreamWriter:
 
     Args:
         stream: the stream.
-        settings: nodes of the cluster to ask in turn; its own, since it moves the dead ones back.
+        settings: nodes of the cluster, tried in turn; a deque of its own, since dead nodes are moved back.
         name: the reference; None for none.
-        window: how many rows may be sent and not yet confirmed.
+        window: the most unconfirmed rows.
         confirm_timeout_s: the longest time without a confirm.
-        reconnect_timeout_s: how long to try to connect again.
-        reading: the arguments of the reader that looks for our rows at the stream's end: url, addresses, timeout_s.
-        proof: whether it looks for them.
+        reconnect_timeout_s: how long to try to reconnect.
+        reading: the arguments of readers that look for our rows: url, addresses, timeout_s.
+        proof: whether to look for them.
 
     Attributes:
         stream: the stream.
-        counts: what became of the rows of this call.
+        counts: the counts of this call.
     """
 
     def __init__(
@@ -219,15 +219,15 @@ class StreamWriter:
         self._reading = reading
         self._proof = proof
         self._connection: StreamConnection | None = None
-        self._opened = 0  # connections, so far
-        self._claimed = 0  # the last id that the broker claims to have, until it is proved
-        self._known = 0  # the last id that it claimed to have before we sent anything
-        self._confirmed_id = 0  # the highest id before which all rows of ours are confirmed
+        self._opened = 0  # the number of connections so far
+        self._claimed = 0  # the last id that the broker claims, until it is proved
+        self._known = 0  # the last id that it claimed before the first row was sent
+        self._confirmed_id = 0  # all of our rows up to this id are confirmed
         self._noted = _Note(0, 0)
         self._note_again_at = 0.0
-        # The row of ours with the highest id, when it was looked up; it may be one of a later call.
+        # Our stored row with the highest id; a later call may have to be compared with it.
         self._found: StoredRow | None = None
-        self._numbered = 0  # of rows without ids: how many were numbered
+        self._numbered = 0  # rows without ids that were numbered so far
         self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64), None)
         self._encoded: EncodedRows | None = None
         self._window = Window(self._rows.ids, window)
@@ -241,7 +241,7 @@ class StreamWriter:
 
     @property
     def connected(self) -> bool:
-        """Whether it has a connection."""
+        """Whether there is a connection."""
         return self._connection is not None
 
     @property
@@ -250,7 +250,7 @@ class StreamWriter:
         return self._window.done
 
     def take(self, rows: Rows, exchange: str) -> None:
-        """Take the next rows; those before them are all confirmed."""
+        """Start with the next rows, after all earlier ones are confirmed."""
         message_ids = None
         if self._name is None:
             numbers = np.arange(self._numbered + 1, self._numbered + len(rows.keys) + 1)
@@ -263,17 +263,17 @@ class StreamWriter:
         self._rows = rows
         self._window = Window(rows.ids, self._window_rows)
         self._is_repaired = np.zeros(len(rows.ids), bool)
-        # All rows so far are confirmed, so a loss that was noticed with the last of them is no outage of these rows.
+        # All earlier rows are confirmed, so a loss that was noticed with the last of them is not an outage of these rows.
         self._outage_began, self._attempts, self._next_attempt = None, 0, 0.0
 
-    def turn(self, wait_s: float) -> bool:
-        """Send what the window allows, take what has come, and connect where there is no connection.
+    def poll(self, wait_s: float) -> bool:
+        """Connect if necessary, send what the window allows, and process received confirms.
 
         Args:
-            wait_s: seconds to wait at most where nothing comes.
+            wait_s: seconds to wait for events at most.
 
         Returns:
-            Whether something has moved.
+            Whether rows were sent or confirmed.
 
         Raises:
             RabbitChxError: the connection cannot be replaced, or not in time.
@@ -301,7 +301,7 @@ class StreamWriter:
             connection.close()
 
     def drop(self) -> None:
-        """Forget rows that are not confirmed, with the connection that they may be on."""
+        """Forget unconfirmed rows, and close the connection on which they may be in flight."""
         if not self.done:
             self.close()
             self._window = Window(np.empty(0, np.int64), self._window_rows)
@@ -341,12 +341,12 @@ class StreamWriter:
         connection.request_timeout_s = self._confirm_timeout_s
 
     def _lose(self, cause: RabbitChxError) -> None:
-        """Give the connection up, and say when to try again.
+        """Close the connection, and schedule the next attempt.
 
         Raises:
-            RabbitChxError: another attempt would not do better, or the time is over.
+            RabbitChxError: the error is permanent, or the time for reconnecting is over.
         """
-        with suppress(RabbitChxError):  # what came before the loss need not be sent again
+        with suppress(RabbitChxError):  # rows that were confirmed before the loss need not be sent again
             self._collect(0, self._window, 0.0)
         self.close()
         now = time.monotonic()
@@ -364,12 +364,12 @@ class StreamWriter:
         self._attempts += 1
 
     def _send(self, publisher_id: int, window: Window) -> int:
-        """Send what the window allows, and return how many rows that are."""
+        """Send the rows that the window allows, and return their number."""
         rows = min(window.room, _BATCH_ROWS)
         worth_it = min(_BATCH_ROWS, self._window_rows // 4, window.stop - window.next)
         if rows < max(1, worth_it):
             return 0
-        assert self._connection is not None and self._encoded is not None  # noqa: S101, PT018  # `turn` connects
+        assert self._connection is not None and self._encoded is not None  # noqa: S101, PT018  # `poll` connects
         ids = self._rows.ids.view(np.uint64)
         if window.next == window.lowest:
             self._moved_at = time.monotonic()
@@ -381,10 +381,10 @@ class StreamWriter:
         return rows
 
     def _collect(self, publisher_id: int, window: Window, wait_s: float) -> int:
-        """Take what has come, and return how many rows are confirmed by it.
+        """Process the received events, and return the number of newly confirmed rows.
 
         Raises:
-            RabbitChxError: the rows from the lowest unconfirmed one on must be sent again, over another connection.
+            RabbitChxError: the rows from the lowest unconfirmed one must be sent again, over another connection.
         """
         if self._connection is None:
             return 0
@@ -414,7 +414,7 @@ class StreamWriter:
         return confirmed
 
     def _count(self, places: NDArray[np.intp]) -> None:
-        """Count rows that are confirmed now: each once, so none is both known and repaired."""
+        """Count newly confirmed rows, each once as known, repaired or neither."""
         is_repaired = self._is_repaired[places]
         self.counts.confirmed += len(places)
         self.counts.repaired += int(np.count_nonzero(is_repaired))
@@ -423,17 +423,17 @@ class StreamWriter:
             self._confirmed_id = int(self._rows.ids[self._window.lowest - 1])
 
     def _refused(self, code: int) -> RabbitChxError:
-        """Return the error for a refused row. It is sent again over a new connection, but where the user may not write."""
+        """Return the error for a refused row. Unless access is refused, the row is sent again over a new connection."""
         assert self._connection is not None  # noqa: S101  # it refused the row
         error = refusal(self._connection.where, f"take rows into stream {self.stream!r}", code, self.stream)
         if code == Code.ACCESS_REFUSED or isinstance(error, AccessRefusedError):
             return error
         return ConnectionLostError(str(error), queue=self.stream)
 
-    # -- what the broker claims to have
+    # -- proof of the ids that the broker claims
 
     def _prove_claims(self) -> None:
-        """Send the rows that the broker claims to have alone, and store those that it does not have."""
+        """Send the claimed rows alone, and store those of them that are missing in the stream."""
         start, stop = self._window.lowest, self._place_behind(self._claimed)
         if self._name is None or not self._proof or start >= stop:
             return
@@ -444,8 +444,8 @@ class StreamWriter:
     def _stored_all(self, nth: int, start: int, stop: int, claimed_id: int) -> bool:
         """Store rows under the name (0) or its nth further reference, and return whether the broker's claim was true.
 
-        It claims to have those up to an id. They are sent first, and proved; of them those that it does not have are stored under the
-        next reference. Then come those that it does not claim.
+        The rows up to the claimed id are sent first, and proved; those that are missing are stored under the next reference. Then
+        the remaining rows are sent.
         """
         claimed = min(stop, max(start, self._place_behind(claimed_id)))
         is_true = True
@@ -480,29 +480,29 @@ class StreamWriter:
         self._connection.delete_publisher(nth)
 
     def _send_and_wait(self, publisher_id: int, start: int, stop: int) -> None:
-        """Send rows, and wait until they are confirmed. They count as confirmed only when that is proved."""
+        """Send rows, and wait for their confirms, which count only after the proof."""
         window = Window(self._rows.ids, self._window_rows, start, stop)
         while not window.done:
             sent = self._send(publisher_id, window)
             self._collect(publisher_id, window, 0.0 if sent else _WAIT_S)
 
     def _place_behind(self, row_id: int) -> int:
-        """Return the place behind the last row that has an id up to this one."""
+        """Return the index behind the last row with an id up to this one."""
         return int(np.searchsorted(self._rows.ids, row_id, side="right"))
 
     def _last_stored(self, claimed_id: int, first_id: int, last_id: int) -> int:
-        """Return the highest id of ours in the stream, or one that is at least `last_id`.
+        """Return our highest id in the stream, or any that is at least `last_id`.
 
-        Where there is none because retention has removed the begin of the stream, this is the id that the broker claims.
+        If there is none because retention has removed the beginning of the stream, it is the id that the broker claims.
 
         Args:
-            claimed_id: the last id that the broker claims to have.
+            claimed_id: the last id that the broker claims.
             first_id: the first id in question.
             last_id: the last id in question.
 
         Raises:
-            MismatchError: that row is one of those to publish, with another key or body; or retention has removed the rows that would
-                show whether those in question were stored.
+            MismatchError: the stored row has another key or body than the given one; or retention has removed the rows that would
+                prove whether the rows in question were stored.
         """
         bound = self._noted.offset if first_id > self._noted.id else 0
         found: StoredRow | None = None
@@ -540,7 +540,7 @@ class StreamWriter:
         )
 
     def _note_end(self) -> None:
-        """Note now and then, while no row is under way, where the stream ends: later rows are behind that. From 3.11 on."""
+        """Note the end of the stream from time to time while no row is in flight: later rows are behind it. From 3.11 on."""
         connection, window, ids = self._connection, self._window, self._rows.ids
         if (
             connection is None
@@ -556,14 +556,14 @@ class StreamWriter:
         if Key.STREAM_STATS not in connection.commands:
             return
         offset = connection.stats(self.stream)["committed_chunk_id"]
-        if offset >= 0:  # else it is empty, or its leader has just begun
+        if offset >= 0:  # else it is empty, or its leader is new
             self._noted = _Note(offset, max(self._noted.id, self._claimed, self._confirmed_id))
 
     def _compare_found(self) -> None:
-        """Compare the row of ours with the highest id with the one to publish, if it is one of those.
+        """Compare our stored row with the highest id with the given row of that id, if there is one.
 
         Raises:
-            MismatchError: its key or body is another one. A copy is not compared where its original is there.
+            MismatchError: their keys or bodies differ. A copy is not compared if the stream has its original.
         """
         stored, place = self._found, 0 if self._found is None else self._place_behind(self._found.id) - 1
         if stored is None or place < 0 or self._rows.ids[place] != stored.id:
@@ -572,7 +572,7 @@ class StreamWriter:
         is_first = True
         if stored.differs(given):
             stored, is_first = self._original(stored)
-        self._found = None  # it is compared once
+        self._found = None  # compared once
         if (what := stored.differs(given)) is not None:
             perhaps = (
                 ""
@@ -587,7 +587,7 @@ class StreamWriter:
             )
 
     def _original(self, row: StoredRow) -> tuple[StoredRow, bool]:
-        """Return the first row with the id of a row, which may be a copy, and whether no earlier one was removed by retention."""
+        """Return the first row with the id of a row that may be a copy, and whether retention has removed no earlier one."""
         _log.info("stream %s: reading back to the first row with id %d", self.stream, row.id)
         is_cut = False
         if row.offset:
@@ -599,7 +599,7 @@ class StreamWriter:
 
 
 class _Note(NamedTuple):
-    """All rows of ours with an id above `id` are at `offset` or behind it."""
+    """All of our rows with an id above `id` are at `offset` or behind it."""
 
     offset: int
     id: int

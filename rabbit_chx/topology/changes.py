@@ -1,4 +1,4 @@
-"""One operation of a plan: what is done to which object, field by field."""
+"""One change of a plan: an action on an object, field by field."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _FIELDS: dict[type, tuple[ObjectKind, tuple[str, ...], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A field whose value is another one afterwards.
+    """A field whose value changes.
 
     Attributes:
         field: its name, such as ``durable`` or ``arguments.x-max-length``.
-        old: its value before; None where there was none.
-        new: its value afterwards; None where there is none.
+        old: its value before; None for none.
+        new: its value afterwards; None for none.
     """
 
     field: str
@@ -46,13 +46,13 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """One operation.
+    """One change of a plan.
 
     Attributes:
         action: ``create``, ``update``, ``replace`` (delete and create), ``delete``, ``bind`` or ``unbind``.
-        live: what is there; None for ``create`` and ``bind``.
-        wanted: what is there afterwards; None for ``delete`` and ``unbind``.
-        ring: whether it is a step of a ring. Such steps go over one channel, one after the other.
+        live: the live object; None for ``create`` and ``bind``.
+        wanted: the wanted object; None for ``delete`` and ``unbind``.
+        ring: whether it is a step of a ring. Such steps are done over one channel, one after the other.
     """
 
     action: Action
@@ -66,14 +66,14 @@ class PlannedChange:
 
     @property
     def subject(self) -> TopologyObject:
-        """The object, as it is wanted, or else as it is there."""
+        """The wanted object, or else the live one."""
         subject = self.live if self.wanted is None else self.wanted
         assert subject is not None  # noqa: S101  # a change is of something
         return subject
 
     @property
     def binding(self) -> BindingDefinition:
-        """The binding that a bind or an unbind is about."""
+        """The binding of a bind or an unbind."""
         subject = self.subject
         assert isinstance(subject, BindingDefinition)  # noqa: S101  # nothing else is bound or unbound
         return subject
@@ -90,12 +90,12 @@ class PlannedChange:
 
     @property
     def fields(self) -> tuple[FieldChange, ...]:
-        """The fields that differ. What is created or bound has no old values, what is deleted or unbound no new ones."""
+        """The fields that differ. A creation or bind has no old values, a deletion or unbind no new ones."""
         return fields_between(self.live, self.wanted)
 
 
 def kind_of(subject: TopologyObject) -> ObjectKind:
-    """Return what kind of object it is."""
+    """Return the kind of an object."""
     return _FIELDS[type(subject)][0]
 
 
@@ -115,13 +115,13 @@ def reference_to(named: NamedObject) -> Destination | None:
 
 
 def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -> tuple[FieldChange, ...]:
-    """Return the fields that differ between what is there and what is wanted, every argument by itself.
+    """Return the fields that differ between two versions of an object, every argument by itself.
 
-    Values of different types differ: 1, 1.0 and true are three values, as they are for the broker.
+    Values of different types differ: 1, 1.0 and true are three values, as for the broker.
 
     Args:
-        live: what is there; None: nothing.
-        wanted: what is wanted; None: nothing.
+        live: the live object; None for none.
+        wanted: the wanted object; None for none.
     """
     old, new = ({} if side is None else dict(_values(side)) for side in (live, wanted))
     return tuple(
@@ -132,7 +132,7 @@ def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -
 
 
 def _differ(old: ArgumentValue, new: ArgumentValue) -> bool:
-    """Return whether two values differ, or their types. An ArgumentTable tells apart the types of what is in it."""
+    """Return whether two values or their types differ. An ArgumentTable compares the types of its values."""
     if isinstance(old, tuple) and isinstance(new, tuple):
         return len(old) != len(new) or any(map(_differ, old, new))
     return type(old) is not type(new) or old != new

@@ -1,4 +1,4 @@
-"""Which exchanges, queues, policies and plain bindings are to be created, changed, replaced or deleted."""
+"""The differences between two topologies: objects and plain bindings to create, change, replace or delete."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _BROKERS_OWN = "amq."
 
 @dataclass(frozen=True, slots=True)
 class ObjectDifferences:
-    """What differs between the objects that are wanted and those that are there.
+    """The differences between wanted and live objects.
 
     Attributes:
-        created: what is not there.
-        updated: the policies that differ, as they are and as they are wanted.
-        replaced: the exchanges and queues that differ, likewise. The broker does not change them in place.
-        deleted: what is not wanted, and owned.
-        unmanaged: what is not wanted, and not owned: it is left as it is. What the topology only names, as a member of
-            a ring or as an alternate exchange, is neither deleted nor among these, and nor are `shards`.
+        created: wanted objects that are not live.
+        updated: the policies that differ, live and wanted.
+        replaced: the exchanges and queues that differ, live and wanted. The broker does not change them in place.
+        deleted: live objects that are owned and not wanted.
+        unmanaged: live objects that are neither owned nor wanted: they are left alone. Objects that the topology only names, as
+            a member of a ring or as an alternate exchange, and `shards` are in neither list.
         shards: the queues that a plugin keeps for sharded exchanges.
-        refusals: what is wrong with external objects.
+        refusals: missing or different external objects.
     """
 
     created: tuple[NamedObject, ...]
@@ -69,12 +69,12 @@ def by_name(topology: Topology) -> Mapping[tuple[ObjectKind, str], NamedObject]:
 def object_differences(
     wanted: Topology, live: Topology, also_replaced: Collection[str] = ()
 ) -> ObjectDifferences:
-    """Return what differs, each kind in the order of names.
+    """Return the differences between objects, each kind in the order of names.
 
     Args:
-        wanted: what should be there.
-        live: what is there.
-        also_replaced: exchanges that have to be declared again, though they do not differ.
+        wanted: the wanted topology.
+        live: the live topology.
+        also_replaced: exchanges that have to be declared again though they do not differ.
     """
     created: list[NamedObject] = []
     updated: list[tuple[PolicyDefinition, PolicyDefinition]] = []
@@ -115,7 +115,7 @@ def object_differences(
 
 
 def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:
-    """Yield the exchanges that take what others cannot route, or what queues drop."""
+    """Yield alternate and dead-letter exchanges."""
     tables = [exchange.arguments for exchange in wanted.exchanges]
     tables += [queue.arguments for queue in wanted.queues]
     tables += [policy.definition for policy in wanted.policies]
@@ -137,14 +137,14 @@ def _external_refusals(live: NamedObject | None, wanted: NamedObject) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class BindingDifferences:
-    """What differs between the bindings that are wanted and those that are there.
+    """The differences between wanted and live bindings.
 
     Attributes:
-        early: bindings of what is replaced. They are unbound before.
-        bound: what is bound, also again, and what is unbound just before.
-        late: what is unbound at the end.
-        unmanaged: what is not wanted, and not owned: it is left as it is.
-        refusals: why the plan may be refused.
+        early: unbinds before objects are replaced.
+        bound: binds, including those of replaced objects, each after the unbind that makes room for it.
+        late: unbinds at the end.
+        unmanaged: live bindings that are neither owned nor wanted: they are left alone.
+        refusals: reasons to refuse the plan.
     """
 
     early: tuple[PlannedChange, ...]
@@ -157,14 +157,13 @@ class BindingDifferences:
 def binding_differences(
     wanted: Topology, live: Topology, objects: ObjectDifferences, slots: Collection[str] = ()
 ) -> BindingDifferences:
-    """Return what differs between the bindings.
+    """Return the differences between bindings.
 
     Args:
-        wanted: what should be there.
-        live: what is there.
-        objects: what differs between their exchanges and queues.
-        slots: exchanges that have no other bindings than those that are wanted. A binding that goes is unbound just
-            before those that come are bound.
+        wanted: the wanted topology.
+        live: the live topology.
+        objects: the differences between their exchanges and queues.
+        slots: exchanges that keep only wanted bindings. Others are unbound just before the new ones are bound.
     """
     gone, again = objects.gone, objects.again
     hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
@@ -207,7 +206,7 @@ def binding_differences(
 
 
 def binding_identity(binding: BindingDefinition) -> Hashable:
-    """Return what tells bindings apart, whoever owns them."""
+    """Return the identity of a binding, without its owner."""
     return binding.source, binding.destination, binding.routing_key, binding.arguments
 
 

@@ -31,19 +31,18 @@ _HASHES = 1 << 27
 
 @dataclass(frozen=True, slots=True)
 class ModulusPlan:
-    """What a plan does to the keys of one ``x-modulus-hash`` exchange.
+    """The movement of the keys of one ``x-modulus-hash`` exchange.
 
     Attributes:
         exchange: the exchange's name.
         release: the release whose rules apply.
-        before: the destination of each binding that is there, in the order in which the broker counts them.
+        before: the destination of each live binding, in the order in which the broker numbers them.
         after: the same after the plan.
-        moved: the exact share of keys whose destination is another one in the end; the largest possible share where `unknown`
-            says why the exact share is not known.
-        moved_at_worst: the largest share of keys whose destination is not that of before, at any moment.
-        lost_at_worst: the largest share of keys that have no destination, at any moment.
-        unsettled: the largest share of keys that go to another destination than after the plan, while bindings are made.
-        unknown: why the exact shares are not known; empty where they are.
+        moved: the exact share of keys with another destination in the end; the largest possible share if `unknown` is set.
+        moved_at_worst: the largest share of keys whose destination differs from `before` at any moment.
+        lost_at_worst: the largest share of keys without a destination at any moment.
+        unsettled: the largest share of keys whose destination differs from `after` while bindings are made.
+        unknown: why the exact shares are not known; empty if they are.
         limit: the share of keys that may move; None: any.
     """
 
@@ -60,7 +59,7 @@ class ModulusPlan:
 
     @property
     def moves(self) -> str:
-        """How many keys move, in words."""
+        """The share of keys that moves, in words."""
         if self.unknown and self.moved_at_worst:
             return f"up to {percent(self.moved_at_worst)} of the keys: {self.unknown}"
         return f"{percent(self.moved)} of the keys in the end, {percent(self.moved_at_worst)} at the worst moment"
@@ -78,7 +77,7 @@ class ModulusPlan:
         return (PlanRefusal(says, flag, self.moved_at_worst),)
 
     def matrix(self) -> MovementMatrix | None:
-        """Return from which destination to which the keys go, as exact shares; None where they are not known."""
+        """Return the exact share of keys that go from each destination to each other one; None if it is not known."""
         if self.unknown and self.moved_at_worst:
             return None
         return movement(*(self._modulo_map(side) for side in (self.before, self.after)))
@@ -95,9 +94,9 @@ def modulus_plans(
     """Return the plan of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names.
 
     Args:
-        wanted: what should be there.
-        live: what is there.
-        objects: what differs between their exchanges and queues.
+        wanted: the wanted topology.
+        live: the live topology.
+        objects: the differences between their exchanges and queues.
         changes: all changes of the plan, in order.
     """
     kinds = [
@@ -148,7 +147,7 @@ def _moments(
 
 
 def binding_key_of(binding: BindingDefinition) -> tuple[object, ...]:
-    """Return what tells the bindings of one exchange apart."""
+    """Return the identity of a binding among those of its exchange."""
     return binding.destination, binding.routing_key, binding.arguments
 
 
@@ -202,11 +201,11 @@ def _unknown_order(
 
 
 def numbered(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
-    """Return the destination of each binding, in the order in which the broker counts them. Each binding counts.
+    """Return the destination of each binding, in the order in which the broker numbers them.
 
     Args:
         bindings: the bindings of an exchange.
-        release: the broker's release. Where it has no order that can be computed, it is that of 4.3.
+        release: the broker's release. If its order cannot be computed, the order of 4.3 is used.
     """
     if release.follows(MODULUS_BY_BINDING_KEY):
         ordered = sorted(
@@ -242,7 +241,7 @@ def share_moved(before: Sequence[Destination], after: Sequence[Destination]) -> 
 
 
 def largest_share(before: Sequence[Destination], after: Sequence[Destination]) -> float:
-    """Return the largest share of keys that can move where the order of the bindings is not known.
+    """Return the largest share of keys that can move if the order of the bindings is not known.
 
     If the two numbers of bindings have no common divisor, each order moves the same share.
 

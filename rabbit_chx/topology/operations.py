@@ -1,4 +1,4 @@
-"""The operations over AMQP that changes of a plan consist of, and the errors for those that the broker refuses."""
+"""The AMQP operations of a change, and the errors for those that the broker refuses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rabbit_chx.topology.objects import (
 
 _ACCESS_REFUSED = 403
 
-#: What AMQP declares, binds, unbinds and deletes. Policies go over the management API.
+#: The objects that AMQP handles. Policies need the management API.
 AmqpObject: TypeAlias = ExchangeDefinition | QueueDefinition | BindingDefinition
 
 
@@ -28,9 +28,9 @@ class Operation:
     """One method of AMQP.
 
     Attributes:
-        action: what is done. Bindings are bound and unbound, the other objects declared and deleted.
+        action: bindings are bound and unbound, other objects declared and deleted.
         subject: the object.
-        if_unused: whether the broker refuses a deletion while something is bound or consumes.
+        if_unused: whether the broker refuses a deletion while there are bindings or consumers.
         if_empty: whether the broker refuses the deletion of a queue with messages. It checks these conditions for classic
             queues only.
     """
@@ -43,7 +43,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """What is in a queue.
+    """The counts of a queue.
 
     Attributes:
         messages: how many messages are ready for delivery.
@@ -77,7 +77,7 @@ def operations_of(change: PlannedChange, *, allow_loss: bool) -> tuple[Operation
 
 
 def is_repeatable(change: PlannedChange) -> bool:
-    """Return whether a change may be done a second time: the broker then ignores it."""
+    """Return whether the broker ignores a repetition of a change."""
     return change.action in ("create", "bind") and change.kind != "policy"
 
 
@@ -96,7 +96,7 @@ def check_declared_name(name: str, kind: str) -> None:
 
 
 def refused(where: str, operation: Operation, reply_code: int, reply_text: str) -> RabbitChxError:
-    """Return the error for an operation that the broker refused; its message has the broker's own words."""
+    """Return the error for an operation that the broker refused, with the broker's reply text."""
     exchange, queue = _ends(operation.subject)
     error = error_for(reply_code, reply_text, where=where, exchange=exchange, queue=queue)
     if reply_code != _ACCESS_REFUSED:
@@ -110,7 +110,7 @@ def refused(where: str, operation: Operation, reply_code: int, reply_text: str) 
 
 
 def _ends(subject: AmqpObject) -> tuple[str | None, str | None]:
-    """Return the exchange and the queue that an operation is about."""
+    """Return the exchange and the queue of an operation."""
     if isinstance(subject, BindingDefinition):
         place = subject.destination
         return subject.source, None if isinstance(place, ExchangeRef) else place
@@ -118,7 +118,7 @@ def _ends(subject: AmqpObject) -> tuple[str | None, str | None]:
 
 
 def _permissions(subject: AmqpObject) -> str:
-    """Return the permissions that an operation needs, in words. Before 4.0 the broker does not say which one is missing."""
+    """Return the permissions that an operation needs, in words. Before 4.0 the broker does not name the missing one."""
     if isinstance(subject, BindingDefinition):
         place = subject.destination
         written = f"exchange {place.name}" if isinstance(place, ExchangeRef) else f"queue {place}"

@@ -29,7 +29,7 @@ A member of a ring is written as in a topology file, its weight as the text of t
 afterwards, as no ring tells then where a key goes. In its cells text is a queue, and null is nowhere. The old queue of a slot is null
 where there is none, or several; the new one likewise. The proposal ``slots`` has one field more: ``slots``, how many there are.
 
-The checksum is the same for the same two sides, whatever the order of their parts and whoever computes it.
+The checksum depends on the two sides alone, not on the order of their parts.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def text_of_plan(
         rings: its rings, by the name of the exchange.
         refusals: why it may be refused.
         checksum: its checksum.
-        moduli: what it does to ``x-modulus-hash`` exchanges.
+        moduli: the plans of ``x-modulus-hash`` exchanges.
         warnings: its warnings.
     """
     count = "no change: what is there is as the topology says"
@@ -264,7 +264,7 @@ def counted_kind(count: int, kind: str) -> str:
 
     Args:
         count: the number.
-        kind: what they are, such as ``policy``.
+        kind: their kind, such as ``policy``.
     """
     return f"{count:,} policies" if kind == "policy" and count != 1 else plural(count, kind)
 
@@ -272,11 +272,11 @@ def counted_kind(count: int, kind: str) -> str:
 def checksum_of(
     wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
 ) -> str:
-    """Return the sha256 of what is wanted, of what is there of it, and of the changes, in hexadecimal digits.
+    """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
 
     Args:
-        wanted: what should be there.
-        live: what is there. What is neither wanted nor changed does not count.
+        wanted: the wanted topology.
+        live: the live topology. Objects that are neither wanted nor changed do not count.
         changes: the operations, in order.
         rings: the plans of the rings, by exchange.
     """

@@ -1,7 +1,7 @@
-"""Other ways to the same members of a ring, each with what it moves; and the order that moves the fewest keys.
+"""Other ways to the same members of a ring, with the share of keys that each moves; and the order that moves the fewest keys.
 
-A seed keeps its bucket when the bucket count changes, unless its bucket is gone or a new one takes it. So a member keeps its
-keys if it keeps its place. The search puts each member at its old place where it can, fills gaps with members that cannot
+A seed keeps its bucket when the bucket count changes, unless its bucket is removed or a new one takes it. So a member keeps its
+keys if it keeps its position. The search puts each member at its old position if possible, fills gaps with members that cannot
 stay (new ones, those of another weight, those at the end of a ring that gets shorter), and then exchanges members as long as
 that helps.
 
@@ -41,11 +41,11 @@ _TRIED = 40
 _MOST_ROUNDS = 20
 
 Order = tuple["RingMember", ...]
-#: With this many slots for each queue, a slot is a small part of what a queue has.
+#: With this many slots for each queue, one slot is a small part of its load.
 _SLOTS_EACH = 10
 #: More are not proposed: each slot is an exchange and a binding.
 _MOST_SLOTS = 1024
-#: Another exchange is worth it if the worst moment moves this many times the keys of the end.
+#: A second exchange is proposed if the worst moment moves this many times the keys of the end.
 _MUCH_WORSE = 2
 
 
@@ -301,20 +301,20 @@ class _Score:
         return kept, tuple(-self._number[member] for member in order)
 
     def staying(self, order: Sequence[RingMember]) -> int:
-        """Return how many seeds stay where they are."""
+        """Return how many seeds stay in an order."""
         if not order:
             return 0
         return int(self._seeds[self._numbers(order)[self._after] == self._held].sum())
 
     def _numbers(self, order: Sequence[RingMember]) -> NDArray[np.int64]:
-        """Return whose each bucket is."""
+        """Return the number of the member of each bucket."""
         import numpy as np
 
         numbers = np.array([self._number[member] for member in order], np.int64)
         return np.repeat(numbers, self._weight[numbers])
 
     def exchanged(self, order: Order) -> Order:
-        """Return the order with the members that are not at their old places exchanged among those of one weight.
+        """Return the order with members of equal weight exchanged if they are not at their old positions.
 
         Those that would gain the most are placed first.
         """
@@ -400,7 +400,7 @@ class LeastMoved(NamedTuple):
 
 
 def least_moved(before: HashRing, after: HashRing) -> LeastMoved:
-    """Return how few keys a change of a ring can move.
+    """Return the smallest shares of keys that a change of a ring can move.
 
     Args:
         before: the ring before the change.

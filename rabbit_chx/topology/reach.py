@@ -1,11 +1,11 @@
-"""What messages of an exchange can reach, and which keys of a hash exchange end in no queue, whatever way they take.
+"""The objects that messages of an exchange can reach, and the keys of a hash exchange that reach no queue.
 
 A bucket may have no destination, or one that does not exist, or an exchange from which no way leads to a queue. An alternate
 exchange gets only what its exchange has no destination for: the messages of a hole, and not those of a ghost bucket
 (rabbitmq-server ``deps/rabbit/src/rabbit_exchange.erl``, ``route/3``; tried on 3.8.9 and 4.3.6).
 
-What is certain is counted. A direct, topic or headers exchange that is bound to something counts as a way, because what it
-drops depends on the message.
+Only certain losses are counted. A direct, topic or headers exchange with bindings counts as a way to a queue, because the message
+decides what it drops.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _ONWARDS = ("alternate-exchange", "x-dead-letter-exchange", "dead-letter-exchang
 
 @dataclass(frozen=True, slots=True)
 class UnroutableKeys:
-    """The keys of a hash exchange that end in no queue.
+    """The keys of a hash exchange that reach no queue.
 
     Attributes:
         share: their exact share of all keys.
-        by_place: the share at each destination where there are any; those without a destination are under None.
+        by_place: the share at each destination that has any; keys without a destination are under None.
     """
 
     share: float
@@ -48,10 +48,10 @@ class UnroutableKeys:
 
 
 class Reach:
-    """Which queues and exchanges the messages of a broker reach.
+    """Answers which queues and exchanges messages reach.
 
     Args:
-        live: what is there, with its rings.
+        live: the live topology, with its rings.
     """
 
     def __init__(self, live: Topology) -> None:
@@ -64,7 +64,7 @@ class Reach:
         for exchange in live.exchanges:
             for member in exchange.ring or ():
                 self._bound.setdefault(exchange.name, []).append(member.destination)
-        # What is bound exists, though no list may show it.
+        # A bound queue exists, even if no list shows it.
         self._queues.update(
             place for bound in self._bound.values() for place in bound if isinstance(place, str)
         )
@@ -76,7 +76,7 @@ class Reach:
         return destination in self._queues
 
     def leads_nowhere(self, name: str) -> bool:
-        """Return whether no message of an exchange comes to a queue, or there is no such exchange."""
+        """Return whether an exchange does not exist or none of its messages reaches a queue."""
         return self._nowhere(ExchangeRef(name), None, frozenset()) is True
 
     def alternate_of(self, exchange: ExchangeDefinition) -> str | None:
@@ -85,7 +85,7 @@ class Reach:
         return name if isinstance(name, str) else None
 
     def unroutable_of(self, exchange: ExchangeDefinition) -> UnroutableKeys:
-        """Return the keys of a hash exchange that end in no queue."""
+        """Return the keys of a hash exchange that reach no queue."""
         import numpy as np
 
         ring = self._live.rings[exchange.name]
@@ -101,7 +101,7 @@ class Reach:
         return UnroutableKeys(int(np.count_nonzero(seeds)) / len(index), by_place)
 
     def _nowhere_of_ring(self, exchange: ExchangeDefinition, ring: HashRing, seen: frozenset[str]) -> Nowhere:
-        """Return for each of the 2^21 seeds whether it ends nowhere; False if none does, which most rings tell without a walk."""
+        """Return for each of the 2^21 seeds whether it reaches no queue; False if all do, which most rings show at once."""
         import numpy as np
 
         hashed, visited = _hashed_on(exchange), seen | {exchange.name}
@@ -137,7 +137,7 @@ class Reach:
         if exchange.type == HASH_EXCHANGE and ring is not None:
             if hashed is not None and _hashed_on(exchange) == hashed:
                 return self._nowhere_of_ring(exchange, ring, seen)
-            # The seeds of what another exchange hashes are other ones: only what holds for all of them is certain.
+            # An exchange that hashes something else has other seeds: only a result for all of them is certain.
             return bool(np.all(self._nowhere_of_ring(exchange, ring, seen)))
         if exchange.name in self._live.sources_left_out:
             return False
@@ -175,7 +175,7 @@ def _all_of(ends: Iterable[Nowhere]) -> Nowhere:
 
 
 def transient_destinations(live: Topology) -> dict[Destination, str]:
-    """Return the queues and exchanges that go by themselves, with the reason in words."""
+    """Return the queues and exchanges that the broker deletes by itself, with the reason."""
     reasons: dict[Destination, str] = {
         member.destination: "has a name that the broker made: the next such queue has another"
         for exchange in live.exchanges
@@ -198,9 +198,9 @@ def transient_destinations(live: Topology) -> dict[Destination, str]:
 
 
 def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
-    """Return these exchanges, what their messages reach, and the policies that match one of those.
+    """Return these exchanges, the objects that their messages reach, and the policies that match one of those.
 
-    Messages go on over rings, bindings, alternate exchanges and dead-letter exchanges.
+    Messages follow rings, bindings, alternate exchanges and dead-letter exchanges.
 
     Raises:
         InputError: there is no exchange of such a name, or it is one of the broker's own, and nothing is bound to it.
@@ -233,7 +233,7 @@ def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
 
 
 def _not_listed(name: str, exchanges: Iterable[str]) -> str:
-    """Return in words that a topology has no such exchange, and what to do."""
+    """Return the message that a topology has no such exchange."""
     if (type_ := BROKERS_EXCHANGES.get(name)) is not None:
         return (
             f"exchange {name!r} is a {type_} exchange that each broker has, so no file declares it, and nothing is bound to "
@@ -244,7 +244,7 @@ def _not_listed(name: str, exchanges: Iterable[str]) -> str:
 
 
 def _links(topology: Topology) -> dict[Destination, list[Destination]]:
-    """Return where messages of each exchange and queue may go next."""
+    """Return the destinations of messages of each exchange and queue."""
     links: dict[Destination, list[Destination]] = {}
     for exchange in topology.exchanges:
         places = links.setdefault(ExchangeRef(exchange.name), [])
@@ -269,5 +269,5 @@ def _named(values: Iterable[object]) -> Iterator[ExchangeRef]:
 
 
 def _may_match(policy: PolicyDefinition, place: Destination) -> bool:
-    """Return whether a policy is about an exchange or a queue; where Python cannot read its pattern, it may be."""
+    """Return whether a policy may match an exchange or a queue. It may if Python cannot read its pattern."""
     return policy_matches(policy, place) is not False

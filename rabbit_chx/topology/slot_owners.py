@@ -1,7 +1,7 @@
-"""Which queue has which slot of an exchange: as the file says, or by weight with as few keys moved as possible.
+"""The owner of each slot of an exchange: as listed in the file, or by weight with as few keys moved as possible.
 
-A hand-over unbinds a slot before it binds it, so a slot has several queues only where somebody else has bound it. It then counts
-as that of the first queue that is a member.
+A hand-over unbinds a slot before it binds it, so a slot has several queues only if something else has bound it. Then the first
+queue that is a member counts as its owner.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
 from rabbit_chx.topology.objects import ObjectSet, RingMember, SlotNames, order_of_name
 
-#: How many seeds of each slot have each queue now.
+#: The number of seeds of each slot whose keys each queue has now.
 _Kept = dict[str, Counter[str]]
 
 
 def queues_of_slots(live: ObjectSet) -> dict[str, tuple[str, ...]]:
-    """Return the queues that each exchange is bound to, in the order of their names, but of hash exchanges."""
+    """Return the queues bound to each exchange other than a hash exchange, in the order of names."""
     queues_of: dict[str, dict[str, None]] = {}
     for binding in live.bindings:
         if isinstance(binding.destination, str):
@@ -33,8 +33,7 @@ def owners_of_slots(
 ) -> dict[str, str]:
     """Return the queue of each slot, in the order of the slots.
 
-    A slot keeps the queue that it has, as far as the weights let it. A slot that nobody has goes to the queue that has most of its
-    keys now, likewise.
+    A slot keeps its queue as far as the weights allow. A slot without a queue goes to the queue that has most of its keys now.
 
     Args:
         names: the names of the slots.
@@ -81,7 +80,7 @@ def _as_listed(names: SlotNames, members: Sequence[RingMember]) -> dict[str, str
 
 
 def _shared(free: Sequence[str], remaining: dict[str, int], seeds: _Kept) -> dict[str, str]:
-    """Return who takes the free slots: where most keys stay comes first, then the order of slots and of names."""
+    """Assign the free slots: those that keep the most keys first, then in the order of slots and of names."""
     takers = sorted((queue for queue, count in remaining.items() if count), key=order_of_name)
     wishes = sorted(
         (-seeds.get(slot, Counter())[queue], number, place)
@@ -98,7 +97,7 @@ def _shared(free: Sequence[str], remaining: dict[str, int], seeds: _Kept) -> dic
 
 
 def _kept_seeds(names: SlotNames, ring: HashRing, bound: Mapping[str, Sequence[str]]) -> _Kept:
-    """Return how many seeds of each slot have each queue now; nothing where no key has one."""
+    """Return how many seeds of each slot each queue has now; empty without buckets."""
     from rabbit_chx.routing.arrays.seeds import pairs_of_seeds
 
     if not ring.bucket_count:

@@ -1,8 +1,8 @@
-"""Exchanges with slots as the plain objects that they are made of, and back.
+"""Exchanges with slots, expanded to plain objects and collapsed again.
 
-``events`` with N slots is: N internal fanout exchanges ``events.slot.00`` and so on, each bound once to ``events`` and to the
-queue that has it, and each with the alternate exchange ``events.park``. That is a fanout exchange with the queue
-``events.park``. So what comes while a slot has no queue is parked and not lost.
+``events`` with N slots stands for N internal fanout exchanges ``events.slot.00`` and so on. Each is bound once to ``events`` and to
+the queue that owns it, and has the alternate exchange ``events.park``: a fanout exchange with the queue ``events.park``. Messages
+are parked there while a slot has no queue.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ ALTERNATE_EXCHANGE = "alternate-exchange"
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
-    """What an exchange with slots is made of.
+    """The plain objects of an exchange with slots.
 
     Attributes:
-        exchange: the exchange, as the file says it.
-        names: the names of its slots and of its park.
-        owners: the queue of each slot exchange, by its name, in the order of the ring.
+        exchange: the exchange, as in the file.
+        names: the names of its slots and of its parking exchange.
+        owners: the queue of each slot exchange, by its name, in ring order.
     """
 
     exchange: ExchangeDefinition
@@ -47,7 +47,7 @@ class SlotLayout:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the file says which queue has which slot."""
+        """Whether the file lists the slots of each queue."""
         return any(member.slots is not None for member in self.exchange.members or ())
 
     def pinned_members(self) -> tuple[RingMember, ...]:
@@ -79,7 +79,7 @@ class SlotLayout:
         )
 
     def parking_queue(self) -> QueueDefinition:
-        """Return the parking queue of a file that does not say it. A classic queue keeps the order when a reader dies."""
+        """Return the parking queue of a file that declares none. A classic queue keeps the order if a consumer dies."""
         return QueueDefinition(self.names.park, owner=self.exchange.owner)
 
     def bindings(self) -> tuple[BindingDefinition, ...]:
@@ -89,9 +89,9 @@ class SlotLayout:
 
 
 def expanded(wanted: Topology, live: Topology) -> Topology:
-    """Return a topology with each exchange with slots as the plain objects that it is made of.
+    """Return a topology with plain objects in place of exchanges with slots.
 
-    A slot keeps the queue that it has in the live topology, as far as the weights let it.
+    A slot keeps its live queue as far as the weights allow.
 
     Raises:
         InputError: a member would get no slot, or lists of slots do not have each slot once.
@@ -127,7 +127,7 @@ def expand_slots(wanted: Topology, live: Topology) -> ExpandedTopologies:
 
 
 def slot_layouts(wanted: Topology, live: Topology) -> dict[str, SlotLayout]:
-    """Return what each exchange with slots is made of, by its name.
+    """Return the layout of each exchange with slots, by its name.
 
     Raises:
         InputError: as in `expanded`.
@@ -145,11 +145,11 @@ def slot_layouts(wanted: Topology, live: Topology) -> dict[str, SlotLayout]:
 
 
 def expanded_by(wanted: Topology, layouts: Mapping[str, SlotLayout]) -> Topology:
-    """Return a topology with plain objects in the place of exchanges with slots.
+    """Return a topology with plain objects in place of exchanges with slots.
 
     Args:
-        wanted: what should be there.
-        layouts: what its exchanges with slots are made of, of `slot_layouts`.
+        wanted: the topology.
+        layouts: its `slot_layouts`.
     """
     if not layouts:
         return wanted
@@ -170,18 +170,16 @@ def expanded_by(wanted: Topology, layouts: Mapping[str, SlotLayout]) -> Topology
 
 
 def collapsed(live: Topology) -> Topology:
-    """Return a topology with `slots` and `members` in the place of the plain objects of exchanges with slots.
+    """Return a topology with `slots` and `members` in place of the plain objects of exchanges with slots.
 
-    Each member lists the slots that its queue has.
-
-    That is done where `expanded` of the result says exactly the same again. Whatever differs stays plain: a slot with two
-    queues or none, a missing alternate exchange, another order of the ring.
+    Each member lists the slots of its queue. An exchange is collapsed only if `expanded` restores exactly the same objects. So it
+    stays plain if a slot has two queues or none, an alternate exchange is missing, or the ring has another order.
     """
     return _collapsed(live)[0]
 
 
 def not_collapsed(live: Topology) -> dict[str, str]:
-    """Return the exchanges whose slots stay plain objects, each with what keeps them from being collapsed, in words."""
+    """Return the exchanges whose slots stay plain objects, each with the reason."""
     return _collapsed(live)[1]
 
 
@@ -256,14 +254,14 @@ def _layout_of(
     return SlotLayout(shared, names, owners)
 
 
-def _check_order(what: str, live: Sequence[Place], wanted: Sequence[ExchangeRef]) -> None:
+def _check_order(kind: str, live: Sequence[Place], wanted: Sequence[ExchangeRef]) -> None:
     for number, (place, slot) in enumerate(zip_longest(live, wanted)):
         if place == slot:
             continue
         if number >= len(live):
-            raise _NotCollapsibleError(f"its ring has no {what} {number}, which is that of {slot}")
+            raise _NotCollapsibleError(f"its ring has no {kind} {number}, which is that of {slot}")
         meant = f"not {slot}" if slot is not None else "and the slots end before it"
-        raise _NotCollapsibleError(f"{what} {number} of its ring is {place or 'a hole'}, {meant}")
+        raise _NotCollapsibleError(f"{kind} {number} of its ring is {place or 'a hole'}, {meant}")
 
 
 def _difference(live: ExchangeDefinition | None, wanted: ExchangeDefinition) -> str:
@@ -290,7 +288,7 @@ def _owners(names: SlotNames, of_source: dict[str, list[BindingDefinition]]) -> 
 
 
 def _without(live: Topology, layouts: list[SlotLayout]) -> Topology:
-    """Return the topology without what the layouts add to it."""
+    """Return the topology with layouts in place of their plain objects."""
     slotted = {layout.exchange.name: layout.exchange for layout in layouts}
     parts = {name for layout in layouts for name in layout.names.exchanges}
     parks = {layout.parking_queue() for layout in layouts}
@@ -321,7 +319,7 @@ def parking_queues(*sides: Topology) -> dict[str, str]:
 
 
 def queues_behind_slots(live: Topology) -> list[str]:
-    """Return the queues that get the messages of slots without a queue, by argument or policy."""
+    """Return the queues behind alternate exchanges of slots, by argument or policy."""
     alternates = {
         setting_of(exchange, ALTERNATE_EXCHANGE, live.policies)
         for exchange in live.exchanges

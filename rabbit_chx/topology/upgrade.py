@@ -1,4 +1,4 @@
-"""Keys that an upgrade of the broker moves, for each hash exchange of a topology, and what to do about it. Does no I/O."""
+"""The keys of each hash exchange that an upgrade of the broker moves, and remedies. Does no I/O."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ _DRAIN = (
 
 @dataclass(frozen=True, slots=True)
 class ExchangeUpgrade:
-    """What an upgrade does to a hash exchange.
+    """The effect of an upgrade on a hash exchange.
 
     Attributes:
         name: the exchange's name.
-        hashes: what it hashes, in words.
-        moved: the share of keys whose queue changes while the ring keeps its order; None where no rule says it.
+        hashes: the hashed part of a message, in words.
+        moved: the share of keys whose queue changes while the ring keeps its order; None if no rule determines it.
         exact: the exact shares of keys that go from where to where; None where no rule says it, or where the releases
             hash the same value differently. Then `moved` is the share of two hashes that are independent of each other.
-        order: what a restart does to the order of the ring.
-        findings: what else an upgrade does to the exchange: ``order`` (the ring may come back in another order),
+        order: the effect of a restart on the order of the ring.
+        findings: other effects on the exchange: ``order`` (the ring may come back in another order),
             ``hashed-differently`` (the same header value has another hash), ``refused-message`` (the broker closes the
             connection on some messages), ``modulus-order`` (bindings are counted in another order), ``second-binding`` (a
             destination that is bound twice has other buckets), ``weight`` (a binding cannot be made again),
@@ -74,7 +74,7 @@ class ExchangeUpgrade:
 
     @property
     def verdict(self) -> Verdict:
-        """What becomes of the exchange's keys."""
+        """The effect on the exchange's keys."""
         if self.moved is None:
             return "unknown"
         if self.moved:
@@ -85,7 +85,7 @@ class ExchangeUpgrade:
 def predict_upgrade(
     topology: Topology, before: Release, after: Release, *, file: str | None = None
 ) -> tuple[ExchangeUpgrade, ...]:
-    """Return what an upgrade does to the hash exchanges of a topology.
+    """Return the effect of an upgrade on each hash exchange of a topology.
 
     Args:
         topology: the topology; its rings are replayed from their members.
@@ -194,7 +194,7 @@ class _ChxUpgrade:
         return "kept" if self._decisive.follows(rules.RESTART_KEEPS) else "lost"
 
     def _findings(self, transient: Mapping[Destination, str], file: str | None) -> Iterator[Finding]:
-        """Yield what an upgrade does to the exchange, with what to do about it.
+        """Yield the other effects of an upgrade on the exchange, with remedies.
 
         Args:
             transient: queues and exchanges that go by themselves, with the reason in words.
@@ -293,7 +293,7 @@ class _ChxUpgrade:
 
 
 def _repair(exchange: ExchangeDefinition, file: str | None) -> str:
-    """Return what restores the order of a ring. Without a file nothing has that order after the upgrade."""
+    """Return how to restore the order of a ring. Without a file it has to be exported before the upgrade."""
     external = exchange.owner == "external"
     if file is not None or external:
         return repair_cure(exchange.name, file, external=external)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
-from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, parse_stream_uri, parse_uri
+from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, ManagementUrl, parse_stream_uri, parse_uri
 from rabbit_chx.errors import InputError, UnreachableError
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
@@ -208,6 +208,17 @@ def _json_object(text: str) -> dict[str, Any]:
     return value
 
 
+def _node_addresses(text: str) -> dict[str, str]:
+    addresses: dict[str, str] = _json_object(text)
+    for address in [*addresses, *addresses.values()]:
+        host, _, port = str(address).rpartition(":")
+        if not (isinstance(address, str) and host and port.isdigit() and 0 < int(port) <= 0xFFFF):
+            raise InputError(
+                f"option 'addresses': {quote_text(str(address))} is no address: give the advertised 'host:port', and the one for us"
+            )
+    return addresses
+
+
 TEXT = Kind("text", str)
 FLAG = Kind("true or false", _flag, "true or false", lambda flag: "true" if flag else "false")
 COUNT = Kind("whole number, 1 or more", lambda text: _whole(text, 1), "a whole number, 1 or more")
@@ -222,6 +233,8 @@ SIZE = Kind(
     "size", _size, "bytes, as 65536 or with a unit of 1,024: 64KiB, 8MiB, 1GiB (or k, m, g)", _size_text
 )
 JSON_OBJECT = Kind("JSON object", _json_object, "a JSON object", json.dumps)
+NODE_ADDRESSES = Kind("JSON object", _node_addresses, "a JSON object")
+MANAGEMENT_URL = Kind("URL", ManagementUrl.of)
 
 
 # fmt: off
@@ -307,7 +320,7 @@ class Brokers:
     """The addresses to try, one after the other.
 
     Attributes:
-        addresses: the settings of each address; they lack the password if `password` says where it is.
+        addresses: the settings of each address; without the password if `password` is set.
         password: where to read the password; None if the settings contain it.
     """
 

@@ -15,6 +15,8 @@ from spark_connector.options.common import (
     COUNT,
     FLAG,
     JSON_OBJECT,
+    MANAGEMENT_URL,
+    NODE_ADDRESSES,
     SECONDS,
     SIZE,
     TEXT,
@@ -24,7 +26,6 @@ from spark_connector.options.common import (
     check_only,
     option,
     option_fields,
-    quote_text,
     read_options,
 )
 from spark_connector.spark_errors import raising_without_traceback
@@ -86,17 +87,6 @@ def _moment(text: str) -> datetime:
     return moment
 
 
-def _addresses(text: str) -> dict[str, str]:
-    addresses: dict[str, str] = JSON_OBJECT.read(text)
-    for address in [*addresses, *addresses.values()]:
-        host, _, port = str(address).rpartition(":")
-        if not (isinstance(address, str) and host and port.isdigit() and 0 < int(port) <= 0xFFFF):
-            raise InputError(
-                f"option 'addresses': {quote_text(str(address))} is no address: give the advertised 'host:port', and the one for us"
-            )
-    return addresses
-
-
 _NAMES = Kind("names", _names, "the name of a stream, or several with commas between them", ", ".join)
 _COLUMNS = Kind(
     "names", _columns, f"some of {', '.join(FURTHER_COLUMNS)}, with commas between them", ", ".join
@@ -111,8 +101,6 @@ _MOMENT = Kind(
     _moment,
     "a time with its zone, as 2026-01-31T12:00:00Z, or milliseconds since 1970 (UTC)",
 )
-_ADDRESSES = Kind("JSON object", _addresses, "a JSON object")
-_MANAGEMENT = Kind("text", ManagementUrl.of)
 #: What the options have that a streaming query, or a batch, cannot have.
 _STREAMING = {"batch": " is for batch reads, a streaming query has no end: leave it out, or use spark.read"}
 _BATCH = {"streaming": " is for streaming queries, and this is a batch: leave it out"}
@@ -148,7 +136,7 @@ class ReadOptions:
         "such as slots",
     )
     management_url: ManagementUrl | None = option(
-        "managementUrl", _MANAGEMENT,
+        "managementUrl", MANAGEMENT_URL,
         "the management API, which tells the bindings of `exchange`, with the login of the broker unless it has its own: "
         "`http://host:15672`",
     )
@@ -173,7 +161,7 @@ class ReadOptions:
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss", FLAG,
-        "fail if rows are not in the stream any more; with false the query goes on without them, and a warning says how many",
+        "fail if rows are no longer in the stream; with false the query continues without them, and a warning has their number",
         default=True,
     )
     min_partitions: int | None = option(
@@ -196,7 +184,7 @@ class ReadOptions:
         default=60.0, heading="When something goes wrong",
     )
     addresses: Mapping[str, str] = option(
-        "addresses", _ADDRESSES,
+        "addresses", NODE_ADDRESSES,
         'where to connect to instead of an address that a node advertises: `{"rabbit-0:5552": "127.0.0.1:15552"}`',
         default={},
     )
@@ -357,7 +345,7 @@ class QueueOptions:
         "Streams among them are left out",
     )
     management_url: ManagementUrl | None = option(
-        "managementUrl", _MANAGEMENT, "the management API, which tells the bindings of `exchange`"
+        "managementUrl", MANAGEMENT_URL, "the management API, which tells the bindings of `exchange`"
     )
     include_columns: tuple[str, ...] = option("include", _COLUMNS, _INCLUDE, default=())
     include_headers: bool = option("includeHeaders", FLAG, _INCLUDE_HEADERS, default=False)

@@ -22,6 +22,8 @@ from spark_connector.options.common import (
     COUNT,
     FLAG,
     JSON_OBJECT,
+    MANAGEMENT_URL,
+    NODE_ADDRESSES,
     SECONDS,
     SIZE,
     TEXT,
@@ -43,7 +45,7 @@ from spark_connector.placing.rings import as_ring
 MAX_HEADERS_BYTES = 100_000
 #: An id of a row has its version in 31 bits, and its number in 32.
 MAX_VERSION = (1 << 31) - 1
-_LONGEST_APP_ID = 200  # bytes; with the digest behind it, it is the name of a publisher
+_LONGEST_APP_ID = 200  # bytes; followed by the digest, it is the name of a publisher
 #: A letter alone is a drive of Windows.
 _URI = re.compile("[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 #: What a connection name may have in braces.
@@ -138,7 +140,6 @@ _RING = Kind("text", _ring)
 _NAME_PATTERN = Kind("text", _name_pattern)
 _REPORT_PATH = Kind("text", _report_path)
 _VERSION = Kind("whole number, 1 or more", _version, "a whole number from 1 to 2147483647")
-_MANAGEMENT_URL = Kind("URL", ManagementUrl.of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,12 +301,12 @@ class WriteOptions:
         "window", COUNT, "maximum number of unconfirmed rows of a stream", default=20_000, only="streams"
     )
     node_addresses: Mapping[str, str] = option(
-        "addresses", JSON_OBJECT,
+        "addresses", NODE_ADDRESSES,
         'where the addresses that nodes advertise are for us: `{"rabbit-1:5552": "127.0.0.1:15552"}`',
         default={}, only="streams",
     )
     management_url: ManagementUrl | None = option(
-        "managementUrl", _MANAGEMENT_URL,
+        "managementUrl", MANAGEMENT_URL,
         "with `exactly-once`: `http[s]://host:15672`, by which the driver counts the names that each stream remembers before the write; "
         "the login is that of `url` unless given",
         only="exactly-once",
@@ -439,7 +440,7 @@ def check_mode(options: WriteOptions, *, streaming: bool) -> None:
         )
     if streaming and options.skip_stale:
         raise InputError(
-            "option 'onStaleVersion' is 'skip', which is for batch writes: a query would leave micro-batches out; leave it away"
+            "option 'onStaleVersion' is 'skip', which is for batch writes: a query would leave micro-batches out; leave it out"
         )
     for name, value in () if streaming else (("appId", options.app_id), ("version", options.version)):
         if value is None:

@@ -181,15 +181,7 @@ def partition_numbers(
     keys: pa.Array[Any],
     hashes: pa.Array[Any] | None = None,
 ) -> pa.Array[Any]:
-    """Return the partition of each key, or its `number_of`. Runs in Python workers.
-
-    Args:
-        placing: the JSON of the ring or slot table, or the super stream.
-        placement: the partitions of the queues.
-        number_of: the number to return for each partition; None for the number of the partition itself.
-        keys: routing keys.
-        hashes: a hash of each key, needed if a queue has more than one slice.
-    """
+    """Return the partition of each key, or its entry of `number_of`. Runs in Python workers; `placing` may be a JSON."""
     import numpy as np
     import pyarrow as pa
 
@@ -202,9 +194,7 @@ def partition_numbers(
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Partitions in the order of the ring's destinations: first all slices of the first queue, and so on.
-
-    A slice is a part of a queue's keys. All rows of a key are in one slice.
+    """Partitions in the order of the ring's destinations: first all slices of the first queue, and so on. A key is in one slice.
 
     Attributes:
         slices: number of partitions of each queue, 1 or more.
@@ -223,17 +213,10 @@ class Placement:
         partitions: int | None = None,
         spare: bool = False,
     ) -> Placement:
-        """Return the placement of a ring.
-
-        Args:
-            ring: a ring or a table of slots with at least one destination.
-            slices: number of partitions of each queue that has more than one.
-            partitions: number of partitions of all queues; each queue gets slices by its share of the ring.
-            spare: whether there is a partition for rows without a queue.
+        """Return the placement of a ring or slot table with at least one destination; the arguments are those of `place`.
 
         Raises:
-            InputError: a queue is not in the ring, a number is too small, or `slices` and `partitions` are
-                both given.
+            InputError: a queue is not in the ring, a number is too small, or `slices` and `partitions` are both given.
         """
         if slices is not None and partitions is not None:
             raise InputError(
@@ -265,8 +248,7 @@ class Placement:
 
         Args:
             indices: index of each row's queue; -1 if it has none.
-            hashes: a hash of each row's key, needed if a queue has more than one slice. It must not be that of the ring, of which the
-                keys of one queue have few values.
+            hashes: a hash of each row's key, if a queue has more than one slice; not that of the ring, of which a queue has few values.
         """
         import numpy as np
 
@@ -391,5 +373,5 @@ def queue_names(ring_json: str, keys: pa.Array[Any]) -> pa.Array[Any]:
 
     indices = destination_indices(cached_ring(ring_json), keys)
     names = _names(ring_json)
-    indices[indices < 0] = len(names) - 1  # the null behind the last name
+    indices[indices < 0] = len(names) - 1  # the null after the last name
     return names.take(pa.array(indices, pa.int32()))

@@ -150,14 +150,14 @@ class WatchedRing:
             now = self.read_again()
         except Exception as cause:  # noqa: BLE001  # whether the rows are right is then unknown
             return (
-                "the ring could not be read again, so rows may have gone to a queue that has their keys no more: "
+                "the ring could not be read again, so rows may have gone to a queue that no longer has their keys: "
                 f"{cause}"
             )
         if before is not None and _same(before, now):
             return None
         if isinstance(before, HashRing) and isinstance(now, HashRing):
             return describe_ring_change(before, now, rows)
-        return "the exchange has slots now, and rows may have gone to a queue that has their keys no more"
+        return "the exchange has slots now, and rows may have gone to a queue that no longer has their keys"
 
 
 def read_exchange(prefix: str, vhost: str, exchange: str) -> ConsistentHashExchange:

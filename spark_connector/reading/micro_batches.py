@@ -20,11 +20,11 @@ from spark_connector.reading.sources import Sources
 
 
 class Place(NamedTuple):
-    """How far a stream is read.
+    """A position in a stream.
 
     Attributes:
         next: the first offset that is not read.
-        before: the fingerprint of the last chunk known before it; None where none is known.
+        before: the fingerprint of the last known chunk before it; None if none is known.
     """
 
     next: int
@@ -32,19 +32,19 @@ class Place(NamedTuple):
 
 
 def anchor(bound: Bound) -> dict[str, Any]:
-    """Return the offset of a query that begins."""
+    """Return the offset of a new query."""
     if isinstance(bound, datetime):
         return {"anchor": bound.isoformat()}
     return {"anchor": dict(sorted(bound.items())) if isinstance(bound, Mapping) else bound}
 
 
 def is_anchor(offset: Mapping[str, Any]) -> bool:
-    """Return whether it is the offset of a query that begins."""
+    """Return whether it is the offset of a new query."""
     return "anchor" in offset
 
 
 def offset_of(places: Mapping[str, Place]) -> dict[str, Any]:
-    """Return the offset of places; the same places make the same text."""
+    """Return the offset of places; equal places have equal texts."""
     return {"streams": {stream: _fields(place) for stream, place in sorted(places.items())}}
 
 
@@ -52,7 +52,7 @@ def places_in(offset: Mapping[str, Any]) -> dict[str, Place]:
     """Return the places of an offset that `offset_of` made.
 
     Raises:
-        RabbitChxError: it is no such offset.
+        RabbitChxError: the offset is not one of `offset_of`.
     """
     try:
         return {stream: _place(fields) for stream, fields in offset["streams"].items()}
@@ -77,13 +77,13 @@ def _place(fields: Mapping[str, int]) -> Place:
 
 
 class MicroBatches:
-    """What plans the micro-batches of a query. It keeps its connections, so that a look at streams takes milliseconds.
+    """Plans the micro-batches of a query. It keeps its connections, so that the ends of streams are found within milliseconds.
 
     Args:
-        options: what is read.
+        options: the options of the read.
 
     Attributes:
-        ends: where the streams ended when they were looked at last.
+        ends: the last known ends of the streams.
 
     Raises:
         InputError: the password is not available in this process.
@@ -102,17 +102,17 @@ class MicroBatches:
         self._sources.close()
 
     def hold(self) -> None:
-        """Let the query end where the streams end now."""
+        """Fix the end of the query at the current ends of the streams."""
         self._look()
         self._held = True
 
     def begin(self) -> dict[str, Place]:
-        """Return where the query begins, in numbers.
+        """Return the start of the query as offsets.
 
         Raises:
             InputError: ``startingOffsets`` does not fit the streams.
             NotFoundError: a stream does not exist.
-            MissingRowsError: a stream ends before it should begin, and ``failOnDataLoss`` is true.
+            MissingRowsError: a stream ends before its start, and ``failOnDataLoss`` is true.
             UnreachableError: nobody answers in time.
         """
         self._look()
@@ -123,12 +123,12 @@ class MicroBatches:
     def after(
         self, places: Mapping[str, Place], most_rows: int | None, most_bytes: int | None
     ) -> dict[str, Place]:
-        """Return where the micro-batch ends that begins at these places; the same places if there is nothing new.
+        """Return the end of the micro-batch that starts at these places; the same places if there are no new rows.
 
         Args:
-            places: where it begins.
-            most_rows: the most offsets that it may have; None for no bound.
-            most_bytes: about the most bytes that it may have; None for no bound.
+            places: its start.
+            most_rows: its most offsets; None for no bound.
+            most_bytes: about its most bytes; None for no bound.
 
         Raises:
             MissingRowsError: a log is not the one that was read, and ``failOnDataLoss`` is true.
@@ -146,9 +146,9 @@ class MicroBatches:
             stream: self._place(stream, place.next + counts[stream], place) if counts[stream] else place
             for stream, place in known.items()
         }
-        # A stream that is gone keeps its place: it may come back, as one that was unbound and bound again.
+        # A missing stream keeps its place: it may come back, for example if it was unbound and is bound again.
         gone = {stream: places[stream] for stream, place in starts.items() if place is None}
-        # The rows of a stream that is new come with the next micro-batch, which begins at what the checkpoint then has.
+        # The rows of a new stream are read with the next micro-batch, which starts at the offset in the checkpoint.
         new = self.ends.keys() - places.keys()
         return (
             gone
@@ -161,7 +161,7 @@ class MicroBatches:
             self.ends = self._sources.ends()
 
     def _still(self, stream: str, place: Place) -> Place | None:
-        """Return where to go on in a stream: at the place, if its log is still the same; None where it is gone."""
+        """Return where to continue in a stream: at the place if its log is still the same; None if the stream is missing."""
         end = self.ends.get(stream)
         was_read = f"stream {stream!r} was read up to offset {place.next}, and"
         if end is None:
@@ -191,7 +191,7 @@ class MicroBatches:
         return place
 
     def _place(self, stream: str, offset: int, begin: Place) -> Place:
-        """Return the place of an offset, with the fingerprint of the chunk before it, or else that of the begin."""
+        """Return the place of an offset, with the fingerprint of the chunk before it, or else that of the start."""
         end = self.ends[stream]
         if offset == end.offset:
             return Place(*end)
@@ -201,7 +201,7 @@ class MicroBatches:
         return Place(offset, chunk.fingerprint)
 
     def _row_bytes(self, places: Mapping[str, Place], counts: Mapping[str, int]) -> dict[str, float]:
-        """Return the size of a row where each stream begins."""
+        """Return the size of a row at the start of each stream."""
         sizes = dict.fromkeys(places, 0.0)
         for stream, place in places.items():
             chunk = self._logs.chunk_at(stream, place.next) if counts[stream] else None
@@ -211,7 +211,7 @@ class MicroBatches:
 
 
 def bounded(available: Mapping[str, int], most: int) -> dict[str, int]:
-    """Return how many offsets of each stream to read: all, or so many together, shared by what each stream has.
+    """Return how many offsets of each stream to read: all, or so many together, in proportion to what each stream has.
 
     Args:
         available: how many offsets each stream has to read.
@@ -221,7 +221,7 @@ def bounded(available: Mapping[str, int], most: int) -> dict[str, int]:
     if total <= most:
         return dict(available)
     shares = {stream: count * most // total for stream, count in available.items()}
-    # What rounding leaves goes to those that lost most by it, so that there is progress with any bound.
+    # The remainder goes to the streams that lost most by rounding, so that there is progress with any bound.
     by_loss = sorted(available, key=lambda stream: (-(available[stream] * most % total), stream))
     for stream in by_loss[: most - sum(shares.values())]:
         shares[stream] += 1

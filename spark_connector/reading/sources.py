@@ -1,4 +1,4 @@
-"""Which streams a reading is of, and where they begin and end."""
+"""The streams of a read, and where it starts and ends in each."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _BINDINGS_S = 30.0
 
 
 class Sources:
-    """The streams of a reading, which may become more while a query runs.
+    """The streams of a read; streams may be added while a query runs.
 
     Args:
-        options: what is read.
+        options: the options of the read.
 
     Attributes:
-        logs: what is asked about streams.
+        logs: finds the ends of streams.
 
     Raises:
         InputError: the password is not available in this process.
@@ -35,7 +35,7 @@ class Sources:
         self.logs = LogEnds(options.brokers.resolve(), options.addresses, options.timeout_s)
         self._options = options
         self._bound: tuple[str, ...] = ()
-        self._now: tuple[str, ...] = ()  # the streams whose ends were asked last
+        self._now: tuple[str, ...] = ()  # the streams of the last call of `ends`
         self._read_at = -_BINDINGS_S
 
     def close(self) -> None:
@@ -43,7 +43,7 @@ class Sources:
         self.logs.close()
 
     def ends(self) -> dict[str, LogEnd]:
-        """Return where the streams end; without those that are not there.
+        """Return the ends of the streams that exist.
 
         Raises:
             InputError: no stream is bound to the exchange.
@@ -55,17 +55,17 @@ class Sources:
         return self.logs.ends(self._now)
 
     def offsets_at(self, option: str, bound: Bound, ends: Mapping[str, LogEnd]) -> dict[str, int]:
-        """Return the offsets where the streams begin or end by the options.
+        """Return the start or end offset of each stream by an option.
 
         Args:
-            option: the option with offsets, for errors.
-            bound: what the options say.
-            ends: where the streams end.
+            option: the name of the option, for errors.
+            bound: its value.
+            ends: the ends of the streams.
 
         Raises:
-            InputError: the option does not name the streams that are read.
+            InputError: the option names other streams than those of the read.
             NotFoundError: a stream does not exist.
-            MissingRowsError: a stream ends before it should begin, and ``failOnDataLoss`` is true.
+            MissingRowsError: a stream ends before the offset, and ``failOnDataLoss`` is true.
         """
         for stream in self._now:
             if stream not in ends:
@@ -82,7 +82,7 @@ class Sources:
         return {stream: self._offset_at(option, bound, stream, end) for stream, end in ends.items()}
 
     def lose(self, stream: str, message: str) -> None:
-        """Say that rows are missing, as an error or as a warning.
+        """Report missing rows, as an error or as a warning.
 
         Raises:
             MissingRowsError: ``failOnDataLoss`` is true.

@@ -1,7 +1,7 @@
-"""The readers that Spark calls: on the driver's machine to plan, and in each task for its rows. Needs PySpark 4.0 or newer.
+"""The readers that Spark calls: on the driver to plan, and in each task to read its rows. Needs PySpark 4.0 or newer.
 
 They are pickled as code, as the writers are. The reader of a streaming query lives in a process of its own as long as the query, and
-tasks get another one, so nothing but ranges goes from one to the other.
+tasks have another one, so only ranges are passed from one to the other.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ def batch_reader(texts: Mapping[str, str], schema: StructType) -> BatchReader:
     """Return the reader of a batch.
 
     Args:
-        texts: what the user gave to ``.option(...)``.
-        schema: the columns, which Spark has from `columns`, or from the user.
+        texts: the options of ``.option(...)``.
+        schema: the columns, from `columns` or from the user.
 
     Raises:
-        InputError: an option or the schema cannot be used.
+        InputError: an option or the schema is not valid.
     """
     options = ReadOptions.parse(texts)
     check_schema(schema, columns(options.include))
@@ -99,14 +99,14 @@ def stream_reader(texts: Mapping[str, str], schema: StructType) -> MicroBatchRea
 
 
 def check_schema(schema: StructType, ours: str) -> None:
-    """Check that a schema, which a user may have given, is that of the rows.
+    """Check that a schema, which may be the user's, is that of the rows.
 
     Args:
         schema: the schema.
         ours: the columns and their types, as Spark writes them.
 
     Raises:
-        InputError: it is another one.
+        InputError: they differ.
     """
     given = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
     if given != ours:
@@ -123,8 +123,8 @@ class Range:
         stream: the stream.
         start: the first offset.
         end: the offset before which it ends.
-        before: the fingerprint of the chunk that was read before; None where there is none.
-        landmarks: fingerprints of other chunks that the stream had when the range was planned.
+        before: the fingerprint of the chunk that was read before; None if there is none.
+        landmarks: fingerprints of further chunks that the stream had when the range was planned.
     """
 
     stream: str
@@ -135,11 +135,11 @@ class Range:
 
 
 def split(ranges: Sequence[Range], least: int | None) -> list[Range]:
-    """Return at least so many ranges, if they have as many offsets: each is split by its share of the offsets.
+    """Split ranges into at least so many parts, each in proportion to its offsets.
 
     Args:
-        ranges: what is to be read; empty ones are left out.
-        least: how many there should be at least; None for no splitting.
+        ranges: the ranges; empty ones are left out.
+        least: the minimum number of parts, as far as there are offsets; None for no splitting.
     """
     ranges = [each for each in ranges if each.end > each.start]
     if least is None or least <= len(ranges):
@@ -161,7 +161,7 @@ def columns(include: Sequence[str]) -> str:
     """Return the columns and their types, as Spark writes them.
 
     Args:
-        include: the further columns, in their order.
+        include: the optional columns, in their order.
     """
     return ", ".join(f"`{name}` {_COLUMNS[name]}" for name in _names(include))
 
@@ -171,12 +171,12 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
 
     Args:
         each: the range.
-        options: what is read.
-        task: the number of the task; tasks begin with several addresses by it.
+        options: the options of the read.
+        task: the number of the task, by which it chooses its first address.
 
     Raises:
-        MissingRowsError: rows are not in the stream any more, and ``failOnDataLoss`` is true.
-        RabbitChxError: the reading cannot go on.
+        MissingRowsError: rows were removed from the stream, and ``failOnDataLoss`` is true.
+        RabbitChxError: reading failed.
     """
     strict = options.fail_on_data_loss
     names = list(_names(options.include))
@@ -220,14 +220,14 @@ def _names(include: Sequence[str]) -> tuple[str, ...]:
 
 
 class _Reader:
-    """What both readers share."""
+    """The base of both readers."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range."""
-        # Spark's own, where a batch has no ranges: None in PySpark 4.0, later one that is empty.
+        # Spark's own for a batch without ranges: None in PySpark 4.0, an empty one later.
         if partition is None or partition.value is None:
             return
         stream, start, end, before, landmarks = partition.value
@@ -237,7 +237,7 @@ class _Reader:
         error = None
         try:
             yield from rows_of(each, self._options, context.partitionId() if context else 0)
-        except Exception as cause:  # noqa: BLE001  # it is raised below
+        except Exception as cause:  # noqa: BLE001  # raised below
             error = strip_traceback(cause)
         if error is not None:
             raise error from None
@@ -261,11 +261,11 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader):
-    """Reads what is in the streams when Spark plans."""
+    """Reads the rows that the streams have at the time of planning."""
 
     @raising_without_traceback
     def partitions(self) -> list[InputPartition]:
-        """Return the ranges; their ends are those of now."""
+        """Return the ranges up to the current ends."""
         options = self._options
         with closing(Sources(options)) as sources:
             ends = sources.ends()
@@ -284,21 +284,21 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def __init__(self, options: ReadOptions) -> None:
         super().__init__(options)
-        self._made: MicroBatches | None = None
+        self._planner: MicroBatches | None = None
 
     @property
     def _batches(self) -> MicroBatches:
-        """What plans; it connects, so it is made where it is asked first."""
-        if self._made is None:
-            self._made = MicroBatches(self._options)
-        return self._made
+        """The planner, which connects, so it is created on first use."""
+        if self._planner is None:
+            self._planner = MicroBatches(self._options)
+        return self._planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where a new query begins, not yet in numbers."""
+        """Return the start of a new query, not yet as offsets."""
         return anchor(self._options.start or "latest")
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return how much a micro-batch may have by the options."""
+        """Return the bound of a micro-batch by the options."""
         options = self._options
         if options.max_offsets is not None:
             return ReadMaxRows(options.max_offsets)
@@ -306,7 +306,7 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
 
     @raising_without_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next micro-batch ends."""
+        """Return the end of the next micro-batch."""
         if is_anchor(start):
             return offset_of(self._batches.begin())
         unlimited = isinstance(limit, ReadAllAvailable)
@@ -316,21 +316,21 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
 
     @raising_without_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """End where the streams end now."""
+        """Fix the end at the current ends of the streams."""
         self._batches.hold()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return where the streams ended when they were looked at last."""
+        """Return the last known ends of the streams."""
         ends = self._batches.ends
         return offset_of({stream: Place(*end) for stream, end in ends.items()}) if ends else None
 
     @raising_without_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the ranges of a micro-batch; the one that begins a query has none."""
+        """Return the ranges of a micro-batch; the first one of a query has none."""
         if is_anchor(start):
             return []
         starts = places_in(start)
-        # A stream that is new is noted with its first offset, and read in the next micro-batch.
+        # A new stream is noted with its first offset, and read in the next micro-batch.
         return self._partitions(
             [
                 Range(stream, starts[stream].next, place.next, starts[stream].before, _known(place.before))
@@ -341,8 +341,8 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def stop(self) -> None:
         """Close the connections."""
-        if self._made is not None:
-            self._made.close()
+        if self._planner is not None:
+            self._planner.close()
 
 
 def _known(fingerprint: Fingerprint | None) -> tuple[Fingerprint, ...]:

@@ -40,10 +40,7 @@ _SLICE_BYTES = 4 << 20
 
 
 def as_binary(column: Any) -> Any:  # noqa: ANN401  # Arrow has no types
-    """Return a text column as its bytes, without a copy; another column stays as it is.
-
-    A string of Spark may contain bytes that are not valid UTF-8, so nothing is decoded.
-    """
+    """Return a text column as its bytes, without a copy or decoding: a string of Spark need not be valid UTF-8."""
     if pa.types.is_string(column.type):
         return column.view(pa.binary())
     return column.view(pa.large_binary()) if pa.types.is_large_string(column.type) else column
@@ -67,8 +64,7 @@ def as_flags(column: Any) -> NDArray[np.bool_]:  # noqa: ANN401
 def whole_seconds(column: Any) -> Any:  # noqa: ANN401
     """Return timestamps in microseconds as whole seconds since 1970, rounded down; null stays null.
 
-    Arrow's own rounding goes by local time: it fails at an hour that occurs twice, and at a time zone that
-    only Spark knows.
+    Arrow's own rounding uses local time: it fails in an hour that occurs twice, and for a time zone that only Spark knows.
     """
     micros = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return pa.array(micros // 1_000_000, pa.int64(), mask=column.is_null().to_numpy(zero_copy_only=False))
@@ -177,10 +173,7 @@ def _out_of_range(name: str, column: Any) -> Fault:  # noqa: ANN401
 
 
 def _bad_expirations(column: Any) -> Fault:  # noqa: ANN401
-    """Find texts that are not expirations. RabbitMQ closes the channel on them.
-
-    See rabbitmq-server v4.3.0, rabbit_misc.erl, check_expiry/1.
-    """
+    """Find invalid expirations, which close the channel (rabbitmq-server v4.3.0, rabbit_misc.erl, check_expiry/1)."""
     texts = as_binary(column).to_pylist()
     bad = [
         text is not None and not (text.isdigit() and len(text) <= 10 and int(text) <= _MAX_EXPIRATION_MS)
@@ -291,7 +284,7 @@ def build_messages(
     ids: MessageIds | None = None,
     samples: int = MAX_SAMPLES,
 ) -> Messages:
-    """Return the messages of a batch.
+    """Return the messages of a batch; RowError if a row is bad and ``badRows`` is fail.
 
     Args:
         batch: rows of a partition.
@@ -300,10 +293,7 @@ def build_messages(
         partition: number of the partition, for samples.
         first_row: number of the batch's first row in its partition.
         ids: makes message ids if ``messageId`` is auto; else None.
-        samples: the most samples of bad rows to return.
-
-    Raises:
-        RowError: a row is bad, and ``badRows`` is fail.
+        samples: maximum number of samples of bad rows.
     """
     faults = [fault for fault in find_faults(batch, columns, options) if fault.rows.any()]
     skipped = 0
@@ -382,13 +372,7 @@ class MessageIds:
     def of(
         self, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
     ) -> list[str]:
-        """Return an id for each row.
-
-        Args:
-            batch: rows that can be published.
-            columns: the positions of the columns in the batch.
-            headers: the headers of each row; empty if no row has headers.
-        """
+        """Return an id for each row; `headers` are those of each row, empty if no row has any."""
         digests = b"".join(_digests(self._where, batch, columns, headers))
         numbers = self._seen.numbers(np.frombuffer(digests, np.uint64)[::2])
         text = digests.hex()
@@ -402,7 +386,7 @@ class _SeenHashes:
     """Counts how often each hash occurs, by its first 8 bytes. The whole hash is in the id, so a collision is harmless."""
 
     def __init__(self) -> None:
-        self._runs: list[NDArray[np.uint64]] = []  # each sorted, and longer than all behind it together
+        self._runs: list[NDArray[np.uint64]] = []  # each sorted, and longer than all later ones together
 
     def numbers(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return for each hash the number of equal ones before it, in this call or an earlier one."""

@@ -81,7 +81,7 @@ class _SparkWriter:
         """
         plan, done = self._planned(messages)
         if (plan.options.client_routing or plan.options.exactly_once) and len(done) == len(messages):
-            return  # the commit has failed, and has saved the report that says why
+            return  # the commit has failed, and has saved the report with the cause
         plan.abort(done, len(messages), batchId)
 
     def _planned(self, messages: list[WriterCommitMessage | None]) -> tuple[WritePlan, list[TaskReport]]:

@@ -187,7 +187,7 @@ def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> 
     if rows and last_id < (version << ROW_BITS) + rows:
         raise MismatchError(
             f"stream {stream!r} has confirmed {rows:,} rows of version {version} of {name!r}, and now it does not know them all: it was "
-            "deleted and made again, or its log was cut; write the same rows again",
+            "deleted and created again, or its log was cut; write the same rows again",
             queue=stream,
         )
 

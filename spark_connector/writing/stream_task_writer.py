@@ -45,12 +45,7 @@ _PLACE = "place the rows with spark_connector.place_for_streams, right before th
 
 
 class StreamTaskWriter:
-    """Publishes the rows of one task into streams, and counts them. Each writer is used once.
-
-    Args:
-        plan: the checked write, with its layout.
-        task: the task that publishes.
-    """
+    """Publishes the rows of one task into the streams of the plan's layout, and counts them. Each writer is used once."""
 
     def __init__(self, plan: WritePlan, task: Task) -> None:
         assert plan.layout is not None  # noqa: S101  # the writer of a plan without layout is `TaskWriter`
@@ -65,9 +60,6 @@ class StreamTaskWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         """Publish every row and wait for its confirm. A partition without rows opens no connection for publishing.
-
-        Args:
-            batches: the rows of the partition.
 
         Raises:
             PublishError: not every row was confirmed.

@@ -75,12 +75,7 @@ class Task:
 
     @classmethod
     def current(cls, write_id: str | None = None, batch_id: int = 0) -> Task:
-        """Return the task that runs this.
-
-        Args:
-            write_id: id of the write; None in a stream, where Spark tells query and batch.
-            batch_id: number of the micro-batch; ignored if `write_id` is None.
-        """
+        """Return the running task; without a `write_id` it is that of a stream, of which Spark tells query and batch."""
         context = TaskContext.get()
         if context is None:  # no Spark, so no copies either
             return cls(write_id=write_id or "", batch_id=batch_id, speculation=False)
@@ -133,10 +128,6 @@ def mark_running(task: Task) -> Iterator[bool]:
 class TaskCounter:
     """Reads and counts the rows of one task, for both writers.
 
-    Args:
-        plan: the checked write.
-        task: the task that publishes.
-
     Attributes:
         rows: rows that were read.
         skipped: rows of these that are not published.
@@ -160,7 +151,7 @@ class TaskCounter:
         *,
         repeats_matter: bool = True,
     ) -> TaskReport:
-        """Return what `publish` returns. Its errors name the partition, and have no traceback.
+        """Call `publish` with the rows, and return its report. Its errors name the partition, and have no traceback.
 
         Args:
             publish: publishes the rows.
@@ -237,13 +228,7 @@ class TaskCounter:
             sys.stderr.write(f"{line}\n")
 
     def report(self, report: PublishReport, samples: Sequence[RowSample] = (), **more: Any) -> TaskReport:  # noqa: ANN401
-        """Return the report of the task.
-
-        Args:
-            report: what the publisher has done.
-            samples: rows that were returned; the bad ones come before them.
-            more: further fields of the report.
-        """
+        """Return the report of the task, with further fields; `samples` are rows that were returned."""
         task = self._task
         return TaskReport(
             task.partition,
@@ -271,12 +256,7 @@ def _refusing_queue(report: PublishReport, options: WriteOptions) -> str:
 
 
 class TaskWriter:
-    """Publishes the rows of one task by AMQP, and counts them. Each writer is used once.
-
-    Args:
-        plan: the checked write.
-        task: the task that publishes.
-    """
+    """Publishes the rows of one task by AMQP, and counts them. Each writer is used once."""
 
     def __init__(self, plan: WritePlan, task: Task) -> None:
         options = plan.options
@@ -290,9 +270,6 @@ class TaskWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         """Publish every row and wait for its confirm. A partition without a row to publish opens no connection.
-
-        Args:
-            batches: the rows of the partition.
 
         Raises:
             PublishError: not every row was confirmed.

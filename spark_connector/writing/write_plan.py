@@ -58,13 +58,12 @@ def check_broker(
 ) -> tuple[str, ...]:
     """Check that the broker accepts the user, and that the exchange exists and hashes consistently.
 
-    The broker is not asked if ``preflight`` is false, if only a column names exchanges, or if only the
-    executors know the password.
+    The broker is not asked if ``preflight`` is false, if only a column names exchanges, or if only the executors know the password.
 
     Args:
         options: how to write.
         patient: whether a broker that does not answer is only a note, since tasks try for longer.
-        answer: the remembered answer of a streaming query; the broker is not asked again if there is one.
+        answer: the remembered answer of a streaming query, instead of another one.
 
     Returns:
         Notes for the report.
@@ -132,10 +131,6 @@ class PreflightAnswer:
 
         Checkpoint, broker and exchange identify the query. Spark ends Python processes that are idle for a minute, so the answer
         is kept in a file.
-
-        Args:
-            options: the parsed options of the query.
-            texts: the options as texts, of which `checkpointLocation` is needed.
         """
         folder = scratch_folder()
         if folder is None:
@@ -351,9 +346,9 @@ class WritePlan:
 
         Args:
             tasks: the reports of the tasks that finished.
-            expected: number of tasks of the write; None if Spark does not say.
+            expected: number of tasks of the write; None if unknown.
             batch_id: number of the micro-batch; None outside a stream.
-            cause: why the write failed, if it is known.
+            cause: the cause, if it is known.
             changed_ring: the rings before and after the write, if they are the cause.
         """
         reports = tuple(tasks)
@@ -392,11 +387,7 @@ class WritePlan:
 
 
 def _with_ring(options: WriteOptions, ring: WatchedRing | None) -> WriteOptions:
-    """Return the options with the ring that ``ringVia`` reads.
-
-    Raises:
-        RabbitChxError: it cannot be read, or rows cannot be routed by the ring.
-    """
+    """Return the options with the ring that ``ringVia`` reads; an error if rows cannot be routed by the ring."""
     reading = _ring_reader(options)
     if reading is not None:
         options = replace(options, ring=WatchedRing(reading).ring)

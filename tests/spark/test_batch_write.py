@@ -164,7 +164,6 @@ def failure(df: DataFrame, url: str, kind: type[PySparkException], **options: ob
             {"exchange": "amq.topic"},
             "exchange 'amq.topic' is of type topic, not x-consistent-hash: name the right",
         ),
-        ({"maxInflght": 5}, "unknown option 'maxinflght': did you mean 'maxInFlight'?"),
         ({"mode": "overwrite"}, "mode('overwrite'): messages in queues cannot be overwritten; use 'append'"),
     ],
 )
@@ -190,21 +189,6 @@ def test_no_way_to_the_broker(
     assert re.search(message, failure(frame(spark), url, AnalysisException))
 
 
-@pytest.mark.usefixtures("channel")
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (["key", "1 AS value"], "column 'value' is int, not string or binary: use `cast(value AS string)`"),
-        (
-            ["key", "value", "1 AS city"],
-            "column 'city' is not part of a message: drop it, put it into the value with `to_json(struct(*))`",
-        ),
-    ],
-)
-def test_bad_columns(spark: SparkSession, vhost_url: str, columns: list[str], message: str) -> None:
-    assert message in failure(frame(spark).selectExpr(*columns), vhost_url, AnalysisException)
-
-
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -212,11 +196,6 @@ def test_bad_columns(spark: SparkSession, vhost_url: str, columns: list[str], me
             ["if(id = 700, repeat('k', 256), 'k') AS key", "'v' AS value"],
             "partition 1: row 200: column 'key' is longer than 255 bytes",
         ),
-        (
-            ["if(id = 700, null, 'k') AS key", "'v' AS value"],
-            "partition 1: row 200: column 'key' is null: filter",
-        ),
-        (["'k' AS key", "if(id = 700, null, 'v') AS value"], "partition 1: row 200: column 'value' is null"),
     ],
 )
 def test_bad_rows(
@@ -232,28 +211,6 @@ def test_an_unbound_exchange(spark: SparkSession, vhost_url: str, channel: Block
     channel.exchange_declare("unbound", unusual)
     line = failure(frame(spark), vhost_url, PythonException, exchange="unbound")
     assert re.search(r"'unbound': no queue took \d+ of the messages .* bind queues to the exchange", line)
-
-
-def test_an_empty_ring_and_a_folder_that_is_not_there(
-    spark: SparkSession, vhost_url: str, consumed: Consumed
-) -> None:
-    empty = HashRing.from_buckets([]).to_json()
-    assert "option 'ring' has no buckets" in failure(frame(spark), vhost_url, AnalysisException, ring=empty)
-    assert "its folder does not exist" in failure(
-        frame(spark), vhost_url, AnalysisException, reportPath="/no/such/folder/report.json"
-    )
-    assert not consumed()
-
-
-def test_a_file_that_is_no_report_is_not_touched(
-    spark: SparkSession, vhost_url: str, consumed: Consumed, tmp_path: Path
-) -> None:
-    path = tmp_path / "data.csv"
-    path.write_text("dear data")
-    line = failure(frame(spark, rows=10), vhost_url, AnalysisException, reportPath=path)
-    assert "is not a report: name another, or remove it yourself" in line
-    assert path.read_text() == "dear data"
-    assert not consumed()
 
 
 def test_a_write_that_fails_leaves_a_report_that_says_so_and_the_earlier_one_beside_it(

@@ -17,7 +17,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql.types import DataType, IntegerType, MapType, StringType, StructType, TimestampType
 
 from rabbit_chx.broker.management import Management
-from rabbit_chx.errors import AccessRefusedError, InputError, PublishError, RowError
+from rabbit_chx.errors import AccessRefusedError, InputError, PublishError
 from rabbit_chx.routing import HashRing
 from rabbit_chx.testing import RunningBroker
 from spark_connector.columns import MessageColumns
@@ -102,11 +102,6 @@ def test_every_part_of_a_message(vhost_url: str, channel: BlockingChannel, consu
     )
 
 
-def test_a_constant_key(vhost_url: str, consumed: Consumed) -> None:
-    write(vhost_url, {"value": ["a", "b"]}, routingKey="k")
-    assert {(message.key, message.queue) for message in consumed()} == {("k", RING.destination_for("k"))}
-
-
 def test_made_ids_go_on_over_batches(vhost_url: str, consumed: Consumed) -> None:
     write(vhost_url, rows(2), batches=2, messageId="auto")
     first, second = sorted({(message.body, message.properties.message_id[:32]) for message in consumed()})
@@ -150,12 +145,6 @@ def test_bad_rows_are_skipped_counted_and_shown_without_their_bodies(
 def test_only_bad_rows_open_no_connection() -> None:
     report = write("amqp://127.0.0.1:1", {"key": [None], "value": ["v"]}, badRows="skip")
     assert (report.rows, report.skipped, report.published) == (1, 1, 0)
-
-
-def test_a_bad_row_fails_the_task(vhost_url: str, consumed: Consumed) -> None:
-    with pytest.raises(RowError, match=r"^partition 0: row 1: column 'value' is null"):
-        write(vhost_url, {"key": ["k", "k"], "value": ["v", None]})
-    assert not consumed()
 
 
 def test_unroutable_rows_are_skipped_and_counted(

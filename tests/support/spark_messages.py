@@ -45,7 +45,7 @@ def schema_of(ddl: str) -> StructType:
     return StructType([StructField(name, SPARK[kind]) for name, kind in names_and_types])
 
 
-def option_fields(**options: str) -> WriteOptions:
+def options_of(**options: str) -> WriteOptions:
     """Of a write to the exchange `x`."""
     return WriteOptions.parse({"url": "amqp://h", "exchange": "x", **options})
 
@@ -59,7 +59,7 @@ def read(
     **options: str,
 ) -> Messages:
     """The messages of a batch with these columns, as the partition 3."""
-    parsed = option_fields(**options)
+    parsed = options_of(**options)
     types = {name: TYPES.get(name, ("string", pa.string())) for name in columns}
     schema = schema_of(", ".join(f"{name} {kind}" for name, (kind, _) in types.items()))
     batch = pa.RecordBatch.from_arrays(

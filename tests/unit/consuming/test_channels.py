@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from aiormq import exceptions
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.consuming import channels
+from rabbit_chx.consuming.channels import LateFrames
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, InputError, RabbitChxError
 
 
@@ -141,3 +143,19 @@ def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
         late.end()
 
     asyncio.run(ends())
+
+
+def test_only_the_frames_of_channels_that_were_ended_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("aiormq.connection")
+    late = LateFrames()
+    late.expect(7)
+    logger.error("Got frame for closed channel %d: %r", 7, "deliver")
+    logger.error("Got frame for closed channel %d: %r", 8, "deliver")
+    logger.error("Unexpected frame %r", 7)
+    late.end()
+    logger.error("Got frame for closed channel %d: %r", 7, "later")
+    assert [record.getMessage() for record in caplog.records] == [
+        "Got frame for closed channel 8: 'deliver'",
+        "Unexpected frame 7",
+        "Got frame for closed channel 7: 'later'",
+    ]

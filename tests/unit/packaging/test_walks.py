@@ -9,11 +9,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StringType, StructType
 from scripted_peer import Peer, ack
 
 from rabbit_chx import ConsistentHashExchange, HashRing, Publisher
 from rabbit_chx.routing.jump import opened
+from spark_connector.datasource import RabbitMQDataSource
 
 ROOT = Path(__file__).resolve().parents[3]
 RING = HashRing.from_bindings([("q1", 1), ("q2", 10)])
@@ -21,16 +24,22 @@ EXCHANGE = ConsistentHashExchange("x", RING)
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def files_of(work: Callable[[], object]) -> list[str]:
-    """The files whose functions ran, in order, one after the other never the same."""
+def files_of(work: Callable[[], object], *, once: bool = False) -> list[str]:
+    """The files whose functions ran, in order, one after the other never the same; of each function, `once`, the first call."""
     files: list[str] = []
+    seen = set()
+    rooms = (ROOT / "rabbit_chx", ROOT / "spark_connector")
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(ROOT / "rabbit_chx") and "<" not in frame.f_code.co_name:
-            name = str(path.relative_to(ROOT))
-            if files[-1:] != [name]:
-                files.append(name)
+        if event != "call" or "<" in frame.f_code.co_name or not any(map(path.is_relative_to, rooms)):
+            return
+        if once and frame.f_code in seen:
+            return
+        seen.add(frame.f_code)
+        name = str(path.relative_to(ROOT))
+        if files[-1:] != [name]:
+            files.append(name)
 
     sys.setprofile(note)
     try:
@@ -71,6 +80,25 @@ def test_a_published_row_changes_file_23_times_at_most(publisher: Publisher) -> 
     files = min(walks, key=len)
     assert len(files) - 1 <= 23
     assert set(told("The way of a published row")) <= set(files)
+
+
+def test_a_spark_row_changes_file_95_times_at_most() -> None:
+    """Without the look at the exchange before the write. Of each function the first call counts."""
+    schema = StructType().add("key", StringType()).add("value", BinaryType())
+    columns: dict[str, Any] = {"key": ["a", "b"], "value": [b"1", b"2"]}
+    batch = pa.record_batch(columns)
+
+    def write() -> None:
+        source = RabbitMQDataSource({"url": url, "exchange": "x", "preflight": "false"})
+        writer: Any = source.writer(schema, False)  # Spark's type is that of a writer of rows
+        writer.commit([writer.write(iter([batch]))])
+
+    with Peer(ack) as peer:
+        url = f"amqp://guest:guest@{peer.settings.host}:{peer.settings.port}"
+        write()  # what is loaded late is loaded now
+        files = files_of(write, once=True)
+    assert len(files) - 1 <= 95
+    assert len(set(files)) <= 30
 
 
 def test_every_path_on_the_page_leads_somewhere() -> None:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
-from scripted_streams import ScriptedBroker, ScriptedConnection, ScriptedStream
+from scripted_streams import ScriptedBroker
+from simulated_streams import scripted_broker
 from stream_faults import Clock
 
-from rabbit_chx.retry import Backoff
-from rabbit_chx.streams import publisher as publisher_module
-from rabbit_chx.streams import stored_ids, writer
+from rabbit_chx.streams import writer
 
 
 @pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> ScriptedBroker:
-    scripted = ScriptedBroker()
-    scripted.streams["s"] = ScriptedStream()
-    monkeypatch.setattr(publisher_module, "open_any", lambda _settings: ScriptedConnection(scripted))
-    monkeypatch.setattr(writer, "open_at", scripted.open_at)
-    monkeypatch.setattr(stored_ids, "StreamReader", scripted.reader)
-    monkeypatch.setattr(writer, "_BACKOFF", Backoff(0.0, 0.0))
-    monkeypatch.setattr(writer, "_BATCH_ROWS", 8)
-    monkeypatch.setattr(publisher_module, "_WAIT_S", 0.0)
-    monkeypatch.setattr(writer, "_WAIT_S", 0.0)
-    monkeypatch.setattr(stored_ids, "_FIRST_PIECE", 16)
-    return scripted
+def broker() -> Iterator[ScriptedBroker]:
+    with scripted_broker() as scripted:
+        yield scripted
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from topologies import topologies
 
 from rabbit_chx import Topology
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.arrange import rearranged
+from rabbit_chx.topology.toml_file import rearranged
 
 FILE = """# what sells
 max_share_moved = 0.2   # of all

@@ -167,6 +167,7 @@ def test_a_report_path_as_a_uri(tmp_path: Path) -> None:
             "is a text with an '@', which is not shown: a report is",
         ),
         ({"reportPath": "file:/no/such/r.json"}, "its folder does not exist on the driver"),
+        ({"ring": HashRing.from_buckets([]).to_json()}, "option 'ring' has no buckets"),
         ({"reportPath": "/no/such/r.json"}, "its folder does not exist on the driver"),
         ({"exchange": "é" * 128}, "option 'exchange' has 256 bytes: AMQP carries at most 255"),
         (

@@ -80,7 +80,7 @@ def test_a_ring_that_cannot_be_read_again_is_a_change() -> None:
         raise RingSourceError("no such container")
 
     assert WatchedRing.since(BEFORE, read).change({}) == (
-        "the ring could not be read again, so rows may have gone to a queue that has their keys no more: no such container"
+        "the ring could not be read again, so rows may have gone to a queue that no longer has their keys: no such container"
     )
 
 

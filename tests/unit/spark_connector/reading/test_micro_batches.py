@@ -73,13 +73,13 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     return scripted
 
 
-def option_fields(**options: str) -> ReadOptions:
+def options_of(**options: str) -> ReadOptions:
     texts = {"url": "rabbitmq-stream://h", "superStream": "s", **options}
     return ReadOptions.parse(texts, streaming=True)
 
 
 def batches_of(**options: str) -> MicroBatches:
-    return MicroBatches(option_fields(**options))
+    return MicroBatches(options_of(**options))
 
 
 def nexts(places: Mapping[str, Place]) -> dict[str, int]:
@@ -175,7 +175,7 @@ def test_what_spark_asks_for(logs: Logs) -> None:
     """The first micro-batch has no rows, and a stream that is new none before its next one."""
     limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2")
     logs.grow("a", b"1", b"2")
-    reader = MicroBatchReader(option_fields(startingOffsets="earliest", maxOffsetsPerTrigger="12"))
+    reader = MicroBatchReader(options_of(startingOffsets="earliest", maxOffsetsPerTrigger="12"))
     anchor = reader.initialOffset()
     assert anchor == {"anchor": "earliest"}
     limit = reader.getDefaultReadLimit()
@@ -198,7 +198,7 @@ def test_what_spark_asks_for(logs: Logs) -> None:
 
 def test_the_sources_of_a_batch(logs: Logs) -> None:
     logs.grow("a", b"1", b"2")
-    read = Sources(option_fields())
+    read = Sources(options_of())
     ends = read.ends()
     assert read.offsets_at("endingOffsets", "latest", ends) == {"a": 20}
     assert read.offsets_at("endingOffsets", {"a": -2}, ends) == {"a": 0}
@@ -209,7 +209,7 @@ def test_the_sources_of_a_batch(logs: Logs) -> None:
 def test_a_batch_tells_its_tasks_where_the_streams_end(logs: Logs) -> None:
     logs.grow("a", b"1", b"2")
     last = tuple(logs.chunks["a"][1].fingerprint)
-    parts = BatchReader(option_fields(minPartitions="2")).partitions()
+    parts = BatchReader(options_of(minPartitions="2")).partitions()
     assert [part.value for part in parts] == [("a", 0, 10, None, [last]), ("a", 10, 20, None, [last])]
 
 

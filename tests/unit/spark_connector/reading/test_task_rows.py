@@ -58,12 +58,12 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
     return Scripted
 
 
-def option_fields(**options: str) -> ReadOptions:
+def options_of(**options: str) -> ReadOptions:
     return ReadOptions.parse({"url": "rabbitmq-stream://h", "stream": "a", **options})
 
 
 def test_columns_and_their_order(scripted: type[Scripted]) -> None:
-    (batch,) = rows_of(RANGE, option_fields(include="message_id"))
+    (batch,) = rows_of(RANGE, options_of(include="message_id"))
     names = [column.split("`")[1] for column in columns(("message_id",)).split(", ")]
     assert batch.schema.names == names == ["key", "value", "stream", "offset", "timestamp", "message_id"]
     assert batch.select(["stream", "offset", "key", "message_id"]).to_pylist() == [
@@ -84,7 +84,7 @@ def test_missing_rows_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     error = MissingRowsError("offset 3 is gone, or give on_missing='count'", queue="a", offsets=range(3, 5))
     monkeypatch.setattr(Scripted, "error", error)
     with pytest.raises(MissingRowsError, match=r"offset 3 is gone\. With failOnDataLoss=false the reading"):
-        list(rows_of(RANGE, option_fields()))
+        list(rows_of(RANGE, options_of()))
 
 
 def test_missing_rows_are_counted(
@@ -92,7 +92,7 @@ def test_missing_rows_are_counted(
 ) -> None:
     monkeypatch.setattr(Scripted, "missing", 1)
     with caplog.at_level(logging.WARNING):
-        assert sum(batch.num_rows for batch in rows_of(RANGE, option_fields(failOnDataLoss="false"))) == 2
+        assert sum(batch.num_rows for batch in rows_of(RANGE, options_of(failOnDataLoss="false"))) == 2
     assert "stream 'a' does not have 1 of the offsets 3 to 4" in caplog.text
     asked = scripted.asked
     assert (asked["on_missing"], asked["expect"], asked["landmarks"]) == ("count", None, ())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from spark_messages import as_lists, option_fields, read, schema_of
+from spark_messages import as_lists, options_of, read, schema_of
 
 from rabbit_chx.errors import RowError
 from spark_connector.columns import MessageColumns
@@ -105,7 +105,7 @@ def test_headers_that_are_no_utf8_make_a_bad_row(pair: tuple[bytes, bytes], reas
     offsets: Any = pa.array([0, 1, 2, 3], pa.int32())
     headers = pa.MapArray.from_arrays(offsets, names, values)
     batch = pa.RecordBatch.from_arrays([pa.array(["v"] * 3), headers], names=["value", "headers"])
-    options = option_fields(routingKey="k", badRows="skip")
+    options = options_of(routingKey="k", badRows="skip")
     columns = MessageColumns.of(schema_of("value string, headers map<string,string>"), options)
     messages = build_messages(batch, columns, options)
     assert [(sample.row, sample.reason) for sample in messages.samples] == [(1, reason)]
@@ -123,7 +123,7 @@ def test_headers_of_a_row_and_of_the_option_share_a_frame() -> None:
 
 
 def test_a_dry_run_and_a_write_call_a_fault_by_the_same_words() -> None:
-    options = option_fields(allowExchangeColumn="true", exchange="", messageId="column", maxMessageBytes="10")
+    options = options_of(allowExchangeColumn="true", exchange="", messageId="column", maxMessageBytes="10")
     names = ("key", "value", "exchange", "message_id", "reply_to", "priority")
     kinds = {"priority": "int"}
     columns = MessageColumns.of(

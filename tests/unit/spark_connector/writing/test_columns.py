@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from spark_messages import option_fields, schema_of
+from spark_messages import options_of, schema_of
 
 from rabbit_chx.errors import InputError
 from spark_connector.columns import MessageColumns
@@ -44,12 +44,12 @@ from spark_connector.columns import MessageColumns
 )
 def test_bad_columns(ddl: str, options: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        MessageColumns.of(schema_of(ddl), option_fields(**options))
+        MessageColumns.of(schema_of(ddl), options_of(**options))
 
 
 def test_unknown_columns_can_be_left_out() -> None:
     columns = MessageColumns.of(
         schema_of("city int, VALUE binary, Routing_Key string, Type string"),
-        option_fields(ignoreUnknownColumns="true"),
+        options_of(ignoreUnknownColumns="true"),
     )
     assert (columns.value, columns.key, columns.properties) == (1, 2, {"type": 3})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from spark_messages import HEADERS, as_lists, option_fields, read, schema_of
+from spark_messages import HEADERS, as_lists, options_of, read, schema_of
 
 from spark_connector.columns import MessageColumns
 from spark_connector.writing.messages import MessageIds, build_messages
@@ -25,7 +25,7 @@ def test_what_spark_calls_a_string_need_not_be_utf8() -> None:
     keys = pa.array([b"\xff"]).view(pa.string())
     schema = schema_of("key string, value string")
     batch = pa.RecordBatch.from_arrays([keys, keys], names=["key", "value"])
-    options = option_fields()
+    options = options_of()
     assert build_messages(batch, MessageColumns.of(schema, options), options).bodies.to_pylist() == [b"\xff"]
 
 
@@ -65,7 +65,7 @@ def test_times_in_any_zone_and_in_the_hour_that_comes_twice(zone: str) -> None:
     batch = pa.RecordBatch.from_arrays(
         [pa.array(["v"] * 4), pa.array(micros, pa.timestamp("us", zone))], names=["value", "timestamp"]
     )
-    options = option_fields(routingKey="k")
+    options = options_of(routingKey="k")
     columns = MessageColumns.of(schema_of("value string, timestamp timestamp"), options)
     assert as_lists(build_messages(batch, columns, options)) == {
         "timestamp": [1_383_456_600, 1_383_458_400, None, 9_223_372_036_854]
@@ -99,6 +99,6 @@ def test_headers_of_a_slice() -> None:
         names=["key", "value", "headers"],
     )
     schema = schema_of("key string, value string, headers map<string,string>")
-    options = option_fields()
+    options = options_of()
     columns = MessageColumns.of(schema, options)
     assert as_lists(build_messages(batch.slice(1), columns, options)) == {"headers": [{"a": "1"}, None]}

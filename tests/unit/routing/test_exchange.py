@@ -1,4 +1,4 @@
-"""Which destination an x-consistent-hash exchange gives a message, by release."""
+"""Exchanges that hash a message: their arguments, routes and refusals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from hash_exchanges import CRASHING, NEW, OLD, answers, by_header, ring
 
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
+from rabbit_chx.erlang import phash2
+from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
+from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 
 COUNTS = (2, 3, 10, 28, 100, 1000)
 LONGSTR_A = AmqpField("longstr", "a")
@@ -240,3 +241,145 @@ def test_terms_are_shown_as_erlang_writes_them(field: AmqpField, text: str) -> N
 def test_an_exchange_is_a_value() -> None:
     assert by_header(NEW) == by_header(NEW) != by_header(OLD)
     assert len({by_header(NEW), by_header(NEW)}) == 1
+
+
+MNESIA, KHEPRI, NEW = Release("4.2.9", "mnesia"), Release("4.2.9", "khepri"), Release("4.3.6")
+BINDINGS: list[Any] = [("q1", "9"), ("q2", "10"), ("q3", "é"), (ExchangeRef("z"), "10"), ("q1", 5)]
+
+
+@pytest.mark.parametrize(
+    ("release", "order"),
+    [
+        (Release("3.7.8"), (ExchangeRef("z"), "q2", "q1", "q1", "q3")),
+        (MNESIA, (ExchangeRef("z"), "q2", "q1", "q1", "q3")),
+        (NEW, (ExchangeRef("z"), "q1", "q1", "q2", "q3")),
+        (None, (ExchangeRef("z"), "q1", "q1", "q2", "q3")),
+    ],
+)
+def test_the_order_of_bindings(release: Release | None, order: tuple[Any, ...]) -> None:
+    x = ModulusHashExchange("m", [*BINDINGS, ("q1", "5")], release)
+    assert x.destinations == order
+    for key in ("a", "b", "c", "d", "e"):
+        assert x.route(key) == order[phash2([key]) % 5]
+
+
+def test_names_stand_by_their_bytes() -> None:
+    names = ["é", "a", "Z", "ab", "\U0001f600", "\uffff"]
+    x = ModulusHashExchange("m", [(name, "1") for name in names], NEW)
+    assert x.destinations == ("Z", "a", "ab", "é", "\uffff", "\U0001f600")
+
+
+def test_all_routing_keys_are_hashed() -> None:
+    x = ModulusHashExchange("m", [(f"q{n:03}", "1") for n in range(1000)], NEW)
+    assert x.route("a") == f"q{53691870 % 1000}"
+    expected = f"q{3094894 % 1000}"
+    assert x.route("a", cc=["b"]) == x.route("a", bcc=["b"]) == x.route("a", {"CC": ["b"]}) == expected
+    assert x.route("a", properties=pika.BasicProperties(headers={"BCC": ["b"]})) == expected
+    assert x.route("a", cc=["b"], bcc=["c"]) == f"q{phash2(['a', 'b', 'c']) % 1000:03}"
+    assert x.route("a", {"CC": ["b", b"binary", 5]}) == expected
+
+
+def test_nothing_bound() -> None:
+    assert ModulusHashExchange("m", []).route("a") is None
+    assert ModulusHashExchange("m", [], KHEPRI).route("a") is None
+
+
+def test_where_the_order_is_not_known() -> None:
+    with pytest.raises(
+        NotDeterminedError, match=r"x-modulus-hash 'm' on RabbitMQ 4\.2\.9 \(khepri\)"
+    ) as error:
+        ModulusHashExchange("m", BINDINGS, KHEPRI).route("a")
+    assert error.value.exchange == "m"
+    assert ModulusHashExchange("m", [("q1", "1"), ("q1", "2")], KHEPRI).route("a") == "q1"
+
+
+@pytest.mark.parametrize(
+    "bindings", [["q1"], [("q1",)], [(5, "1")], [("", "1")], [("q1", "k" * 256)], ["ab"]]
+)
+def test_what_is_no_binding_is_refused(bindings: Any) -> None:
+    with pytest.raises(InputError):
+        ModulusHashExchange("m", bindings)
+
+
+@pytest.mark.parametrize("key", [b"2", None, 1.5, True])
+def test_a_binding_key_is_an_int_or_text(key: Any) -> None:
+    with pytest.raises(InputError, match="neither int nor text"):
+        ModulusHashExchange("m", [("q1", key), ("q2", "a")], MNESIA)
+
+
+@pytest.mark.parametrize("bindings", [None, 5, "ab"])
+def test_bindings_are_a_list(bindings: Any) -> None:
+    with pytest.raises(InputError, match="is no list: give"):
+        ModulusHashExchange("m", bindings)
+
+
+def test_a_release_is_a_release() -> None:
+    release: Any = "4.3.6"
+    with pytest.raises(InputError, match="give a Release"):
+        ModulusHashExchange("m", [], release)
+
+
+def test_messages_are_checked_as_everywhere() -> None:
+    x = ModulusHashExchange("m", [])
+    with pytest.raises(InputError, match="CC is given twice"):
+        x.route("a", {"CC": []}, cc=["b"])
+    with pytest.raises(ChannelClosedError):
+        x.route("a", {"CC": "b"})
+
+
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_of_two_headers_with_routes_the_first_counts(name: str) -> None:
+    """``rabbit_misc:table_lookup/2`` in ``rabbit_basic:header_routes/1`` finds the first."""
+    x = ModulusHashExchange("mod", [(f"q{n}", "1") for n in range(50)])
+    first, second = (AmqpField("array", [AmqpField("longstr", key)]) for key in ("b", "c"))
+    assert x.route("a", cc=["b"]) != x.route("a", cc=["c"])
+    assert x.route("a", [(name, first), (name, second)]) == x.route("a", cc=["b"])
+    assert x.route("a", [(name, second), (name, first)]) == x.route("a", cc=["c"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"hash-header": "a", "hash-property": "message_id"}, "both given"),
+        ({"hash-property": "app_id"}, "cannot hash the property 'app_id'"),
+        ({"hash-property": ""}, "cannot hash the property ''"),
+        ({"hash-header": b"a"}, "hash-header is a binary"),
+        ({"hash-header": 5}, "hash-header is a signedint"),
+        ({"hash-header": None}, "hash-header is a void"),
+        ({"hash-property": AmqpField("binary", "message_id")}, "hash-property is a binary"),
+        ({"hash-header": "a", "hash-property": None}, "hash-property is a void"),
+        ({"hash-header": 1.5}, "cannot send 1.5"),
+        ({"hash-header": "a", b"hash-header": "a"}, "hash-header is given twice"),
+        ([("hash-header", "a"), ("hash-property", "timestamp")], "both given"),
+        ({"hash_header": "a"}, "'hash_header' .*did you mean 'hash-header'"),
+        ({"hashHeader": "a"}, "did you mean 'hash-header'"),
+        ({"HASH-PROPERTY": "timestamp"}, "did you mean 'hash-property'"),
+        ([(b"x-hash-header", "a")], "did you mean 'hash-header'"),
+        ({"hash-headers": "a"}, "did you mean 'hash-header'"),
+        ("hash-header", "no table"),
+        (5, "no table"),
+        (["hash-header"], "no pair of name and value"),
+        ({5: "a"}, "the name of an argument is 5"),
+    ],
+)
+def test_arguments_that_the_broker_refuses(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        ConsistentHashExchange("x", ring(1, NEW), arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {b"hash-header": "t"},
+        [("hash-header", "t")],
+        [("x-other", 5), (b"hash-header", "t"), ("header", 1), ("hash-on", 1)],
+    ],
+)
+def test_arguments_are_pairs_and_their_names_text_or_bytes(arguments: Any) -> None:
+    assert ConsistentHashExchange("x", ring(1, NEW), arguments).hashed_on == by_header(NEW).hashed_on
+
+
+def test_other_arguments_do_not_matter() -> None:
+    arguments = {"alternate-exchange": "ae", "x-anything": 1.5}
+    assert str(ConsistentHashExchange("x", ring(1, NEW), arguments).hashed_on) == "routing-key"
+    assert str(by_header(NEW).hashed_on) == "header 't'"
