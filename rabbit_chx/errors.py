@@ -41,9 +41,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rabbit_chx.analysis.findings import Finding
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.streams.publisher import StreamReport
-    from rabbit_chx.topology.problems import Problem
 
 
 class RabbitChxError(Exception):
@@ -96,7 +96,7 @@ class TopologyError(InputError):
     """A topology, or a file of one, with mistakes. The text lists all of them.
 
     Attributes:
-        problems: each mistake, a :class:`~rabbit_chx.topology.problems.Problem`.
+        problems: each mistake, a :class:`~rabbit_chx.topology.Finding`.
         file: the name of the file, where it is known.
 
     Args:
@@ -106,7 +106,7 @@ class TopologyError(InputError):
     """
 
     def __init__(
-        self, problems: Iterable[Problem], *, file: str | None = None, what: str = "the topology"
+        self, problems: Iterable[Finding], *, file: str | None = None, what: str = "the topology"
     ) -> None:
         listed = tuple(problems)
         count = "a mistake" if len(listed) == 1 else f"{len(listed)} mistakes"
@@ -175,7 +175,7 @@ class PlanRefusedError(RabbitChxError):
     """A plan does more than it may. Nothing was changed.
 
     Attributes:
-        refusals: why, each a :class:`~rabbit_chx.topology.PlanRefusal` with the flag that allows it.
+        refusals: why, each a :class:`~rabbit_chx.topology.Finding` with the flag that allows it.
 
     Args:
         message: what is refused, in words.

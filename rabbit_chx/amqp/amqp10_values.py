@@ -36,7 +36,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
 from rabbit_chx.amqp.client_fields import Headers
-from rabbit_chx.amqp.fields import pairs_of
+from rabbit_chx.amqp.fields import integer_in, pairs_of
 from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.checks import is_number, is_whole, shown
 from rabbit_chx.errors import InputError
@@ -211,10 +211,7 @@ def _integer(type_: str, value: Any) -> int:  # noqa: ANN401
         return ord(value)
     if not is_whole(value):
         raise _mismatch(type_, value)
-    allowed, number = INTEGER_RANGES_10[type_], int(value)
-    if number not in allowed:
-        raise InputError(f"{shown(number)} is no {type_}: that goes from {allowed[0]} to {allowed[-1]}")
-    return number
+    return integer_in(INTEGER_RANGES_10[type_], type_, value)
 
 
 def _mismatch(type_: str, value: object) -> InputError:

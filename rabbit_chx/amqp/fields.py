@@ -138,10 +138,14 @@ def _value_of(type_: str, value: Any) -> Any:  # noqa: ANN401
 
 
 def _integer(type_: str, value: Any) -> int:  # noqa: ANN401
-    allowed = INTEGER_RANGES[type_]
     if not is_whole(value):
         raise InputError(f"a field of type {type_} holds an int, not {value!r:.60}")
-    number = int(value)  # a range looks for an int alone at once, and for a kind of it one by one
+    return integer_in(INTEGER_RANGES[type_], type_, value)
+
+
+def integer_in(allowed: range, type_: str, value: int) -> int:
+    """Return the value as an int, or raise an InputError if the range of the wire type does not hold it."""
+    number = int(value)  # `in` is fast for an int itself, and compares one by one for a subclass
     if number not in allowed:
         raise InputError(f"{shown(number)} is no {type_}: that goes from {allowed[0]} to {allowed[-1]}")
     return number

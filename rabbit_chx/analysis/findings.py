@@ -1,4 +1,4 @@
-"""What is wrong: one value for a ring, for what is on a broker, for a group and for a load. And what is wrong with a ring."""
+"""Findings: the value that describes every problem, and the findings of a ring."""
 
 from __future__ import annotations
 
@@ -13,26 +13,50 @@ from rabbit_chx.routing.bindings import Binding, weight_of
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong, what that does to messages, and what cures it.
+    """A mistake in a file, a defect on a broker, in a group or in a load, or the reason why a plan is refused.
 
     Attributes:
-        kind: what kind of thing is wrong, in a word such as ``ghost-bucket``. What returns findings lists its kinds.
-        says: the finding, and what it does to messages.
-        cure: a command, or what to do; empty where `says` is all.
-        exchange: the exchange that it is about; None for none.
-        destination: the queue or exchange whose bucket, binding or declaration it is about; None for none.
-        share: the exact share of the exchange's keys that it concerns; None where it is not about keys.
-        names: the names of the queues or shards, or the key, that it is about, where no single destination is.
+        kind: its kind, such as ``ghost-bucket``. Functions that return findings list the kinds.
+        message: what is wrong, and the effect on messages.
+        fix: a command, or what to do; empty where `message` is all.
+        subject: of a mistake in a file the field and its value, such as ``exchanges[2].ring[0].weight = 0``, counted from 0.
+        line: of a mistake in a file the number of the line, counted from 1; None if it is not known.
+        exchange: the exchange concerned; None for none.
+        destination: the queue or exchange whose bucket, binding or declaration is concerned; None for none.
+        share: the exact share of the exchange's keys that it concerns; None if it does not concern keys.
+        names: the names of several queues or shards, or the key, where there is no single destination.
+        allow_with: the flag that permits what was refused, such as ``--allow-delete`` or ``--allow-moved 0.2``; None for none.
     """
 
     kind: str
-    says: str
-    cure: str = ""
+    message: str
+    fix: str = ""
     _: KW_ONLY
+    subject: str = ""
+    line: int | None = None
     exchange: str | None = None
     destination: Place = None
     share: float | None = None
     names: tuple[str, ...] = ()
+    allow_with: str | None = None
+
+    def __str__(self) -> str:
+        place = self.subject if self.line is None else f"line {self.line}, {self.subject}"
+        text = f"{place}: {self.text}" if place else self.text
+        return text if self.argument is None else f"{text} (in Python {self.argument})"
+
+    @property
+    def text(self) -> str:
+        """The message with the fix."""
+        return f"{self.message}; {self.fix}" if self.fix else self.message
+
+    @property
+    def argument(self) -> str | None:
+        """The argument of `Broker.apply` that is the same as `allow_with`, such as ``allow_moved=0.2``; None for none."""
+        if self.allow_with is None:
+            return None
+        flag, _, value = self.allow_with.removeprefix("--").partition(" ")
+        return f"{flag.replace('-', '_')}={value or True}"
 
 
 def ring_findings(
@@ -42,7 +66,7 @@ def ring_findings(
 
     The kinds are ``hole`` (keys reach buckets that nobody has), ``ghost-bucket`` (buckets of what is not bound),
     ``silent-binding`` (bound, and no key gets there), ``second-binding`` (bound more than once), and ``different`` (another
-    number of buckets than the binding's weight). Each has a share. None has a cure, which depends on who asks.
+    number of buckets than the binding's weight). Each has a share. The fix is empty: it depends on the caller.
 
     Args:
         ring: the ring as it was read.
@@ -59,11 +83,11 @@ def ring_findings(
     buckets = Counter(ring.buckets)
     for place in ring.destinations:
         if place not in weights:
-            says = (
+            message = (
                 f"{place!s} has {plural(buckets[place], 'bucket')} and no binding: {percent(shares[place])} of all "
                 "keys go there, and are lost if it does not exist any more"
             )
-            findings.append(Finding("ghost-bucket", says, destination=place, share=shares[place]))
+            findings.append(Finding("ghost-bucket", message, destination=place, share=shares[place]))
     for destination, bound in weights.items():
         findings += _of_destination(destination, bound, buckets[destination], shares.get(destination, 0.0))
     return findings
@@ -89,20 +113,20 @@ def _of_destination(
 ) -> Iterator[Finding]:
     weights = " and ".join(f"{weight:,}" for weight in bound)
     if not buckets:
-        says = f"{destination!s} is bound with weight {weights} and has no bucket: no message comes to it"
-        yield Finding("silent-binding", says, destination=destination, share=0.0)
+        message = f"{destination!s} is bound with weight {weights} and has no bucket: no message comes to it"
+        yield Finding("silent-binding", message, destination=destination, share=0.0)
     elif not share:
-        says = (
+        message = (
             f"{destination!s} is bound and has {plural(buckets, 'bucket')}, but behind those that the broker counts: "
             "no message comes to it"
         )
-        yield Finding("silent-binding", says, destination=destination, share=0.0)
+        yield Finding("silent-binding", message, destination=destination, share=0.0)
     if len(bound) > 1:
-        says = (
+        message = (
             f"{destination!s} is bound {len(bound)} times, with weights {weights}, and has {plural(buckets, 'bucket')}: "
             "the first unbind takes them all"
         )
-        yield Finding("second-binding", says, destination=destination, share=share)
+        yield Finding("second-binding", message, destination=destination, share=share)
     elif buckets not in (0, bound[0]):
-        says = f"{destination!s} is bound with weight {weights} and has {plural(buckets, 'bucket')}"
-        yield Finding("different", says, destination=destination, share=share)
+        message = f"{destination!s} is bound with weight {weights} and has {plural(buckets, 'bucket')}"
+        yield Finding("different", message, destination=destination, share=share)

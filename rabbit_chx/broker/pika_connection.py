@@ -22,10 +22,10 @@ from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.client_settings import tls_context
 from rabbit_chx.connection.failures import (
     ClientFailure,
-    late_opening,
     no_mechanism,
     not_amqp,
     opening_error,
+    opening_timeout,
     refused_login,
     refused_vhost,
 )
@@ -49,7 +49,7 @@ _FAILURES: tuple[ClientFailure, ...] = (
     (pika_errors.AuthenticationError, lambda settings, _: no_mechanism(settings)),
     (pika_errors.ProbableAuthenticationError, refused_login),
     (pika_errors.ProbableAccessDeniedError, refused_vhost),
-    ((connection_workflow.AMQPConnectorStackTimeout, TimeoutError), late_opening),
+    ((connection_workflow.AMQPConnectorStackTimeout, TimeoutError), opening_timeout),
     ((pika_errors.IncompatibleProtocolError, pika_errors.StreamLostError), not_amqp),
 )
 

@@ -32,7 +32,7 @@ from rabbit_chx.cli.report import document, entries, ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, Report, Section
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import Applied, Plan, PlannedChange, PlanRefusal, QueueDefinition
+from rabbit_chx.topology import Applied, Finding, Plan, PlannedChange, QueueDefinition
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.plan_output import change_entry, counted_changes
 
@@ -64,7 +64,7 @@ class ApplyReport:
     planned: int
     changes: Sequence[PlannedChange] = ()
     rings: Mapping[str, HashRing] | None = None
-    refusals: Sequence[PlanRefusal] = ()
+    refusals: Sequence[Finding] = ()
     says: str | None = None
     done: Applied | None = None
 
@@ -117,7 +117,7 @@ class ApplyReport:
                 {"exchange": name, "ring": json.loads(ring.to_json())}
                 for name, ring in (self.rings or {}).items()
             ],
-            refusals=entries(self.refusals, "says", "allow_with"),
+            refusals=entries(self.refusals, "says=text", "message", "fix", "allow_with"),
             says=self.says,
             **slots,
         )
@@ -300,13 +300,14 @@ def question_of(plan: Plan) -> str:
     return f"Do {'this' if size == 1 else 'these'} {plural(size, 'change')}?"
 
 
-def _exclusive(plan: Plan) -> Iterator[PlanRefusal]:
+def _exclusive(plan: Plan) -> Iterator[Finding]:
     for change in plan.changes:
         queue = change.wanted
         if isinstance(queue, QueueDefinition) and queue.exclusive:
-            yield PlanRefusal(
-                f"queue {queue.name} is exclusive: it would belong to this command's connection, and go when that ends; leave "
-                'it out of the file, or write owner = "external", as its client declares it'
+            yield Finding(
+                "exclusive",
+                f"queue {queue.name} is exclusive: it would belong to this command's connection, and go when that ends",
+                'leave it out of the file, or write owner = "external", as its client declares it',
             )
 
 

@@ -66,7 +66,7 @@ class CheckReport:
         return ((vhost, finding) for vhost, check in self.ended.items() for finding in check.findings)
 
     def blocks(self) -> Iterator[Block]:
-        """Return what was checked, and each finding with its cure."""
+        """Return what was checked, and each finding with its fix."""
         if not self.ended:
             return
         findings = self.findings
@@ -83,13 +83,13 @@ class CheckReport:
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ]
         )
-        for (vhost, exchange, cure), alike in groupby(
-            findings[:_MOST_SHOWN], key=lambda pair: (pair[0], pair[1].exchange, pair[1].cure)
+        for (vhost, exchange, fix), alike in groupby(
+            findings[:_MOST_SHOWN], key=lambda pair: (pair[0], pair[1].exchange, pair[1].fix)
         ):
             about = [("vhost", vhost)] if self.all_vhosts else []
             if exchange is not None:
                 about.append(("exchange", exchange))
-            yield Facts([*about, *((finding.kind, finding.says) for _, finding in alike), ("cure", cure)])
+            yield Facts([*about, *((finding.kind, finding.message) for _, finding in alike), ("fix", fix)])
         if rest := findings[_MOST_SHOWN:]:
             counts = Counter(finding.kind for _, finding in rest)
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
@@ -109,7 +109,7 @@ class CheckReport:
         """Return the document ``rabbit-chx/check``; nothing where the check did not come to its end."""
         if not self.ended:
             return {}
-        fields = ("kind", "exchange", "destination", "share", "says", "cure")
+        fields = ("kind", "exchange", "destination", "share", "says=message", "cure=fix", "message", "fix")
         findings = [
             ({"vhost": vhost} if self.all_vhosts else {}) | entry(finding, *fields)
             for vhost, finding in self.findings
@@ -217,7 +217,7 @@ def check_topology(
 ) -> Outcome:
     """Compare bindings, rings and FILE with each other: the order of each ring, what is missing, what is lost.
 
-    Each finding says what it does to messages, with the exact share of the keys, and its cure. Nothing is changed.
+    Each finding says what it does to messages, with the exact share of the keys, and its fix. Nothing is changed.
 
     The order of a ring is in its buckets, which --ring-via reads. Without --ring-via the command refuses a file with
     hash exchanges, since it would prove nothing. The exit code is 0 where all is sound, and 1 where it is not.
@@ -252,7 +252,7 @@ def check_ring(
     """Compare the ring of each EXCHANGE with its bindings and its queues; with --all those of all.
 
     It finds holes, ghost buckets, bindings without buckets, second bindings, queues that go by themselves or lose messages,
-    members that are unlike the others, and the exact share of keys that end in no queue. Each finding has its cure. Nothing
+    members that are unlike the others, and the exact share of keys that end in no queue. Each finding has its fix. Nothing
     is changed. The order of the ring is compared with nothing: that is what `topology check` does.
 
     The exit code is 0 where all rings are sound, and 1 where one is not.

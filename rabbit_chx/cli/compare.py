@@ -169,7 +169,7 @@ class UpgradeReport:
         together: dict[str, list[tuple[str, str]]] = {}
         for exchange in self.exchanges:
             for finding in exchange.findings:
-                together.setdefault(finding.says, []).append((exchange.name, finding.cure))
+                together.setdefault(finding.message, []).append((exchange.name, finding.fix))
         for number, (says, cures) in enumerate(together.items(), 1):
             names = ", ".join(dict.fromkeys(name for name, _ in cures))
             yield Line(f"({number}) {names}: {says}.")
@@ -184,7 +184,12 @@ class UpgradeReport:
             release=self.before,
             to_release=self.after,
             exchanges=[
-                {**entry(exchange, *fields), "findings": entries(exchange.findings, "kind", "says", "cure")}
+                {
+                    **entry(exchange, *fields),
+                    "findings": entries(
+                        exchange.findings, "kind", "says=message", "cure=fix", "message", "fix"
+                    ),
+                }
                 for exchange in self.exchanges
             ],
         )

@@ -61,7 +61,7 @@ class GroupReport:
     parked: int | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """Return the group in a few facts, its queues, its members, and each finding with its cure."""
+        """Return the group in a few facts, its queues, its members, and each finding with its fix."""
         queues, members = self.status.queues, self.status.members
         facts = [
             ("exchange", self.exchange),
@@ -103,7 +103,7 @@ class GroupReport:
                 ],
             )
         for finding in self.findings:
-            yield Facts([(finding.kind, finding.says), ("cure", finding.cure)])
+            yield Facts([(finding.kind, finding.message), ("fix", finding.fix)])
         if members and not self.switches:
             yield Line(
                 "The last switch is not known: RabbitMQ does not keep it, and no journal of the members tells it."
@@ -139,7 +139,9 @@ class GroupReport:
                 for member in self.status.members
             ],
             parked=self.parked,
-            findings=entries(self.findings, "kind", "queues=names", "says", "cure"),
+            findings=entries(
+                self.findings, "kind", "queues=names", "says=message", "cure=fix", "message", "fix"
+            ),
         )
 
 

@@ -21,9 +21,9 @@ from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, Tabl
 from rabbit_chx.topology import (
     BindingDefinition,
     FieldChange,
+    Finding,
     Plan,
     PlannedChange,
-    PlanRefusal,
     RingMember,
     RingPlan,
     RingProposal,
@@ -75,7 +75,7 @@ class PlanReport:
 
     plan: Plan
     about: Sequence[tuple[str, str]] = ()
-    refusals: Sequence[PlanRefusal] | None = None
+    refusals: Sequence[Finding] | None = None
     whole: bool = False
     ending: Sequence[str] = ()
     about_json: Mapping[str, object] | None = None
@@ -119,7 +119,7 @@ class PlanReport:
 
 
 def _summary(
-    plan: Plan, moving: Iterable[RingPlan], refusals: Sequence[PlanRefusal]
+    plan: Plan, moving: Iterable[RingPlan], refusals: Sequence[Finding]
 ) -> Iterator[tuple[str, str]]:
     if plan.changes:
         yield "changes", counted_changes(plan.changes)
@@ -240,9 +240,9 @@ def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _refused(refusals: Sequence[PlanRefusal], *, whole: bool) -> list[tuple[str, str]]:
+def _refused(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
     entries = folded(
-        [{"says": refusal.says, "with": refusal.allow_with or ""} for refusal in refusals], ["says"]
+        [{"says": refusal.text, "with": refusal.allow_with or ""} for refusal in refusals], ["says"]
     )
     pairs = [(entry["with"] or "no flag", entry["says"]) for entry in entries]
     if len(pairs) > _MOST_REFUSALS and not whole:
@@ -359,7 +359,7 @@ class LivePlan:
         return cls(file, live, made, vhost)
 
     def report(
-        self, refusals: Sequence[PlanRefusal] | None = None, *, whole: bool, ending: Sequence[str] = ()
+        self, refusals: Sequence[Finding] | None = None, *, whole: bool, ending: Sequence[str] = ()
     ) -> PlanReport:
         """Return the plan as a report about this file and this broker; the arguments are those of `PlanReport`."""
         live = self.live
@@ -438,8 +438,8 @@ def _arranging_moves_less(plan: Plan) -> bool:
     )
 
 
-def lifting_flags(refusals: Iterable[PlanRefusal]) -> list[str] | None:
-    """Return the flags that lift all refusals, as words of a command line; None where none does."""
+def lifting_flags(refusals: Iterable[Finding]) -> list[str] | None:
+    """Return the flags that permit all refusals, as words of a command line; None if one has no flag."""
     shares: dict[str, float | None] = {}
     for refusal in refusals:
         if refusal.allow_with is None:

@@ -37,7 +37,6 @@ from rabbit_chx.topology import (
     BindingDefinition,
     Plan,
     PlannedChange,
-    PlanRefusal,
     Topology,
     check,
     plan,
@@ -82,7 +81,7 @@ class RepairReport:
     about: Sequence[tuple[str, str]]
     plan: Plan
     gap: MemberGap | None = None
-    refusals: Sequence[PlanRefusal] = ()
+    refusals: Sequence[Finding] = ()
     changes: Sequence[PlannedChange] = ()
     ring: HashRing | None = None
     gap_s: float | None = None
@@ -136,7 +135,7 @@ class RepairReport:
         if not self.left:
             yield "check", "sound"
         for finding in self.left:
-            yield "check", f"{finding.kind}: {finding.says}"
+            yield "check", f"{finding.kind}: {finding.message}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
@@ -146,7 +145,7 @@ class RepairReport:
             state=self.state,
             exchange=self.exchange,
             plan=json.loads(self.plan.to_json()),
-            refusals=entries(self.refusals, "says", "allow_with"),
+            refusals=entries(self.refusals, "says=text", "message", "fix", "allow_with"),
             done=len(self.changes),
             ring=None if self.ring is None else json.loads(self.ring.to_json()),
             longest_gap={"operations": operations, "seconds": self.gap_s},
@@ -270,14 +269,15 @@ def _applied(
     )
 
 
-def _locked(made: Plan, live: Topology) -> Iterator[PlanRefusal]:
+def _locked(made: Plan, live: Topology) -> Iterator[Finding]:
     """Yield a refusal for each exclusive queue that is to be bound or unbound: only its own connection may."""
     exclusive = {queue.name for queue in live.queues if queue.exclusive}
     subjects = (change.subject for change in made.changes)
     bound = (subject.destination for subject in subjects if isinstance(subject, BindingDefinition))
     for name in dict.fromkeys(bound):
         if name in exclusive:
-            yield PlanRefusal(
-                f"queue {name} is exclusive, and only the connection that declared it may bind or unbind it: end that "
-                "connection, or let it bind its queue again"
+            yield Finding(
+                "exclusive",
+                f"queue {name} is exclusive, and only the connection that declared it may bind or unbind it",
+                "end that connection, or let it bind its queue again",
             )

@@ -114,7 +114,7 @@ def show(
         for fault in slots.faults.values():
             say(fault)
     for finding in findings:
-        say(f"exchange {exchange!r}: {finding.says}")
+        say(f"exchange {exchange!r}: {finding.message}")
     shown = key_map or ring
 
     def draw() -> Axes:

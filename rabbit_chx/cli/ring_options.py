@@ -532,6 +532,6 @@ def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
     if ring.provenance == "assumed":
         say(f"the ring of exchange {exchange!r} is {ASSUMED}")
     for finding in findings:
-        say(f"exchange {exchange!r}: {finding.says}")
+        say(f"exchange {exchange!r}: {finding.message}")
     doubt = f"AMQP alone does not tell what exchange {exchange!r} hashes"
     return RingInput(source, arguments, doubt, faults, is_live=True)

@@ -45,7 +45,7 @@ class ShardsReport:
         columns = [*texts("shard", "type", "bound"), *numbers("messages", "consumers")]
         yield Table(columns, list(map(_row, exchange.shards)))
         if exchange.findings:
-            pairs = [[(finding.kind, finding.says), ("", finding.cure)] for finding in exchange.findings]
+            pairs = [[(finding.kind, finding.message), ("", finding.fix)] for finding in exchange.findings]
             yield Facts(functools.reduce(operator.iadd, pairs, []))
 
     def as_json(self) -> dict[str, Any]:
@@ -59,7 +59,9 @@ class ShardsReport:
             **entry(exchange, "type", "release", "policy", "shards_per_node", "routing_key", "nodes"),
             shards=entries(exchange.shards, *shard),
             missing=exchange.missing,
-            findings=entries(exchange.findings, "kind", "shards=names", "says", "cure"),
+            findings=entries(
+                exchange.findings, "kind", "shards=names", "says=message", "cure=fix", "message", "fix"
+            ),
         )
 
 

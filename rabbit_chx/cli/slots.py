@@ -261,7 +261,7 @@ class BalanceReport:
             wanted = f"at most {target} times the part of the load that is due to a queue by its weight"
         yield Facts([*_facts(self.table, self.sample), ("target", wanted), ("result", self._result())])
         for obstacle in made.obstacles:
-            yield Line(f"{obstacle.says}: {obstacle.cure}")
+            yield Line(obstacle.text)
         if made.moves:
             yield Table(
                 [*texts("slot", "from", "to"), *numbers("of the load")],
@@ -309,7 +309,7 @@ class BalanceReport:
             obstacles=[
                 {
                     "kind": obstacle.kind,
-                    "says": f"{obstacle.says}: {obstacle.cure}",
+                    "says": obstacle.text,
                     "slot": obstacle.destination.name
                     if isinstance(obstacle.destination, ExchangeRef)
                     else None,

@@ -284,7 +284,7 @@ class ScratchReport:
                     if self.guess
                     else []
                 ),
-                *(("finding", f"{finding.kind}: {finding.says}") for finding in self.findings),
+                *(("finding", f"{finding.kind}: {finding.message}") for finding in self.findings),
             ]
         )
         if not compared:
@@ -312,7 +312,7 @@ class ScratchReport:
             way="scratch",
             **entry(self.exchange, "exchange=name", "vhost", "arguments"),
             ring=ring_as_json(self.ring),
-            findings=entries(self.findings, "kind", "destination", "share", "says"),
+            findings=entries(self.findings, "kind", "destination", "share", "says=message", "message"),
             compared=sum(self.found.values()),
             mismatches=len(self.differences),
             destinations=[

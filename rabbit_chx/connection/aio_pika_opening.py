@@ -13,10 +13,10 @@ from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.client_settings import aio_pika_arguments
 from rabbit_chx.connection.failures import (
     ClientFailure,
-    late_opening,
     no_mechanism,
     not_amqp,
     opening_error,
+    opening_timeout,
     refused_vhost,
 )
 from rabbit_chx.errors import RabbitChxError
@@ -32,7 +32,7 @@ _FAILURES: tuple[ClientFailure, ...] = (
     (aiormq_errors.InvalidFrameError, refused_vhost),
     (aiormq_errors.AuthenticationError, lambda settings, _: no_mechanism(settings)),
     (aiormq_errors.IncompatibleProtocolError, not_amqp),
-    (TimeoutError, late_opening),
+    (TimeoutError, opening_timeout),
 )
 
 

@@ -20,12 +20,12 @@ from rabbit_chx.amqp.frames import ControlBytes
 from rabbit_chx.connection.blocking_connection import bytes_not_taken
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import (
-    broken_handshake,
     closed_connection,
     failed_tls,
-    late_handshake,
+    handshake_failure,
+    handshake_timeout,
     lost_connection,
-    silence,
+    missed_heartbeats,
     unreachable,
 )
 from rabbit_chx.connection.session import Phase, Session
@@ -80,7 +80,7 @@ class AsyncConnection(asyncio.Protocol):
             if isinstance(cause, RabbitChxError):
                 raise
             connected = connection._transport is not None
-            raise (late_handshake(settings) if connected else unreachable(settings, cause)) from None
+            raise (handshake_timeout(settings) if connected else unreachable(settings, cause)) from None
         finally:
             if connection.session.phase is not Phase.READY or connection.session.failure is not None:
                 connection._abort()
@@ -111,7 +111,7 @@ class AsyncConnection(asyncio.Protocol):
             try:
                 await self.poll(1.0)
             except ConnectionLostError as cause:
-                raise broken_handshake(settings, cause) from None
+                raise handshake_failure(settings, cause) from None
 
     # -- for the caller
 
@@ -243,7 +243,7 @@ class AsyncConnection(asyncio.Protocol):
         now = time.monotonic()
         silence_s = now - self._last_received
         if silence_s > session.longest_silence_s:
-            session.fail(silence(session.where, silence_s))
+            session.fail(missed_heartbeats(session.where, silence_s))
             self._abort()
             self._moved.set()
             return

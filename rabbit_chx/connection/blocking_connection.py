@@ -29,14 +29,14 @@ from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 from rabbit_chx.amqp.frames import ControlBytes
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import (
-    broken_handshake,
     closed_connection,
     failed_tls,
+    handshake_failure,
+    handshake_timeout,
     interruption,
-    late_handshake,
     lost_connection,
+    missed_heartbeats,
     missing_reply,
-    silence,
     unreachable,
 )
 from rabbit_chx.connection.session import Phase, Session
@@ -100,11 +100,11 @@ class Connection:
         while self.session.phase is not Phase.READY:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise late_handshake(settings)
+                raise handshake_timeout(settings)
             try:
                 self.poll(left_s)
             except ConnectionLostError as cause:
-                raise broken_handshake(settings, cause) from None
+                raise handshake_failure(settings, cause) from None
 
     # -- for the caller
 
@@ -137,7 +137,7 @@ class Connection:
                     self._exchange(wait_s)
                 silence_s = time.monotonic() - self._last_received
                 if silence_s > session.longest_silence_s:
-                    session.fail(silence(session.where, silence_s))
+                    session.fail(missed_heartbeats(session.where, silence_s))
             except RabbitChxError as cause:
                 session.fail(cause)
             except BaseException as cause:

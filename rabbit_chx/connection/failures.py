@@ -97,7 +97,7 @@ def refused_vhost(settings: ConnectionSettings, words: str) -> BrokerRefusedErro
     )
 
 
-def late_opening(settings: ConnectionSettings, _words: str) -> BrokerTimeoutError:
+def opening_timeout(settings: ConnectionSettings, _words: str) -> BrokerTimeoutError:
     """Return the error for a connection that was not open in time; the client does not tell how far it came."""
     return BrokerTimeoutError(
         f"{settings.masked_url}: not open within {settings.connection_timeout_s:g} s: check host, port and firewall"
@@ -179,7 +179,7 @@ def _our_certificate(where: str, alert: re.Match[str]) -> str:
     )
 
 
-def late_handshake(settings: ConnectionSettings) -> BrokerTimeoutError:
+def handshake_timeout(settings: ConnectionSettings) -> BrokerTimeoutError:
     """Return the error for a handshake that took longer than the connection timeout."""
     port = "an AMQP" if settings.protocol == "amqp" else "a stream"
     return BrokerTimeoutError(
@@ -188,7 +188,7 @@ def late_handshake(settings: ConnectionSettings) -> BrokerTimeoutError:
     )
 
 
-def broken_handshake(settings: ConnectionSettings, cause: ConnectionLostError) -> UnreachableError:
+def handshake_failure(settings: ConnectionSettings, cause: ConnectionLostError) -> UnreachableError:
     """Return the error for a connection that ended during the handshake."""
     if isinstance(cause, RefusedCertificateError):
         return UnreachableError(str(cause))
@@ -207,7 +207,7 @@ def lost_connection(where: str, cause: Exception | None = None) -> ConnectionLos
     return ConnectionLostError(f"{where}: the connection was lost: {why}")
 
 
-def silence(where: str, silence_s: float) -> ConnectionLostError:
+def missed_heartbeats(where: str, silence_s: float) -> ConnectionLostError:
     """Return the error for a broker that has missed two heartbeats."""
     return ConnectionLostError(
         f"{where}: the broker has sent nothing, not even a heartbeat, for {silence_s:.0f} s: "
@@ -215,7 +215,7 @@ def silence(where: str, silence_s: float) -> ConnectionLostError:
     )
 
 
-def nonsense(where: str, cause: Exception) -> ConnectionLostError:
+def invalid_bytes(where: str, cause: Exception) -> ConnectionLostError:
     """Return the error for bytes of the broker that are not of the protocol, or make no sense."""
     words = _ADDRESS.sub("", str(cause))
     return ConnectionLostError(f"{where}: what the broker sent cannot be understood: {words}")

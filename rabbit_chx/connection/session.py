@@ -41,7 +41,7 @@ from rabbit_chx.amqp.frames import (
     parse_return,
 )
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.connection.failures import no_mechanism, nonsense
+from rabbit_chx.connection.failures import invalid_bytes, no_mechanism
 from rabbit_chx.connection.ledger import Ledger
 from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
 from rabbit_chx.version import __version__
@@ -168,7 +168,7 @@ class Session:
         try:
             self._rest = buffer[self._consume(buffer) :]
         except _UNREADABLE as cause:
-            self.fail(nonsense(self.where, cause))
+            self.fail(invalid_bytes(self.where, cause))
 
     def fail(self, error: RabbitChxError) -> None:
         """Keep why the connection cannot go on; the first error counts."""

@@ -195,7 +195,7 @@ class StreamConnection:
             if code != Code.OK:
                 raise failures.refused_login(settings, code_in_words(code))
             while self._tune is None:
-                self._poll(_left(deadline, lambda: failures.late_handshake(settings)))
+                self._poll(_left(deadline, lambda: failures.handshake_timeout(settings)))
             self._agree(self._tune)
             reply = self._reply_to(Key.OPEN, name_field(settings.vhost, "the vhost"), deadline)
             if reply.code != Code.OK:
@@ -209,11 +209,11 @@ class StreamConnection:
                     Key.EXCHANGE_COMMAND_VERSIONS, content, frames.read_versions, "log in", until=deadline
                 )
         except BrokerTimeoutError:
-            raise failures.late_handshake(settings) from None
+            raise failures.handshake_timeout(settings) from None
         except ConnectionLostError as cause:
             if login_bytes > _LARGEST_LOGIN:
                 raise failures.refused_login(settings, _TOO_LARGE.format(login_bytes)) from None
-            raise failures.broken_handshake(settings, cause) from None
+            raise failures.handshake_failure(settings, cause) from None
 
     def _agree(self, proposed: frames.Tune) -> None:
         wanted = self._settings.heartbeat_s
@@ -242,7 +242,7 @@ class StreamConnection:
         places = self._ask(Key.METADATA, names, frames.read_places, "tell where streams are")
         if not places.keys() >= set(streams):
             missing = next(stream for stream in streams if stream not in places)
-            raise failures.nonsense(
+            raise failures.invalid_bytes(
                 self.where, ValueError(f"the answer to metadata does not have {missing!r}")
             )
         for stream in streams:
@@ -518,7 +518,7 @@ class StreamConnection:
         try:
             return read(Fields(reply.content))
         except ValueError as cause:
-            self._failure = failures.nonsense(self.where, cause)
+            self._failure = failures.invalid_bytes(self.where, cause)
             raise self._failure from None
 
     def _need(self, key: Key, release: str) -> None:
@@ -546,11 +546,11 @@ class StreamConnection:
                 )
                 silence_s = time.monotonic() - self._last_received
                 if silence_s > (2 * self.heartbeat_s or math.inf):
-                    self._failure = self._failure or failures.silence(self.where, silence_s)
+                    self._failure = self._failure or failures.missed_heartbeats(self.where, silence_s)
             except RabbitChxError as cause:
                 self._failure = self._failure or cause
             except ValueError as cause:
-                self._failure = failures.nonsense(self.where, cause)
+                self._failure = failures.invalid_bytes(self.where, cause)
             except BaseException as cause:
                 self._failure = failures.interruption(self.where, cause)
                 raise

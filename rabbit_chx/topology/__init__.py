@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.topology.applying import Applied
 from rabbit_chx.topology.arguments import ArgumentTable
 from rabbit_chx.topology.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove, balance
@@ -16,9 +17,7 @@ from rabbit_chx.topology.objects import (
     RingMember,
 )
 from rabbit_chx.topology.plan import Plan, arranged, plan
-from rabbit_chx.topology.problems import Problem
 from rabbit_chx.topology.proposals import RingProposal
-from rabbit_chx.topology.refusals import PlanRefusal
 from rabbit_chx.topology.repair import repair_target
 from rabbit_chx.topology.ring_plan import RingPlan
 from rabbit_chx.topology.shards import Shard, ShardedExchange
@@ -29,12 +28,11 @@ __all__ = [
     "BindingDefinition",
     "ExchangeDefinition",
     "FieldChange",
+    "Finding",
     "LoadTarget",
     "Plan",
-    "PlanRefusal",
     "PlannedChange",
     "PolicyDefinition",
-    "Problem",
     "QueueDefinition",
     "QueueLoad",
     "RingMember",

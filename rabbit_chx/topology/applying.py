@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import (
     AccessRefusedError,
     ApplyError,
@@ -50,7 +51,7 @@ from rabbit_chx.topology.operations import (
 from rabbit_chx.topology.plan import Plan
 from rabbit_chx.topology.plan import plan as plan_of
 from rabbit_chx.topology.reading import APPLY_LOCK, read_topology
-from rabbit_chx.topology.refusals import PlanRefusal, loss, uncounted_loss
+from rabbit_chx.topology.refusals import loss, uncounted_loss
 
 _AT_ONCE = 100
 #: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
@@ -202,7 +203,7 @@ def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> N
     )
 
 
-def _losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[PlanRefusal], dict[str, int]]:
+def _losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Finding], dict[str, int]]:
     """Return a refusal for each queue that is deleted or replaced and may lose messages.
 
     An empty queue with consumers may be deleted. Such queues are returned too, with their number of consumers. AMQP counts the messages that are ready.
@@ -236,7 +237,7 @@ def _losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[PlanRe
     return refusals, consumed
 
 
-def _unacknowledged(consumed: Mapping[str, int], broker: LiveBroker) -> list[PlanRefusal]:
+def _unacknowledged(consumed: Mapping[str, int], broker: LiveBroker) -> list[Finding]:
     """Return a refusal for each queue whose consumers have messages in hand."""
     if consumed:
         _await_api_counts(broker)
@@ -463,7 +464,7 @@ def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:
                 broker.api.delete(*path, entry["properties_key"])
 
 
-def order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[PlanRefusal]:
+def order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Finding]:
     """Return a refusal for each queue that no group reads, or not a group alone.
 
     Raises:
@@ -484,9 +485,11 @@ def order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[PlanRefusa
         if others or not tags[queue]:
             who = f"a consumer {others[0]!r}, which is no member of a group" if others else "no consumer"
             refusals.append(
-                PlanRefusal(
-                    f"queue {queue} has {who}, and a hand-over in order needs a ConsumerGroup on both queues: let the group read "
-                    f"it (declare a new queue first, without slots), or allow messages to be overtaken with --hand-over parked"
+                Finding(
+                    "hand-over",
+                    f"queue {queue} has {who}, and a hand-over in order needs a ConsumerGroup on both queues",
+                    "let the group read it (declare a new queue first, without slots), or allow messages to be overtaken with "
+                    "--hand-over parked",
                 )
             )
     return refusals

@@ -164,7 +164,7 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
         yield _unroutable(checked)
     alternate = checked.reach.alternate_of(checked.exchange)
     for finding in ring_findings(checked.ring, [member.binding for member in checked.bound], alternate):
-        says, cure, place = finding.says, checked.repaired, finding.destination
+        says, cure, place = finding.message, checked.repaired, finding.destination
         if finding.kind == "ghost-bucket" and place is not None:
             ends = "go there, though nothing binds it"
             if not checked.reach.exists(place):
@@ -177,7 +177,7 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
             )
         if finding.kind == "hole" and not checked.bound:
             cure = f"bind a queue to {checked.name}: {checked.applied}"
-        yield replace(finding, says=says, cure=cure, exchange=checked.name)
+        yield replace(finding, message=says, fix=cure, exchange=checked.name)
     if checked.exchange.durable:
         yield from _transient(checked)
 

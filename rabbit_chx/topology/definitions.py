@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology.objects import (
@@ -27,7 +28,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.problems import Problem, shown_value
+from rabbit_chx.topology.problems import file_finding, shown_value
 
 #: The fields of an entry of each list: the type of a field that has to be there, or the default of one that may be left out.
 _FIELDS: dict[str, dict[str, Any]] = {
@@ -63,11 +64,11 @@ def definitions_content(text: str | bytes, vhost: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        problem = Problem("the text", "", f"this is not JSON: {error}", "export it again")
+        problem = file_finding("the text", "", f"this is not JSON: {error}", "export it again")
         raise TopologyError([problem], what=_WHAT) from None
     if not isinstance(document, dict) or not any(name in document for name in OBJECT_LISTS):
         rule = f"there is none of {', '.join(OBJECT_LISTS)}"
-        problem = Problem("the text", "", rule, "give what `rabbitmqctl export_definitions` writes")
+        problem = file_finding("the text", "", rule, "give what `rabbitmqctl export_definitions` writes")
         raise TopologyError([problem], what=_WHAT)
     version = document.get("rabbitmq_version", document.get("rabbit_version"))
     try:
@@ -172,7 +173,7 @@ class _Lists:
     def __init__(self, document: Mapping[str, Any], vhost: str) -> None:
         self._document = document
         self._vhost = vhost
-        self.problems: list[Problem] = []
+        self.problems: list[Finding] = []
 
     def objects(self, name: str) -> list[Any]:
         """Return the objects of a list."""
@@ -205,7 +206,7 @@ class _Lists:
         if vhosts and self._vhost not in vhosts:
             rule = f"there is no vhost {self._vhost!r} in the file"
             remedy = f"give one of {', '.join(sorted(map(repr, vhosts)))}"
-            raise TopologyError([Problem("vhosts", "", rule, remedy)], what=_WHAT)
+            raise TopologyError([file_finding("vhosts", "", rule, remedy)], what=_WHAT)
         self.problems.clear()  # `objects` finds the same again
 
     def other_objects(self) -> list[str]:
@@ -264,7 +265,7 @@ class _Lists:
         return type_()
 
     def _add(self, path: str, value: object, rule: str) -> None:
-        self.problems.append(Problem(path, shown_value(value), rule, _REMEDY))
+        self.problems.append(file_finding(path, shown_value(value), rule, _REMEDY))
 
 
 def _binding(destination: str, destination_type: str, **fields: Any) -> BindingDefinition:  # noqa: ANN401

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology.changes import (
     NamedObject,
@@ -20,7 +21,7 @@ from rabbit_chx.topology.objects import (
     BindingDefinition,
     PolicyDefinition,
 )
-from rabbit_chx.topology.refusals import PlanRefusal, absent_external, deletion, different_external
+from rabbit_chx.topology.refusals import absent_external, deletion, different_external
 from rabbit_chx.topology.shards import kept_shards, shard_binding
 
 _BROKERS_OWN = "amq."
@@ -46,7 +47,7 @@ class ObjectDifferences:
     replaced: tuple[tuple[NamedObject, NamedObject], ...]
     deleted: tuple[NamedObject, ...]
     unmanaged: tuple[NamedObject, ...]
-    refusals: tuple[PlanRefusal, ...]
+    refusals: tuple[Finding, ...]
     shards: frozenset[str] = frozenset()
 
     @property
@@ -79,7 +80,7 @@ def object_differences(
     created: list[NamedObject] = []
     updated: list[tuple[PolicyDefinition, PolicyDefinition]] = []
     replaced: list[tuple[NamedObject, NamedObject]] = []
-    refusals: list[PlanRefusal] = []
+    refusals: list[Finding] = []
     live_objects, wanted_objects = by_name(live), by_name(wanted)
     for key, wanted_object in wanted_objects.items():
         live_object = live_objects.get(key)
@@ -126,7 +127,7 @@ def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:
                 yield ExchangeRef(name)
 
 
-def _external_refusals(live: NamedObject | None, wanted: NamedObject) -> Iterator[PlanRefusal]:
+def _external_refusals(live: NamedObject | None, wanted: NamedObject) -> Iterator[Finding]:
     if live is None:
         # No list shows the broker's own exchanges.
         if wanted.name and not wanted.name.startswith(_BROKERS_OWN):
@@ -151,7 +152,7 @@ class BindingDifferences:
     bound: tuple[PlannedChange, ...]
     late: tuple[PlannedChange, ...]
     unmanaged: tuple[BindingDefinition, ...]
-    refusals: tuple[PlanRefusal, ...]
+    refusals: tuple[Finding, ...]
 
 
 def binding_differences(
@@ -172,7 +173,7 @@ def binding_differences(
     early: list[PlannedChange] = []
     bound: list[PlannedChange] = []
     late, unmanaged = [], []
-    refusals: list[PlanRefusal] = []
+    refusals: list[Finding] = []
     for key, binding in live_bindings.items():
         ends = {ExchangeRef(binding.source), binding.destination}
         unbound = PlannedChange("unbind", binding, None)

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from rabbit_chx.amqp.fields import INTEGER_RANGES
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_number, is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
-from rabbit_chx.topology.problems import Problem, shown_value, similar
+from rabbit_chx.topology.problems import file_finding, shown_value, similar
 from rabbit_chx.topology.ranges import RangeError, expanded
 
 T = TypeVar("T")
@@ -367,8 +368,8 @@ class FileObjects(NamedTuple):
     queues: list[FileEntry]
     bindings: list[FileEntry]
     policies: list[FileEntry]
-    problems: list[Problem]
-    range_problems: list[Problem]
+    problems: list[Finding]
+    range_problems: list[Finding]
 
 
 def read_document(document: Entry, file: EntryType) -> FileObjects:
@@ -385,8 +386,8 @@ def read_document(document: Entry, file: EntryType) -> FileObjects:
 
 class _Reader:
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
-        self.range_problems: list[Problem] = []
+        self.problems: list[Finding] = []
+        self.range_problems: list[Finding] = []
 
     def objects(self, entries: list[tuple[str, Entry]], type_: EntryType) -> Iterator[FileEntry]:
         """Yield the objects of a list of entries, with ranges expanded."""
@@ -406,10 +407,12 @@ class _Reader:
                     yield FileEntry(path, written, bad, type_.object_of(entry), members)
             except RangeError as error:
                 at = f"{path}.{error.field}"
-                self.range_problems.append(Problem(at, shown_value(error.text), error.rule, error.remedy))
+                self.range_problems.append(
+                    file_finding(at, shown_value(error.text), error.rule, error.remedy)
+                )
             except InputError as error:  # a destination that AMQP cannot carry
                 at = f"{path}.{'exchange' if values['queue'] is None else 'queue'}"
-                self.range_problems.append(Problem(at, "", str(error), "write another name"))
+                self.range_problems.append(file_finding(at, "", str(error), "write another name"))
 
     def fields(self, written: Entry, path: str, type_: EntryType) -> tuple[dict[str, Any], frozenset[str]]:
         """Return the value of each field, a default where there is none or a wrong one, and the names of the wrong ones."""
@@ -479,7 +482,7 @@ class _Reader:
 
     def add(self, path: str, value: object, rule: str, remedy: str) -> None:
         """Add a problem."""
-        self.problems.append(Problem(path, shown_value(value), rule, remedy))
+        self.problems.append(file_finding(path, shown_value(value), rule, remedy))
 
 
 def _joined(path: str, name: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import too_long
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_whole
 from rabbit_chx.routing import HASH_ARGUMENTS, HASH_PROPERTIES, Destination, ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
@@ -35,7 +36,7 @@ from rabbit_chx.topology.objects import (
     SlotNames,
 )
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
-from rabbit_chx.topology.problems import Problem, shown_value, similar
+from rabbit_chx.topology.problems import file_finding, shown_value, similar
 
 #: The field concerned, its value, what is wrong and what to do.
 _Finding = tuple[str, Any, str, str]
@@ -147,7 +148,7 @@ _NUMBERS = re.compile(r"[0-9]+")
 _COMPARED = 100
 
 
-def problems_of(objects: FileObjects) -> Iterator[Problem]:
+def problems_of(objects: FileObjects) -> Iterator[Finding]:
     """Yield what is wrong beyond single fields; of an entry with ranges, each mistake once."""
     types = {entry.value.name: entry.value.type for entry in objects.exchanges if "type" not in entry.bad}
     policies = [entry.value for entry in objects.policies]
@@ -167,7 +168,7 @@ def problems_of(objects: FileObjects) -> Iterator[Problem]:
                 path = field if field.startswith(entry.path) else f"{entry.path}.{field}"
                 if (path, remedy) not in reported:
                     reported.add((path, remedy))
-                    yield Problem(path, shown_value(value), what, remedy)
+                    yield file_finding(path, shown_value(value), what, remedy)
     yield from _made_by_slots(objects)
     yield from _twice(objects.exchanges, "exchange", "name")
     yield from _twice(objects.queues, "queue", "name")
@@ -175,7 +176,7 @@ def problems_of(objects: FileObjects) -> Iterator[Problem]:
     yield from _twice(objects.bindings, "binding", "source", "destination", "routing_key", "arguments")
 
 
-def _twice(entries: list[FileEntry], noun: str, *identity: str) -> Iterator[Problem]:
+def _twice(entries: list[FileEntry], noun: str, *identity: str) -> Iterator[Finding]:
     first: dict[object, str] = {}
     reported = set()
     for entry in entries:
@@ -188,7 +189,7 @@ def _twice(entries: list[FileEntry], noun: str, *identity: str) -> Iterator[Prob
             if first[key] == entry.path:
                 rule = f"this entry stands for the same {noun} more than once"
             value = shown_value(getattr(entry.value, identity[0]))
-            yield Problem(f"{entry.path}.{identity[0]}", value, rule, "write each one once")
+            yield file_finding(f"{entry.path}.{identity[0]}", value, rule, "write each one once")
 
 
 def _name(entry: FileEntry) -> Iterator[_Finding]:
@@ -421,7 +422,7 @@ def _slot_lists(entry: FileEntry, exchange: str, count: int) -> Iterator[_Findin
     yield from findings
 
 
-def _made_by_slots(objects: FileObjects) -> Iterator[Problem]:
+def _made_by_slots(objects: FileObjects) -> Iterator[Finding]:
     """Yield what the file says of exchanges that slots are made of."""
     exchange_of: dict[str, str] = {}
     for entry in objects.exchanges:
@@ -443,7 +444,7 @@ def _made_by_slots(objects: FileObjects) -> Iterator[Problem]:
         if is_binding:
             rule = f"the slots of {exchange_of[name]} make the bindings of {name}"
             remedy = f"write `members` of {exchange_of[name]} instead"
-        yield Problem(f"{entry.path}.{field}", shown_value(name), rule, remedy)
+        yield file_finding(f"{entry.path}.{field}", shown_value(name), rule, remedy)
 
 
 def misspellings(topology: ObjectSet) -> Iterator[str]:

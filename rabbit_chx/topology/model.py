@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, KeyMap, Release, SlotTable
@@ -26,7 +27,6 @@ from rabbit_chx.topology.objects import (
     live_slots,
     order_of_name,
 )
-from rabbit_chx.topology.problems import Problem
 from rabbit_chx.topology.slot_owners import owners_of_slots
 from rabbit_chx.topology.toml_file import line_of, parsed, toml_text
 
@@ -121,7 +121,7 @@ class Topology(ObjectSet):
         return cls(**definitions_content(text, vhost))
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[Finding, ...]:
         """What `from_toml` would say of `to_toml`: the mistakes of a topology that was made in Python."""
         try:
             Topology.from_toml(self.to_toml())
@@ -251,10 +251,10 @@ def _in_order(exchange: ExchangeDefinition, ring: HashRing | None) -> ExchangeDe
     return replace(exchange, ring=tuple(members))
 
 
-def _with_lines(problems: Iterable[Problem], text: str, document: Mapping[str, Any]) -> list[Problem]:
+def _with_lines(problems: Iterable[Finding], text: str, document: Mapping[str, Any]) -> list[Finding]:
     """Return the problems with the numbers of their lines, in the order of the file."""
     lines = text.split("\n")
-    placed = [replace(problem, line=line_of(problem.path, lines, document)) for problem in problems]
+    placed = [replace(problem, line=line_of(problem.subject, lines, document)) for problem in problems]
     return sorted(
-        placed, key=lambda problem: (problem.line is None, problem.line or 0, order_of_name(problem.path))
+        placed, key=lambda problem: (problem.line is None, problem.line or 0, order_of_name(problem.subject))
     )

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.wording import percent
@@ -24,7 +25,7 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     PolicyDefinition,
 )
-from rabbit_chx.topology.refusals import PlanRefusal, allow_moved
+from rabbit_chx.topology.refusals import allow_moved
 
 _HASHES = 1 << 27
 
@@ -65,16 +66,14 @@ class ModulusPlan:
         return f"{percent(self.moved)} of the keys in the end, {percent(self.moved_at_worst)} at the worst moment"
 
     @property
-    def refusals(self) -> tuple[PlanRefusal, ...]:
+    def refusals(self) -> tuple[Finding, ...]:
         """The refusal to move more keys than `limit` allows. Without bindings before, no key moves."""
         if self.limit is None or not self.before or self.moved_at_worst <= self.limit:
             return ()
         flag = allow_moved(self.moved_at_worst)
-        says = (
-            f"{self.exchange} is an x-modulus-hash exchange, and the plan moves {self.moves}; max_share_moved is {self.limit:g}: raise "
-            f"max_share_moved, or allow it once with {flag}"
-        )
-        return (PlanRefusal(says, flag, self.moved_at_worst),)
+        message = f"{self.exchange} is an x-modulus-hash exchange, and the plan moves {self.moves}; max_share_moved is {self.limit:g}"
+        fix = f"raise max_share_moved, or allow it once with {flag}"
+        return (Finding("moved", message, fix, share=self.moved_at_worst, allow_with=flag),)
 
     def matrix(self) -> MovementMatrix | None:
         """Return the exact share of keys that go from each destination to each other one; None if it is not known."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
@@ -37,12 +38,12 @@ from rabbit_chx.topology.objects import (
 from rabbit_chx.topology.plan_output import checksum_of, plan_as_json, text_of_plan
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.refusals import (
-    PlanRefusal,
     absent_destinations,
     bound_ends,
     cluster_refusals,
     deletions,
     impossible_ring,
+    is_allowed,
     last_binding_refusals,
     replacement,
     sharded_declarations,
@@ -75,7 +76,7 @@ class Plan:
 
     changes: tuple[PlannedChange, ...]
     rings: Mapping[str, RingPlan]
-    refusals: tuple[PlanRefusal, ...]
+    refusals: tuple[Finding, ...]
     unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
     checksum: str
     wanted: Topology = field(hash=False)
@@ -97,9 +98,7 @@ class Plan:
             warnings=self.warnings,
         )
 
-    def refused(
-        self, *, allow_moved: float | None = None, allow_delete: bool = False
-    ) -> tuple[PlanRefusal, ...]:
+    def refused(self, *, allow_moved: float | None = None, allow_delete: bool = False) -> tuple[Finding, ...]:
         """Return the refusals that remain.
 
         Args:
@@ -107,7 +106,9 @@ class Plan:
             allow_delete: whether objects may be deleted and replaced.
         """
         return tuple(
-            refusal for refusal in self.refusals if not refusal.lifted(allow_moved, allow_delete=allow_delete)
+            refusal
+            for refusal in self.refusals
+            if not is_allowed(refusal, allow_moved, allow_delete=allow_delete)
         )
 
     def to_json(self) -> str:
@@ -357,7 +358,7 @@ def downstream_first(exchanges: Iterable[str], targets: Mapping[str, Iterable[st
     return [name for name in done if name in known]
 
 
-def _ring_refusals(work: RingWork) -> Iterator[PlanRefusal]:
+def _ring_refusals(work: RingWork) -> Iterator[Finding]:
     yield from work.refusals
     if work.limit is not None and work.is_over_limit:
         yield too_much_moved(work.plan, work.limit)

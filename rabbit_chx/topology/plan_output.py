@@ -13,7 +13,7 @@
                  "before": {"format": "rabbit-chx/ring", ...}, "after": {"format": "rabbit-chx/ring", ...},
                  "matrix": {"moved": 0.1, "least": 0.1, "cells": [{"from": "orders.2", "to": "orders.1", "amount": 0.1}]},
                  "handed_over": [{"slot": "orders.slot.07", "old": "orders.1", "new": "orders.5"}]}],   only with slots
-      "refusals": [{"says": "...", "allow_with": "--allow-moved 0.2"}],       null: no flag allows it
+      "refusals": [{"says": "...", "message": "...", "fix": "...", "allow_with": "--allow-moved 0.2"}],     null: no flag allows it; says: both
       "checksum": "...",
       "unmanaged": [{"kind": "queue", "name": "other"}],          there, not in the topology, and left as it is
       "warnings": [{"says": "..."}],                              only where there are any
@@ -41,6 +41,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields as fields_of
 from typing import Any
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing import ExchangeRef, HashRing, Place
@@ -51,7 +52,6 @@ from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
 from rabbit_chx.topology.proposals import RingProposal
-from rabbit_chx.topology.refusals import PlanRefusal
 from rabbit_chx.topology.ring_plan import RingPlan
 
 _FORMAT = "rabbit-chx/plan"
@@ -67,7 +67,7 @@ _DONE = {
 def plan_as_json(
     changes: Iterable[PlannedChange],
     rings: Mapping[str, RingPlan],
-    refusals: Iterable[PlanRefusal],
+    refusals: Iterable[Finding],
     unmanaged: Iterable[NamedObject | BindingDefinition],
     *,
     moduli: Iterable[ModulusPlan],
@@ -81,7 +81,7 @@ def plan_as_json(
         "format_version": _FORMAT_VERSION,
         "changes": list(map(change_entry, changes)),
         "rings": [*map(_ring, rings.values()), *map(_modulus, moduli)],
-        "refusals": [{"says": refusal.says, "allow_with": refusal.allow_with} for refusal in refusals],
+        "refusals": list(map(_refusal, refusals)),
         "checksum": checksum,
         "unmanaged": [{"kind": kind_of(subject), "name": name_of(subject)} for subject in unmanaged],
     }
@@ -90,6 +90,15 @@ def plan_as_json(
     if parked:
         document["parked"] = [{"queue": queue, "messages": count} for queue, count in parked.items()]
     return json.dumps(document, ensure_ascii=False)
+
+
+def _refusal(refusal: Finding) -> dict[str, Any]:
+    return {
+        "says": refusal.text,
+        "message": refusal.message,
+        "fix": refusal.fix,
+        "allow_with": refusal.allow_with,
+    }
 
 
 def change_entry(change: PlannedChange) -> dict[str, Any]:
@@ -196,7 +205,7 @@ def _proposal(proposal: RingProposal) -> dict[str, Any]:
 def text_of_plan(
     changes: Sequence[PlannedChange],
     rings: Mapping[str, RingPlan],
-    refusals: Iterable[PlanRefusal],
+    refusals: Iterable[Finding],
     checksum: str,
     *,
     moduli: Iterable[ModulusPlan] = (),

@@ -1,37 +1,28 @@
-"""What is wrong with a topology file: every mistake with its place, its value, the rule and the remedy."""
+"""Findings of mistakes in a topology file, and values and words for their text."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
+
+from rabbit_chx.analysis.findings import Finding
 
 _SHOWN = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One mistake.
+def file_finding(path: str, value: str, message: str, fix: str, line: int | None = None) -> Finding:
+    """Return the finding of a mistake in a file.
 
-    Attributes:
-        path: the place in the file, such as ``exchanges[2].ring[0].weight``, counted from 0.
-        value: what is there, as TOML writes it, shortened; empty where something is missing.
-        rule: what is wrong.
-        remedy: what to do about it.
+    Args:
+        path: the path of the field, such as ``exchanges[2].ring[0].weight``, counted from 0.
+        value: its value as TOML, shortened; empty where something is missing.
+        message: what is wrong.
+        fix: what to do about it.
         line: the number of the line, counted from 1; None where it is not known.
     """
-
-    path: str
-    value: str
-    rule: str
-    remedy: str
-    line: int | None = None
-
-    def __str__(self) -> str:
-        place = self.path if self.line is None else f"line {self.line}, {self.path}"
-        return f"{place}{self.value and f' = {self.value}'}: {self.rule}; {self.remedy}"
+    return Finding("file", message, fix, subject=f"{path} = {value}" if value else path, line=line)
 
 
 def similar(word: str, words: Iterable[str]) -> str | None:

@@ -6,9 +6,9 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import HASH_ARGUMENTS, NEWEST, Destination, ExchangeRef, HashRing
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import (
@@ -47,41 +47,17 @@ _POLICY_KEYS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRefusal:
-    """A reason not to apply a plan.
+def is_allowed(refusal: Finding, allow_moved: float | None, *, allow_delete: bool) -> bool:
+    """Return whether the caller's permissions cover a refusal.
 
-    Attributes:
-        says: what is refused, why, and what to do instead.
-        allow_with: the flag that allows it, such as ``--allow-delete`` or ``--allow-moved 0.2``; None: nothing does.
-        share: the share of keys that the flag has to allow; None where it is not about that.
+    Args:
+        refusal: the refusal.
+        allow_moved: the share of keys that may move; None: what the topology says.
+        allow_delete: whether objects may be deleted.
     """
-
-    says: str
-    allow_with: str | None = None
-    share: float | None = None
-
-    def __str__(self) -> str:
-        return self.says if self.argument is None else f"{self.says} (in Python {self.argument})"
-
-    @property
-    def argument(self) -> str | None:
-        """The argument of `Broker.apply` that allows it, such as ``allow_moved=0.2``; None: nothing does."""
-        if self.allow_with is None:
-            return None
-        flag, _, value = self.allow_with.removeprefix("--").partition(" ")
-        return f"{flag.replace('-', '_')}={value or True}"
-
-    def lifted(self, allow_moved: float | None, *, allow_delete: bool) -> bool:
-        """Return whether it is allowed.
-
-        Args:
-            allow_moved: the share of keys that may move; None: what the topology says.
-            allow_delete: whether objects may be deleted.
-        """
-        if self.share is not None:
-            return allow_moved is not None and self.share <= allow_moved
-        return allow_delete and self.allow_with == ALLOW_DELETE
+    if refusal.share is not None:
+        return allow_moved is not None and refusal.share <= allow_moved
+    return allow_delete and refusal.allow_with == ALLOW_DELETE
 
 
 def allow_moved(share: float) -> str:
@@ -93,22 +69,25 @@ def allow_moved(share: float) -> str:
     return f"--allow-moved {math.ceil(share * _PARTS) / _PARTS:g}"
 
 
-def other_cluster(wanted: str, live: str) -> PlanRefusal:
+def other_cluster(wanted: str, live: str) -> Finding:
     """Return the refusal of another cluster than the one that the topology is for."""
-    return PlanRefusal(
-        f"the topology is for the cluster {wanted}, and this is {live}: connect to {wanted}, or correct `cluster`"
+    return Finding(
+        "cluster",
+        f"the topology is for the cluster {wanted}, and this is {live}",
+        f"connect to {wanted}, or correct `cluster`",
     )
 
 
-def unknown_cluster(wanted: str) -> PlanRefusal:
+def unknown_cluster(wanted: str) -> Finding:
     """Return the refusal of a cluster whose name is not known."""
-    return PlanRefusal(
-        f"the topology is for the cluster {wanted}, and the name of this one is not known: give --management-url, or "
-        "take `cluster` out of the topology"
+    return Finding(
+        "cluster",
+        f"the topology is for the cluster {wanted}, and the name of this one is not known",
+        "give --management-url, or take `cluster` out of the topology",
     )
 
 
-def deletion(subject: TopologyObject, name: str, about: str = "") -> PlanRefusal:
+def deletion(subject: TopologyObject, name: str, about: str = "") -> Finding:
     """Return the refusal to delete an object, or to take a binding away, that the topology does not have.
 
     Args:
@@ -117,24 +96,21 @@ def deletion(subject: TopologyObject, name: str, about: str = "") -> PlanRefusal
         about: what else goes with it, in words.
     """
     if isinstance(subject, BindingDefinition):
-        says = f"the binding {name} is not in the topology, which owns both ends: its messages are not routed any more"
+        message = f"the binding {name} is not in the topology, which owns both ends: its messages are not routed any more"
     else:
-        says = f"{kind_of(subject)} {name} is not in the topology, which owns it: it is deleted{about}"
-    return PlanRefusal(
-        f"{says}; add it to the topology, change `owns`, or allow it with {ALLOW_DELETE}", ALLOW_DELETE
-    )
+        message = f"{kind_of(subject)} {name} is not in the topology, which owns it: it is deleted{about}"
+    fix = f"add it to the topology, change `owns`, or allow it with {ALLOW_DELETE}"
+    return Finding("deletion", message, fix, allow_with=ALLOW_DELETE)
 
 
-def replacement(live: TopologyObject, wanted: TopologyObject) -> PlanRefusal:
+def replacement(live: TopologyObject, wanted: TopologyObject) -> Finding:
     """Return the refusal to delete and declare again what cannot be changed."""
     fields = fields_between(live, wanted)
     name = getattr(wanted, "name", "")
     differing = ", ".join(_change_text(field) for field in fields)
-    says = f"{kind_of(wanted)} {name} cannot be changed in place ({differing})"
-    return PlanRefusal(
-        f"{says}: {_instead(live, wanted, fields)}; {ALLOW_DELETE} deletes it and declares it again",
-        ALLOW_DELETE,
-    )
+    message = f"{kind_of(wanted)} {name} cannot be changed in place ({differing})"
+    fix = f"{_instead(live, wanted, fields)}; {ALLOW_DELETE} deletes it and declares it again"
+    return Finding("replacement", message, fix, allow_with=ALLOW_DELETE)
 
 
 def _change_text(field: FieldChange) -> str:
@@ -175,7 +151,7 @@ def _is_hash_exchange(subject: TopologyObject) -> bool:
     return isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE
 
 
-def loss(queue: str, messages: int, consumers: int) -> PlanRefusal:
+def loss(queue: str, messages: int, consumers: int) -> Finding:
     """Return the refusal to delete a queue that is in use.
 
     Args:
@@ -188,27 +164,23 @@ def loss(queue: str, messages: int, consumers: int) -> PlanRefusal:
         for count, what in ((messages, "message"), (consumers, "consumer"))
         if count
     ]
-    return PlanRefusal(
-        f"queue {queue} is to be deleted, and has {' and '.join(counted)}: let it run empty and stop what consumes it, or "
-        f"allow it with {_ALLOW_LOSS}",
-        _ALLOW_LOSS,
-    )
+    message = f"queue {queue} is to be deleted, and has {' and '.join(counted)}"
+    fix = f"let it run empty and stop what consumes it, or allow it with {_ALLOW_LOSS}"
+    return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
 
 
-def uncounted_loss(queue: str) -> PlanRefusal:
+def uncounted_loss(queue: str) -> Finding:
     """Return the refusal to delete a stream, of which AMQP tells neither messages nor consumers.
 
     Args:
         queue: the stream.
     """
-    return PlanRefusal(
-        f"queue {queue} is to be deleted, and is a stream: the broker does not tell here whether it has messages or consumers; "
-        f"see that nobody needs it, and allow it with {_ALLOW_LOSS}",
-        _ALLOW_LOSS,
-    )
+    message = f"queue {queue} is to be deleted, and is a stream: the broker does not tell here whether it has messages or consumers"
+    fix = f"see that nobody needs it, and allow it with {_ALLOW_LOSS}"
+    return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
 
 
-def impossible_ring(exchange: str, why: str | None) -> PlanRefusal:
+def impossible_ring(exchange: str, why: str | None) -> Finding:
     """Return the refusal of a ring that no bind or unbind makes.
 
     Args:
@@ -216,47 +188,46 @@ def impossible_ring(exchange: str, why: str | None) -> PlanRefusal:
         why: what the broker would refuse, or what cannot be known; None: the ring has holes that stay.
     """
     if why is not None:
-        return PlanRefusal(f"the ring of {exchange} cannot be planned: {why}")
-    return PlanRefusal(
+        return Finding("ring", f"the ring of {exchange} cannot be planned: {why}")
+    message = (
         f"the ring of {exchange} has buckets without a destination, which no bind or unbind takes away: the exchange has to "
-        f"be deleted and declared again; its messages are unroutable until its members are bound; allow it with {ALLOW_DELETE}",
-        ALLOW_DELETE,
+        "be deleted and declared again, and its messages are unroutable until its members are bound"
     )
+    return Finding("ring", message, f"allow it with {ALLOW_DELETE}", allow_with=ALLOW_DELETE)
 
 
-def unknown_order(exchange: str, ring: HashRing) -> PlanRefusal:
+def unknown_order(exchange: str, ring: HashRing) -> Finding:
     """Return the refusal to change a ring that was not read."""
-    return PlanRefusal(
-        f"the ring of {exchange} was not read but is {ring.provenance}, so its order is not certain: give --ring-via PREFIX, "
-        "such as 'docker exec NAME' or 'kubectl exec POD --', or ring_source= in Python"
+    return Finding(
+        "order",
+        f"the ring of {exchange} was not read but is {ring.provenance}, so its order is not certain",
+        "give --ring-via PREFIX, such as 'docker exec NAME' or 'kubectl exec POD --', or ring_source= in Python",
     )
 
 
-def absent_external(subject: TopologyObject, name: str) -> PlanRefusal:
+def absent_external(subject: TopologyObject, name: str) -> Finding:
     """Return the refusal where something is not there that someone else declares."""
-    return PlanRefusal(
-        f"{kind_of(subject)} {name} is external, and it is not there: its owner has to declare it, or take "
-        'owner = "external" out of the topology'
+    return Finding(
+        "missing",
+        f"{kind_of(subject)} {name} is external, and it is not there",
+        'its owner has to declare it, or take owner = "external" out of the topology',
     )
 
 
-def different_external(live: TopologyObject, wanted: TopologyObject) -> PlanRefusal:
+def different_external(live: TopologyObject, wanted: TopologyObject) -> Finding:
     """Return the refusal where something of someone else is not as it should be."""
     differing = ", ".join(_change_text(field) for field in fields_between(live, wanted))
-    return PlanRefusal(
-        f"{kind_of(wanted)} {getattr(wanted, 'name', '')} is external, and it differs ({differing}): correct the topology, or ask "
-        "its owner"
-    )
+    message = f"{kind_of(wanted)} {getattr(wanted, 'name', '')} is external, and it differs ({differing})"
+    return Finding("different", message, "correct the topology, or ask its owner")
 
 
-def different_external_ring(exchange: str) -> PlanRefusal:
+def different_external_ring(exchange: str) -> Finding:
     """Return the refusal where the ring of someone else's exchange is not as it should be."""
-    return PlanRefusal(
-        f"exchange {exchange} is external, and its ring differs: correct the topology, or ask its owner"
-    )
+    message = f"exchange {exchange} is external, and its ring differs"
+    return Finding("different", message, "correct the topology, or ask its owner")
 
 
-def absent_destination(destination: Destination, wanted: str) -> PlanRefusal:
+def absent_destination(destination: Destination, wanted: str) -> Finding:
     """Return the refusal of a binding one end of which does not exist.
 
     Args:
@@ -264,36 +235,38 @@ def absent_destination(destination: Destination, wanted: str) -> PlanRefusal:
         wanted: what it is wanted for, as a clause.
     """
     what = f"queue {destination}" if isinstance(destination, str) else str(destination)
-    return PlanRefusal(
-        f"{what} is neither in the topology nor on the broker, and {wanted}: declare it, or correct the name"
-    )
+    message = f"{what} is neither in the topology nor on the broker, and {wanted}"
+    return Finding("missing", message, "declare it, or correct the name")
 
 
-def sharded_declaration(exchange: str, policy: str) -> PlanRefusal:
+def sharded_declaration(exchange: str, policy: str) -> Finding:
     """Return the refusal to declare a hash exchange that a policy shards from its first moment.
 
     Args:
         exchange: the exchange.
         policy: the policy.
     """
-    return PlanRefusal(
-        f"exchange {exchange} cannot be declared while the policy {policy} shards it: the broker would close the connection (541) and "
-        f"leave an exchange that routes nothing; remove the policy (rabbitmqctl clear_policy {shlex.quote(policy)}), declare the exchange, and then "
-        "set the policy again; apply does that in this order if the topology has the policy, too"
+    return Finding(
+        "sharded",
+        f"exchange {exchange} cannot be declared while the policy {policy} shards it: the broker would close the connection (541) "
+        "and leave an exchange that routes nothing",
+        f"remove the policy (rabbitmqctl clear_policy {shlex.quote(policy)}), declare the exchange, and then set the policy again; "
+        "apply does that in this order if the topology has the policy, too",
     )
 
 
-def deleted_by_itself(exchange: str) -> PlanRefusal:
+def deleted_by_itself(exchange: str) -> Finding:
     """Return the refusal to take the last binding from an exchange that goes with it."""
-    return PlanRefusal(
-        f"exchange {exchange} is deleted by the broker with its last binding, and a step of the plan takes the last: bind a "
-        "queue that stays first, or declare it without auto_delete"
+    return Finding(
+        "auto-delete",
+        f"exchange {exchange} is deleted by the broker with its last binding, and a step of the plan takes the last",
+        "bind a queue that stays first, or declare it without auto_delete",
     )
 
 
 def cluster_refusals(
     wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...]
-) -> Iterator[PlanRefusal]:
+) -> Iterator[Finding]:
     """Yield the refusal of another cluster than that of the topology, or of changes to an unknown one."""
     if wanted.cluster is None or wanted.cluster == live.cluster:
         return
@@ -314,7 +287,7 @@ def bound_ends(live: Topology) -> Iterator[Destination]:
 
 def absent_destinations(
     changes: tuple[PlannedChange, ...], existing: frozenset[Destination], slots: Mapping[str, str]
-) -> Iterator[PlanRefusal]:
+) -> Iterator[Finding]:
     """Yield a refusal for each end of a binding that does not exist; for a queue of slots, one for their exchange.
 
     Args:
@@ -345,7 +318,7 @@ def _is_predeclared(destination: Destination) -> bool:
     return isinstance(destination, ExchangeRef) and destination.name.startswith("amq.")
 
 
-def deletions(live: Topology, deleted: Iterable[NamedObject]) -> Iterator[PlanRefusal]:
+def deletions(live: Topology, deleted: Iterable[NamedObject]) -> Iterator[Finding]:
     """Yield the refusal to delete each object."""
     uses = Counter(bound_ends(live))
     for named in deleted:
@@ -355,7 +328,7 @@ def deletions(live: Topology, deleted: Iterable[NamedObject]) -> Iterator[PlanRe
         yield deletion(named, named.name, about)
 
 
-def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) -> Iterator[PlanRefusal]:
+def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) -> Iterator[Finding]:
     """Yield a refusal for each auto-delete exchange whose last binding a step removes, unless the plan deletes or replaces it."""
     deleted = {
         change.name
@@ -377,7 +350,7 @@ def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) ->
                 yield deleted_by_itself(source)
 
 
-def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[PlanRefusal]:
+def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield a refusal for each exchange that the broker cannot declare because a policy shards it at that moment.
 
     With Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes the connection

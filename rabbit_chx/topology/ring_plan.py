@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HASH_ARGUMENTS, Destination, ExchangeRef, HashRing
@@ -25,7 +26,6 @@ from rabbit_chx.topology.movement import (
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, order_of_place
 from rabbit_chx.topology.proposals import RingProposal, conversions_of, proposals_of, slots_as_written
 from rabbit_chx.topology.refusals import (
-    PlanRefusal,
     allow_moved,
     different_external_ring,
     impossible_ring,
@@ -115,7 +115,7 @@ class RingWork(NamedTuple):
 
     plan: RingPlan
     first: int = 0
-    refusals: tuple[PlanRefusal, ...] = ()
+    refusals: tuple[Finding, ...] = ()
     impossible: bool = False
     limit: float | None = None
     live: LiveRing | None = None
@@ -343,7 +343,7 @@ def _plan_deleted(live: LiveRing, replaced: Collection[Destination]) -> RingWork
     return RingWork(plan, len(steps) if touched else 0)
 
 
-def too_much_moved(ring: RingPlan, limit: float) -> PlanRefusal:
+def too_much_moved(ring: RingPlan, limit: float) -> Finding:
     """Return the refusal of a ring plan that moves more keys than it may.
 
     Args:
@@ -364,11 +364,12 @@ def too_much_moved(ring: RingPlan, limit: float) -> PlanRefusal:
     elif new_exchange is not None and new_exchange.moved_at_worst <= limit:
         share = f"{_percent(new_exchange.moved)} at any moment"
         better = f"go by a new exchange, as the proposal new-exchange says ({share}), "
-    return PlanRefusal(
-        f"{_movement_text(ring)} in the end, {_percent(ring.moved_at_worst)} at the worst moment, and max_share_moved is {limit:g}: "
+    return Finding(
+        "moved",
+        f"{_movement_text(ring)} in the end, {_percent(ring.moved_at_worst)} at the worst moment, and max_share_moved is {limit:g}",
         f"{better}raise max_share_moved, or allow it once with {flag}",
-        flag,
-        ring.moved_at_worst,
+        share=ring.moved_at_worst,
+        allow_with=flag,
     )
 
 

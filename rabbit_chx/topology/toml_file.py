@@ -20,11 +20,11 @@ from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.fields import EntryType, FileEntry, FileField, read_document
 from rabbit_chx.topology.objects import FILE, ObjectSet, RingMember, slot_width
-from rabbit_chx.topology.problems import Problem
+from rabbit_chx.topology.problems import file_finding
 from rabbit_chx.topology.ranges import folded
 
 _MOST_LEVELS = 100
-_TOO_DEEP = Problem("the text", "", "it is nested too deep", f"write at most {_MOST_LEVELS} levels")
+_TOO_DEEP = file_finding("the text", "", "it is nested too deep", f"write at most {_MOST_LEVELS} levels")
 _MANY_DIGITS = re.compile(r"[0-9_]{4000}")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _HEADING = re.compile(r"\s*\[\[\s*(\w+)\s*\]\]")
@@ -59,13 +59,15 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
         remedy = "text is written in quotes, and each key once; see https://toml.io"
         if text.endswith(".toml"):
             remedy = "this is the name of a file: give its text, as Path(...).read_text()"
-        problem = Problem("the text", "", rule, remedy, line)
+        problem = file_finding("the text", "", rule, remedy, line)
     except RecursionError:
         pass
     except ValueError:  # of int(), which reads no more than 4,300 digits
         digits = _MANY_DIGITS.search(text)
         line = text.count("\n", 0, digits.start()) + 1 if digits else 1
-        problem = Problem("the text", "", "a number has thousands of digits", "write a shorter one", line)
+        problem = file_finding(
+            "the text", "", "a number has thousands of digits", "write a shorter one", line
+        )
     raise TopologyError([problem], file=file)
 
 
@@ -234,7 +236,7 @@ def _key(name: str) -> str:
 
 def _refuse_none(heading: str, entries: Iterable[Mapping[str, Any]]) -> None:
     problems = [
-        Problem(f"{heading} {entry.get('name', entry.get('source'))}: {field}.{name}", "", "the value is null, which TOML cannot write", "leave the object out")
+        file_finding(f"{heading} {entry.get('name', entry.get('source'))}: {field}.{name}", "", "the value is null, which TOML cannot write", "leave the object out")
         for entry in entries
         for field in ("arguments", "definition")
         for name, value in entry.get(field, {}).items()

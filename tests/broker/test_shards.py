@@ -148,13 +148,13 @@ def test_a_hash_exchange_under_the_policy_is_refused_beforehand(
         channel.queue_delete(name)
 
     made = plan(Topology.from_toml(HASHED), live.topology())
-    assert ["the policy shards shards it" in refusal.says for refusal in made.refusals] == [True]
+    assert ["the policy shards shards it" in refusal.text for refusal in made.refusals] == [True]
     with pytest.raises(PlanRefusedError, match="remove the policy"):
         live.apply(made)
     now = live.topology()
     assert (now.exchanges, now.queues) == ((), ())
     (missing,) = check(now, Topology.from_toml(HASHED)).findings
-    assert missing.cure.startswith("remove the policy shards")
+    assert missing.fix.startswith("remove the policy shards")
 
     live.apply(plan(Topology.from_toml('owns = ["shards"]'), now), allow_delete=True)
     assert live.topology().policies == ()

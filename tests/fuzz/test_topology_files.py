@@ -119,7 +119,7 @@ def check(text: str) -> None:
 
 def check_error(error: TopologyError, text: str) -> None:
     assert error.problems
-    assert all(problem.rule and problem.remedy for problem in error.problems)
+    assert all(problem.message and problem.fix for problem in error.problems)
     lines = text.count("\n") + 1
     assert all(problem.line is None or 1 <= problem.line <= lines for problem in error.problems)
     assert len(str(error)) < (2_000 + 5 * len(text)) * len(error.problems)

@@ -26,7 +26,7 @@ def problems_in(text: str) -> list[str]:
     try:
         Topology.from_toml(text)
     except TopologyError as error:
-        return [f"{problem.path}: {problem.rule}; {problem.remedy}" for problem in error.problems]
+        return [f"{problem.subject.partition(' = ')[0]}: {problem.text}" for problem in error.problems]
     return []
 
 

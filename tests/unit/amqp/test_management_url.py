@@ -41,27 +41,18 @@ def test_what_a_url_says(text: str, url: ManagementUrl, masked: str) -> None:
     assert "p&" not in repr(url)
 
 
+# The parser is that of AMQP URIs, so test_uri.py has the other rules.
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("amqp://h", "it must begin with http:// or https://"),
         ("http://", "it names no host"),
-        ("http://h:x", "must be host:port"),
-        ("http://h:99999", "a number from 1 to 65535"),
         ("https://h?cacertfiel=/ca", "unknown parameter 'cacertfiel': did you mean cacertfile"),
         ("https://h?heartbeat=5", "unknown parameter 'heartbeat': known are cacertfile"),
-        ("https://h?verify=no", "verify_peer or verify_none is possible"),
-        ("https://h?verify=verify_peer&verify=verify_none", "verify is given twice"),
-        ("https://h?cacertfile", "cacertfile has no value"),
-        ("https://h?keyfile=k", "keyfile without certfile"),
         ("https://h?password=hush&er", "an '&' inside that password is written %26"),
         ("http://h?cacertfile=/ca", "cacertfile is for TLS: write https:// instead of http://"),
         ("http://h?x=1", "unknown parameter 'x'"),
-        ("http://u:hush#x@h", "a '#' in it"),
         ("http://u:1/hush@h", "an '@' too many"),
-        ("http://u:hush@er@h", "an '@' too many"),
-        ("http://u:hush@h/ x", "white space"),
-        ("http://u:hush%@h", "a '%' that is not followed"),
         ("http://u:hush%ff@h", "password is not UTF-8"),
         ("https://h?u:hush=1", "^management URL: unknown parameter: known are"),
         ("https://u:hush@h?certfile=%ff", "value of certfile is not UTF-8"),

@@ -45,8 +45,8 @@ def test_people_read_each_finding_with_its_cure() -> None:
     assert text(report([SHARE, GHOST, QUEUE])) == (
         "broker    rabbit:5672\nvhost     /\nchecked   2 rings against f.toml\nfindings  3\n\n"
         "exchange          orders\nunroutable-share  25% of all keys\nghost-bucket      q9 has 1 bucket\n"
-        "cure              cure it\n\n"
-        "missing  queue q1 is not there\ncure     apply it\n"
+        "fix               cure it\n\n"
+        "missing  queue q1 is not there\nfix      apply it\n"
     )
     assert "none: it is sound" in text(report(file=None))
     assert "against its own bindings and queues" in text(report(file=None))
@@ -82,11 +82,11 @@ def test_programs_read_the_document_of_the_design() -> None:
         "findings": [
             {
                 "kind": "ghost-bucket", "exchange": "orders", "destination": "q9", "share": 0.25,
-                "says": "q9 has 1 bucket", "cure": "cure it",
+                "says": "q9 has 1 bucket", "cure": "cure it", "message": "q9 has 1 bucket", "fix": "cure it",
             },
             {
                 "kind": "unexpected", "exchange": "audit", "destination": {"exchange": "x"}, "share": None,
-                "says": "a binding", "cure": "apply it",
+                "says": "a binding", "cure": "apply it", "message": "a binding", "fix": "apply it",
             },
         ],
     }  # fmt: skip
@@ -134,7 +134,9 @@ def test_of_several_vhosts_each_finding_says_its_own() -> None:
     assert [(finding["vhost"], finding["exchange"]) for finding in findings] == [
         ("/", "orders"), ("shop", "orders"), ("shop", "audit"),
     ]  # fmt: skip
-    assert list(findings[0]) == ["vhost", "kind", "exchange", "destination", "share", "says", "cure"]
+    assert list(findings[0]) == [
+        "vhost", "kind", "exchange", "destination", "share", "says", "cure", "message", "fix",
+    ]  # fmt: skip
     shown = text(of_vhosts())
     assert "vhosts    /, shop, closed\nchecked   2 rings against its own" in shown
     assert "vhost             shop\nexchange          orders\nunroutable-share  25% of all keys" in shown

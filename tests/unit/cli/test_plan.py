@@ -15,7 +15,7 @@ from rabbit_chx.cli.apply import ApplyReport
 from rabbit_chx.cli.plan import PlanReport, lifting_flags
 from rabbit_chx.rendering import Facts, Section
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import BindingDefinition, PlannedChange, PlanRefusal, Topology, plan
+from rabbit_chx.topology import BindingDefinition, Finding, PlannedChange, Topology, plan
 
 BROKER = ("--url", "amqp://127.0.0.1:1")
 SLOTS = (
@@ -36,11 +36,11 @@ CHANGE = PlannedChange("bind", None, BindingDefinition("x", "q", "1"))
     ],
 )  # fmt: skip
 def test_the_flags_that_lift_all_refusals(flags: list[str | None], lifting: list[str] | None) -> None:
-    assert lifting_flags([PlanRefusal("says", flag) for flag in flags]) == lifting
+    assert lifting_flags([Finding("ring", "says", allow_with=flag) for flag in flags]) == lifting
 
 
 def test_many_refusals_say_how_to_see_the_rest() -> None:
-    refusals = [PlanRefusal(f"reason {chr(97 + n)}", "--allow-delete") for n in range(26)]
+    refusals = [Finding("deletion", f"reason {chr(97 + n)}", allow_with="--allow-delete") for n in range(26)]
     blocks = list(PlanReport(plan(Topology(), Topology()), refusals=refusals).blocks())
     section = next(block for block in blocks if isinstance(block, Section))
     facts = section.blocks[0]

@@ -35,11 +35,11 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
         (failures.unreachable(SETTINGS, ssl.SSLError("version")), UnreachableError, "TLS cannot be agreed on .*version"),
         (failures.failed_tls(SETTINGS, ConnectionResetError("reset")), UnreachableError, "TLS cannot be agreed on .reset"),
         (failures.failed_tls(SETTINGS, TimeoutError()), BrokerTimeoutError, "no TLS handshake within 1.5 s"),
-        (failures.late_handshake(SETTINGS), BrokerTimeoutError, "did not finish the AMQP handshake within 1.5 s"),
+        (failures.handshake_timeout(SETTINGS), BrokerTimeoutError, "did not finish the AMQP handshake within 1.5 s"),
         (failures.lost_connection(WHERE), ConnectionLostError, "the broker's side closed it; look at its log"),
         (failures.lost_connection(WHERE, OSError("reset")), ConnectionLostError, "was lost: reset"),
-        (failures.silence(WHERE, 61), ConnectionLostError, "not even a heartbeat, for 61 s"),
-        (failures.nonsense(WHERE, ValueError("no frame")), ConnectionLostError, "cannot be understood: no frame"),
+        (failures.missed_heartbeats(WHERE, 61), ConnectionLostError, "not even a heartbeat, for 61 s"),
+        (failures.invalid_bytes(WHERE, ValueError("no frame")), ConnectionLostError, "cannot be understood: no frame"),
         (failures.missing_reply(WHERE, "Exchange.Declare", 60), BrokerTimeoutError, "no answer to Exchange.Declare within 60"),
         (failures.interruption(WHERE, KeyboardInterrupt()), ConnectionLostError, r"interruption \(KeyboardInterrupt\)"),
         (failures.closed_connection(WHERE), InputError, "the connection is closed: open a new one"),
@@ -53,10 +53,10 @@ def test_the_sentence(error: RabbitChxError, kind: type[RabbitChxError], sentenc
 
 def test_only_a_port_without_tls_is_told_of_amqps() -> None:
     ended = failures.lost_connection("amqp://broker.example")
-    assert "needs amqps://" not in str(failures.broken_handshake(SETTINGS, ended))
+    assert "needs amqps://" not in str(failures.handshake_failure(SETTINGS, ended))
     plain = ConnectionSettings(host="broker.example")
     assert "is AMQP 0-9-1 spoken there? Check the port; a port that speaks TLS needs amqps://" in str(
-        failures.broken_handshake(plain, ended)
+        failures.handshake_failure(plain, ended)
     )
 
 
@@ -65,7 +65,7 @@ def test_a_refused_certificate_has_one_wording_before_and_behind_the_handshake(a
     cause = ssl.SSLError(1, f"[SSL: ALERT] {alert} (_ssl.c:2580)")
     before = failures.failed_tls(SETTINGS, cause)
     lost = failures.lost_connection(SETTINGS.masked_url, cause)
-    behind = failures.broken_handshake(SETTINGS, lost)
+    behind = failures.handshake_failure(SETTINGS, lost)
     assert str(before) == str(lost) == str(behind)
     assert "give one of an authority that it trusts with certfile and keyfile" in str(behind)
     assert failures.refused_certificate("", ConnectionResetError("reset")) is None
@@ -73,6 +73,8 @@ def test_a_refused_certificate_has_one_wording_before_and_behind_the_handshake(a
 
 def test_an_address_in_memory_is_not_shown() -> None:
     said = str(
-        failures.nonsense("here", ValueError("cannot unmarshal <Connection.Close object at 0x7fa7316e3f50>"))
+        failures.invalid_bytes(
+            "here", ValueError("cannot unmarshal <Connection.Close object at 0x7fa7316e3f50>")
+        )
     )
     assert "<Connection.Close>" in said

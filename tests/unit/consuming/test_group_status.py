@@ -61,16 +61,16 @@ def test_the_members_and_their_queues() -> None:
 def test_a_queue_that_nobody_serves() -> None:
     (finding,) = group_findings(status_of({"q1": ("a",), "q2": ()}, queue("q2", messages_ready=1_200)), NEW)
     assert (finding.kind, finding.names) == ("no-consumer", ("q2",))
-    assert finding.says == "q2 has no consumer, and 1,200 messages wait"
+    assert finding.message == "q2 has no consumer, and 1,200 messages wait"
 
 
 def test_consumers_and_none_active() -> None:
     dead, held = group_findings(
         status_of({"q1": ("a", "b"), "q2": ("b", "a")}, queue("q2", messages_unacknowledged=3), first=0), NEW
     )[:2]
-    assert dead.says == "q1 has consumers and none of them active, so nothing is handled"
-    assert held.says.startswith("q2 has consumers and none of them active: the broker waits until")
-    assert "(3 messages)" in held.says
+    assert dead.message == "q1 has consumers and none of them active, so nothing is handled"
+    assert held.message.startswith("q2 has consumers and none of them active: the broker waits until")
+    assert "(3 messages)" in held.message
 
 
 def test_queues_without_a_single_active_consumer() -> None:
@@ -81,7 +81,7 @@ def test_queues_without_a_single_active_consumer() -> None:
 def test_a_consumer_of_something_else() -> None:
     (finding,) = group_findings(status_of({"q1": ("a", "Other")}), NEW)
     assert (finding.kind, finding.names) == ("other-consumer", ("q1",))
-    assert "(Other)" in finding.says
+    assert "(Other)" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_priorities_that_are_ignored(kind: str, release: Release, *, ignored: bo
     status = status_of(BALANCED, queue("q1", kind), queue("q2", kind))
     found = group_findings(status, release)
     assert [finding.kind for finding in found] == ["priority-ignored"] * ignored
-    assert all(f"RabbitMQ {release.version} ignores" in finding.says for finding in found)
+    assert all(f"RabbitMQ {release.version} ignores" in finding.message for finding in found)
 
 
 def test_a_queue_that_is_bound_and_not_listed() -> None:
@@ -122,5 +122,5 @@ def test_an_uneven_group(counts: tuple[int, ...], weights: dict[str, float], *, 
 
 def test_many_queues_are_not_all_named() -> None:
     (finding,) = group_findings(status_of({f"q{n}": () for n in range(9)}), NEW)
-    assert finding.says == "q0, q1, q2, q3, q4 and 4 more have no consumer, and 0 messages wait"
+    assert finding.message == "q0, q1, q2, q3, q4 and 4 more have no consumer, and 0 messages wait"
     assert len(finding.names) == 9

@@ -86,8 +86,8 @@ def test_a_ring_that_was_not_read_is_not_changed(provenance: str) -> None:
 
     (refusal,) = plan(_hashing("a", "b"), live).refusals
     assert refusal.allow_with is None
-    assert "--ring-via" in refusal.says
-    assert provenance in refusal.says
+    assert "--ring-via" in refusal.text
+    assert provenance in refusal.text
     assert plan(_hashing("a"), live).refusals == ()
 
 
@@ -281,7 +281,7 @@ def test_a_ring_of_others_that_differs_is_refused_and_not_changed() -> None:
     assert plan(_hashing("a", "b", owner="external"), live).refusals == ()
     planned = plan(_hashing("b", "a", owner="external"), live)
     assert planned.changes == ()
-    assert ["is external, and its ring differs" in refusal.says for refusal in planned.refusals] == [True]
+    assert ["is external, and its ring differs" in refusal.text for refusal in planned.refusals] == [True]
 
 
 def test_only_a_proposal_with_a_better_worst_moment_is_advised() -> None:
@@ -292,7 +292,7 @@ def test_only_a_proposal_with_a_better_worst_moment_is_advised() -> None:
         proposal for proposal in planned.rings["orders"].proposals if proposal.strategy == "fewest-steps"
     )
     assert worse.moved_at_worst > planned.rings["orders"].moved_at_worst
-    assert ["proposal" in refusal.says for refusal in planned.refusals] == [False]
+    assert ["proposal" in refusal.text for refusal in planned.refusals] == [False]
 
 
 def test_a_destination_that_is_wanted_twice_has_no_other_order() -> None:
@@ -312,7 +312,7 @@ def test_a_replaced_exchange_keeps_a_member_whose_queue_is_gone_and_is_refused()
 
     planned = plan(wanted, live)
     assert any(
-        "queue a is neither in the topology nor on the broker" in refusal.says for refusal in planned.refusals
+        "queue a is neither in the topology nor on the broker" in refusal.text for refusal in planned.refusals
     )
 
 
@@ -326,6 +326,6 @@ def test_weights_that_are_older_than_the_limit_of_the_release_stay_as_they_are()
     kept = plan(holding(heavy, light), live)
     assert (kept.changes, kept.refusals) == ((), ())
     (refusal,) = plan(holding(light, heavy), live).refusals
-    assert "at most 10000" in refusal.says
+    assert "at most 10000" in refusal.text
     assumed = replace(live, rings={})
     assert len(plan(holding(heavy, light), assumed).rings["orders"].before.buckets) == 20_001

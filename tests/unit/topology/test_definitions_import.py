@@ -192,8 +192,8 @@ def test_a_file_that_no_broker_wrote_is_refused(text: str, says: str) -> None:
 def test_all_mistakes_of_a_file_are_told_at_once() -> None:
     with pytest.raises(TopologyError) as caught:
         Topology.from_definitions('{"queues": [5, {"name": "q", "durable": 1}], "policies": 5}')
-    assert [problem.path for problem in caught.value.problems] == [
-        "queues[0]",
-        "queues[1].durable",
-        "policies",
+    assert [problem.subject for problem in caught.value.problems] == [
+        "queues[0] = 5",
+        "queues[1].durable = 1",
+        "policies = 5",
     ]

@@ -21,8 +21,8 @@ from rabbit_chx import Topology, TopologyError
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
+    Finding,
     PolicyDefinition,
-    Problem,
     QueueDefinition,
 )
 from rabbit_chx.topology.fields import EntryType, FileField, read_document
@@ -102,14 +102,14 @@ def test_schema_and_parser_agree_on_any_document(document: dict[str, Any]) -> No
 @given(_entry(FILE))
 def test_any_document_is_a_topology_or_has_problems_with_places(document: dict[str, Any]) -> None:
     text = "\n".join(f"{toml_value(name)} = {toml_value(value)}" for name, value in document.items())
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Finding, ...] = ()
     topology = None
     try:
         topology = Topology.from_toml(text)
     except TopologyError as error:
         problems = error.problems
     assert (topology is None) == bool(problems)
-    assert all(problem.path and problem.rule and problem.remedy for problem in problems)
+    assert all(problem.subject and problem.message and problem.fix for problem in problems)
     if topology is not None:
         assert Topology.from_toml(topology.to_toml()) == topology
         assert agreed(document)

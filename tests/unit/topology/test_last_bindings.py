@@ -29,7 +29,7 @@ LIVE = replace(BOUND, owns=(), release=Release("4.3.6"))
 def said(wanted: Topology, live: Topology = LIVE) -> list[str]:
     """What the plan says of exchanges that go by themselves."""
     return [
-        refusal.says for refusal in plan(wanted, live).refusals if "with its last binding" in refusal.says
+        refusal.text for refusal in plan(wanted, live).refusals if "with its last binding" in refusal.text
     ]
 
 

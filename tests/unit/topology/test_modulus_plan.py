@@ -77,7 +77,7 @@ def test_an_order_that_nobody_knows_counts_as_what_cannot_be_excluded() -> None:
     assert unknown.moduli["bills"].moved == 1.0
     assert plan(bills(4), bills(2)).moduli["bills"].moved == pytest.approx(1 / 2, abs=1e-6)
     (refusal,) = unknown.refusals
-    assert "up to 100.000% of the keys: on RabbitMQ 4.0.5 (khepri) bindings are in an order" in refusal.says
+    assert "up to 100.000% of the keys: on RabbitMQ 4.0.5 (khepri) bindings are in an order" in refusal.text
     assert json.loads(unknown.to_json())["rings"][0]["matrix"] is None
 
 

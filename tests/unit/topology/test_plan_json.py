@@ -66,7 +66,7 @@ def test_the_format() -> None:
         ],
     }
     (refusal,) = document["refusals"]
-    assert list(refusal) == ["says", "allow_with"]
+    assert list(refusal) == ["says", "message", "fix", "allow_with"]
     assert refusal["allow_with"].startswith("--allow-moved ")
     assert document["checksum"] == planned.checksum
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import ExchangeDefinition, PlanRefusal, QueueDefinition, RingPlan
-from rabbit_chx.topology.refusals import replacement
+from rabbit_chx.topology import ExchangeDefinition, Finding, QueueDefinition, RingPlan
+from rabbit_chx.topology.refusals import is_allowed, replacement
 from rabbit_chx.topology.ring_plan import too_much_moved
 
 _REMEDIES = (
@@ -42,12 +42,12 @@ def test_the_share_of_the_flag_is_enough() -> None:
     for share in (0.1, 1 / 3, 2 / 3, 1 / 2**21, 1.0):
         refusal = too_much_moved(RingPlan("x", ring, ring, (), share, share), 0.0)
         assert refusal.allow_with is not None
-        assert refusal.lifted(float(refusal.allow_with.split()[1]), allow_delete=False)
-        assert not refusal.lifted(None, allow_delete=True)
+        assert is_allowed(refusal, float(refusal.allow_with.split()[1]), allow_delete=False)
+        assert not is_allowed(refusal, None, allow_delete=True)
 
 
 def test_no_flag_lifts_what_has_none() -> None:
-    assert not PlanRefusal("no").lifted(1.0, allow_delete=True)
+    assert not is_allowed(Finding("ring", "no"), 1.0, allow_delete=True)
 
 
 def test_a_policy_is_named_only_if_it_sets_all_that_differs() -> None:
@@ -55,12 +55,12 @@ def test_a_policy_is_named_only_if_it_sets_all_that_differs() -> None:
     limited = QueueDefinition("q", arguments={"x-max-length": 5, "x-message-ttl": 1})
     both = QueueDefinition("q", "quorum", arguments={"x-max-length": 5})
 
-    assert "set max-length and message-ttl by a policy" in replacement(bare, limited).says
-    assert "holding" in replacement(bare, both).says
-    assert "holding" in replacement(limited, bare).says  # a policy takes no argument away
+    assert "set max-length and message-ttl by a policy" in replacement(bare, limited).text
+    assert "holding" in replacement(bare, both).text
+    assert "holding" in replacement(limited, bare).text  # a policy takes no argument away
 
 
 def test_an_alternate_exchange_can_be_set_by_a_policy() -> None:
     wanted = ExchangeDefinition("x", arguments={"alternate-exchange": "lost"})
 
-    assert "set alternate-exchange by a policy" in replacement(ExchangeDefinition("x"), wanted).says
+    assert "set alternate-exchange by a policy" in replacement(ExchangeDefinition("x"), wanted).text

@@ -6,7 +6,7 @@ import pytest
 from slot_files import live_of, slotted
 
 from rabbit_chx import Release, Topology
-from rabbit_chx.topology import PlanRefusal, plan
+from rabbit_chx.topology import Finding, plan
 
 FILE = """
 max_share_moved = 0.1
@@ -79,6 +79,6 @@ def test_of_many_slots_that_change_hands_the_first_are_named() -> None:
     ],
 )
 def test_a_refusal_names_the_argument_of_python(flag: str | None, argument: str | None) -> None:
-    refusal = PlanRefusal("no", flag)
+    refusal = Finding("ring", "no", allow_with=flag)
     assert refusal.argument == argument
     assert str(refusal) == ("no" if argument is None else f"no (in Python {argument})")

@@ -46,16 +46,16 @@ def test_a_ttl_is_found_with_the_keys_that_go_there_and_where_messages_end() -> 
     (ttl,) = found(there, "expiring-destination")
     share = there.rings["orders"].shares()["q2"]
     assert (ttl.destination, ttl.share) == ("q2", share)
-    assert ttl.says == (
+    assert ttl.message == (
         "q2 has a message TTL of 5,000 ms: what nobody reads in that time is lost; "
         f"{share:.3%} of all keys go there"
     )
-    assert ttl.cure == "let a queue without x-message-ttl take the place of q2"
+    assert ttl.fix == "let a queue without x-message-ttl take the place of q2"
     lines = 'arguments = { x-message-ttl = 0, x-dead-letter-exchange = "late" }'
     (late, _) = found(alike(lines), "expiring-destination")
-    assert "TTL of 0 ms: what nobody reads in that time goes to the dead-letter exchange late" in late.says
+    assert "TTL of 0 ms: what nobody reads in that time goes to the dead-letter exchange late" in late.message
     (default, _) = found(alike(lines.replace('"late"', '""')), "expiring-destination")
-    assert "goes to the default exchange" in default.says
+    assert "goes to the default exchange" in default.message
 
 
 def test_a_queue_that_expires_is_found_with_what_moves_then() -> None:
@@ -63,7 +63,7 @@ def test_a_queue_that_expires_is_found_with_what_moves_then() -> None:
     ring = there.rings["orders"]
     (expiring,) = found(there, "expiring-destination")
     assert (expiring.destination, expiring.share) == ("q1", ring.shares()["q1"])
-    assert expiring.says.startswith(
+    assert expiring.message.startswith(
         "q1 expires after 60,000 ms without use, and its messages go with it: "
         f"{ring.share_moved(ring.unbind('q1')):.3%} of all keys move then"
     )
@@ -75,9 +75,10 @@ def test_a_limit_that_drops_the_oldest_is_found(argument: str) -> None:
     (dropping, _) = found(alike(f"arguments = {{ {argument} = 1000 }}"), "dropping-destination")
     what = "bytes" if argument.endswith("bytes") else "messages"
     assert (
-        f"q1 holds at most 1,000 {what}: beyond that the oldest one is lost, though it was" in dropping.says
+        f"q1 holds at most 1,000 {what}: beyond that the oldest one is lost, though it was"
+        in dropping.message
     )
-    assert "overflow to reject-publish for q1 by a policy" in dropping.cure
+    assert "overflow to reject-publish for q1 by a policy" in dropping.fix
 
 
 @pytest.mark.parametrize(
@@ -104,10 +105,10 @@ def test_an_overflow_decides_by_the_argument_of_a_classic_queue_and_by_the_polic
     drop = policy({"overflow": "drop-head"})
     assert found(alike(lines.format("classic"), drop), "dropping-destination") == []
     (quorum, _) = found(alike(lines.format("quorum"), drop), "dropping-destination")
-    assert quorum.cure.startswith("set overflow to reject-publish in the policy limits")
+    assert quorum.fix.startswith("set overflow to reject-publish in the policy limits")
     explicit = lines.format("classic").replace("reject-publish", "drop-head")
     (classic, _) = found(alike(explicit), "dropping-destination")
-    assert classic.cure == "let a queue with x-overflow = reject-publish take the place of q1"
+    assert classic.fix == "let a queue with x-overflow = reject-publish take the place of q1"
 
 
 def test_policies_and_operator_policies_count_and_the_smaller_number_holds() -> None:
@@ -119,13 +120,13 @@ def test_policies_and_operator_policies_count_and_the_smaller_number_holds() -> 
         ("dropping-destination", "q1"),
         ("expiring-destination", "q1"),
     ]
-    assert "TTL of 9,000 ms by the policy limits: " in findings[0].says
-    assert findings[0].cure == "take message-ttl out of the policy limits"
+    assert "TTL of 9,000 ms by the policy limits: " in findings[0].message
+    assert findings[0].fix == "take message-ttl out of the policy limits"
     caps = policy({"message-ttl": 7_000}, "^q1$", "caps")
     (ttl, _) = found(replace(there, operator_policies=(caps,)), "expiring-destination")
-    assert "TTL of 7,000 ms by the operator policy caps: " in ttl.says
+    assert "TTL of 7,000 ms by the operator policy caps: " in ttl.message
     (ttl, _) = found(alike("arguments = { x-message-ttl = 6000 }", limits), "expiring-destination")[:2]
-    assert "TTL of 6,000 ms: " in ttl.says
+    assert "TTL of 6,000 ms: " in ttl.message
 
 
 def test_the_broker_says_which_policy_applies() -> None:
@@ -150,21 +151,21 @@ def test_a_member_that_is_unlike_most_is_odd() -> None:
     there = live({**dict.fromkeys(FOUR, quorum), "q3": "arguments = { x-max-priority = 5 }"})
     (odd,) = found(there, "odd-member")
     assert (odd.destination, odd.share) == ("q3", there.rings["orders"].shares()["q3"])
-    assert odd.says == (
+    assert odd.message == (
         "q3 is unlike most of the 4 queues: type is 'classic', not 'quorum', "
         "x-max-priority is 5, not nothing, x-single-active-consumer is nothing, not true; "
         f"{odd.share:.3%} of all keys go there"
     )
-    assert odd.cure == "let a queue like the others take the place of q3"
+    assert odd.fix == "let a queue like the others take the place of q3"
 
 
 def test_where_no_kind_is_that_of_most_no_member_is_odd_but_all_differ() -> None:
     (divided,) = check(live({"q1": "", "q2": 'type = "quorum"'})).findings
     assert (divided.kind, divided.destination, divided.share) == ("odd-member", None, 1.0)
-    assert divided.says == "the queues have no type in common: 'classic' at q1; 'quorum' at q2"
+    assert divided.message == "the queues have no type in common: 'classic' at q1; 'quorum' at q2"
     lines = dict(zip(FOUR, ("", "", 'type = "quorum"', 'type = "stream"'), strict=True))
     (half,) = check(live(lines)).findings
-    assert half.says.endswith("'classic' at q1, q2; 'quorum' at q3; 'stream' at q4")
+    assert half.message.endswith("'classic' at q1, q2; 'quorum' at q3; 'stream' at q4")
 
 
 def test_what_is_normal_to_differ_is_not_odd() -> None:
@@ -174,7 +175,7 @@ def test_what_is_normal_to_differ_is_not_odd() -> None:
     assert check(live({**others, "q1": placed})).sound
     other = others | {"q4": others["q4"].replace("q4.dead", "lost")}
     (odd,) = check(live(other)).findings
-    assert "x-dead-letter-routing-key is 'lost', not 'q1.dead'" in odd.says
+    assert "x-dead-letter-routing-key is 'lost', not 'q1.dead'" in odd.message
 
 
 def test_the_queues_of_slots_are_looked_at_and_the_park_is_not() -> None:

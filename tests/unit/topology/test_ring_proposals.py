@@ -129,8 +129,8 @@ def test_a_refusal_of_the_way_to_slots_names_the_new_exchange_that_moves_less() 
     slotted = ExchangeDefinition("x", "x-consistent-hash", slots=30, members=members, max_share_moved=0.2)
     (refusal,) = plan(Topology((slotted,), live.queues), live).refusals
     assert (
-        "max_share_moved is 0.2: go by a new exchange, as the proposal new-exchange says (0.0% at any moment), raise"
-        in refusal.says
+        "max_share_moved is 0.2; go by a new exchange, as the proposal new-exchange says (0.0% at any moment), raise"
+        in refusal.text
     )
 
 

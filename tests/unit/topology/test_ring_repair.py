@@ -110,7 +110,7 @@ def test_the_limit_of_the_topology_holds() -> None:
     bound(there, "q1", "1")
     live = there.topology()
     (refusal,) = plan(repair_target(live, "orders", WANTED), live).refusals
-    assert "max_share_moved is 0.3" in refusal.says
+    assert "max_share_moved is 0.3" in refusal.text
     assert (refusal.allow_with or "").startswith("--allow-moved ")
     assert plan(repair_target(live, "orders"), live).refusals == ()
 

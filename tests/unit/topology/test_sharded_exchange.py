@@ -42,14 +42,14 @@ def test_what_is_not_there_is_missing_on_running_nodes_alone() -> None:
 def test_lowering_leaves_shards_that_get_messages() -> None:
     lowered = replace(SOUND, shards_per_node=1)
     assert kinds(lowered) == {"surplus": (NAMES[1], NAMES[3])}
-    assert "lowering shards-per-node removes nothing" in lowered.findings[0].says
-    assert f"{NAMES[1]}; {NAMES[3]}" in lowered.findings[0].says
+    assert "lowering shards-per-node removes nothing" in lowered.findings[0].message
+    assert f"{NAMES[1]}; {NAMES[3]}" in lowered.findings[0].message
 
 
 def test_without_a_policy_all_are_left_over() -> None:
     left = replace(SOUND, policy=None, shards_per_node=0, shards=(SOUND.shards[0], shard(NAMES[1], keys=())))
     assert kinds(left) == {"surplus": NAMES[:1], "unbound": NAMES[1:2]}
-    assert "no policy shards the exchange" in left.findings[0].says
+    assert "no policy shards the exchange" in left.findings[0].message
 
 
 def test_shards_of_a_node_that_is_away() -> None:
@@ -64,7 +64,7 @@ def test_shards_of_a_node_that_is_away() -> None:
 def test_a_shard_without_a_consumer() -> None:
     idle = replace(SOUND, shards=(shard(NAMES[0], consumers=0), shard(NAMES[1], consumers=None)), nodes=None)
     assert kinds(idle) == {"unconsumed": NAMES[:1]}
-    assert idle.findings[0].says.startswith("1 of 2 shards has no consumer")
+    assert idle.findings[0].message.startswith("1 of 2 shards has no consumer")
 
 
 def test_an_order_that_nobody_can_know() -> None:
@@ -75,4 +75,4 @@ def test_an_order_that_nobody_can_know() -> None:
 
 def test_a_long_list_is_cut() -> None:
     many = replace(SOUND, shards=(), shards_per_node=4)
-    assert many.findings[0].says.endswith("; and 5 more")
+    assert many.findings[0].message.endswith("; and 5 more")

@@ -126,14 +126,14 @@ WEIGHED = replace(POLICY, definition={"shards-per-node": 2, "routing-key": "1"})
 def test_a_hash_exchange_is_not_declared_under_the_policy_that_shards_it() -> None:
     live = Topology(policies=(WEIGHED,), release=Release("4.3.6"))
     (refusal,) = plan(Topology((HASHED,), policies=(WEIGHED,)), live).refusals
-    assert refusal.says == (
+    assert refusal.text == (
         "exchange images cannot be declared while the policy shards shards it: the broker would close the connection (541) and "
         "leave an exchange that routes nothing; remove the policy (rabbitmqctl clear_policy shards), declare the exchange, and then "
         "set the policy again; apply does that in this order if the topology has the policy, too"
     )
     assert refusal.allow_with is None
     (missing,) = check(live, Topology((HASHED,))).findings
-    assert missing.cure.startswith(
+    assert missing.fix.startswith(
         "remove the policy shards, under which it cannot be declared (rabbitmqctl clear_policy shards); run: rabbit-chx topology plan"
     )
 
@@ -175,4 +175,4 @@ def test_what_counts_is_the_policy_at_the_moment_of_the_declaration() -> None:
         ("create", "shards"),
         ("replace", "images"),
     ]
-    assert "the policy shards shards it" in made.refusals[-1].says
+    assert "the policy shards shards it" in made.refusals[-1].text

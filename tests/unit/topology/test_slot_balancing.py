@@ -127,23 +127,23 @@ def test_a_key_hotter_than_a_queue_is_named() -> None:
     assert (obstacle.kind, obstacle.destination, obstacle.names) == ("hot-key", SLOTS[0], ("whale",))
     assert (
         "key 'whale' alone has 85.000% of the load or more, and no queue may have more than 60.000%"
-        in obstacle.says
+        in obstacle.message
     )
     assert made.reachable == LoadTarget(1.8)
-    assert f"--target {made.reachable} can be reached" in obstacle.cure
+    assert f"--target {made.reachable} can be reached" in obstacle.fix
     assert balance(TABLE, loads, target=made.reachable).state == "proposed"
 
 
 def test_a_slot_that_is_hot_because_of_one_key_names_it() -> None:
     made = balance(TABLE, keyed(load_of(70, 10, 5, 5, 2, 2, 2, 4), KeyLoad("whale", SLOTS[0], 40, 41)))
     assert [(finding.kind, finding.names) for finding in made.obstacles] == [("hot-slot", ("whale",))]
-    assert "40.000% or more by key 'whale' alone" in made.obstacles[0].says
+    assert "40.000% or more by key 'whale' alone" in made.obstacles[0].message
 
 
 def test_a_slot_that_is_hot_by_many_keys_says_so() -> None:
     made = balance(TABLE, keyed(load_of(70, 10, 5, 5, 2, 2, 2, 4), KeyLoad("small", SLOTS[0], 2, 3)))
     assert [(finding.kind, finding.names) for finding in made.obstacles] == [("hot-slot", ())]
-    assert "by many keys" in made.obstacles[0].says
+    assert "by many keys" in made.obstacles[0].message
 
 
 def test_a_target_below_what_there_is() -> None:

@@ -81,16 +81,18 @@ def test_a_slot_without_a_queue_parks_its_messages() -> None:
         REFS[3],
         share(REFS[3]),
     )
-    assert finding.says == "slot events.slot.03 is bound to no queue: 12.476% of all keys wait in events.park"
-    assert finding.cure == APPLY
-    assert check(there).findings[0].cure == "bind a queue to events.slot.03"
+    assert (
+        finding.message == "slot events.slot.03 is bound to no queue: 12.476% of all keys wait in events.park"
+    )
+    assert finding.fix == APPLY
+    assert check(there).findings[0].fix == "bind a queue to events.slot.03"
     assert check(there).unroutable == {"events": 0.0}
     assert check(there, WANTED).misplaced == {"events": share(REFS[3])}
     many = rebound(
         lambda binding: [] if binding.source in ("events.slot.03", "events.slot.05") else [binding]
     )
     (finding,) = found(many)
-    assert finding.says.startswith("2 slots (events.slot.03, events.slot.05) are bound to no queue: ")
+    assert finding.message.startswith("2 slots (events.slot.03, events.slot.05) are bound to no queue: ")
     assert (finding.destination, finding.share) == (None, share(REFS[3], REFS[5]))
 
 
@@ -99,16 +101,16 @@ def test_a_slot_with_two_queues_doubles_its_messages() -> None:
     second = BindingDefinition("events.slot.00", "events.2")
     there = rebound(lambda binding: [binding, second] if binding.source == "events.slot.00" else [binding])
     (finding,) = found(there)
-    assert (finding.kind, finding.destination, finding.share, finding.cure) == (
+    assert (finding.kind, finding.destination, finding.share, finding.fix) == (
         "second-binding",
         REFS[0],
         share(REFS[0]),
         APPLY,
     )
-    assert finding.says == (
+    assert finding.message == (
         "slot events.slot.00 is bound to 2 queues, events.1 and events.2: each message of 12.533% of all keys is in all of them"
     )
-    assert check(there).findings[0].cure == "unbind all but one of them from events.slot.00"
+    assert check(there).findings[0].fix == "unbind all but one of them from events.slot.00"
 
 
 def test_a_queue_with_another_number_of_slots_than_its_weight_says() -> None:
@@ -120,9 +122,9 @@ def test_a_queue_with_another_number_of_slots_than_its_weight_says() -> None:
         )
     )
     (finding,) = found(there)
-    assert (finding.kind, finding.destination, finding.cure) == ("different", None, APPLY)
+    assert (finding.kind, finding.destination, finding.fix) == ("different", None, APPLY)
     assert finding.share == pytest.approx(0.5, abs=0.01)
-    assert finding.says.startswith(
+    assert finding.message.startswith(
         "4 slots have other queues than the topology says (events.1 has 8 slots, not 4; events.2 has 0 slots, not 4): "
     )
     assert check(there).sound
@@ -131,7 +133,7 @@ def test_a_queue_with_another_number_of_slots_than_its_weight_says() -> None:
 def test_queues_with_other_slots_are_told_in_the_order_of_their_names() -> None:
     wanted = Topology.from_toml(FILE.replace("{1..2}", "{1..4}"))
     (finding,) = (finding for finding in found(live(), wanted) if finding.kind == "different")
-    assert finding.says.startswith(
+    assert finding.message.startswith(
         "4 slots have other queues than the topology says (events.1 has 4 slots, not 2; events.2 has 4 slots, not 2; "
         "events.3 has 0 slots, not 2; and 1 more): "
     )
@@ -154,7 +156,7 @@ def test_listed_slots_that_are_elsewhere_are_named() -> None:
         ),
         listed,
     )
-    assert finding.says.startswith(
+    assert finding.message.startswith(
         "2 slots have other queues than the topology says (events.slot.03 is at events.2, not events.1; "
         "events.slot.04 is at events.1, not events.2): "
     )
@@ -168,29 +170,29 @@ def test_slots_without_an_alternate_exchange_lose_messages_while_they_change_han
     )
     (finding,) = found(there)
     assert (finding.kind, finding.destination, finding.share) == ("different", REFS[2], share(REFS[2]))
-    assert finding.says.startswith(
+    assert finding.message.startswith(
         "slot events.slot.02 is without an alternate exchange: while one has no queue"
     )
-    assert finding.cure == f"{APPLY} --allow-delete"
-    assert "rabbitmqctl set_policy events-slots '^events\\.slot\\.'" in check(there).findings[0].cure
+    assert finding.fix == f"{APPLY} --allow-delete"
+    assert "rabbitmqctl set_policy events-slots '^events\\.slot\\.'" in check(there).findings[0].fix
 
 
 def test_a_park_without_a_queue_and_a_park_with_messages() -> None:
     (finding,) = found(rebound(lambda binding: [] if binding.source == "events.park" else [binding]))
     assert (finding.kind, finding.destination) == ("missing", ExchangeRef("events.park"))
-    assert finding.says.startswith("events.park, the alternate exchange of 8 slots, leads to no queue: ")
+    assert finding.message.startswith("events.park, the alternate exchange of 8 slots, leads to no queue: ")
     for count, wait in ((1, "1 message waits"), (1200, "1,200 messages wait")):
         (finding,) = found(live(messages={"events.park": count, "events.1": 5}))
-        assert (finding.kind, finding.destination, finding.share, finding.cure) == (
+        assert (finding.kind, finding.destination, finding.share, finding.fix) == (
             "unexpected",
             "events.park",
             None,
             APPLY,
         )
-        assert finding.says == f"{wait} in events.park: they came while their slot had no queue"
+        assert finding.message == f"{wait} in events.park: they came while their slot had no queue"
     assert check(live(messages={"events.park": 7}), WANTED).parked == {"events": 7}
     assert check(live(), WANTED).parked == {"events": 0}
-    assert "write the exchange with `slots`" in check(live(messages={"events.park": 1})).findings[0].cure
+    assert "write the exchange with `slots`" in check(live(messages={"events.park": 1})).findings[0].fix
 
 
 def test_no_cure_contradicts_another() -> None:
@@ -207,8 +209,8 @@ def test_no_cure_contradicts_another() -> None:
     )
     said = found(there)
     assert [finding.kind for finding in said] == ["unroutable-share", "missing", "different"]
-    assert {finding.cure.removesuffix(" --allow-delete") for finding in said} == {APPLY}
-    assert said[1].says.endswith("of all keys end in no queue")
+    assert {finding.fix.removesuffix(" --allow-delete") for finding in said} == {APPLY}
+    assert said[1].message.endswith("of all keys end in no queue")
     assert check(there).unroutable["events"] == share(REFS[2])
 
 
@@ -228,8 +230,8 @@ def test_slot_exchanges_that_are_missing_or_different() -> None:
     )
     said = found(there)
     assert [finding.kind for finding in said] == ["missing", "different", "missing", "missing"]
-    assert said[0].says == "2 exchanges (events.slot.06, events.slot.07) are not there"
-    assert {finding.cure for finding in said} == {APPLY}
+    assert said[0].message == "2 exchanges (events.slot.06, events.slot.07) are not there"
+    assert {finding.fix for finding in said} == {APPLY}
     said = found(
         other_exchanges(
             lambda exchange: (
@@ -237,7 +239,9 @@ def test_slot_exchanges_that_are_missing_or_different() -> None:
             )
         )
     )
-    assert "exchange events.slot.02 differs: durable is false, not true" in [finding.says for finding in said]
+    assert "exchange events.slot.02 differs: durable is false, not true" in [
+        finding.message for finding in said
+    ]
 
 
 def test_a_ring_that_has_no_slots_yet_is_one_finding() -> None:
@@ -246,13 +250,13 @@ def test_a_ring_that_has_no_slots_yet_is_one_finding() -> None:
     there = replace(plain, release=RELEASE).with_rings({"events": ring})
     said = [finding for finding in found(there) if finding.destination != "events.park"]
     assert [finding.kind for finding in said] == ["missing", "different"]
-    assert said[0].says.startswith(
+    assert said[0].message.startswith(
         "9 exchanges (events.slot.00, events.slot.01, events.slot.02 and 6 more) are not there"
     )
     table = SlotTable(HashRing.from_buckets(REFS, RELEASE), {})
     laid = SlotTable(table.ring, {ref: laid_owner(there)[ref.name] for ref in REFS})
     assert said[1].share == laid.share_moved(ring)
-    assert said[1].says.startswith(
+    assert said[1].message.startswith(
         "the ring has none of the 8 slots that the topology says, but 2 other destinations: "
     )
 
@@ -271,10 +275,10 @@ def test_another_order_of_the_slots_is_counted_by_queue_with_a_file_and_without(
     for wanted, than in ((WANTED, "the topology"), (None, "the numbers of its slots")):
         (finding,) = found(there, wanted)
         assert (finding.kind, finding.share) == ("order", expected)
-        assert finding.says.startswith(
+        assert finding.message.startswith(
             f"the ring has another order than {than}: exchange events.slot.01 is where "
         )
-        assert "rabbit-chx ring repair events" in finding.cure
+        assert "rabbit-chx ring repair events" in finding.fix
     same_queue = live(buckets=(REFS[2], REFS[1], REFS[0], *REFS[3:]))
     (finding,) = found(same_queue)
     assert (finding.share, owners()["events.slot.00"]) == (0.0, owners()["events.slot.02"])
@@ -300,7 +304,7 @@ def test_a_queue_of_slots_that_goes_by_itself() -> None:
     )
     (finding,) = check(there).findings
     assert (finding.kind, finding.destination) == ("transient-destination", "events.2")
-    assert finding.says.startswith(
+    assert finding.message.startswith(
         "events.2 is auto-delete: it goes with its last consumer; its 4 slots with 50.0"
     )
 
@@ -308,7 +312,7 @@ def test_a_queue_of_slots_that_goes_by_itself() -> None:
 def test_the_cure_of_what_is_external_is_its_owner() -> None:
     external = Topology.from_toml(FILE.replace("slots = 8", 'slots = 8\nowner = "external"'))
     there = rebound(lambda binding: [] if binding.source == "events.slot.03" else [binding])
-    assert found(there, external)[0].cure == "it is external: ask its owner, or correct the topology"
+    assert found(there, external)[0].fix == "it is external: ask its owner, or correct the topology"
 
 
 def test_an_exchange_in_the_ring_that_is_no_slot_is_no_finding_of_slots() -> None:
@@ -326,7 +330,7 @@ def test_slots_that_the_topology_does_not_have_are_in_nobodys_hands_there() -> N
     fewer = Topology.from_toml(FILE.replace("slots = 8", "slots = 4"))
 
     other, *_ = found(live(), fewer)
-    assert other.says.startswith(
+    assert other.message.startswith(
         "2 slots have other queues than the topology says (events.1 has 4 slots, not 2; events.2 has 4 slots, not 2)"
     )
 

@@ -109,8 +109,8 @@ def test_more_than_may_move_is_refused_in_slots() -> None:
     wanted = replace(slotted(32, _FIVE, "events.{1..5}"), max_share_moved=0.05)
     made = plan(wanted, live)
     [refusal] = made.refusals
-    assert refusal.says.startswith("6 slots change hands in events: 18.")
-    assert "of the keys have another queue in the end" in refusal.says
+    assert refusal.text.startswith("6 slots change hands in events: 18.")
+    assert "of the keys have another queue in the end" in refusal.text
     assert refusal.allow_with is not None
     assert made.refused(allow_moved=float(refusal.allow_with.split()[1])) == ()
 
@@ -118,8 +118,8 @@ def test_more_than_may_move_is_refused_in_slots() -> None:
 def test_a_member_that_is_not_declared_is_told_once() -> None:
     members = '[{ queue = "events.{1..2}" }, { queue = "evnts.3" }]'
     made = plan(slotted(8, members, "events.{1..2}"), Topology())
-    says = "queue evnts.3 is neither in the topology nor on the broker, and it is to have slots of events: declare it, or correct the name"
-    assert [(refusal.says, refusal.allow_with) for refusal in made.refusals] == [(says, None)]
+    says = "queue evnts.3 is neither in the topology nor on the broker, and it is to have slots of events; declare it, or correct the name"
+    assert [(refusal.text, refusal.allow_with) for refusal in made.refusals] == [(says, None)]
 
 
 @pytest.mark.parametrize("owns", [(), ("events.*",)])
@@ -255,8 +255,8 @@ def test_slots_of_others_are_only_checked() -> None:
     made = plan(wanted, other)
     assert made.changes == ()
     [refusal] = made.refusals
-    assert refusal.says == (
-        "binding events.slot.02 -> events.1 is external, and it is not there: its owner has to declare it, or take "
+    assert refusal.text == (
+        "binding events.slot.02 -> events.1 is external, and it is not there; its owner has to declare it, or take "
         'owner = "external" out of the topology'
     )
 
@@ -351,7 +351,7 @@ def test_slots_whose_ring_was_not_read_do_not_change_hands() -> None:
 
     assert not made.rings["events"].steps
     assert [refusal.allow_with for refusal in made.refusals] == [None]
-    assert "--ring-via" in made.refusals[0].says
+    assert "--ring-via" in made.refusals[0].text
 
 
 def test_a_slot_without_a_queue_is_lost_once_its_park_is_deleted() -> None:

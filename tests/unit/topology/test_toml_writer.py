@@ -116,6 +116,6 @@ def test_what_toml_cannot_write_is_refused_by_name() -> None:
     )
     with pytest.raises(TopologyError, match="null, which TOML cannot write") as caught:
         topology.to_toml()
-    assert [problem.path for problem in caught.value.problems] == ["queues q: arguments.a"]
+    assert [problem.subject for problem in caught.value.problems] == ["queues q: arguments.a"]
     with pytest.raises(TopologyError, match=r"policies p: definition\.d"):
         Topology(policies=topology.policies).to_toml()

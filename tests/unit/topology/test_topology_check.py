@@ -83,7 +83,7 @@ def test_a_file_of_another_cluster_is_found() -> None:
     for cluster, told in ((None, "a cluster whose name is not known"), ("rabbit@test", "rabbit@test")):
         (finding,) = check(replace(live(), cluster=cluster), wanted).findings
         assert finding.kind == "different"
-        assert finding.says == f"the topology is for the cluster rabbit@prod, and this is {told}"
+        assert finding.message == f"the topology is for the cluster rabbit@prod, and this is {told}"
     assert check(replace(live(), cluster="rabbit@prod"), wanted).sound
 
 
@@ -95,11 +95,11 @@ def test_another_order_is_found_with_the_share_of_keys_that_are_elsewhere() -> N
     share = there.rings["orders"].share_moved(live().rings["orders"])
     assert (order.kind, order.exchange, order.destination, order.share) == ("order", "orders", None, share)
     assert found.misplaced == {"orders": share}
-    assert order.says == (
+    assert order.message == (
         "the ring has another order than the topology: q2 is where q1 belongs; "
         f"{share:.3%} of all keys are elsewhere"
     )
-    assert order.cure == (
+    assert order.fix == (
         "run: rabbit-chx ring repair orders --file 'my file.toml'; it shows the steps, and does them with --apply"
     )
 
@@ -121,8 +121,8 @@ def test_a_ghost_takes_its_keys_nowhere() -> None:
     unroutable, ghost, different = found.findings
     share = there.rings["orders"].shares()["gone"]
     assert (unroutable.share, ghost.share, found.unroutable) == (share, share, {"orders": share})
-    assert f"({share:.3%} at gone, which does not exist)" in unroutable.says
-    assert ghost.says == (
+    assert f"({share:.3%} at gone, which does not exist)" in unroutable.message
+    assert ghost.message == (
         f"gone has 1 bucket and no binding: {share:.3%} of all keys are unroutable, since it does not exist"
     )
     assert different.share == live().rings["orders"].share_moved(there.rings["orders"])
@@ -133,7 +133,7 @@ def test_buckets_of_a_queue_that_exists_take_their_keys_there() -> None:
     found = check(live((*RING, "q4"), text), None)
     (ghost,) = found.findings
     assert (ghost.kind, found.unroutable) == ("ghost-bucket", {"orders": 0.0})
-    assert ghost.says.endswith("of all keys go there, though nothing binds it")
+    assert ghost.message.endswith("of all keys go there, though nothing binds it")
 
 
 def test_an_empty_ring_and_a_silent_binding() -> None:
@@ -143,7 +143,7 @@ def test_an_empty_ring_and_a_silent_binding() -> None:
         ("silent-binding", "q1"), ("silent-binding", "q2"), ("silent-binding", "q3"), ("different", None),
     ]  # fmt: skip
     assert [finding.share for finding in found.findings] == [1.0, 1.0, 0.0, 0.0, 0.0, 1.0]
-    assert found.findings[0].says.startswith(
+    assert found.findings[0].message.startswith(
         "100.000% of all keys end in no queue (100.000% without buckets)"
     )
 
@@ -152,7 +152,7 @@ def test_as_many_buckets_on_other_queues_are_told_by_a_queue() -> None:
     file = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = [{ queue = "a" }, { queue = "b", weight = 2 }]\n'
     wanted = Topology.from_toml(file + '[[queues]]\nname = "a"\n[[queues]]\nname = "b"\n')
     there = wanted.with_rings({"x": HashRing.from_buckets(["a", "a", "b"])})
-    says = [finding.says for finding in check(there, wanted).findings]
+    says = [finding.message for finding in check(there, wanted).findings]
     assert any(
         "has other buckets than the topology says (a has 2, not 1): " in sentence for sentence in says
     ), says
@@ -169,7 +169,7 @@ def test_members_against_the_topology() -> None:
     assert kinds(found) == [("different", None), ("different", "q1"), ("missing", "q4"), ("unexpected", "q3")]
     total, weight, missing, unexpected = found.findings
     assert total.share == found.misplaced["orders"] > 0
-    assert weight.says == "q1 is bound with key 2, and the topology says key 3"
+    assert weight.message == "q1 is bound with key 2, and the topology says key 3"
     assert missing.share == HashRing.from_bindings([("q1", 3), ("q2", 1), ("q4", 1)], RELEASE).shares()["q4"]
     assert unexpected.share == live().rings["orders"].shares()["q3"]
 
@@ -189,10 +189,10 @@ def test_a_queue_that_goes_by_itself(about: str, why: str, *, restart: bool) -> 
     ring = there.rings["orders"]
     assert (found.kind, found.destination) == ("transient-destination", "q1")
     assert found.share == ring.share_moved(ring.unbind("q1"))
-    assert why in found.says
-    assert ("its buckets stay" in found.says) is restart
+    assert why in found.message
+    assert ("its buckets stay" in found.message) is restart
     (older,) = check(live(text=text, release=Release("3.10.8"))).findings
-    assert "its buckets stay" not in older.says
+    assert "its buckets stay" not in older.message
     fleeting = text.replace('name = "orders"', 'name = "orders"\ndurable = false')
     assert check(live(text=fleeting)).sound
 
@@ -235,10 +235,10 @@ definition = { max-length = 1 }
         ("unexpected", "x.topic", "jobs", None),
     ]
     cluster, different, policy, *_ = found.findings
-    assert cluster.says == "the topology is for the cluster rabbit@prod, and this is rabbit@test"
-    assert different.says == "queue jobs differs: arguments.x-max-length is 6, not 5"
-    assert policy.says == "policy p is not there: what it sets does not apply"
-    assert policy.cure == "run: rabbit-chx topology plan f.toml, and then: rabbit-chx topology apply f.toml"
+    assert cluster.message == "the topology is for the cluster rabbit@prod, and this is rabbit@test"
+    assert different.message == "queue jobs differs: arguments.x-max-length is 6, not 5"
+    assert policy.message == "policy p is not there: what it sets does not apply"
+    assert policy.fix == "run: rabbit-chx topology plan f.toml, and then: rabbit-chx topology apply f.toml"
     assert check(there, wanted, exchange="orders").findings == (cluster,)
 
 
@@ -248,13 +248,13 @@ def test_a_hash_exchange_that_is_not_there_or_hashes_something_else() -> None:
     header = FILE.replace('hash"\n', 'hash"\narguments = { hash-header = "tenant" }\n')
     (different,) = check(live(), Topology.from_toml(header)).findings
     assert (different.kind, different.exchange, different.share) == ("different", "orders", 1.0)
-    assert different.says.endswith("keys are hashed otherwise")
+    assert different.message.endswith("keys are hashed otherwise")
 
 
 def test_what_is_external_is_for_its_owner() -> None:
     wanted = Topology.from_toml(FILE.replace('hash"\n', 'hash"\nowner = "external"\n'))
     (order,) = check(live(("q2", "q1", "q1", "q3")), wanted).findings
-    assert (order.kind, order.cure) == ("order", "it is external: ask its owner, or correct the topology")
+    assert (order.kind, order.fix) == ("order", "it is external: ask its owner, or correct the topology")
 
 
 def test_one_exchange_by_name() -> None:
@@ -306,8 +306,8 @@ name = "q1"
     share = there.rings["orders"].shares()[ExchangeRef("slot")]
     (found,) = check(there).findings
     assert (found.kind, found.share) == ("unroutable-share", share)
-    assert "at exchange slot, which leads to no queue" in found.says
-    assert found.cure == "bind a queue to exchange slot, or take it out of the ring"
+    assert "at exchange slot, which leads to no queue" in found.message
+    assert found.fix == "bind a queue to exchange slot, or take it out of the ring"
     bound = '[[bindings]]\nsource = "slot"\nqueue = "q1"\n'
     assert check(live(("q1", ExchangeRef("slot")), text + bound)).sound
 
@@ -338,7 +338,7 @@ type = "fanout"
 def test_an_alternate_exchange_does_not_get_the_messages_of_a_ghost() -> None:
     text = FILE.replace('hash"\n', 'hash"\narguments = { alternate-exchange = "amq.fanout" }\n')
     ghost = check(live((*RING, "gone"), text)).findings[1]
-    assert ghost.says.endswith("does not exist, and the alternate exchange 'amq.fanout' does not get them")
+    assert ghost.message.endswith("does not exist, and the alternate exchange 'amq.fanout' does not get them")
 
 
 def test_the_page_names_each_kind() -> None:

@@ -174,7 +174,7 @@ def test_modulus_bindings_are_counted_by_name_from_4_3_on() -> None:
     assert upgrade.moved == upgrade.exact.moved == pytest.approx(2 / 3, abs=1e-6)
     assert upgrade.exact.amounts.keys() == {("b", "a"), ("a", "b"), ("c", "c")}
     (finding,) = upgrade.findings
-    assert "binding keys cannot restore the old order" in finding.cure
+    assert "binding keys cannot restore the old order" in finding.fix
 
 
 def test_modulus_bindings_in_the_order_of_names_are_safe() -> None:
@@ -185,13 +185,13 @@ def test_modulus_bindings_in_the_order_of_names_are_safe() -> None:
 def test_modulus_bindings_on_khepri_before_4_3_are_not_known() -> None:
     upgrade = modulus([("a", "1"), ("b", "2")], Release("4.2.9"))
     assert (upgrade.verdict, upgrade.moved, upgrade.exact) == ("unknown", None, None)
-    assert "assume that most keys move" in upgrade.findings[0].cure
+    assert "assume that most keys move" in upgrade.findings[0].fix
 
 
 def test_a_lost_order_is_cured_by_a_repair() -> None:
     order = findings(PAIR)["order"]
-    assert "rabbit-chx ring repair x --file t.toml" in order.cure
-    assert "3.12.14 (mnesia)" in order.says
+    assert "rabbit-chx ring repair x --file t.toml" in order.fix
+    assert "3.12.14 (mnesia)" in order.message
     assert findings(PAIR, "4.2.9") == {}
 
 
@@ -199,7 +199,7 @@ def test_without_a_file_the_order_is_saved_before() -> None:
     ring = tuple(map(RingMember, "ab"))
     topology = Topology((ExchangeDefinition("the x", "x-consistent-hash", ring=ring),))
     (upgrade,) = predict_upgrade(topology, OLD, NEW)
-    assert upgrade.findings[0].cure == (
+    assert upgrade.findings[0].fix == (
         "before the upgrade, run: rabbit-chx topology export --exchange 'the x' > 'the x.toml'; and after it: "
         "rabbit-chx ring repair 'the x' --file 'the x.toml' --apply"
     )
@@ -207,29 +207,29 @@ def test_without_a_file_the_order_is_saved_before() -> None:
 
 def test_headers_stay_in_an_array() -> None:
     hashed = findings(PAIR, hash_header="tenant")["hashed-differently"]
-    assert "3.12.14 hashes the value of the header with its wire type" in hashed.says
-    assert "no order of the ring keeps these keys" in hashed.cure
-    assert "the header 'tenant' as an array" in hashed.cure
+    assert "3.12.14 hashes the value of the header with its wire type" in hashed.message
+    assert "no order of the ring keeps these keys" in hashed.fix
+    assert "the header 'tenant' as an array" in hashed.fix
 
 
 def test_a_crash_on_a_message_is_told() -> None:
     refused = findings(PAIR, "3.12.14", Release("3.13.6"), hash_header="tenant")
-    assert "closes the connection" in refused["refused-message"].says
+    assert "closes the connection" in refused["refused-message"].message
     assert "refused-message" not in findings(PAIR, "3.12.14", Release("3.13.6"))
 
 
 def test_second_bindings_are_cured_before_the_upgrade() -> None:
     twice = [("a", "1"), ("a", "3"), ("b", "1")]
     second = findings(twice, "3.8.9", Release("3.10.25"))["second-binding"]
-    assert "that moves 0.000% of the keys" in second.cure  # both bindings of `a` are adjacent
+    assert "that moves 0.000% of the keys" in second.fix  # both bindings of `a` are adjacent
     apart = findings([("a", "1"), ("b", "1"), ("a", "2")], "3.8.9", Release("3.10.25"))["second-binding"]
-    assert "that moves 49." in apart.cure
-    assert "depends on the order" in findings(twice)["second-binding"].says
+    assert "that moves 49." in apart.fix
+    assert "depends on the order" in findings(twice)["second-binding"].message
 
 
 def test_a_heavy_weight_stays_and_cannot_be_bound_again() -> None:
     heavy = [("a", "20000"), ("b", "1")]
-    assert "a (key 20000)" in findings(heavy)["weight"].says
+    assert "a (key 20000)" in findings(heavy)["weight"].message
     assert upgraded(heavy).moved == 0
     assert "weight" not in findings(heavy, "3.10.8", OLD)
     with pytest.raises(InputError):
@@ -239,6 +239,6 @@ def test_a_heavy_weight_stays_and_cannot_be_bound_again() -> None:
 def test_transient_members_are_told() -> None:
     exclusive = (QueueDefinition("b", exclusive=True),)
     ghosts = findings(PAIR, "4.2.9", NEW, exclusive)["transient-destination"]
-    assert "are unroutable until they go" in ghosts.says
+    assert "are unroutable until they go" in ghosts.message
     gone = findings(PAIR, "3.12.14", Release("4.0.9"), exclusive)["transient-destination"]
-    assert "its buckets go with it" in gone.says
+    assert "its buckets go with it" in gone.message
