@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rabbit_chx.broker.facade import Broker
 from rabbit_chx.broker.pika_connection import pika_parameters
-from rabbit_chx.broker.ring_output import Buckets, eval_expression
-from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, SavedRing
+from rabbit_chx.broker.ring_source import Buckets, DiagnosticsRing, RingSource, SavedRing, eval_expression
 from rabbit_chx.connection.client_settings import aio_pika_arguments
 from rabbit_chx.topology.declaring import Declared
 

@@ -1,34 +1,297 @@
-"""Ways to read the true ring of an exchange, bucket by bucket.
+"""Ring sources: the actual ring of an exchange, bucket by bucket, from the broker's tools or their saved output.
 
-AMQP and the management API do not show it. The broker's own tools do. ``rabbitmqctl eval`` tells everything,
-on every release since 3.8.5. ``rabbitmq-diagnostics consistent_hash_exchange_ring_state`` tells less: it
-crashes where an exchange is a destination, it prints names by the broker's locale, and it omits the number of
-the next bucket. So only its saved output is read.
+AMQP and the management API do not show it. ``rabbitmqctl eval`` tells everything, on every release since 3.8.5, also the kind of
+each destination and the number of the next bucket. ``rabbitmq-diagnostics consistent_hash_exchange_ring_state`` tells less: it
+crashes if an exchange is a destination, it prints names by the broker's locale, and it omits the number of the next bucket. So only
+its saved output is read, with and without ``--formatter json``. Names are read unchanged, whatever text they contain.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shlex
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
-from rabbit_chx.broker.ring_output import (
-    Buckets,
-    eval_expression,
-    eval_of_all,
-    eval_of_exchange,
-    read_eval,
-    read_eval_of_all,
-    read_eval_of_exchange,
-    read_saved,
-)
 from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
-from rabbit_chx.routing import Destination, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology.reading import LiveExchange
+
+_NAME = r"[0-9]{1,620}"  # 256 bytes
+_ENTRY = rf"\{{([0-9]{{1,7}}),(queue|exchange),({_NAME})\}}"
+_TERM = re.compile(
+    rf"\{{ring,(?:(?P<vhost>{_NAME}),(?P<exchange>{_NAME}),(?P<next>[0-9]{{1,7}}),)?"
+    rf"\[(?P<entries>(?:{_ENTRY}(?:,{_ENTRY})*)?)\]\}}"
+)
+_NOT_FOUND = re.compile(r"\s*\{\s*error\s*,\s*not_found\s*\}\s*")
+_ABSENT = re.compile(r"\{error,not_found\}")
+_RINGS = "{rings,["
+_EXCHANGE = re.compile(rf"\{{exchange,\[((?:\{{{_NAME},{_NAME}\}},?)*)\],(.*)\}}")
+_LINE = re.compile(r"Ring index: ([0-9]{1,7}), queue: '(.*)'")
+_BANNER = "Inspecting consistent hashing ring state for exchange "
+_NO_RING = "Exchange does not exist or is of a different type"
+_UNREAD = "the ring was not read: "
+
+
+class Buckets(tuple["Destination | None", ...]):  # noqa: SLOT001 - a tuple takes none that hold something
+    """The destination of bucket 0, 1 and so on, None at a hole: a tuple.
+
+    Attributes:
+        next_bucket: the number of the next bucket that the broker makes. It is the length of this tuple,
+            holes at the end included; None where the output does not tell it.
+    """
+
+    next_bucket: int | None
+
+    def __new__(cls, buckets: Iterable[Destination | None] = (), next_bucket: int | None = None) -> Self:
+        """Make the tuple of the buckets, with the number of the next bucket."""
+        ring = super().__new__(cls, buckets)
+        ring.next_bucket = next_bucket
+        return ring
+
+
+def eval_expression(vhost: str, exchange: str) -> str:
+    """Return an Erlang expression for ``rabbitmqctl eval`` that prints the ring, with kinds, in plain ASCII.
+
+    Mirrors rabbitmq-server v4.3.6, rabbit_exchange_type_consistent_hash.erl, ``ring_state/2`` and the record
+    ``chx_hash_ring``, as they are since 3.8.5. Names go in as lists of bytes and come out as whole numbers
+    (with a 1 before the first byte). So quotes, line breaks, alphabets and locales do not matter.
+
+    Args:
+        vhost: the exchange's vhost.
+        exchange: the exchange's name.
+    """
+    arguments = ", ".join(map(_binary, (vhost, exchange)))
+    return f"case rabbit_exchange_type_consistent_hash:ring_state({arguments}) of {_RING_CASE} end."
+
+
+#: What becomes of an answer of ring_state: a term of numbers and atoms.
+_RING_CASE = (
+    "{ok, Ring} -> Number = fun(Name) -> binary:decode_unsigned(<<1, Name/binary>>) end, Of = element(2, Ring), "
+    "{ring, Number(element(2, Of)), Number(element(4, Of)), element(4, Ring), "
+    "[{Bucket, element(3, To), Number(element(4, To))} "
+    "|| {Bucket, To} <- lists:sort(maps:to_list(element(3, Ring)))]}; "
+    "Other -> Other"
+)
+
+
+def _binary(name: str) -> str:
+    return f"<<{','.join(map(str, name.encode()))}>>"
+
+
+def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
+    """Return an Erlang expression that prints the rings of several exchanges; `eval_expression` prints a single ring.
+
+    Args:
+        vhost: the vhost of the exchanges.
+        exchanges: their names.
+    """
+    names = ",".join(map(_binary, exchanges))
+    return (
+        f"{{rings, [case rabbit_exchange_type_consistent_hash:ring_state({_binary(vhost)}, Exchange) of {_RING_CASE} end "
+        f"|| Exchange <- [{names}]]}}."
+    )
+
+
+def read_eval_of_all(text: str, vhost: str, exchanges: Sequence[str]) -> dict[str, Buckets]:
+    """Read the rings from the output of `eval_of_all`, by the exchange. One that is not there is left out.
+
+    Args:
+        text: the output.
+        vhost: the vhost that was asked for.
+        exchanges: the exchanges that were asked for, in the same order.
+
+    Raises:
+        RingSourceError: the text is not such output, or has the ring of another exchange.
+    """
+    plain = "".join(text.split())
+    rings: dict[str, Buckets] = {}
+    start = len(_RINGS)
+    if plain.startswith(_RINGS) and plain.endswith("]}"):
+        for exchange in exchanges:
+            term = _TERM.match(plain, start) or _ABSENT.match(plain, start)
+            if term is None:
+                break
+            if not _ABSENT.match(plain, start):
+                rings[exchange] = read_eval(term[0], vhost, exchange)
+            start = term.end() + 1
+        else:
+            if start == len(plain) - 1:
+                return rings
+    raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints: {text!r:.80}")
+
+
+def eval_of_exchange(vhost: str, exchange: str) -> str:
+    """Return an Erlang expression that prints a ring as `eval_expression` does, and what the exchange hashes.
+
+    Mirrors the record ``exchange`` of rabbitmq-server v3.8.0 to v4.3.6, rabbit.hrl, whose seventh element are the arguments.
+
+    Args:
+        vhost: the exchange's vhost.
+        exchange: the exchange's name.
+    """
+    name = f"rabbit_misc:r({_binary(vhost)}, exchange, {_binary(exchange)})"
+    ring = eval_expression(vhost, exchange).removesuffix(".")
+    return (
+        f"case rabbit_exchange:lookup({name}) of {{ok, X}} -> "
+        "Digits = fun(Text) -> binary:decode_unsigned(<<1, Text/binary>>) end, {exchange, "
+        '[{Digits(Name), Digits(Value)} || {<<"hash-", _/binary>> = Name, longstr, Value} <- element(7, X)], '
+        f"{ring}}}; Missing -> Missing end."
+    )
+
+
+def read_eval_of_exchange(text: str, vhost: str, exchange: str) -> tuple[Buckets, dict[str, str]]:
+    """Read the ring, and the arguments that say what is hashed, from the output of `eval_of_exchange`.
+
+    Args:
+        text: the output.
+        vhost: the vhost that was asked for.
+        exchange: the exchange that was asked for.
+
+    Raises:
+        NotFoundError: there was no x-consistent-hash exchange of that name.
+        RingSourceError: the text is not such output, or is of another exchange.
+    """
+    match = _EXCHANGE.fullmatch("".join(text.split()))
+    if match is None:
+        return read_eval(text, vhost, exchange), {}
+    pairs = re.findall(rf"\{{({_NAME}),({_NAME})\}}", match[1])
+    return read_eval(match[2], vhost, exchange), {_name(name): _name(value) for name, value in pairs}
+
+
+def read_eval(text: str, vhost: str, exchange: str) -> Buckets:
+    """Read the ring from the output of the eval expression.
+
+    Args:
+        text: the output.
+        vhost: the vhost that was asked for.
+        exchange: the exchange that was asked for.
+
+    Raises:
+        NotFoundError: there was no x-consistent-hash exchange of that name.
+        RingSourceError: the text is not such output, or is the ring of another exchange.
+    """
+    if _NOT_FOUND.fullmatch(text):
+        _fail_not_found(vhost, exchange)
+    ring = _TERM.fullmatch("".join(text.split()))
+    if ring is None:
+        raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints: {text!r:.80}")
+    buckets: dict[int, Destination] = {}
+    for bucket, kind, number in re.findall(_ENTRY, ring["entries"]):
+        name = _name(number)
+        buckets[int(bucket)] = name if kind == "queue" else ExchangeRef(name)
+    if ring["next"] is None:
+        return _in_order(buckets)
+    _check_it_is_of(vhost, exchange, _name(ring["vhost"]), _name(ring["exchange"]))
+    return _in_order(buckets, int(ring["next"]))
+
+
+def read_saved(text: str, vhost: str, exchange: str) -> Buckets:
+    """Read the ring from output of any of the three forms.
+
+    Args:
+        text: the output.
+        vhost: the vhost that was asked for.
+        exchange: the exchange that was asked for.
+
+    Raises:
+        NotFoundError: there was no x-consistent-hash exchange of that name.
+        RingSourceError: the text is not such output, or is the ring of another exchange.
+    """
+    try:
+        document = json.loads(text.encode())
+    except (ValueError, RecursionError):
+        pass
+    else:
+        return _read_json(document, text, vhost, exchange)
+    # Not splitlines(): names may hold other line ends.
+    lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
+    if lines[-1:] == [_NO_RING]:
+        _fail_not_found(vhost, exchange)
+    if lines and (lines[0].startswith(_BANNER) or _LINE.fullmatch(lines[0])):
+        return _read_lines(lines, vhost, exchange)
+    return read_eval(text, vhost, exchange)
+
+
+def _read_json(document: Any, text: str, vhost: str, exchange: str) -> Buckets:  # noqa: ANN401 - JSON is anything
+    ring = document if isinstance(document, dict) else {}
+    buckets = ring.get("buckets")
+    if buckets is None and ring.get("message") == _NO_RING:
+        _fail_not_found(vhost, exchange)
+    if not isinstance(buckets, dict) or not all(
+        re.fullmatch(r"[0-9]{1,7}", number) and isinstance(queue, str) for number, queue in buckets.items()
+    ):
+        raise RingSourceError(
+            f"{_UNREAD}this is not what consistent_hash_exchange_ring_state prints with --formatter json: {text!r:.200}"
+        )
+    _check_it_is_of(vhost, exchange, _vhost_in(ring), ring.get("exchange"))
+    return _in_order({int(number): queue for number, queue in buckets.items()})
+
+
+def _vhost_in(ring: dict[str, Any]) -> str | None:
+    """Return the vhost from the message ``... for exchange 'x' in vhost '/'``: it is in no field."""
+    start = f"Consistent hashing ring state for exchange '{ring.get('exchange')}' in vhost '"
+    message = ring.get("message")
+    return message[len(start) : -1] if isinstance(message, str) and message.startswith(start) else None
+
+
+def _read_lines(lines: list[str], vhost: str, exchange: str) -> Buckets:
+    if lines[0].startswith(_BANNER):
+        banner = lines.pop(0)
+        if banner != f"{_BANNER}{exchange} in virtual host '{vhost}'...":
+            raise RingSourceError(
+                f"this is the ring of another exchange than {exchange!r} in vhost {vhost!r}: {banner:.600}"
+            )
+    buckets: dict[int, Destination] = {}
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise RingSourceError(
+                f"{_UNREAD}this is not a line of consistent_hash_exchange_ring_state: {line!r:.200}"
+            )
+        buckets[int(match[1])] = match[2]
+    return _in_order(buckets)
+
+
+def _check_it_is_of(vhost: str, exchange: str, named_vhost: str | None, named: str | None) -> None:
+    if named not in {None, exchange} or named_vhost not in {None, vhost}:
+        where = "" if named_vhost is None else f" in vhost {named_vhost!r}"
+        raise RingSourceError(
+            f"this is the ring of exchange {named!r}{where}, not of {exchange!r} in vhost {vhost!r}: give the right one"
+        )
+
+
+def _name(number: str) -> str:
+    raw = int(number).to_bytes((int(number).bit_length() + 7) // 8)[1:]  # without the leading 1
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        pass
+    raise RingSourceError(f"{_UNREAD}the name {raw!r} is not UTF-8: rename it")
+
+
+def _in_order(buckets: dict[int, Any], next_bucket: int | None = None) -> Buckets:
+    size = max(buckets, default=-1) + 1
+    if next_bucket is not None and next_bucket < size:
+        # A release that counts wrong: a bind would overwrite buckets, which no ring here can say.
+        next_bucket = None
+    return Buckets((buckets.get(bucket) for bucket in range(next_bucket or size)), next_bucket)
+
+
+def _fail_not_found(vhost: str, exchange: str) -> NoReturn:
+    raise NotFoundError(
+        f"there is no x-consistent-hash exchange {exchange!r} in vhost {vhost!r}: check its name, type and vhost",
+        exchange=exchange,
+    )
+
 
 _Reading = TypeVar("_Reading")
 #: Names of exchanges are a part of the command line, whose length is limited.
@@ -67,6 +330,22 @@ def ring_by(source: RingSource, vhost: str, exchange: str, release: Release) -> 
         RingSourceError: the ring could not be read.
     """
     return _ring_of(source.read(vhost, exchange), release)
+
+
+def read_ring(exchange: LiveExchange, source: RingSource | None) -> HashRing:
+    """Return the ring of an exchange by a ring source; without one, the ring that is assumed from the bindings.
+
+    Args:
+        exchange: the exchange.
+        source: how to read the ring, or None.
+
+    Raises:
+        NotFoundError: there is no x-consistent-hash exchange of that name.
+        RingSourceError: the ring could not be read.
+    """
+    if source is None:
+        return exchange.assumed_ring
+    return ring_by(source, exchange.vhost, exchange.name, exchange.release)
 
 
 def rings_by(

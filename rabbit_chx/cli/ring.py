@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import percent, place_text, plural
-from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
+from rabbit_chx.broker.ring_source import read_ring
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import bucket_ranges, document, entries, exchange_facts, numbers, texts
@@ -19,6 +19,7 @@ from rabbit_chx.routing import HashRing, KeyMap, SlotTable, queue_behind, ring_b
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
+from rabbit_chx.topology.reading import read_hash_exchange, read_slots_behind
 from rabbit_chx.topology.ring_steps import live_ring_of
 
 if TYPE_CHECKING:
@@ -106,10 +107,10 @@ def show(
         findings = ring_findings(ring)
     else:
         management = at.management("AMQP alone shows no bindings")
-        live = read_exchange(management, vhost, exchange)
+        live = read_hash_exchange(management, vhost, exchange)
         ring = read_ring(live, at.ring_source)
         findings, arguments = ring_findings(ring, live.bindings, live.alternate), live.arguments
-        slots = read_slots(management, live, ring)
+        slots = read_slots_behind(management, live.vhost, live.name, ring)
         key_map = slots.key_map()
         for fault in slots.faults.values():
             say(fault)

@@ -573,8 +573,8 @@ def hash_arguments_of(exchange: ExchangeDefinition) -> dict[str, str]:
 def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
-    from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
-    from rabbit_chx.topology.reading import read_modulo_map
+    from rabbit_chx.broker.ring_source import read_ring
+    from rabbit_chx.topology.reading import read_hash_exchange, read_modulo_map, read_slots_behind
 
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}
@@ -595,13 +595,13 @@ def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
     else:
         management, vhost = broker.management(""), broker.settings.vhost
         try:
-            live = read_exchange(management, vhost, exchange)
+            live = read_hash_exchange(management, vhost, exchange)
         except MismatchError:
             modulo = RingInput.without_ring(read_modulo_map(management, vhost, exchange))
             return replace(modulo, is_live=True)
         ring = read_ring(live, broker.ring_source)
         arguments, findings = live.arguments, ring_findings(ring, live.bindings, live.alternate)
-        slots = read_slots(management, live, ring)
+        slots = read_slots_behind(management, live.vhost, live.name, ring)
         source, faults = slots.key_map(), slots.faults
         for fault in faults.values():
             say(fault)

@@ -1,12 +1,12 @@
-"""``rabbit-chx stream show``: what is in streams, where they are, and who writes to them."""
+"""``rabbit-chx stream show``: the rows, the nodes and the writers of streams."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import plural
@@ -20,11 +20,9 @@ from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import Code, StreamPlaces
 from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _UNKNOWN = "-"
 _MOST_WRITERS = 20
+_TIMEOUT_S = 60.0
 
 
 class RowPlace(NamedTuple):
@@ -40,14 +38,14 @@ class ShownStream:
 
     Attributes:
         name: its name.
-        exchange: the super stream or exchange that it was asked for by; None where it was named itself.
+        exchange: the super stream or exchange that was named; None if the stream itself was named.
         places: its nodes.
-        first: its first row; None where it has no rows.
+        first: its first row; None without rows.
         last: its last row.
-        rows: how many rows were counted; None where they were not.
-        chunks: in how many chunks they are.
-        segments: of how many files its log is; None where no API tells it.
-        writers: the last id of each name that it remembers; None where no API tells it.
+        rows: the number of rows; None if they were not counted.
+        chunks: the number of chunks, likewise.
+        segments: the number of files of its log; None if unknown.
+        writers: the last id of each name that it remembers; None if unknown.
     """
 
     name: str
@@ -62,7 +60,7 @@ class ShownStream:
 
     @property
     def span(self) -> int:
-        """How many offsets there are from the first row to the last: at least as many as rows."""
+        """The number of offsets from the first to the last row, which is at least the number of rows."""
         return self.last.offset - self.first.offset + 1 if self.first and self.last else 0
 
 
@@ -75,7 +73,7 @@ class StreamsReport:
     streams: Sequence[ShownStream]
 
     def blocks(self) -> Iterator[Block]:
-        """Return the streams, where they are, and who writes to them."""
+        """Return the streams with their nodes and writers."""
         yield Facts([("vhost", self.vhost), ("broker", f"RabbitMQ {self.version}")])
         has_chunks = any(stream.chunks is not None for stream in self.streams)
         columns = [
@@ -201,10 +199,10 @@ def show(
 
 
 def _places(connection: StreamConnection, names: Sequence[str]) -> list[ShownStream]:
-    """Return the streams of these names, and the partitions of super streams among them.
+    """Return the named streams, and the partitions of the named super streams.
 
     Raises:
-        NotFoundError: a name is that of neither.
+        NotFoundError: there is no stream, super stream or exchange of a name.
     """
     found: dict[str, ShownStream] = {}
     of_name = connection.metadata(names, missing_ok=True)
@@ -228,20 +226,21 @@ def _places(connection: StreamConnection, names: Sequence[str]) -> list[ShownStr
 def _with_ends(
     settings: ConnectionSettings, stream: ShownStream, addresses: Mapping[str, str]
 ) -> ShownStream:
-    """Return the stream with its first and its last row. Each costs a chunk."""
-    from rabbit_chx.streams import StreamReader
+    """Return the stream with its first and its last row."""
+    from rabbit_chx.streams.ends import ChunkFinder
+    from rabbit_chx.streams.nodes import open_at, settings_of
 
-    with StreamReader(settings, stream.name, start="last", addresses=addresses) as reader:
-        last = _end(next(reader, None), -1)
-    with StreamReader(settings, stream.name, batch_rows=1, addresses=addresses) as reader:
-        first = _end(next(reader, None), 0)
-    return replace(stream, first=first, last=last)
-
-
-def _end(batch: pa.RecordBatch | None, row: int) -> RowPlace | None:
-    if batch is None:
-        return None
-    return RowPlace(batch["offset"][row].as_py(), batch["timestamp"][row].as_py().astimezone(UTC))
+    with closing(
+        open_at(settings_of(settings), stream.name, leader=True, addresses=addresses, timeout_s=_TIMEOUT_S)
+    ) as connection:
+        finder = ChunkFinder(connection, _TIMEOUT_S)
+        first = finder.first(stream.name)
+        last = finder.chunk_at(stream.name, "last", _TIMEOUT_S) if first else None
+    return replace(
+        stream,
+        first=first and RowPlace(first.offset, first.time),
+        last=last and RowPlace(last.end - 1, last.time),
+    )
 
 
 def _counted(settings: ConnectionSettings, stream: ShownStream, addresses: Mapping[str, str]) -> ShownStream:
@@ -259,7 +258,7 @@ def _counted(settings: ConnectionSettings, stream: ShownStream, addresses: Mappi
 
 
 def _with_figures(at: LiveBroker, streams: Sequence[ShownStream]) -> Iterator[ShownStream]:
-    """Yield the streams with what the management API tells. What it does not tell is said on stderr, once."""
+    """Yield the streams with their segments and writers. The first problem of the management API goes to stderr."""
     problem: RabbitChxError | None = None
     for stream in streams:
         figures: dict[str, Any] = {}

@@ -13,11 +13,10 @@ import pika
 
 from rabbit_chx.analysis import Finding, Hashing, Place, Refused, ring_findings
 from rabbit_chx.analysis.wording import place_text, plural
-from rabbit_chx.broker.live_exchange import read_exchange, read_ring
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.scratch_copy import ScratchMessage, copied_runs, declare_copy, route_on_copy
-from rabbit_chx.broker.scratch_vhost import scratch_vhost
+from rabbit_chx.broker.ring_source import read_ring
+from rabbit_chx.broker.scratch import ScratchMessage, copied_runs, declare_copy, route_on_copy, scratch_vhost
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
     DIFFERENCE,
@@ -51,7 +50,7 @@ from rabbit_chx.cli.stream_options import Placement, StreamOptions
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Table
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology.reading import LiveExchange
+from rabbit_chx.topology.reading import LiveExchange, read_hash_exchange
 
 _DEFAULT_KEYS = 10_000
 _DEFAULT_PATTERN = "key-{n}"
@@ -253,7 +252,7 @@ def _of_messages(
     wanted = None if topology is None else read_topology(topology, at.settings.vhost)
     name = str(exchange) if wanted is None else exchange_in(wanted, exchange).name
     management = at.management("arguments and bindings are read over the management API")
-    live = read_exchange(management, at.settings.vhost, name)
+    live = read_hash_exchange(management, at.settings.vhost, name)
     if wanted is None:
         ring = read_ring(live, at.ring_source)
         findings = ring_findings(ring, live.bindings, live.alternate)

@@ -364,7 +364,7 @@ class PseudoQueueConsumer(_Consumers):
         shard = ShardName.parsed(str(answer.queue))
         if shard is None or shard.exchange != self._exchange:
             raise MismatchError(
-                f"{self._settings.masked_url}: {self._exchange!r} is a queue, and no sharded exchange: give the name of one",
+                f"{self._settings.masked_url}: {self._exchange!r} is a queue and not a sharded exchange: give the name of one",
                 queue=self._exchange,
             )
         return shard

@@ -193,7 +193,7 @@ def _integer(value: int, hash_: int) -> int:
 
 def _float(value: float, hash_: int) -> int:
     if not math.isfinite(value):
-        raise InputError(f"{value!r} is no Erlang float: Erlang has neither infinities nor NaN")
+        raise InputError(f"{value!r} is not an Erlang float: Erlang has neither infinities nor NaN")
     # Adding 0.0 turns -0.0 into 0.0: both have the same hash.
     high, low = struct.unpack(">II", struct.pack(">d", value + 0.0))
     return _step(high, low, HCONST_12, hash_)

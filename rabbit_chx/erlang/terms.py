@@ -127,7 +127,7 @@ def _identity(term: Term) -> Hashable:
 def not_a_term(value: object) -> InputError:
     """Return the error for a Python value that is not an Erlang term."""
     return InputError(
-        f"{value!r} ({type(value).__name__}) is no Erlang term: give bytes, str, int, float, bool, None, "
+        f"{value!r} ({type(value).__name__}) is not an Erlang term: give bytes, str, int, float, bool, None, "
         "Atom, tuple, list, dict or ErlangMap"
     )
 

@@ -59,7 +59,7 @@ def check_destination(destination: object) -> Destination:
         return destination
     if not isinstance(destination, str):
         raise InputError(
-            f"{destination!r} is no destination: give a queue's name as str, or ExchangeRef(name)"
+            f"{destination!r} is not a destination: give a queue's name as str, or ExchangeRef(name)"
         )
     check_name(destination, "queue")
     return destination
@@ -122,7 +122,7 @@ def _is_key(weight: object) -> bool:
 def listed(values: Iterable[T], wanted: str) -> tuple[T, ...]:
     """Return the values as a tuple; raise an InputError for text. `wanted` describes the values, for the error."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise InputError(f"{values!r:.60} is no list: give {wanted}")
+        raise InputError(f"{values!r:.60} is not a list: give {wanted}")
     return tuple(values)
 
 
@@ -135,7 +135,7 @@ def tuples_of(bindings: Iterable[Any], size: int, wanted: str) -> tuple[Any, ...
             or isinstance(binding, (str, bytes, bytearray))
             or len(binding) != size
         ):
-            raise InputError(f"{binding!r:.60} is no binding: give {wanted}")
+            raise InputError(f"{binding!r:.60} is not a binding: give {wanted}")
     return tuples
 
 

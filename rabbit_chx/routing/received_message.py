@@ -223,7 +223,7 @@ def _property(properties: object, name: str) -> Any:  # noqa: ANN401
         return properties.get(name)
     if properties is not None and not hasattr(properties, "message_id"):
         raise InputError(
-            f"{properties!r:.60} are no properties: give a mapping of names or a BasicProperties"
+            f"{properties!r:.60} are not properties: give a mapping of names or a BasicProperties"
         )
     return getattr(properties, name, None)
 
@@ -402,7 +402,7 @@ def _properties(properties: object) -> Mapping[str, object]:
     if properties is None:
         return {}
     if not isinstance(properties, Mapping):
-        raise InputError(f"{properties!r:.60} are no properties of AMQP 1.0: give a mapping of names")
+        raise InputError(f"{properties!r:.60} are not AMQP 1.0 properties: give a mapping of names")
     for name in properties:
         if name == "timestamp":
             raise InputError("AMQP 1.0 has no timestamp: give creation_time, in milliseconds")

@@ -158,7 +158,7 @@ def _newest_patch(series: str) -> str:
     patches = {version.rpartition(".")[0]: version for version in NEWEST_PATCHES}
     if series not in patches:
         raise InputError(
-            f"{series!r:.60} is no RabbitMQ series known here: give one of {', '.join(patches)}, or a version with all three "
+            f"{series!r:.60} is not a known RabbitMQ series: give one of {', '.join(patches)}, or a version with all three "
             "numbers"
         )
     return patches[series]
@@ -170,7 +170,7 @@ def _parse(version: str) -> tuple[Numbers, tuple[Any, ...]]:
     match = _VERSION.fullmatch(version) if readable else None
     if match is None:
         raise InputError(
-            f"{version!r:.60} is no RabbitMQ version: write a series, as 4.3, or all three numbers, as 4.3.6"
+            f"{version!r:.60} is not a RabbitMQ version: write a series, as 4.3, or all three numbers, as 4.3.6"
         )
     major, minor, patch = (int(number) for number in match.groups()[:3])
     if match["pre"] is None:

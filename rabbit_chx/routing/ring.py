@@ -421,7 +421,7 @@ def check_ring(*rings: object) -> None:
     """
     for ring in rings:
         if not isinstance(ring, HashRing):
-            raise InputError(f"{ring!r:.60} is no ring: give a HashRing")
+            raise InputError(f"{ring!r:.60} is not a ring: give a HashRing")
 
 
 _FORMAT = "rabbit-chx/ring"
@@ -453,9 +453,9 @@ def _loads(text: str | bytes) -> RingState:
     try:
         ring = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"this is no ring: {error}; give the text that to_json made") from None
+        raise InputError(f"this is not a ring: {error}; give the text that to_json made") from None
     if not isinstance(ring, dict) or ring.get("format") != _FORMAT:
-        raise InputError(f"this JSON is no ring: it lacks the format {_FORMAT!r}; give what to_json made")
+        raise InputError(f"this JSON is not a ring: it lacks the format {_FORMAT!r}; give what to_json made")
     if ring.get("format_version") != _FORMAT_VERSION:
         raise InputError(
             f"the ring has format version {ring.get('format_version')!r}, this library reads "
@@ -466,7 +466,7 @@ def _loads(text: str | bytes) -> RingState:
         if ring["provenance"] not in PROVENANCES:
             raise InputError(f"the ring's provenance {ring['provenance']!r} is none of {PROVENANCES}")
         if not isinstance(ring["buckets"], list):
-            raise InputError("the ring's buckets are no list: write it again with to_json")
+            raise InputError("the ring's buckets are not a list: write it again with to_json")
         size = len(ring["buckets"])
         next_bucket = ring.get("next_bucket", size if _end_is_known_by(ring["provenance"]) else None)
         if next_bucket not in (None, size):

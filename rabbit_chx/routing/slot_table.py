@@ -34,11 +34,11 @@ class SlotOwners(Mapping[ExchangeRef, str]):
     def __init__(self, owners: Mapping[ExchangeRef, str]) -> None:
         if not isinstance(owners, Mapping):
             raise InputError(
-                f"{owners!r:.60} does not say who has which slot: give a mapping of ExchangeRef to queue"
+                f"{owners!r:.60} is not a mapping of slots to queues: give a mapping of ExchangeRef to queue"
             )
         for slot, queue in owners.items():
             if not isinstance(slot, ExchangeRef):
-                raise InputError(f"{slot!r:.60} is no slot: give an ExchangeRef")
+                raise InputError(f"{slot!r:.60} is not a slot: give an ExchangeRef")
             if not isinstance(queue, str):
                 raise InputError(f"the slot {slot} goes to {queue!r:.60}: give the name of a queue")
         self._owners = dict(owners)
@@ -88,13 +88,13 @@ class SlotTable:
         for slot in owners:
             if slot not in destinations:
                 raise InputError(
-                    f"{slot} is no destination of the ring: bind it to the exchange, or leave it out"
+                    f"{slot} is not a destination of the ring: bind it to the exchange, or leave it out"
                 )
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "owners", owners)
         object.__setattr__(self, "other_exchanges", frozenset(self.other_exchanges))
         if owned := sorted(slot.name for slot in owners if slot in self.other_exchanges):
-            raise InputError(f"{owned[0]} has a queue and is said to be no slot: leave it out of one of them")
+            raise InputError(f"{owned[0]} has a queue and is in other_exchanges: leave it out of one of them")
         queues = dict.fromkeys(map(self.queue_of, self.ring.destinations))
         object.__setattr__(self, "destinations", tuple(queue for queue in queues if queue is not None))
 
@@ -252,12 +252,14 @@ class SlotTable:
         if not isinstance(queues, dict) or not all(
             queue is None or isinstance(queue, str) for queue in queues.values()
         ):
-            raise InputError("the table's slots are no queue by slot: write it again with to_json")
+            raise InputError(
+                "the table's slots are not a mapping of slot to queue: write it again with to_json"
+            )
         named = {ExchangeRef(name): queue for name, queue in queues.items()}
         places = set(ring.destinations)
         if unbound := [slot for slot in named if slot not in places]:
             raise InputError(
-                f"the table's {unbound[0]} is no destination of its ring: write it again with to_json"
+                f"the table's {unbound[0]} is not a destination of its ring: write it again with to_json"
             )
         other_exchanges = {place for place in places if isinstance(place, ExchangeRef) and place not in named}
         owners = {slot: queue for slot, queue in named.items() if queue is not None}
@@ -375,7 +377,7 @@ def check_key_map(*key_maps: object) -> None:
     """
     for key_map in key_maps:
         if not isinstance(key_map, KeyMap):
-            raise InputError(f"{key_map!r:.60} is no ring: give a HashRing or a SlotTable")
+            raise InputError(f"{key_map!r:.60} is not a ring: give a HashRing or a SlotTable")
 
 
 def ring_beneath(key_map: KeyMap) -> HashRing:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from datetime import UTC, datetime
 from itertools import repeat
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -87,6 +88,11 @@ class Chunk(NamedTuple):
     def end(self) -> int:
         """The offset behind the last record."""
         return self.offset + self.records
+
+    @property
+    def time(self) -> datetime:
+        """The time when the leader wrote it."""
+        return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
 
     @property
     def fingerprint(self) -> Fingerprint:

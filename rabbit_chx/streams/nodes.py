@@ -108,9 +108,28 @@ def open_at(
                 _in_time(where, until), request_timeout_s=request_timeout_s, max_frame_bytes=max_frame_bytes
             )
 
-        return _connected(
-            at, one, stream, until, addresses=addresses or {}, avoid=avoid, leader=leader, stay=stay
+        first = at(one)
+        try:
+            # A node that is silent after the login costs little more time.
+            first.deadline = max(until, time.monotonic() + AGAIN_S)
+            places = first.metadata([stream])[stream]
+            first.deadline = math.inf
+            nodes = list(_nodes(places, first.node, avoid, leader=leader, stay=stay))
+        except BaseException:
+            first.close()
+            raise
+        if nodes and nodes[0] == first.node:
+            return first
+        first.close()
+        problem = UnreachableError(
+            f"{first.where}: stream {stream!r} has no leader now: wait until one is elected", queue=stream
         )
+        for node in nodes:
+            try:
+                return at(at_node(one, node, addresses or {}))
+            except UnreachableError as cause:
+                problem = cause
+        raise problem
 
     return Retry.within(timeout_s - AGAIN_S, _NEXT_LOOK_S).call(
         lambda: _in_turn(settings, deadline, connect), lambda error: isinstance(error, UnreachableError)
@@ -129,41 +148,6 @@ def _in_turn(
     except UnreachableError:
         settings.rotate(-1)
         raise
-
-
-def _connected(
-    connect: Callable[[ConnectionSettings], StreamConnection],
-    settings: ConnectionSettings,
-    stream: str,
-    deadline: float,
-    *,
-    addresses: Mapping[str, str],
-    avoid: Collection[Node | None],
-    leader: bool,
-    stay: bool,
-) -> StreamConnection:
-    first = connect(settings)
-    try:
-        # A node that is silent after the login costs little more time.
-        first.deadline = max(deadline, time.monotonic() + AGAIN_S)
-        places = first.metadata([stream])[stream]
-        first.deadline = math.inf
-        nodes = list(_nodes(places, first.node, avoid, leader=leader, stay=stay))
-    except BaseException:
-        first.close()
-        raise
-    if nodes and nodes[0] == first.node:
-        return first
-    first.close()
-    problem: UnreachableError = UnreachableError(
-        f"{first.where}: stream {stream!r} has no leader now: wait until one is elected", queue=stream
-    )
-    for node in nodes:
-        try:
-            return connect(at_node(settings, node, addresses))
-        except UnreachableError as cause:
-            problem = cause
-    raise problem
 
 
 def _nodes(

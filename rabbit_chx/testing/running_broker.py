@@ -217,7 +217,7 @@ def temporary_vhost(broker: RunningBroker) -> Iterator[RunningBroker]:
         BrokerRefusedError: the broker's user may not create vhosts.
     """
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.broker.scratch_vhost import scratch_vhost
+    from rabbit_chx.broker.scratch import scratch_vhost
 
     if broker.management_url is None:
         raise InputError(

@@ -18,6 +18,7 @@ from typing import Any
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.topology.fields import file_finding, shown_value
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     OBJECT_LISTS,
@@ -28,7 +29,6 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.problems import file_finding, shown_value
 
 #: The fields of an entry of each list: the type of a field that has to be there, or the default of one that may be left out.
 _FIELDS: dict[str, dict[str, Any]] = {

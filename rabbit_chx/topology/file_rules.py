@@ -23,7 +23,7 @@ from rabbit_chx.routing import HASH_ARGUMENTS, HASH_PROPERTIES, Destination, Exc
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.fields import FileEntry, FileObjects
+from rabbit_chx.topology.fields import FileEntry, FileObjects, file_finding, shown_value, similar
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     QUEUE_TYPE,
@@ -36,7 +36,6 @@ from rabbit_chx.topology.objects import (
     SlotNames,
 )
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
-from rabbit_chx.topology.problems import file_finding, shown_value, similar
 
 #: The field concerned, its value, what is wrong and what to do.
 _Finding = tuple[str, Any, str, str]

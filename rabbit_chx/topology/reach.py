@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashedOn, HashRing, Place
+from rabbit_chx.topology.fields import similar
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BROKERS_EXCHANGES, HASH_EXCHANGE, ExchangeDefinition, PolicyDefinition
 from rabbit_chx.topology.policies import policy_matches, setting_of
-from rabbit_chx.topology.problems import similar
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,4 +1,4 @@
-"""Why a plan is refused: each reason with what to do about it, and with the flag that allows it if there is one."""
+"""The reasons to refuse a plan, each with a remedy and the flag that permits it, if there is one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def is_allowed(refusal: Finding, allow_moved: float | None, *, allow_delete: boo
 
     Args:
         refusal: the refusal.
-        allow_moved: the share of keys that may move; None: what the topology says.
+        allow_moved: the share of keys that may move; None: as the topology limits it.
         allow_delete: whether objects may be deleted.
     """
     if refusal.share is not None:
@@ -69,31 +69,13 @@ def allow_moved(share: float) -> str:
     return f"--allow-moved {math.ceil(share * _PARTS) / _PARTS:g}"
 
 
-def other_cluster(wanted: str, live: str) -> Finding:
-    """Return the refusal of another cluster than the one that the topology is for."""
-    return Finding(
-        "cluster",
-        f"the topology is for the cluster {wanted}, and this is {live}",
-        f"connect to {wanted}, or correct `cluster`",
-    )
-
-
-def unknown_cluster(wanted: str) -> Finding:
-    """Return the refusal of a cluster whose name is not known."""
-    return Finding(
-        "cluster",
-        f"the topology is for the cluster {wanted}, and the name of this one is not known",
-        "give --management-url, or take `cluster` out of the topology",
-    )
-
-
 def deletion(subject: TopologyObject, name: str, about: str = "") -> Finding:
-    """Return the refusal to delete an object, or to take a binding away, that the topology does not have.
+    """Return the refusal to delete an object or binding that the topology owns and does not have.
 
     Args:
         subject: the object.
         name: its name.
-        about: what else goes with it, in words.
+        about: what is deleted with it, as a clause.
     """
     if isinstance(subject, BindingDefinition):
         message = f"the binding {name} is not in the topology, which owns both ends: its messages are not routed any more"
@@ -104,7 +86,7 @@ def deletion(subject: TopologyObject, name: str, about: str = "") -> Finding:
 
 
 def replacement(live: TopologyObject, wanted: TopologyObject) -> Finding:
-    """Return the refusal to delete and declare again what cannot be changed."""
+    """Return the refusal to delete and redeclare an object that cannot be changed in place."""
     fields = fields_between(live, wanted)
     name = getattr(wanted, "name", "")
     differing = ", ".join(_change_text(field) for field in fields)
@@ -156,12 +138,12 @@ def loss(queue: str, messages: int, consumers: int) -> Finding:
 
     Args:
         queue: the queue.
-        messages: how many messages are in it.
-        consumers: how many consumers it has.
+        messages: its number of messages.
+        consumers: its number of consumers.
     """
     counted = [
-        f"{count:,} {what}{'' if count == 1 else 's'}"
-        for count, what in ((messages, "message"), (consumers, "consumer"))
+        f"{count:,} {noun}{'' if count == 1 else 's'}"
+        for count, noun in ((messages, "message"), (consumers, "consumer"))
         if count
     ]
     message = f"queue {queue} is to be deleted, and has {' and '.join(counted)}"
@@ -170,7 +152,7 @@ def loss(queue: str, messages: int, consumers: int) -> Finding:
 
 
 def uncounted_loss(queue: str) -> Finding:
-    """Return the refusal to delete a stream, of which AMQP tells neither messages nor consumers.
+    """Return the refusal to delete a stream, whose messages and consumers AMQP does not count.
 
     Args:
         queue: the stream.
@@ -185,7 +167,7 @@ def impossible_ring(exchange: str, why: str | None) -> Finding:
 
     Args:
         exchange: the exchange.
-        why: what the broker would refuse, or what cannot be known; None: the ring has holes that stay.
+        why: the error of the ring; None: the ring has holes that no unbind removes.
     """
     if why is not None:
         return Finding("ring", f"the ring of {exchange} cannot be planned: {why}")
@@ -206,7 +188,7 @@ def unknown_order(exchange: str, ring: HashRing) -> Finding:
 
 
 def absent_external(subject: TopologyObject, name: str) -> Finding:
-    """Return the refusal where something is not there that someone else declares."""
+    """Return the refusal of a missing external object."""
     return Finding(
         "missing",
         f"{kind_of(subject)} {name} is external, and it is not there",
@@ -215,53 +197,10 @@ def absent_external(subject: TopologyObject, name: str) -> Finding:
 
 
 def different_external(live: TopologyObject, wanted: TopologyObject) -> Finding:
-    """Return the refusal where something of someone else is not as it should be."""
+    """Return the refusal of an external object that differs."""
     differing = ", ".join(_change_text(field) for field in fields_between(live, wanted))
     message = f"{kind_of(wanted)} {getattr(wanted, 'name', '')} is external, and it differs ({differing})"
     return Finding("different", message, "correct the topology, or ask its owner")
-
-
-def different_external_ring(exchange: str) -> Finding:
-    """Return the refusal where the ring of someone else's exchange is not as it should be."""
-    message = f"exchange {exchange} is external, and its ring differs"
-    return Finding("different", message, "correct the topology, or ask its owner")
-
-
-def absent_destination(destination: Destination, wanted: str) -> Finding:
-    """Return the refusal of a binding one end of which does not exist.
-
-    Args:
-        destination: what is not there: a queue's name or an ExchangeRef.
-        wanted: what it is wanted for, as a clause.
-    """
-    what = f"queue {destination}" if isinstance(destination, str) else str(destination)
-    message = f"{what} is neither in the topology nor on the broker, and {wanted}"
-    return Finding("missing", message, "declare it, or correct the name")
-
-
-def sharded_declaration(exchange: str, policy: str) -> Finding:
-    """Return the refusal to declare a hash exchange that a policy shards from its first moment.
-
-    Args:
-        exchange: the exchange.
-        policy: the policy.
-    """
-    return Finding(
-        "sharded",
-        f"exchange {exchange} cannot be declared while the policy {policy} shards it: the broker would close the connection (541) "
-        "and leave an exchange that routes nothing",
-        f"remove the policy (rabbitmqctl clear_policy {shlex.quote(policy)}), declare the exchange, and then set the policy again; "
-        "apply does that in this order if the topology has the policy, too",
-    )
-
-
-def deleted_by_itself(exchange: str) -> Finding:
-    """Return the refusal to take the last binding from an exchange that goes with it."""
-    return Finding(
-        "auto-delete",
-        f"exchange {exchange} is deleted by the broker with its last binding, and a step of the plan takes the last",
-        "bind a queue that stays first, or declare it without auto_delete",
-    )
 
 
 def cluster_refusals(
@@ -270,10 +209,13 @@ def cluster_refusals(
     """Yield the refusal of another cluster than that of the topology, or of changes to an unknown one."""
     if wanted.cluster is None or wanted.cluster == live.cluster:
         return
+    intended = f"the topology is for the cluster {wanted.cluster}"
     if live.cluster is not None:
-        yield other_cluster(wanted.cluster, live.cluster)
+        fix = f"connect to {wanted.cluster}, or correct `cluster`"
+        yield Finding("cluster", f"{intended}, and this is {live.cluster}", fix)
     elif changes:
-        yield unknown_cluster(wanted.cluster)
+        fix = "give --management-url, or take `cluster` out of the topology"
+        yield Finding("cluster", f"{intended}, and the name of this one is not known", fix)
 
 
 def bound_ends(live: Topology) -> Iterator[Destination]:
@@ -305,13 +247,19 @@ def absent_destinations(
         elif change.action == "bind" and change.binding != undone:
             binding, source = change.binding, ExchangeRef(change.binding.source)
             if source not in present and not _is_predeclared(source):
-                yield absent_destination(source, "bindings of it are wanted")
+                yield _absent(source, "bindings of it are wanted")
             if binding.destination not in present and not _is_predeclared(binding.destination):
                 exchange = slots.get(binding.source)
                 reason = f"{binding.source} is to be bound to it"
                 if exchange is not None:
                     reason = f"it is to have slots of {exchange}"
-                yield absent_destination(binding.destination, reason)
+                yield _absent(binding.destination, reason)
+
+
+def _absent(destination: Destination, reason: str) -> Finding:
+    named = f"queue {destination}" if isinstance(destination, str) else str(destination)
+    message = f"{named} is neither in the topology nor on the broker, and {reason}"
+    return Finding("missing", message, "declare it, or correct the name")
 
 
 def _is_predeclared(destination: Destination) -> bool:
@@ -347,7 +295,11 @@ def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) ->
         if change.kind == "binding" and (source := change.binding.source) in counts:
             counts[source] += 1 if change.action == "bind" else -1
             if counts[source] == 0:
-                yield deleted_by_itself(source)
+                yield Finding(
+                    "auto-delete",
+                    f"exchange {source} is deleted by the broker with its last binding, and a step of the plan takes the last",
+                    "bind a queue that stays first, or declare it without auto_delete",
+                )
 
 
 def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
@@ -368,4 +320,10 @@ def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> It
         elif isinstance(subject, ExchangeDefinition) and change.action in ("create", "replace"):
             policy = policy_in_the_way(subject, policies.values(), live.release or NEWEST)
             if policy is not None:
-                yield sharded_declaration(subject.name, policy.name)
+                yield Finding(
+                    "sharded",
+                    f"exchange {subject.name} cannot be declared while the policy {policy.name} shards it: the broker would close the "
+                    "connection (541) and leave an exchange that routes nothing",
+                    f"remove the policy (rabbitmqctl clear_policy {shlex.quote(policy.name)}), declare the exchange, and then set the "
+                    "policy again; apply does that in this order if the topology has the policy, too",
+                )

@@ -27,7 +27,6 @@ from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingM
 from rabbit_chx.topology.proposals import RingProposal, conversions_of, proposals_of, slots_as_written
 from rabbit_chx.topology.refusals import (
     allow_moved,
-    different_external_ring,
     impossible_ring,
     unknown_order,
 )
@@ -237,7 +236,9 @@ def _plan_ring(
     if exchange is not None and exchange.owner == "external":
         if live_exchange is None or exchange.ring is None or old.is_made_by(exchange.ring):
             return None
-        return RingWork(RingPlan(name, old.ring, old.ring), refusals=(different_external_ring(name),))
+        message = f"exchange {name} is external, and its ring differs"
+        refusal = Finding("different", message, "correct the topology, or ask its owner")
+        return RingWork(RingPlan(name, old.ring, old.ring), refusals=(refusal,))
     members = None if exchange is None else exchange.ring
     if live_exchange is None:
         return None if members is None else _plan_new(old, members)

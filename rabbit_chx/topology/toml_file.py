@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.fields import EntryType, FileEntry, FileField, read_document
+from rabbit_chx.topology.fields import EntryType, FileEntry, FileField, file_finding, read_document
 from rabbit_chx.topology.objects import FILE, ObjectSet, RingMember, slot_width
-from rabbit_chx.topology.problems import file_finding
 from rabbit_chx.topology.ranges import folded
 
 _MOST_LEVELS = 100

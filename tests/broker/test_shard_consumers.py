@@ -145,5 +145,5 @@ async def test_what_is_not_sharded_is_refused(vhost: RunningBroker) -> None:
             await ShardConsumer(vhost.url, "plain", broker.sharding).run(Handled())
     with pytest.raises(NotFoundError, match="exchange 'plain' has no shard on this node"):
         await PseudoQueueConsumer(vhost.url, "plain").run(Handled())
-    with pytest.raises(MismatchError, match="'queue' is a queue, and no sharded exchange"):
+    with pytest.raises(MismatchError, match="'queue' is a queue and not a sharded exchange"):
         await PseudoQueueConsumer(vhost.url, "queue").run(Handled())

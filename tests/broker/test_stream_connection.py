@@ -514,7 +514,7 @@ def test_a_broker_that_takes_nothing(
         opened.create_stream("s")
         opened.declare_publisher(0, "s", None)
         line.freeze()
-        monkeypatch.setattr(connection, "_GOODBYE_S", 0.1)
+        monkeypatch.setattr(connection, "_CLOSE_S", 0.1)
         rows = publish(range(1, 1_000), row=bytes(1_000))
         with pytest.raises(BrokerTimeoutError, match=r"has taken no byte for 0.5 s: .* alarm"):  # noqa: PT012
             for _ in range(1_000):

@@ -87,11 +87,11 @@ def test_rows_for_streams_are_sorted_by_their_bytes_and_those_of_a_hole_come_las
 
 
 def test_what_is_no_key_or_no_ring(spark: SparkSession) -> None:
-    with pytest.raises(PySparkException, match=r"holds no keys|neither text nor bytes|no array of keys"):
+    with pytest.raises(PySparkException, match=r"holds no keys|neither text nor bytes|not an array of keys"):
         frame(spark).select(queue_for(F.length("key"), RING)).collect()
     with pytest.raises(InputError, match="the ring has no buckets"):
         queue_for("key", HashRing.from_buckets([]))
-    with pytest.raises(InputError, match="is no ring: give a HashRing"):
+    with pytest.raises(InputError, match="is not a ring: give a HashRing"):
         queue_for("key", 5)  # type: ignore[arg-type]
 
 

@@ -217,9 +217,9 @@ def test_a_name_is_shown_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: plot.shares(NOTHING), "None is no ring"),
+        (lambda: plot.shares(NOTHING), "None is not a ring"),
         (lambda: plot.movement(RING), "give the ring after the change"),
-        (lambda: plot.movement(NOTHING, RING), "None is no ring"),
+        (lambda: plot.movement(NOTHING, RING), "None is not a ring"),
         (lambda: plot.movement(plan(Topology(), Topology()), RING), "leave the second argument out"),
         (lambda: plot.slots(NOTHING), "None is no table of slots"),
         (lambda: plot.rows(NOTHING), "None has no rows by queue"),

@@ -92,7 +92,7 @@ def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
         or getattr(values, "ndim", 1) != 1
     )
     if unordered_or_more or not hasattr(values, "__iter__") or (is_arrow(values) and not _is_column(values)):
-        raise InputError(f"{values!r:.60} is no array of keys: give a list, even of one")
+        raise InputError(f"{values!r:.60} is not an array of keys: give a list, even of one")
     if isinstance(values, np.ndarray) or is_arrow(values):
         for first in range(0, len(values), CHUNK_KEYS):
             part = values[first : first + CHUNK_KEYS]

@@ -102,7 +102,7 @@ DEFAULTS: dict[str, Any] = {"ring": RING, "destination": "q1"}
         ({"pattern": "\ud800{n}"}, "half of a surrogate pair"),
         ({"start": "a"}, "start is 'a'"),
         ({"tries": 1.5}, "tries is 1.5"),
-        ({"ring": None}, "None is no ring"),
+        ({"ring": None}, "None is not a ring"),
     ],
 )
 def test_arguments_of_the_wrong_kind(given: dict[str, Any], message: str) -> None:

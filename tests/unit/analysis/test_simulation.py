@@ -117,7 +117,7 @@ def test_what_is_no_ring() -> None:
         lambda: count_movement(["a"], nothing, RING),
         lambda: Hashing().route_all(["a"], nothing),
     ):
-        with pytest.raises(InputError, match="None is no ring: give a HashRing"):
+        with pytest.raises(InputError, match="None is not a ring: give a HashRing"):
             call()
 
 

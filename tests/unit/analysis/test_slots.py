@@ -111,5 +111,5 @@ def test_what_is_no_ring_is_refused(given: Any) -> None:
         lambda: next(keys_for(given, "q")),
         lambda: Hashing().route_all(KEYS, given),
     ):
-        with pytest.raises(InputError, match="is no ring: give a HashRing or a SlotTable"):
+        with pytest.raises(InputError, match="is not a ring: give a HashRing or a SlotTable"):
             call()

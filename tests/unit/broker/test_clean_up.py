@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.broker.scratch_vhost import scratch_vhost
+from rabbit_chx.broker.scratch import scratch_vhost
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -40,7 +40,7 @@ class Api:
 
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rabbit_chx.broker.scratch_vhost._REMOVAL_PAUSE_S", 0.0)
+    monkeypatch.setattr("rabbit_chx.broker.scratch._REMOVAL_PAUSE_S", 0.0)
 
 
 @pytest.mark.parametrize(

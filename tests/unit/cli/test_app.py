@@ -49,7 +49,7 @@ COMMANDS = (
             2,
             "write a series, as 4.3, or all three numbers, as 4.3.6",
         ),
-        (("route", "--ring", __file__, "k"), 2, "test_app.py: this is no ring"),
+        (("route", "--ring", __file__, "k"), 2, "test_app.py: this is not a ring"),
         (("route", *BIND, "--header", "h:array=" + "[" * 100_000), 2, "nested too deeply"),
         (("simulate", *BIND, "--unbind", "x\x1b[31m"), 2, r"x\\x1b\[31m has no bucket"),
         (("simulate", *BIND, "--keys", os.devnull), 2, "has no keys, or all counts are 0"),

@@ -25,7 +25,7 @@ def test_a_ring_may_come_from_stdin(
         "rabbit-chx: stdin does not say what the exchange hashes, so it is taken for the routing key"
     )
     stdin("no ring")
-    assert "stdin: this is no ring" in ran("route", "--ring", "-", "k")[2]
+    assert "stdin: this is not a ring" in ran("route", "--ring", "-", "k")[2]
 
 
 @pytest.mark.parametrize(

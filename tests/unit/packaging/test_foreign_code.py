@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbit_chx.broker.ring_output import eval_expression
+from rabbit_chx.broker.ring_source import eval_expression
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = sorted(

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+from scripted_node import ScriptedLog, chunks_of
 from scripted_peer import Peer, ack
 
 from rabbit_chx import ConsistentHashExchange, HashRing, Publisher
@@ -99,6 +100,26 @@ def test_a_spark_row_changes_file_95_times_at_most() -> None:
         files = files_of(write, once=True)
     assert len(files) - 1 <= 95
     assert len(set(files)) <= 30
+
+
+def test_a_stream_row_to_spark_changes_file_80_times_at_most() -> None:
+    """The driver's part and a task's, each with a connection. Of each function the first call counts."""
+    types = {"key": BinaryType(), "value": BinaryType(), "stream": StringType(), "offset": LongType()}
+    schema = StructType([StructField(name, kind) for name, kind in types.items()])
+    schema = schema.add("timestamp", TimestampType())
+
+    def read() -> None:
+        url = f"rabbitmq-stream://{node.settings.host}:{node.settings.port}"
+        source = RabbitMQDataSource({"url": url, "stream": "s"})
+        assert source.schema()
+        reader: Any = source.reader(schema)
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        assert sum(batch.num_rows for batch in batches) == 20
+
+    with ScriptedLog(chunks_of(2)) as node:
+        read()
+        files = files_of(read, once=True)
+    assert len(files) - 1 <= 80
 
 
 def test_every_path_on_the_page_leads_somewhere() -> None:

@@ -176,7 +176,7 @@ def test_headers_are_as_deep_as_python_follows(release: Release) -> None:
 
 @pytest.mark.parametrize("no_ring", [None, ["q1"], "q1"])
 def test_an_exchange_has_a_ring(no_ring: Any) -> None:
-    with pytest.raises(InputError, match="is no ring: give a HashRing"):
+    with pytest.raises(InputError, match="is not a ring: give a HashRing"):
         ConsistentHashExchange("x", no_ring)
 
 
@@ -309,7 +309,7 @@ def test_a_binding_key_is_an_int_or_text(key: Any) -> None:
 
 @pytest.mark.parametrize("bindings", [None, 5, "ab"])
 def test_bindings_are_a_list(bindings: Any) -> None:
-    with pytest.raises(InputError, match="is no list: give"):
+    with pytest.raises(InputError, match="is not a list: give"):
         ModulusHashExchange("m", bindings)
 
 

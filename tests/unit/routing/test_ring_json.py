@@ -50,11 +50,11 @@ def test_json_and_pickle_keep_a_ring_whole(pairs: list[Any], release: Release) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "other"}, "no ring"),
+        ({"format": "other"}, "not a ring"),
         ({"format_version": 2}, "format version 2"),
         ({"provenance": "heard"}, "heard"),
-        ({"buckets": "abc"}, "no list"),
-        ({"buckets": [5]}, "no destination"),
+        ({"buckets": "abc"}, "not a list"),
+        ({"buckets": [5]}, "not a destination"),
         ({"buckets": [{"queue": "q"}]}, "damaged"),
         ({"release": "4.3.6"}, "damaged"),
         ({"release": {"version": "4.3.6", "store": "mnesia", "store_known": True}}, "cannot have"),
@@ -74,5 +74,5 @@ def test_json_that_is_no_ring_is_refused(change: dict[str, Any], message: str) -
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", b"\xff"])
 def test_text_that_is_no_ring_is_refused(text: str | bytes) -> None:
-    with pytest.raises(InputError, match="no ring"):
+    with pytest.raises(InputError, match="not a ring"):
         HashRing.from_json(text)

@@ -97,11 +97,11 @@ def test_a_table_is_a_value() -> None:
 @pytest.mark.parametrize(
     ("ring", "owners", "says"),
     [
-        ("x", {}, "'x' is no ring"),
-        (RING, {ExchangeRef("other"): "a"}, "exchange other is no destination of the ring"),
-        (RING, {"orders.slot.00": "a"}, "'orders.slot.00' is no slot: give an ExchangeRef"),
+        ("x", {}, "'x' is not a ring"),
+        (RING, {ExchangeRef("other"): "a"}, "exchange other is not a destination of the ring"),
+        (RING, {"orders.slot.00": "a"}, "'orders.slot.00' is not a slot: give an ExchangeRef"),
         (RING, {SLOTS[0]: 5}, "goes to 5: give the name of a queue"),
-        (RING, [SLOTS[0]], "does not say who has which slot"),
+        (RING, [SLOTS[0]], "is not a mapping of slots to queues"),
     ],
 )
 def test_what_makes_no_table(ring: Any, owners: Any, says: str) -> None:
@@ -120,7 +120,7 @@ def test_another_exchange_of_the_ring_is_no_slot_and_keeps_its_keys() -> None:
         audit: ring.shares()[audit],
         None: ring.shares()[SLOTS[1]],
     }
-    with pytest.raises(InputError, match=r"^audit has a queue and is said to be no slot"):
+    with pytest.raises(InputError, match=r"^audit has a queue and is in other_exchanges"):
         SlotTable(ring, {audit: "a"}, frozenset([audit]))
 
 
@@ -144,9 +144,9 @@ def test_a_table_as_json_is_its_ring_and_the_slots() -> None:
     ("slots", "says"),
     [
         (None, "this is a ring without slots: read it with HashRing.from_json"),
-        (["a"], "the table's slots are no queue by slot"),
-        ({"orders.slot.00": 5}, "the table's slots are no queue by slot"),
-        ({"orders.slot.99": "a"}, "exchange orders.slot.99 is no destination of its ring"),
+        (["a"], "the table's slots are not a mapping of slot to queue"),
+        ({"orders.slot.00": 5}, "the table's slots are not a mapping of slot to queue"),
+        ({"orders.slot.99": "a"}, "exchange orders.slot.99 is not a destination of its ring"),
         ({"": "a"}, "name"),
     ],
 )
@@ -157,7 +157,7 @@ def test_json_that_is_no_table(slots: Any, says: str) -> None:
 
 def test_json_that_is_nothing_of_ours() -> None:
     for text in ("", "[]", "{", '{"slots": {}}'):
-        with pytest.raises(InputError, match=r"no ring"):
+        with pytest.raises(InputError, match=r"not a ring"):
             key_map_from_json(text)
 
 
@@ -180,7 +180,7 @@ def test_an_empty_ring_has_no_answer() -> None:
         table.destination_for("k")
     with pytest.raises(EmptyRingError):
         table.indices(["k"])
-    with pytest.raises(InputError, match="is no ring"):
+    with pytest.raises(InputError, match="is not a ring"):
         table.share_moved("ring")  # type: ignore[arg-type]
 
 

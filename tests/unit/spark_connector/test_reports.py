@@ -1,12 +1,15 @@
-"""The report of a write: its sums, its notes, and its file."""
+"""Reports of tasks and writes: their text, JSON, notes and files."""
 
 from __future__ import annotations
 
 import json
+import pickle
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
 from spark_connector.options.write_options import WriteOptions
@@ -14,10 +17,13 @@ from spark_connector.reports import (
     KeySample,
     KeySampler,
     RowSample,
+    SplitKeys,
     TaskReport,
     WriteReport,
+    check_report_path,
     collect_notes,
     hash_key,
+    save_report,
 )
 
 FAILED = WriteReport(
@@ -245,3 +251,89 @@ def test_the_counts_are_those_of_the_publisher() -> None:
 
 def test_a_hash_identifies_a_key_without_showing_it() -> None:
     assert hash_key(b"key") == "2c70e12b7a0646f9"
+
+
+def sample(keys: range, *, batch: int = 3_000) -> KeySample:
+    sampler = KeySampler()
+    for at in range(0, len(keys), batch):
+        sampler.add(pa.array([b"%d" % key for key in keys[at : at + batch]] * 2, pa.binary()))
+    return sampler.sample()
+
+
+def test_few_keys_are_all_compared() -> None:
+    assert SplitKeys.of([sample(range(10)), sample(range(10, 30))]) == SplitKeys(30, 0, complete=True)
+    assert SplitKeys.of([sample(range(10)), sample(range(8, 30))]) == SplitKeys(30, 2, complete=True)
+    assert SplitKeys.of([]) == SplitKeys(0, 0, complete=True)
+    assert SplitKeys.of([sample(range(5)), KeySample()]) == SplitKeys(5, 0, complete=True)
+
+
+def test_of_many_keys_a_sample_that_both_partitions_have_whole() -> None:
+    apart = SplitKeys.of(
+        [sample(range(20_000)), sample(range(20_000, 50_000)), sample(range(50_000, 50_005))]
+    )
+    assert apart.split == 0
+    assert not apart.complete
+    assert apart.compared > 1_000
+    shared = SplitKeys.of([sample(range(20_000)), sample(range(20_000))])
+    assert shared.split == shared.compared == 1_000
+    few = SplitKeys.of([sample(range(1_100)), sample(range(100_000))])
+    assert few.compared < 1_050  # up to the hash that the sample of the larger one reaches
+    half = SplitKeys.of([sample(range(20_000)), sample(range(10_000, 30_000))])
+    assert 0.2 < half.split / half.compared < 0.5  # a third of the keys are in both
+
+
+def test_a_sample_is_small_and_knows_a_constant_key() -> None:
+    assert len(pickle.dumps(sample(range(100_000)))) < 8_300
+    sampler = KeySampler()
+    sampler.add([b"k"] * 5)
+    assert SplitKeys.of([sampler.sample(), sampler.sample()]) == SplitKeys(1, 1, complete=True)
+
+
+def test_an_earlier_report_is_kept_beside(tmp_path: Path) -> None:
+    path, previous = tmp_path / "report.json", tmp_path / "report.json.previous"
+    for exchange in ("first", "second", "third"):
+        check_report_path(str(path), streaming=False)
+        assert not path.exists()
+        save_report(WriteReport(exchange, (), None), str(path), streaming=False)
+    assert json.loads(path.read_text())["exchange"] == "third"
+    assert json.loads(previous.read_text())["exchange"] == "second"
+
+    previous.write_text("mine")
+    with pytest.raises(InputError, match=r"or the one with \.previous appended, is not a report"):
+        check_report_path(str(path), streaming=False)
+    previous.unlink()
+    path.write_text("mine")
+    with pytest.raises(InputError, match="is not a report: name another, or remove it yourself"):
+        check_report_path(str(path), streaming=False)
+    assert path.read_text() == "mine"
+
+
+def test_the_failed_attempt_of_a_repeated_batch_is_kept_beside(tmp_path: Path) -> None:
+    for failed in (True, False):
+        save_report(WriteReport("x", (), None, batch_id=4, failed=failed), str(tmp_path), streaming=True)
+    found = {path.name: json.loads(path.read_text())["failed"] for path in tmp_path.iterdir()}
+    assert found == {"batch-4.json": False, "batch-4.json.previous": True}
+
+
+def test_a_path_with_a_slash_at_its_end_is_a_folder(tmp_path: Path) -> None:
+    report = WriteReport("x", (), None)
+    for text in (f"{tmp_path}/reports/", f"{tmp_path}/reports"):
+        check_report_path(text, streaming=False)
+        save_report(report, text, streaming=False)
+        (file,) = (tmp_path / "reports").iterdir()
+        assert file.name.startswith("write-")
+    with pytest.raises(InputError, match="there is a file of that name"):
+        check_report_path(f"{file}/", streaming=False)
+
+
+def test_the_folder_of_a_stream_is_made(tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    for _ in range(2):
+        check_report_path(str(folder), streaming=True)
+        assert folder.is_dir()
+    save_report(WriteReport("x", (), None, batch_id=3), str(folder), streaming=True)
+    assert json.loads((folder / "batch-3.json").read_text())["batch_id"] == 3
+    with pytest.raises(InputError, match="a stream has a report for each batch, so give a folder"):
+        check_report_path(str(folder / "batch-3.json"), streaming=True)
+    with pytest.raises(InputError, match=r"cannot be written \(FileNotFoundError: "):
+        check_report_path(str(tmp_path / "no" / "folder"), streaming=True)

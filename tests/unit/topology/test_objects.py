@@ -41,9 +41,9 @@ def test_a_member_keeps_the_binding_key_as_it_is() -> None:
     assert RingMember("q").binding == ("q", "1")
     with pytest.raises(InputError, match="neither int nor text"):
         RingMember("q", 1.5)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="no destination"):
+    with pytest.raises(InputError, match="not a destination"):
         RingMember(5)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="no destination"):
+    with pytest.raises(InputError, match="not a destination"):
         BindingDefinition("x", None)  # type: ignore[arg-type]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.topology.problems import file_finding, shown_value, similar
+from rabbit_chx.topology.fields import file_finding, shown_value, similar
 
 ONE = file_finding("queues[0].type", '"quroum"', "a queue's type is classic", 'write "classic"', 7)
 TWO = file_finding("queues[1].name", "", "a queue needs `name`", "write name = ...")

@@ -137,7 +137,7 @@ def test_a_report_path_as_a_uri(tmp_path: Path) -> None:
             {"ring": "/no/such.json"},
             "option 'ring' is '/no/such.json': it is not a JSON object, and cannot be read",
         ),
-        ({"ring": "{}"}, "option 'ring': this JSON is no ring"),
+        ({"ring": "{}"}, "option 'ring': this JSON is not a ring"),
         ({"ring": RING.to_json(), "ringVia": "env"}, "options 'ring' and 'ringVia' are both given"),
         (
             {"exchange": "", "allowExchangeColumn": "true", "ringVia": "env"},

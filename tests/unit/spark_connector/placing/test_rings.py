@@ -1,7 +1,10 @@
-"""Whether a ring is the same after connections were lost."""
+"""The ring of a write: predicted, and watched for changes."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
 
@@ -10,9 +13,29 @@ from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import ConsistentHashExchange, HashRing
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.rings import WatchedRing
+from spark_connector.placing.placement import queue_names
+from spark_connector.placing.rings import WatchedRing, count_by_queue
 from spark_connector.reports import TaskReport
 from spark_connector.writing.write_plan import WritePlan
+
+KEYS = [f"key {n}" for n in range(500)]
+
+
+def test_rows_are_counted_at_the_queue_of_their_key() -> None:
+    ring = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 5)])
+    expected = Counter(str(ring.destination_for(key)) for key in KEYS)
+    assert count_by_queue(ring, pa.array(KEYS)) == expected
+    assert count_by_queue(ring, [key.encode() for key in KEYS]) == expected
+
+
+def test_nulls_and_holes_have_no_queue() -> None:
+    ring = HashRing.from_buckets(["q1", None, "q2"])
+    keys = [*KEYS, None, None]
+    names = ["(no queue)" if key is None else ring.destination_for(key) or "(no queue)" for key in keys]
+    assert count_by_queue(ring, pa.array(keys)) == Counter(names)
+    found = queue_names(ring.to_json(), pa.array(keys)).to_pylist()
+    assert found == [None if name == "(no queue)" else name for name in names]
+
 
 BEFORE = HashRing.from_bindings([("q1", 1), ("q2", 1)])
 AFTER = HashRing.from_bindings([("q2", 1), ("q1", 1)])
