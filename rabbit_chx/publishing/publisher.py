@@ -131,8 +131,8 @@ class Publisher(PublisherBase):
         Raises:
             PublishError: not every row is confirmed; `report` has the counts, `__cause__` the reason.
         """
-        self.send(keys, bodies, properties=properties, exchanges=exchanges)
-        return self.flush()
+        self._send(keys, bodies, properties, exchanges)
+        return self._flush()
 
     @one_thread
     def send(
@@ -150,6 +150,34 @@ class Publisher(PublisherBase):
         Raises:
             PublishError: AMQP cannot carry a row, or the connection cannot go on.
         """
+        self._send(keys, bodies, properties, exchanges)
+
+    @one_thread
+    def flush(self) -> PublishReport:
+        """Wait until every row sent so far is answered, and report on those since the last flush.
+
+        Raises:
+            PublishError: not every row is confirmed.
+        """
+        return self._flush()
+
+    def close(self) -> None:
+        """Close the connection. Rows that were not flushed may or may not have arrived. In a forked process it does nothing."""
+        if self._owner.is_this_process:
+            self._close()
+
+    @one_thread
+    def _close(self) -> None:
+        self._delivery.close()
+        self._close_connection()
+
+    def _send(
+        self,
+        keys: Column,
+        bodies: Column,
+        properties: PropertyColumns | None,
+        exchanges: Iterable[str | None] | None,
+    ) -> None:
         try:
             columns = named_columns(keys, bodies, properties, exchanges)
             for rows in self._defaults.batches_of(columns, self._delivery.tally.rows):
@@ -161,13 +189,7 @@ class Publisher(PublisherBase):
         except RabbitChxError as cause:
             raise self._error(cause) from cause
 
-    @one_thread
-    def flush(self) -> PublishReport:
-        """Wait until every row sent so far is answered, and report on those since the last flush.
-
-        Raises:
-            PublishError: not every row is confirmed.
-        """
+    def _flush(self) -> PublishReport:
         try:
             self._run(self._delivery.drain())
             if self._read_ring is not None and self.report.rows:
@@ -175,16 +197,6 @@ class Publisher(PublisherBase):
         except RabbitChxError as cause:
             raise self._error(cause) from cause
         return self._finished(self._delivery.finish())
-
-    def close(self) -> None:
-        """Close the connection. Rows that were not flushed may or may not have arrived. In a forked process it does nothing."""
-        if self._owner.is_this_process:
-            self._close()
-
-    @one_thread
-    def _close(self) -> None:
-        self._delivery.close()
-        self._close_connection()
 
     def _run(self, steps: Steps) -> None:
         """Carry out an operation."""
