@@ -16,8 +16,8 @@ from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.errors import InputError, MissingExtraError
 from spark_connector.options.read_options import QueueOptions
 from spark_connector.options.write_options import to_texts
-from spark_connector.reading.queue_consumer import QueueConsumer
-from spark_connector.reading.queue_rows import Delivery, batch_of
+from spark_connector.reading.queue_consumer import Delivery, QueueConsumer, batch_of
+from spark_connector.reading.sources import bound_queues
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -188,7 +188,6 @@ def _ready(options: QueueOptions, consumer: QueueConsumer) -> dict[str, int]:
 
 
 def _bound(options: QueueOptions) -> list[str]:
-    from spark_connector.reading.bound_queues import bound_queues  # loads pika, which an executor may lack
 
     assert options.exchange is not None  # noqa: S101  # the options are checked
     assert options.management_url is not None  # noqa: S101

@@ -1,13 +1,13 @@
-"""Takes messages out of queues on pika, and settles them: acknowledges them or gives them back. Only the driver uses it.
+"""Takes messages from queues on pika, acknowledges or requeues them, and returns them as Arrow batches. Only the driver uses it.
 
-How it works. A consumer of RabbitMQ gets as many messages as its prefetch says, and no more before these are settled. So
-`QueueConsumer.take` starts a consumer with a prefetch of what is wanted, waits until all of them have come, and cancels the consumer.
-The messages stay ours. AMQP bounds their number and not their bytes, so the first consumer asks for few, and each further one for
-what the size of those before lets expect. basic.get would be simpler, but a quorum queue answers a few hundred a second (4.3.6).
+How it works. The broker delivers as many messages to a consumer as its prefetch allows, and no more before they are settled. So
+`QueueConsumer.take` starts a consumer with the wanted number as its prefetch, waits for all messages, and cancels the consumer. The
+messages stay unsettled. AMQP bounds their number and not their bytes, so the first consumer asks for few, and each further one for
+a number estimated by the size of the messages so far. basic.get would be simpler, but a quorum queue answers a few hundred a second
+(4.3.6).
 
-Messages are given back consumer by consumer: a quorum queue takes the messages of a nack for several consumers in no order of ours
-(4.3.6). They are given back by basic.nack, which is no failed delivery from 4.3 on. basic.reject is one, and so is a connection that
-ends.
+Messages are requeued consumer by consumer: a quorum queue requeues the messages of a nack for several consumers in another order
+(4.3.6). They are requeued by basic.nack, which is not a failed delivery from 4.3 on, whereas basic.reject and a lost connection are.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+
+from rabbit_chx.amqp import AmqpField
+from rabbit_chx.amqp.header_table import properties_in
 from rabbit_chx.errors import BrokerTimeoutError, MismatchError
-from spark_connector.reading.queue_rows import Delivery
+from rabbit_chx.streams.messages import as_text, time_text
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
@@ -31,9 +36,47 @@ _GROWTH = 16
 _MOST_PREFETCH = 65_535
 _PATIENCE_S = 10.0
 _LOOK_S = 0.05
-#: What RabbitMQ proposes unless it is configured otherwise; without a value `PikaConnection` has none.
+#: RabbitMQ's default; without a value `PikaConnection` has no heartbeats.
 _HEARTBEAT_S = 60
 _KEEP_ALIVE_S = 1.0
+_TEXTS = pa.map_(pa.string(), pa.string())
+#: The columns with their types; those behind the first four are optional.
+_COLUMNS: dict[str, Any] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "queue": pa.string(),
+    "redelivered": pa.bool_(),
+    "exchange": pa.string(),
+    "message_id": pa.string(),
+    "properties": _TEXTS,
+    "headers": _TEXTS,
+}
+_ALWAYS = 4
+
+
+class Delivery(NamedTuple):
+    """A delivered message that is not settled yet.
+
+    Attributes:
+        tag: its delivery tag.
+        redelivered: whether it was delivered before, to any consumer.
+        exchange: its exchange; bytes if it is not UTF-8, as pika returns it.
+        key: its routing key, likewise.
+        properties: property flags and values, as `rabbit_chx.amqp.header_table.properties_in` reads them.
+        body: its body.
+    """
+
+    tag: int
+    redelivered: bool
+    exchange: str | bytes
+    key: str | bytes
+    properties: bytes
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        """The bytes of its body and properties."""
+        return len(self.body) + len(self.properties)
 
 
 class QueueConsumer:
@@ -232,3 +275,61 @@ class QueueConsumer:
             "first, as a single active consumer or by its priority; stop it, or wait until it has stopped",
             queue=queue,
         )
+
+
+def batch_of(queue: str, messages: Sequence[Delivery], include: Sequence[str]) -> pa.RecordBatch:
+    """Return messages of a queue as columns, in their order.
+
+    Args:
+        queue: the queue's name.
+        messages: the messages.
+        include: the optional columns, in their order.
+    """
+    properties = [properties_in(message.properties) for message in messages] if include else []
+    values: dict[str, Callable[[], list[Any]]] = {
+        "key": lambda: [message.key for message in messages],  # Arrow encodes texts as UTF-8
+        "value": lambda: [message.body for message in messages],
+        "queue": lambda: [queue] * len(messages),
+        "redelivered": lambda: [message.redelivered for message in messages],
+        "exchange": lambda: [
+            name if isinstance(name := message.exchange, str) else name.decode(errors="replace")
+            for message in messages
+        ],
+        "message_id": lambda: [each.get("message_id") for each in properties],
+        "properties": lambda: [_texts(each) for each in properties],
+        "headers": lambda: [_headers(each.get("headers", ())) for each in properties],
+    }
+    names = (*list(_COLUMNS)[:_ALWAYS], *include)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values[name](), _COLUMNS[name]) for name in names],
+        schema=pa.schema([(name, _COLUMNS[name]) for name in names]),
+    )
+
+
+def _texts(properties: dict[str, Any]) -> list[tuple[str, str | None]] | None:
+    texts = [
+        (name, as_text(time_text(1000 * value) if name == "timestamp" else value))
+        for name, value in properties.items()
+        if name != "headers"
+    ]
+    return texts or None
+
+
+def _headers(table: Sequence[tuple[bytes, AmqpField]]) -> list[tuple[str, str | None]] | None:
+    # Of two headers with one name the last counts: Spark's maps have no name twice.
+    return list({as_text(name) or "": as_text(_plain(field)) for name, field in table}.items()) or None
+
+
+def _plain(field: AmqpField) -> Any:  # noqa: ANN401  # whatever a header holds
+    """Return the value of a field as a JSON value; times and decimals are texts."""
+    value = field.value
+    match field.type:
+        case "array":
+            return [_plain(element) for element in value]
+        case "table":
+            return {as_text(name) or "": _plain(element) for name, element in value}
+        case "timestamp":
+            return time_text(1000 * value)
+        case "decimal":
+            return str(Decimal(value[1]).scaleb(-value[0]))
+    return value

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError, UnreachableError
 from rabbit_chx.streams.ends import LogEnd, LogEnds
 from spark_connector.options.read_options import Bound, ReadOptions
@@ -136,8 +138,6 @@ class Sources:
             streams = self.logs.streams_of(exchange)
             remedy = "check its name and the vhost, or give managementUrl, which tells the streams behind exchanges that are bound to it"
         else:
-            from spark_connector.reading.bound_queues import bound_queues  # only the planner loads it
-
             login = self._options.brokers.resolve()[0]
             types = bound_queues(management_url.with_login_of(login), login.vhost, exchange)
             streams = tuple(sorted(queue for queue, kind in types.items() if kind == "stream"))
@@ -158,3 +158,35 @@ def in_sparks_words(cause: MissingRowsError) -> MissingRowsError:
         queue=cause.queue,
         offsets=cause.offsets,
     )
+
+
+def bound_queues(management_url: ManagementUrl, vhost: str, exchange: str) -> dict[str, str]:
+    """Return the types of the queues that are bound to an exchange, or to exchanges behind it.
+
+    Args:
+        management_url: the management API, with its login.
+        vhost: the exchange's vhost.
+        exchange: its name.
+
+    Raises:
+        NotFoundError: there is no such exchange.
+        BrokerRefusedError: the user lacks a permission, or the tag management.
+        UnreachableError: nothing answers at the URL.
+    """
+    from rabbit_chx.broker.management import Management  # loads pika, which an executor may lack
+
+    management = Management(management_url)
+    management.request("GET", "exchanges", vhost, exchange)  # raises where there is none
+    targets = defaultdict(set)
+    for binding in management.request("GET", "bindings", vhost):
+        targets[binding["source"]].add((binding["destination_type"], binding["destination"]))
+    queues, seen, left = set(), {exchange}, [exchange]
+    while left:
+        for kind, name in targets[left.pop()]:
+            if kind == "queue":
+                queues.add(name)
+            elif name not in seen:
+                seen.add(name)
+                left.append(name)
+    listed = management.request("GET", "queues", vhost, query={"columns": "name,type"})
+    return {queue["name"]: queue["type"] for queue in listed if queue["name"] in queues}

@@ -27,8 +27,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.testing import RunningBroker
 from spark_connector.reading import queue_consumer
-from spark_connector.reading.queue_consumer import QueueConsumer
-from spark_connector.reading.queue_rows import Delivery
+from spark_connector.reading.queue_consumer import Delivery, QueueConsumer
 
 pytestmark = pytest.mark.broker
 

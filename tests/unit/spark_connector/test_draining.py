@@ -14,7 +14,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import InputError
 from spark_connector import draining
 from spark_connector.draining import DrainReport, drain
-from spark_connector.reading.queue_rows import Delivery
+from spark_connector.reading.queue_consumer import Delivery
 
 SIZE = 100
 

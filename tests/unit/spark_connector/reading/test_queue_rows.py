@@ -7,7 +7,7 @@ import pytest
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.header_table import encode_table
-from spark_connector.reading.queue_rows import Delivery, batch_of
+from spark_connector.reading.queue_consumer import Delivery, batch_of
 
 EVERYTHING = ("exchange", "message_id", "properties", "headers")
 
