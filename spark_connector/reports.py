@@ -7,11 +7,11 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +22,14 @@ from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import KeyMap
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from numpy.typing import NDArray
 
     from rabbit_chx.rendering import Block, Report
     from spark_connector.options.write_options import WriteOptions
+
+
+_T = TypeVar("_T", bound="DataclassInstance")
 
 
 def render_text(report: Report) -> str:
@@ -141,13 +145,18 @@ class StreamCounts:
 
     def __add__(self, other: StreamCounts) -> StreamCounts:
         """Return the sums of all counts."""
-        total: dict[str, Any] = {
-            count.name: getattr(self, count.name) + getattr(other, count.name)
-            for count in fields(self)
-            if count.name != "rows"
-        }
-        total["differences"] = total["differences"][:MAX_SAMPLES]
-        return StreamCounts(dict(Counter(self.rows) + Counter(other.rows)), **total)
+        total = add_fields(self, other)
+        return replace(total, differences=total.differences[:MAX_SAMPLES])
+
+
+def add_fields(one: _T, other: _T) -> _T:
+    """Return a dataclass whose fields are the sums of those of two others; mappings are added by key."""
+    total: dict[str, Any] = {}
+    for count in fields(one):
+        first, second = getattr(one, count.name), getattr(other, count.name)
+        is_mapping = isinstance(first, Mapping)
+        total[count.name] = dict(Counter(first) + Counter(second)) if is_mapping else first + second
+    return type(one)(**total)
 
 
 def hash_key(key: bytes) -> str:

@@ -7,9 +7,8 @@ give the same rows in the same order: streams and order are checked before rows 
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +22,7 @@ from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams import StreamPublisher, StreamReport
 from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
-from spark_connector.reports import StreamCounts, TaskReport
+from spark_connector.reports import StreamCounts, TaskReport, add_fields
 from spark_connector.writing.stream_layout import ROW_BITS, call_with_retry, check_end, check_version, last_id
 from spark_connector.writing.task_writer import Task, TaskCounter
 
@@ -78,7 +77,7 @@ class StreamTaskWriter:
         except PublishError as cause:
             report = self._total
             if isinstance(cause.report, StreamReport):
-                report = _sum(report, cause.report)
+                report = add_fields(report, cause.report)
             published = _as_published(report)
             raise PublishError(f"{cause.__cause__}; {published}", published, queue=cause.queue) from None
         done = _as_published(self._total)
@@ -245,7 +244,7 @@ class StreamTaskWriter:
         return [replace(address, connection_name=name) for address in addresses]
 
     def _add(self, report: StreamReport) -> None:
-        self._total = _sum(self._total, report)
+        self._total = add_fields(self._total, report)
         self._counter.on_progress(_as_published(self._total))
 
 
@@ -282,15 +281,6 @@ def _first_unsorted(keys: Any, bodies: Any) -> int | None:  # noqa: ANN401  # Ar
     )
     flags: NDArray[np.bool_] = less.to_numpy()
     return int(flags.argmax()) + 1 if flags.any() else None
-
-
-def _sum(one: StreamReport, other: StreamReport) -> StreamReport:
-    counts: dict[str, Any] = {
-        count.name: getattr(one, count.name) + getattr(other, count.name)
-        for count in fields(StreamReport)
-        if count.name != "streams"
-    }
-    return StreamReport(streams=dict(Counter(one.streams) + Counter(other.streams)), **counts)
 
 
 def _as_published(report: StreamReport) -> PublishReport:
