@@ -17,7 +17,7 @@ from rabbit_chx.cli.stream_options import parse_addresses, time_text
 from rabbit_chx.errors import NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.streams.frames import Code, StreamPlaces
+from rabbit_chx.streams.frames import Code, StreamMetadata
 from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
 
 _UNKNOWN = "-"
@@ -50,7 +50,7 @@ class ShownStream:
 
     name: str
     exchange: str | None
-    places: StreamPlaces
+    places: StreamMetadata
     first: RowPlace | None = None
     last: RowPlace | None = None
     rows: int | None = None
