@@ -60,14 +60,12 @@ _log = logging.getLogger(__name__)
 _SERVICE_INTERVAL_S = 1.0
 #: How long `close` waits for the reply. It is only polite: rows are confirmed or given up by then.
 _CLOSE_S = 1.0
-#: The default timeout of a request.
 REQUEST_TIMEOUT_S = 60.0
 #: How long the broker may read nothing, as it does during a disk alarm, or with 50,000 rows unconfirmed. A memory alarm does not
 #: block it (rabbitmq-server v4.3.5, rabbit_stream_reader.erl, ``resource_alarm/3``).
 _STALL_S = 60.0
 _MAX_WAIT_S = 1.0
-#: The largest login. The broker closes the connection on a larger frame before the vhost is open (rabbitmq-server v4.3.5,
-#: stream.initial_frame_max, less 64 bytes for the rest of the frame).
+#: The broker closes the connection on a larger frame before the vhost is open (rabbitmq-server v4.3.5, stream.initial_frame_max).
 _MAX_LOGIN_BYTES = 8192 - 64
 _LOGIN_TOO_LARGE = "it has {:,} bytes, and stream.initial_frame_max allows 8,192 in a frame"
 _HEARTBEAT = frames.frame(Key.HEARTBEAT, b"")
@@ -243,8 +241,8 @@ class StreamConnection:
             AccessRefusedError: the user may neither read nor write it.
             UnreachableError: it is not available now.
         """
-        names = array(name_field(stream) for stream in streams)
-        metadata = self._request(Key.METADATA, names, frames.read_metadata, "tell where streams are")
+        content = array(map(name_field, streams))
+        metadata = self._request(Key.METADATA, content, frames.read_metadata, "tell where streams are")
         if not metadata.keys() >= set(streams):
             missing = next(stream for stream in streams if stream not in metadata)
             raise failures.invalid_bytes(
@@ -271,9 +269,8 @@ class StreamConnection:
     def partitions(self, super_stream: str) -> tuple[str, ...]:
         """Return the streams of a super stream, in its order.
 
-        The broker returns the queues of any exchange, so a route is requested for a key that is not bound. The exchange of a super
-        stream does not route it, whereas one that hashes routes every key. Without write permission the user may not request it, and
-        the exchange is not checked.
+        The broker returns the queues of any exchange. So a key that is not bound is routed: a super stream has no route for it, and an
+        exchange that hashes has one. A user without write permission cannot ask for a route, and gets the queues of any exchange.
 
         Raises:
             NotFoundError: there is no such super stream.
@@ -393,9 +390,8 @@ class StreamConnection:
             BrokerRefusedError: the id is in use.
         """
         content = frames.subscription(subscription_id, stream, start, credit, properties)
-        self._request_ok(
-            Key.SUBSCRIBE, content, f"subscribe to stream {stream!r} as {subscription_id}", stream
-        )
+        action = f"subscribe to stream {stream!r} as {subscription_id}"
+        self._request_ok(Key.SUBSCRIBE, content, action, stream)
 
     def unsubscribe(self, subscription_id: int) -> None:
         """End a subscription. Chunks that were in flight may still be among the events."""
@@ -501,16 +497,7 @@ class StreamConnection:
         *,
         deadline: float | None = None,
     ) -> _T:
-        """Send a request, and return the content of its reply.
-
-        Args:
-            key: the command.
-            content: the request behind its correlation id.
-            read: the parser of the reply.
-            action: the words for the error of a refusal: what the request would have done.
-            name: the stream or exchange for that error.
-            deadline: that of the login; None for the request timeout.
-        """
+        """Send a request, and return its parsed reply; `action` and `name` describe it in the error for a refusal."""
         with self._lock:
             limit = min(time.monotonic() + self.request_timeout_s, self.deadline)
             reply = self._call(key, content, deadline or limit)
@@ -584,7 +571,7 @@ class StreamConnection:
         if data:
             self._last_received = time.monotonic()
             if self._proposed is None and data.startswith((b"AMQP", b"HTTP")):
-                raise _wrong_port(self._settings, data[:4].decode())
+                raise failures.not_a_stream_port(self._settings, data[:4].decode())
             for frame in self._splitter.split(data):
                 self._dispatch(frames.parse_frame(frame))
             self._flush()
@@ -642,32 +629,21 @@ class StreamConnection:
             self._lock.release()
 
 
-def _keep_alive(
-    connection: weakref.ref[StreamConnection], closed: threading.Event, interval_s: float
-) -> None:
+def _keep_alive(reference: weakref.ref[StreamConnection], closed: threading.Event, interval_s: float) -> None:
     """Service a connection until it is closed or garbage-collected."""
     while not closed.wait(interval_s):
-        open_connection = connection()
-        if open_connection is None:
+        connection = reference()
+        if connection is None:
             return
         try:
-            open_connection._service()  # noqa: SLF001  # a bound method as the thread's target would keep the connection alive
+            connection._service()  # noqa: SLF001  # a bound method as the thread's target would keep the connection alive
         except Exception as cause:  # noqa: BLE001  # the next call raises it again
-            _log.debug("%s: no more heartbeats: %s", open_connection.where, cause)
+            _log.debug("%s: no more heartbeats: %s", connection.where, cause)
             return
-        del open_connection
-
-
-def _wrong_port(settings: ConnectionSettings, protocol: str) -> InputError:
-    usual = "5551 with TLS" if settings.tls else "5552"
-    return InputError(
-        f"{settings.masked_url}: this port speaks {protocol}, not the stream protocol: streams are on port {usual} (rabbitmq-plugins "
-        "enable rabbitmq_stream)"
-    )
+        del connection
 
 
 def _remaining_s(deadline: float, timeout_error: Callable[[], RabbitChxError]) -> float:
-    """Return the seconds until the deadline, or raise the error for it."""
     remaining_s = deadline - time.monotonic()
     if remaining_s <= 0:
         raise timeout_error()
