@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import percent, place_text, plural
@@ -21,9 +21,6 @@ from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
 from rabbit_chx.topology.reading import read_hash_exchange, read_slots_behind
 from rabbit_chx.topology.ring_steps import live_ring_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +115,7 @@ def show(
         say(f"exchange {exchange!r}: {finding.message}")
     shown = key_map or ring
 
-    def draw() -> Axes:
-        from rabbit_chx import plot
-
-        return plot.shares(shown)
-
-    return Outcome(RingReport(exchange, vhost, shown, arguments), draw=draw)
+    return Outcome(RingReport(exchange, vhost, shown, arguments), plot=("shares", shown))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 
@@ -34,9 +34,6 @@ from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.objects import SlotNames, order_of_name
 from rabbit_chx.topology.reading import PublishRates, read_hash_exchange, read_rates, read_slots_behind
 from rabbit_chx.topology.toml_file import member_texts, members_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10
@@ -418,12 +415,8 @@ def show(
         live.need_rings()
     table = LiveTable.read(live, exchange)
 
-    def draw() -> Axes:
-        from rabbit_chx import plot
-
-        return plot.slots(table.slots)
-
-    return Outcome(SlotsReport(table, load.read(table) if load.given else None), draw=draw)
+    report = SlotsReport(table, load.read(table) if load.given else None)
+    return Outcome(report, plot=("slots", table.slots))
 
 
 @command(
