@@ -25,8 +25,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
-from rabbit_chx.topology.slot_owners import queues_of_slots
-from rabbit_chx.topology.slots import ALTERNATE_EXCHANGE, SlotLayout
+from rabbit_chx.topology.slots import ALTERNATE_EXCHANGE, SlotLayout, queues_of_slots
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5
