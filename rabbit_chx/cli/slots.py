@@ -12,7 +12,6 @@ import click
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import Hashing, SlotLoad
 from rabbit_chx.analysis.wording import percent, place_text, plural
-from rabbit_chx.broker.ring_source import read_ring
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import (
     DIFFERENCE,
@@ -32,7 +31,7 @@ from rabbit_chx.routing import ExchangeRef, Place, SlotTable
 from rabbit_chx.topology import LoadTarget, SlotBalance
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.objects import SlotNames, order_of_name
-from rabbit_chx.topology.reading import PublishRates, read_hash_exchange, read_rates, read_slots_behind
+from rabbit_chx.topology.reading import PublishRates, read_rates
 from rabbit_chx.topology.toml_file import member_texts, members_text
 
 _DEFAULT_TARGET = "1.2"
@@ -66,19 +65,18 @@ class LiveTable:
     @classmethod
     def read(cls, broker: LiveBroker, exchange: str) -> LiveTable:
         """Read the slots of a live exchange."""
-        management = broker.management("only the management API tells which queue has which slot")
-        vhost = broker.settings.vhost
-        live = read_hash_exchange(management, vhost, exchange)
-        slots = read_slots_behind(
-            management, live.vhost, live.name, read_ring(live, broker.ring_source)
-        ).sound_table()
+        why, vhost = "only the management API tells which queue has which slot", broker.settings.vhost
+        live, live_slots = broker.hash_exchange(exchange, why)
+        slots = live_slots.sound_table()
         if not slots.slots:
             raise MismatchError(
                 f"exchange {exchange!r} in vhost {vhost!r} has no slots: its ring has {plural(len(slots.destinations), 'destination')}, "
                 "and none is an internal fanout exchange that leads to a queue; for its ring use ring show",
                 exchange=exchange,
             )
-        return cls(exchange, vhost, live.arguments, slots, read_rates(management, vhost, exchange))
+        return cls(
+            exchange, vhost, live.arguments, slots, read_rates(broker.management(why), vhost, exchange)
+        )
 
 
 @dataclass(frozen=True, slots=True)
