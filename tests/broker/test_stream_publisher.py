@@ -25,7 +25,7 @@ from rabbit_chx.streams.publisher import StreamPublisher
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import encode_rows
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
-from rabbit_chx.testing.needs import release_is_in
+from rabbit_chx.testing.broker_search import release_is_in
 
 pytestmark = pytest.mark.broker
 
