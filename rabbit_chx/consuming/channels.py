@@ -57,7 +57,7 @@ _NO_QUEUE = "rabbit-chx: a consumer of a group leaves its queue"
 _PROPERTIES = ("content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration",
                "timestamp", "message_type", "user_id", "app_id", "cluster_id")  # fmt: skip
 #: The arguments that a queue of a group must have.
-WANTED: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+REQUIRED_ARGUMENTS: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 _REFUSAL = re.compile(
     r"inequivalent arg '(?P<name>[^']+)' for queue .* but current is "
     r"(?:the value '(?P<value>.*)' of type '(?P<type>\w+)'|'(?P<bare>.*)'|(?P<none>none))",
@@ -100,7 +100,7 @@ async def _close(connection: Any) -> None:  # noqa: ANN401  # of aio-pika
             await connection.close()
 
 
-class LateFrames(logging.Filter):
+class LateFrameFilter(logging.Filter):
     """Removes log records of aiormq about frames for channels that this member has closed.
 
     The broker had sent these messages before the channel was closed, and requeues them.
@@ -150,7 +150,7 @@ class _WriteQueue:
 class ConsumerChannel:
     """A consumer of a queue, on a channel of its own. `ConsumingConnection.consume` makes it."""
 
-    def __init__(self, channel: Any, queue: str, where: str, late: LateFrames, prefetch: int) -> None:  # noqa: ANN401
+    def __init__(self, channel: Any, queue: str, where: str, late: LateFrameFilter, prefetch: int) -> None:  # noqa: ANN401
         self._channel = channel
         self.queue = queue
         self._where = where
@@ -237,7 +237,7 @@ class ConsumingConnection:
     def __init__(self, settings: ConnectionSettings, connection: Any) -> None:  # noqa: ANN401
         self.where = settings.masked_url
         self._connection = connection
-        self._late = LateFrames()
+        self._late = LateFrameFilter()
         self._utility: Any = None
         self._utility_lock = asyncio.Lock()
         self._number = 0
@@ -322,7 +322,7 @@ class ConsumingConnection:
         return self._number
 
 
-class GroupChannels(ConsumingConnection):
+class GroupConnection(ConsumingConnection):
     """The connections of a member: one consumes, and one publishes. The second is opened on first use."""
 
     def __init__(self, settings: ConnectionSettings, connection: Any) -> None:  # noqa: ANN401
@@ -374,7 +374,7 @@ class GroupChannels(ConsumingConnection):
         except AccessRefusedError as refused:  # the broker names only one of the permissions
             needed = f"{refused}. A group needs the permission read on its queues"
             raise AccessRefusedError(needed, queue=queue, reply_code=refused.reply_code) from None
-        arguments = dict(WANTED)
+        arguments = dict(REQUIRED_ARGUMENTS)
         for _ in range(_MAX_ARGUMENTS):
             try:
                 async with _expect_reply(self.where, queue):
@@ -556,7 +556,7 @@ def learn_argument(queue: str, arguments: Mapping[str, Any], refusal: str) -> di
     if match is None:
         return None
     name = match["name"]
-    if name in WANTED or name == "durable":
+    if name in REQUIRED_ARGUMENTS or name == "durable":
         current = match["value"] or match["bare"] or "not set"
         raise MismatchError(f"queue {queue!r}: {name} is {current}: {_REMEDY}", queue=queue, reply_code=406)
     if match["value"] is None:

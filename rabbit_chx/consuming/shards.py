@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.consuming.message import ShardMessage, message_of
-from rabbit_chx.consuming.waits import first_of, wait_to_reconnect
+from rabbit_chx.consuming.waits import wait_for_any, wait_to_reconnect
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -140,7 +140,7 @@ class _Consumers:
         try:
             while not self._stop.is_set() and not self._failures():
                 await self._start_consumers(connection, handle, wake)
-                await first_of(self._stop, wake, timeout_s=self._look_every_s)
+                await wait_for_any(self._stop, wake, timeout_s=self._look_every_s)
                 if connection.is_closed:
                     lost = ConnectionLostError(f"{self._settings.masked_url}: the connection was lost")
                     break

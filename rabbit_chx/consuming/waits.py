@@ -36,7 +36,7 @@ async def wait_unless_blocked(
         waited.cancel()
 
 
-async def first_of(*events: asyncio.Event, timeout_s: float | None = None) -> bool:
+async def wait_for_any(*events: asyncio.Event, timeout_s: float | None = None) -> bool:
     """Wait until one of the events is set; return False after the time limit."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
@@ -73,5 +73,5 @@ async def wait_to_reconnect(
     wait_s = min(wait_s, _MAX_WAIT_S)
     outage.retry.attempts += 1
     _log.warning("%s: %s; connecting again in %.1f s", who, cause, wait_s)
-    await first_of(stop, timeout_s=wait_s)
+    await wait_for_any(stop, timeout_s=wait_s)
     return outage

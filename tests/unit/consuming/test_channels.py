@@ -12,7 +12,7 @@ from aiormq import exceptions
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.consuming import channels
-from rabbit_chx.consuming.channels import LateFrames
+from rabbit_chx.consuming.channels import LateFrameFilter
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, InputError, RabbitChxError
 
 
@@ -107,7 +107,7 @@ def test_only_a_lacking_permission_is_told_where_a_channel_closes(
         closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heard: list[RabbitChxError | None] = []
         line = channels.ConsumerChannel(
-            SimpleNamespace(closing=closing), "q", "amqp://host", channels.LateFrames(), 1
+            SimpleNamespace(closing=closing), "q", "amqp://host", channels.LateFrameFilter(), 1
         )
         line.when_closed(heard.append)
         if cause is None:
@@ -136,7 +136,7 @@ def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
     monkeypatch.setattr(channels, "_REPLY_S", 0.05)
 
     async def ends() -> None:
-        late = channels.LateFrames()
+        late = channels.LateFrameFilter()
         line = channels.ConsumerChannel(_Underlay(), "q", "amqp://scripted", late, 32)
         with pytest.raises(ConnectionLostError, match="at the end of the channel that consumes 'q'"):
             await line.abandon()
@@ -147,7 +147,7 @@ def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
 
 def test_only_the_frames_of_channels_that_were_ended_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("aiormq.connection")
-    late = LateFrames()
+    late = LateFrameFilter()
     late.expect(7)
     logger.error("Got frame for closed channel %d: %r", 7, "deliver")
     logger.error("Got frame for closed channel %d: %r", 8, "deliver")
