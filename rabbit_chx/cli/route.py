@@ -199,10 +199,8 @@ def route(
         )
 
     def answer(key: str) -> Answer:
-        if message_parts:
-            message = {"routing_key": key, **message_parts}
-        else:
-            message = hashing.message(hashed_value(hashing, key))
+        by_parts = {"routing_key": key, **message_parts}
+        message = by_parts if message_parts else hashing.message(hashed_value(hashing, key))
         if isinstance(source, ModuloMap):
             return Answer(key, source.route_all([message])[0])
         exchange = ConsistentHashExchange("offline", ring_beneath(source), hashing.arguments)
