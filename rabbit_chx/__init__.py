@@ -7,40 +7,10 @@ The classes and functions are imported on first use: ``import rabbit_chx`` loads
 
 from __future__ import annotations
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import AccessRefusedError as AccessRefusedError
-from rabbit_chx.errors import ApplyError as ApplyError
-from rabbit_chx.errors import BrokerRefusedError as BrokerRefusedError
-from rabbit_chx.errors import BrokerTimeoutError as BrokerTimeoutError
-from rabbit_chx.errors import ChannelClosedError as ChannelClosedError
-from rabbit_chx.errors import ConnectionLimitError as ConnectionLimitError
-from rabbit_chx.errors import ConnectionLostError as ConnectionLostError
-from rabbit_chx.errors import DamagedChunkError as DamagedChunkError
-from rabbit_chx.errors import DeduplicationError as DeduplicationError
-from rabbit_chx.errors import EmptyRingError as EmptyRingError
-from rabbit_chx.errors import HandlerError as HandlerError
-from rabbit_chx.errors import InputError as InputError
-from rabbit_chx.errors import ManagementNeededError as ManagementNeededError
-from rabbit_chx.errors import MismatchError as MismatchError
-from rabbit_chx.errors import MissingExtraError as MissingExtraError
-from rabbit_chx.errors import MissingRowsError as MissingRowsError
-from rabbit_chx.errors import NoBrokerError as NoBrokerError
-from rabbit_chx.errors import NotDeterminedError as NotDeterminedError
-from rabbit_chx.errors import NotFoundError as NotFoundError
-from rabbit_chx.errors import PlanOutdatedError as PlanOutdatedError
-from rabbit_chx.errors import PlanRefusedError as PlanRefusedError
-from rabbit_chx.errors import PublishError as PublishError
-from rabbit_chx.errors import RabbitChxError as RabbitChxError
-from rabbit_chx.errors import RingSourceError as RingSourceError
-from rabbit_chx.errors import RowError as RowError
-from rabbit_chx.errors import TopologyError as TopologyError
-from rabbit_chx.errors import UnreachableError as UnreachableError
-from rabbit_chx.errors import UriError as UriError
 from rabbit_chx.lazy_names import lazy
-from rabbit_chx.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField as AmqpField
@@ -49,6 +19,34 @@ if TYPE_CHECKING:
     from rabbit_chx.erlang import Atom as Atom
     from rabbit_chx.erlang import ErlangMap as ErlangMap
     from rabbit_chx.erlang import phash2 as phash2
+    from rabbit_chx.errors import AccessRefusedError as AccessRefusedError
+    from rabbit_chx.errors import ApplyError as ApplyError
+    from rabbit_chx.errors import BrokerRefusedError as BrokerRefusedError
+    from rabbit_chx.errors import BrokerTimeoutError as BrokerTimeoutError
+    from rabbit_chx.errors import ChannelClosedError as ChannelClosedError
+    from rabbit_chx.errors import ConnectionLimitError as ConnectionLimitError
+    from rabbit_chx.errors import ConnectionLostError as ConnectionLostError
+    from rabbit_chx.errors import DamagedChunkError as DamagedChunkError
+    from rabbit_chx.errors import DeduplicationError as DeduplicationError
+    from rabbit_chx.errors import EmptyRingError as EmptyRingError
+    from rabbit_chx.errors import HandlerError as HandlerError
+    from rabbit_chx.errors import InputError as InputError
+    from rabbit_chx.errors import ManagementNeededError as ManagementNeededError
+    from rabbit_chx.errors import MismatchError as MismatchError
+    from rabbit_chx.errors import MissingExtraError as MissingExtraError
+    from rabbit_chx.errors import MissingRowsError as MissingRowsError
+    from rabbit_chx.errors import NoBrokerError as NoBrokerError
+    from rabbit_chx.errors import NotDeterminedError as NotDeterminedError
+    from rabbit_chx.errors import NotFoundError as NotFoundError
+    from rabbit_chx.errors import PlanOutdatedError as PlanOutdatedError
+    from rabbit_chx.errors import PlanRefusedError as PlanRefusedError
+    from rabbit_chx.errors import PublishError as PublishError
+    from rabbit_chx.errors import RabbitChxError as RabbitChxError
+    from rabbit_chx.errors import RingSourceError as RingSourceError
+    from rabbit_chx.errors import RowError as RowError
+    from rabbit_chx.errors import TopologyError as TopologyError
+    from rabbit_chx.errors import UnreachableError as UnreachableError
+    from rabbit_chx.errors import UriError as UriError
     from rabbit_chx.publishing import AsyncPublisher as AsyncPublisher
     from rabbit_chx.publishing import Publisher as Publisher
     from rabbit_chx.routing import ConsistentHashExchange as ConsistentHashExchange
@@ -63,12 +61,43 @@ if TYPE_CHECKING:
     from rabbit_chx.streams import StreamReader as StreamReader
     from rabbit_chx.streams import replay as replay
     from rabbit_chx.topology import Topology as Topology
+    from rabbit_chx.version import __version__ as __version__
 
 _NAMES = {
     "rabbit_chx.amqp": ["AmqpField"],
     "rabbit_chx.broker": ["Broker"],
     "rabbit_chx.consuming": ["ConsumerGroup"],
     "rabbit_chx.erlang": ["Atom", "ErlangMap", "phash2"],
+    "rabbit_chx.errors": [
+        "AccessRefusedError",
+        "ApplyError",
+        "BrokerRefusedError",
+        "BrokerTimeoutError",
+        "ChannelClosedError",
+        "ConnectionLimitError",
+        "ConnectionLostError",
+        "DamagedChunkError",
+        "DeduplicationError",
+        "EmptyRingError",
+        "HandlerError",
+        "InputError",
+        "ManagementNeededError",
+        "MismatchError",
+        "MissingExtraError",
+        "MissingRowsError",
+        "NoBrokerError",
+        "NotDeterminedError",
+        "NotFoundError",
+        "PlanOutdatedError",
+        "PlanRefusedError",
+        "PublishError",
+        "RabbitChxError",
+        "RingSourceError",
+        "RowError",
+        "TopologyError",
+        "UnreachableError",
+        "UriError",
+    ],
     "rabbit_chx.publishing": ["AsyncPublisher", "Publisher"],
     "rabbit_chx.routing": [
         "ConsistentHashExchange",
@@ -92,15 +121,16 @@ _MOVED = {
 }
 """Names that this package exported before 0.2. They still work, with a warning, until 0.4."""
 
-__all__ = [name for name in globals() if name.endswith("Error")]
-__all__ += [name for names in _NAMES.values() for name in names]
+__all__ = [name for names in _NAMES.values() for name in names]
 
-_load, __dir__ = lazy(__name__, _NAMES)
+_load, __dir__ = lazy(__name__, {**_NAMES, "rabbit_chx.version": ["__version__"]})
 
 
 def __getattr__(name: str) -> object:
     for package, names in _MOVED.items():
         if name in names:
+            import warnings
+
             warnings.warn(f"import {name} from {package}", DeprecationWarning, stacklevel=2)
             return getattr(import_module(package), name)
     return _load(name)

@@ -1,4 +1,4 @@
-"""The hierarchy of errors. The branch tells whose fault it is.
+"""The hierarchy of errors, by cause.
 
 ::
 

@@ -1,4 +1,4 @@
-"""When to repeat what failed: a deadline, and pauses that grow up to a bound."""
+"""Retries: a deadline, and pauses that grow up to a bound."""
 
 from __future__ import annotations
 

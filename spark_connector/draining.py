@@ -188,7 +188,6 @@ def _ready(options: QueueOptions, consumer: QueueConsumer) -> dict[str, int]:
 
 
 def _bound(options: QueueOptions) -> list[str]:
-
     assert options.exchange is not None  # noqa: S101  # the options are checked
     assert options.management_url is not None  # noqa: S101
     login = options.brokers.resolve()[0]

@@ -1,4 +1,4 @@
-"""Make what is made from the code: tables, the list of packages.
+"""Make what is made from the code: tables, the levels of the packages.
 
 ``make generated`` writes all of it; with ``--check`` nothing is written, and what differs is an error.
 """
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import guarantees
 import tables
-from package_list import floor_list, package_list
+from package_list import level_table
 from soak_table import soak
 from topology_schema import topology_schema
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/api.md": {"names": tables.public_names},
-    "docs/architecture.md": {"floors": floor_list, "packages": package_list},
+    "docs/architecture.md": {"levels": level_table},
     "docs/guarantees.md": {"measured": guarantees.measured, "soak": soak},
     "docs/how-it-routes.md": {"rules": tables.rules},
     "docs/spark.md": {

@@ -5,13 +5,11 @@ NumPy is loaded when something is counted.
 
 from rabbit_chx.analysis.comparison import Comparison, Moved, compare_releases, compare_rings
 from rabbit_chx.analysis.findings import Finding, ring_findings
-from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
-from rabbit_chx.analysis.key_search import NoKeyFoundError, keys_for
-from rabbit_chx.analysis.key_sketch import KeyCount, KeySketch
+from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError, Refused, SampleBatch, keys_for
 from rabbit_chx.analysis.matrix import MovementMatrix, count_movement, movement_matrix
 from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.simulation import Change, HeavyKey, PlaceShare, SampleCounts, Simulation, simulate
-from rabbit_chx.analysis.slot_load import KeyLoad, SlotLoad
+from rabbit_chx.analysis.slot_load import KeyCount, KeyLoad, KeySketch, SlotLoad
 from rabbit_chx.routing import Place
 
 __all__ = [

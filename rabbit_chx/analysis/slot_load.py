@@ -1,7 +1,7 @@
-"""How many messages each slot of a ring gets, and which keys they have. No I/O.
+"""Load of each slot of a ring, and the heavy keys of a stream of keys in bounded memory. No I/O.
 
-RabbitMQ has no such figures: it counts a message for the exchange that it was published to, and not for those it passes on its
-way (tried on 3.10.8, 4.0.5 and 4.3.6: slot exchanges have no ``message_stats``). So they come from a sample of keys.
+RabbitMQ counts a message for the exchange that it was published to, and not for those that it passes on its way (tried on 3.10.8,
+4.0.5 and 4.3.6: slot exchanges have no ``message_stats``). So the load comes from a sample of keys.
 """
 
 from __future__ import annotations
@@ -9,12 +9,117 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappush, heapreplace, nlargest
 from itertools import chain, repeat
 from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
-from rabbit_chx.analysis.key_sketch import KeySketch
+from rabbit_chx.checks import is_whole
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, HashRing, KeyMap, Place, check_key_map, ring_beneath
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCount:
+    """How often a key was seen: a number between two bounds.
+
+    Attributes:
+        key: the key.
+        least: the fewest times that it was seen.
+        most: the most times that it was seen.
+    """
+
+    key: Any
+    least: int
+    most: int
+
+
+class KeySketch:
+    """The heavy keys of a stream. It holds a fixed number k of keys, however many there are.
+
+    This is Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams, ICDT
+    2005), with counts from 1. A new key without a free counter takes over the smallest one, and its count, which is the possible
+    error. After N messages:
+
+    - a key with a counter was seen at most `most` and at least `least` times;
+    - a key without one was seen at most as often as the smallest counter, which is at most N/k;
+    - the j heaviest keys aside, no error is larger than the messages of all other keys divided by k - j, for each j below k
+      (Berinde, Cormode, Indyk, Strauss: Space-optimal Heavy Hitters with Strong Error Bounds, PODS 2009).
+
+    Args:
+        counters: how many keys it holds.
+
+    Raises:
+        InputError: there is not at least one counter.
+    """
+
+    def __init__(self, counters: int = 1000) -> None:
+        if not is_whole(counters, 1):
+            raise InputError(
+                f"a sketch with {counters!r:.40} counters holds no key: give a whole number from 1"
+            )
+        self._size = counters
+        self._most: dict[Hashable, int] = {}
+        self._taken_over: dict[Hashable, int] = {}
+        # Each key once, with what its counter said when it came here, which is at most what it says now.
+        self._smallest: list[tuple[int, int, Hashable]] = []
+        self._order = 0
+        self.messages = 0
+
+    @property
+    def unseen_at_most(self) -> int:
+        """How often a key can have been seen that the sketch does not hold."""
+        return 0 if len(self._most) < self._size else self._least_counter()[0]
+
+    def add(self, key: Hashable, messages: int = 1) -> None:
+        """Count a key.
+
+        Args:
+            key: the key.
+            messages: how many messages have it, from 1.
+        """
+        self.messages += messages
+        if key in self._most:
+            self._most[key] += messages
+            return
+        before = 0
+        self._order += 1
+        if len(self._most) < self._size:
+            heappush(self._smallest, (messages, self._order, key))
+        else:
+            before, _, replaced = self._least_counter()
+            del self._most[replaced], self._taken_over[replaced]
+            heapreplace(self._smallest, (before + messages, self._order, key))
+        self._most[key] = before + messages
+        self._taken_over[key] = before
+
+    def add_all(self, counts: Mapping[Hashable, int]) -> None:
+        """Count many keys, the heaviest first, which makes the sketch more exact than any other order.
+
+        Args:
+            counts: how many messages have each key.
+        """
+        for key, messages in sorted(counts.items(), key=lambda count: -count[1]):
+            self.add(key, messages)
+
+    def heaviest(self, keys: int) -> tuple[KeyCount, ...]:
+        """Return the keys that were seen most often, the heaviest first, by the bound that is sure.
+
+        Args:
+            keys: how many.
+        """
+        counts = (KeyCount(key, most - self._taken_over[key], most) for key, most in self._most.items())
+        return tuple(nlargest(keys, counts, key=lambda count: (count.least, count.most)))
+
+    def _least_counter(self) -> tuple[int, int, Hashable]:
+        """Return the smallest counter, after the heap has caught up with it."""
+        while True:
+            noted, order, key = self._smallest[0]
+            now = self._most[key]
+            if noted == now:
+                return self._smallest[0]
+            heapreplace(self._smallest, (now, order, key))
+
 
 _COUNTERS = 1000
 _HEAVIEST = 20

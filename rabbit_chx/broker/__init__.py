@@ -1,4 +1,4 @@
-"""What talks to a live broker, apart from publishing: declaring, reading rings, the management API."""
+"""Operations on a live broker except publishing: declaring, reading rings, the management API."""
 
 from __future__ import annotations
 

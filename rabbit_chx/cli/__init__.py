@@ -14,11 +14,7 @@ _FAILED = 70
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code.
-
-    Args:
-        arguments: the arguments without the program's name; None for those of the process.
-    """
+    """Run the command line and return its exit code."""
     try:
         import click  # noqa: F401
     except ImportError:

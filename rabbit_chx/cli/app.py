@@ -249,11 +249,7 @@ def completion(shell: str) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line, show its result and return the exit code.
-
-    Args:
-        arguments: the arguments without the program's name.
-    """
+    """Run a command line, show its result and return the exit code."""
     if sys.stdout is None:  # Python sets None where the stream is closed
         say("stdout is closed: there is nowhere to write a result")
         return WRONG_USAGE

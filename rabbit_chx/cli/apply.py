@@ -162,11 +162,7 @@ class ApplyOptions:
     )
 
     def expected(self) -> str | None:
-        """Return the checksum that is asked for, given as it is or as a plan; None where none is.
-
-        Raises:
-            InputError: the plan cannot be read, or the two contradict each other.
-        """
+        """Return the checksum that is asked for, given as it is or as a plan; None where none is."""
         path, checksum = self.plan_file, self.checksum
         if path is None:
             return checksum
@@ -278,14 +274,7 @@ def _done(opened: Broker, plan: Plan, how: ApplyOptions, output: str) -> ApplyRe
 
 
 def tell_done(changes: Sequence[PlannedChange], before: int, now: int, *, always: bool = False) -> None:
-    """Tell each change that is done on stderr, if that is a terminal.
-
-    Args:
-        changes: all changes, in their order.
-        before: how many were told.
-        now: how many are done.
-        always: whether to tell them elsewhere, too.
-    """
+    """Tell each change that is done on stderr, if that is a terminal."""
     if always or (sys.stderr is not None and sys.stderr.isatty()):
         for number, change in enumerate(changes[before:now], before + 1):
             kind = "" if change.kind == "binding" else f"{change.kind} "

@@ -49,14 +49,7 @@ class LiveBroker:
         return f"LiveBroker({self.settings.masked_url!r})"
 
     def management(self, why: str) -> Management:
-        """Return the HTTP API, with the login of the AMQP URI where its own URL has none.
-
-        Args:
-            why: why the command needs the API, for the message.
-
-        Raises:
-            InputError: its URL was not given, or is malformed.
-        """
+        """Return the HTTP API, with the login of the AMQP URI where its own URL has none."""
         from rabbit_chx.broker.management import Management
 
         if self.management_url is None:
@@ -64,11 +57,7 @@ class LiveBroker:
         return Management(self._management_address(self.management_url))
 
     def broker(self) -> Broker:
-        """Return a `Broker` with all that the options tell; it is not yet open.
-
-        Raises:
-            InputError: the management URL is malformed.
-        """
+        """Return a `Broker` with all that the options tell; it is not yet open."""
         from rabbit_chx.broker import Broker
 
         if self.settings.protocol != "amqp":
@@ -80,14 +69,7 @@ class LiveBroker:
         return Broker(self.url, address, self.ring_source)
 
     def reach(self, timeout_s: float) -> None:
-        """Return where all that is named answers: AMQP, and the HTTP API, which a proxy or another host may serve later.
-
-        Args:
-            timeout_s: seconds for each of them.
-
-        Raises:
-            UnreachableError: one of them does not answer.
-        """
+        """Return where all that is named answers: AMQP, and the HTTP API, which a proxy or another host may serve later."""
         from rabbit_chx.broker.management import Management
         from rabbit_chx.connection.blocking_connection import Connection
         from rabbit_chx.streams.connection import StreamConnection
@@ -100,29 +82,17 @@ class LiveBroker:
                 Management(address, timeout_s=timeout_s).request("GET", "whoami")
 
     def in_vhost(self, name: str) -> LiveBroker:
-        """Return the same broker in another vhost.
-
-        Args:
-            name: the name of the vhost.
-        """
+        """Return the same broker in another vhost."""
         url = with_path(self.url, quote(name, safe=""))
         return replace(self, url=url, settings=replace(self.settings, vhost=name))
 
     def vhosts(self) -> list[str]:
-        """Return the names of all vhosts that the user may see.
-
-        Raises:
-            InputError: there is no management URL.
-        """
+        """Return the names of all vhosts that the user may see."""
         listed = self.management("AMQP does not list vhosts").request("GET", "vhosts")
         return sorted(vhost["name"] for vhost in listed)
 
     def need_rings(self) -> None:
-        """Raise an error unless rings can be read.
-
-        Raises:
-            InputError: there is no ring source.
-        """
+        """Raise an error unless rings can be read."""
         if self.ring_source is None:
             raise InputError(
                 "only the buckets of a ring tell its order, and what is lost: give --ring-via PREFIX, such as "
@@ -170,15 +140,7 @@ class BrokerOptions:
     )
 
     def live(self, *, streams: bool = False) -> LiveBroker:
-        """Return the broker that they name, once it is there. An option goes before the environment.
-
-        Args:
-            streams: whether the URL may be one of streams, ``rabbitmq-stream://``, too.
-
-        Raises:
-            InputError: they name none, or one of them is wrong.
-            UnreachableError: it is not there within `wait` seconds.
-        """
+        """Return the broker that they name, once it is there. An option goes before the environment."""
         broker = self._named(streams=streams)
         if self.wait:
             _wait_for(broker, self.wait)
@@ -221,12 +183,7 @@ def _wait_for(broker: LiveBroker, seconds: float) -> None:
 
 @contextmanager
 def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show the progress of a block, which reports how far it is.
-
-    Args:
-        what: what is done, such as ``compared``.
-        total: the count at which it is done.
-    """
+    """Show the progress of a block, which reports how far it is."""
     now = 0
 
     def seen(count: int) -> None:

@@ -139,14 +139,7 @@ class Command(click.Command):
 
 
 def option(*names: str, default: Any = None, section: str | None = None, **attributes: Any) -> Any:  # noqa: ANN401  # a field's default
-    """Return a field that is an option.
-
-    Args:
-        names: its names on the command line; without them that of the field.
-        default: its value where it is not given.
-        section: its group in the help, one of `SECTIONS`; None for that of its dataclass.
-        attributes: further arguments of `click.Option`, such as its help.
-    """
+    """Return a field that is an option."""
     if default is not None:
         attributes["default"] = default
     if attributes.get("metavar") == "FILE":
@@ -160,11 +153,7 @@ def option(*names: str, default: Any = None, section: str | None = None, **attri
 
 
 def argument(**attributes: Any) -> Any:  # noqa: ANN401  # a field's default
-    """Return a field that is an argument.
-
-    Args:
-        attributes: arguments of `click.Argument`.
-    """
+    """Return a field that is an argument."""
 
     def parameters(name: str, *_: object) -> Iterator[click.Parameter]:
         completed = _file_names if name == "file" else None
@@ -174,13 +163,7 @@ def argument(**attributes: Any) -> Any:  # noqa: ANN401  # a field's default
 
 
 def options(group: type, *, without: Sequence[str] = (), **helps: str) -> Any:  # noqa: ANN401  # a field's default
-    """Return a field that has the options of a dataclass.
-
-    Args:
-        group: the dataclass.
-        without: the fields that this command does not offer; they have their defaults.
-        helps: for options of it, the help here.
-    """
+    """Return a field that has the options of a dataclass."""
     parts = [part for part in fields(group) if part.name not in without]
 
     def parameters(_: str, __: str | None, of_group: str) -> Iterator[click.Parameter]:
@@ -199,14 +182,7 @@ def command(
     output_help: str = "The form of the result.",
     plot_help: str | None = None,
 ) -> Callable[[Callable[..., Outcome]], click.Command]:
-    """Return a decorator that makes a function a command. Its docstring is the help.
-
-    Args:
-        example: an example of a call.
-        outputs: the values of ``--output``. A function with a parameter ``output`` receives it.
-        output_help: the help of ``--output``.
-        plot_help: the help of ``--plot``; None for a command without a plot.
-    """
+    """Return a decorator that makes a function a command. Its docstring is the help."""
 
     def decorate(function: Callable[..., Outcome]) -> click.Command:
         given = inspect.signature(function).parameters
@@ -269,11 +245,7 @@ def _save(ax: Axes, name: str) -> None:
 
 
 def typed(group: type) -> list[str]:
-    """Return which options of a dataclass are on the command line, and not only in the environment.
-
-    Args:
-        group: the dataclass.
-    """
+    """Return which options of a dataclass are on the command line, and not only in the environment."""
     context = click.get_current_context()
     return [
         _flag(part.name)
@@ -299,12 +271,7 @@ def _value(name: str, part: Field[Any], read: Mapping[str, Any]) -> Any:  # noqa
 
 
 def say(message: str, *, keep_lines: bool = False) -> None:
-    """Write a message to stderr with control characters escaped, on one line unless it is a list.
-
-    Args:
-        message: the message.
-        keep_lines: whether the message has lines of its own.
-    """
+    """Write a message to stderr with control characters escaped, on one line unless it is a list."""
     if sys.stderr is None:
         return
     lines = message.splitlines() if keep_lines else [" ".join(message.split())]

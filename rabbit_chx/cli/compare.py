@@ -258,11 +258,7 @@ def compare(
 
 
 def _upgrade(file: TopologyInput, before: Release, after: Release) -> UpgradeReport:
-    """Return what an upgrade does to each hash exchange of a topology file.
-
-    Raises:
-        InputError: it has none.
-    """
+    """Return what an upgrade does to each hash exchange of a topology file."""
     from rabbit_chx.topology.upgrade import predict_upgrade
 
     for exchange in file.topology.exchanges:

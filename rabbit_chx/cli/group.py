@@ -247,15 +247,7 @@ def _read_once(
 
 
 def read_roster(settings: ConnectionSettings, journal: str) -> Roster:
-    """Return what a journal says. It is read from its first entry to those of now, for at most 10 s.
-
-    Args:
-        settings: the AMQP connection; its user must read the journal.
-        journal: the name of the stream, which must exist.
-
-    Raises:
-        RabbitChxError: the broker refuses it, or nothing answers at the address.
-    """
+    """Return what a journal says. It is read from its first entry to those of now, for at most 10 s."""
     roster = Roster()
     began, last_at, heard = time.time(), 0.0, time.monotonic()
 

@@ -45,17 +45,7 @@ class TopologyInput(NamedTuple):
 
 
 def read_topology(path: str, vhost: str = "/", content: bytes | None = None) -> TopologyInput:
-    """Read a topology, and write what is doubtful in it to stderr.
-
-    Args:
-        path: the file, TOML or a definitions file of RabbitMQ; ``-`` is stdin.
-        vhost: the vhost to read, if the file is a definitions file with several.
-        content: the content of the file, if it is already read.
-
-    Raises:
-        InputError: the file cannot be read, or says nothing at all.
-        TopologyError: it has mistakes; all of them are in the error.
-    """
+    """Read a topology, and write what is doubtful in it to stderr."""
     from rabbit_chx.topology import Topology
 
     name = file_name(path)
@@ -94,15 +84,7 @@ def read_topology(path: str, vhost: str = "/", content: bytes | None = None) -> 
 
 
 def read_whole(path: str, what: str) -> bytes:
-    """Read a whole file.
-
-    Args:
-        path: the file; ``-`` is stdin.
-        what: what it holds, such as ``ring``.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Read a whole file."""
     if path == STDIN:
         claim_stdin(f"the {what}")
     try:
@@ -113,14 +95,7 @@ def read_whole(path: str, what: str) -> bytes:
 
 
 def claim_stdin(what: str) -> None:
-    """Note what stdin is read for in this run.
-
-    Args:
-        what: what is read, such as ``the keys``.
-
-    Raises:
-        InputError: stdin is already read for something else.
-    """
+    """Note what stdin is read for in this run."""
     context = click.get_current_context(silent=True)
     if context is not None and (other := context.find_root().meta.setdefault(__name__, what)) != what:
         raise InputError(f"stdin cannot be both {other} and {what}: give one of them as a file")
@@ -160,11 +135,7 @@ def parse_destination(text: str) -> Destination:
 
 
 def parse_binding(text: str) -> tuple[Destination, str]:
-    """Parse ``DESTINATION=WEIGHT``; the last equals sign separates, since a name may contain one.
-
-    Raises:
-        InputError: the text has no equals sign.
-    """
+    """Parse ``DESTINATION=WEIGHT``; the last equals sign separates, since a name may contain one."""
     name, equals, weight = text.rpartition("=")
     if not equals:
         raise InputError(f"the binding {text!r} has no weight: write QUEUE=WEIGHT, as in q1=10")
@@ -172,11 +143,7 @@ def parse_binding(text: str) -> tuple[Destination, str]:
 
 
 def bound_destination(text: str, source: KeyMap | ModuloMap) -> Destination:
-    """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination will do.
-
-    Raises:
-        InputError: the destination has no bucket in the ring.
-    """
+    """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination will do."""
     destination, known = parse_destination(text), source.destinations
     if not isinstance(source, KeyMap):
         return destination
@@ -195,12 +162,6 @@ def bound_destination(text: str, source: KeyMap | ModuloMap) -> Destination:
 def parse_unbind(text: str, source: HashRing | ModuloMap) -> tuple[Destination, str | None]:
     """Parse ``DESTINATION``, for all its bindings, or ``DESTINATION=WEIGHT``; a name may contain an equals
     sign.
-
-    Returns:
-        The destination, and the weight; None for all bindings.
-
-    Raises:
-        InputError: the destination has no bucket in the ring.
     """
     name, equals, weight = text.rpartition("=")
     if not equals or parse_destination(text) in source.destinations:
@@ -211,9 +172,6 @@ def parse_unbind(text: str, source: HashRing | ModuloMap) -> tuple[Destination, 
 def parse_header(text: str) -> tuple[str, Any]:
     """Parse ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; the first equals sign separates, since a value may contain
     one.
-
-    Raises:
-        InputError: the text has no equals sign, or the value does not have that type.
     """
     name, equals, value = text.partition("=")
     if not equals:
@@ -223,11 +181,7 @@ def parse_header(text: str) -> tuple[str, Any]:
 
 
 def parse_header_type(text: str | None) -> tuple[str | None, FieldType | None]:
-    """Parse ``NAME`` or ``NAME:TYPE`` of a header; the last colon separates if a field type follows it.
-
-    Returns:
-        The name, and the type; None where it is not given.
-    """
+    """Parse ``NAME`` or ``NAME:TYPE`` of a header; the last colon separates if a field type follows it."""
     stem, colon, type_ = (text or "").rpartition(":")
     if colon and type_ in FIELD_TYPES:
         return stem, type_
@@ -235,11 +189,7 @@ def parse_header_type(text: str | None) -> tuple[str | None, FieldType | None]:
 
 
 def parse_property(text: str) -> tuple[str, str | int]:
-    """Parse ``NAME=VALUE``; a timestamp is in whole seconds since 1970.
-
-    Raises:
-        InputError: the text has no equals sign, or the timestamp is not a whole number.
-    """
+    """Parse ``NAME=VALUE``; a timestamp is in whole seconds since 1970."""
     name, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"the property {text!r} has no value: write NAME=VALUE, as in message_id=m1")
@@ -247,16 +197,7 @@ def parse_property(text: str) -> tuple[str, str | int]:
 
 
 def parse_field(type_: FieldType, text: str) -> AmqpField:
-    """Parse a header field.
-
-    Args:
-        type_: the field's wire type.
-        text: the text itself; a number; true or false; 3.14 for a decimal; seconds since 1970 for a
-            timestamp; nothing for void; JSON for an array or a table.
-
-    Raises:
-        InputError: the text is not a value of that type.
-    """
+    """Parse a header field."""
     try:
         return field_for(AmqpField(type_, _value(type_, text)))
     except RecursionError:
@@ -267,13 +208,6 @@ def hashed_value(hashing: Hashing, key: str) -> Any:  # noqa: ANN401
     """Return the value that an exchange hashes for a key of the command line.
 
     A header is a bare text or int where its type allows it, since whole columns of those hash fast.
-
-    Args:
-        hashing: what the exchange hashes, and the wire type of a key as a header.
-        key: the key.
-
-    Raises:
-        InputError: the key is not a value of the wire type.
     """
     if hashing.hash_property is not None:
         return _property(hashing.hash_property, key)

@@ -59,11 +59,7 @@ class Search:
             self.ended = error
 
     def finish(self) -> None:
-        """Report a search that ended early.
-
-        Raises:
-            PartlyDoneError: fewer keys were found than asked for.
-        """
+        """Report a search that ended early."""
         if self.ended is not None:
             raise PartlyDoneError(f"not all of {self.count:,} keys are found: {self.ended}")
 

@@ -261,12 +261,7 @@ class _Row:
 
 
 def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
-    """Return the changes in order, field by field.
-
-    Args:
-        changes: the changes of a plan.
-        whole: whether a long table is shown whole; else its middle is left out.
-    """
+    """Return the changes in order, field by field."""
     rows: list[tuple[str, str, str, str]] = []
     step = 1
     for row in _rows(changes):
@@ -284,11 +279,7 @@ def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
 
 
 def ranged(names: Iterable[str]) -> list[str]:
-    """Return the names with ranges in place of those that count up, such as ``orders.{1..40}``.
-
-    Args:
-        names: names, in order.
-    """
+    """Return the names with ranges in place of those that count up, such as ``orders.{1..40}``."""
     return [entry["name"] for entry in folded([{"name": name} for name in names], ["name"])]
 
 
@@ -354,16 +345,7 @@ class LivePlan:
 
     @classmethod
     def read(cls, opened: Broker, file: TopologyInput, vhost: str) -> LivePlan:
-        """Read a broker, and plan. Nothing is changed.
-
-        Args:
-            opened: the broker.
-            file: the topology file.
-            vhost: the vhost's name.
-
-        Raises:
-            RabbitChxError: the broker cannot be read.
-        """
+        """Read a broker, and plan. Nothing is changed."""
         with sign_of_life("reading the broker"):
             live = opened.topology()
         with sign_of_life("planning"):
@@ -457,11 +439,7 @@ def _arranging_moves_less(plan: Plan) -> bool:
 
 
 def lifting_flags(refusals: Iterable[Finding]) -> list[str] | None:
-    """Return the flags that lift all refusals, as words of a command line; None where none does.
-
-    Args:
-        refusals: why a plan is refused.
-    """
+    """Return the flags that permit all refusals, as words of a command line; None if one has no flag."""
     shares: dict[str, float | None] = {}
     for refusal in refusals:
         if refusal.allow_with is None:

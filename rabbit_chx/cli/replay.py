@@ -56,12 +56,7 @@ class ReplayedRow:
 
 
 def text_or_base64(name: str, value: bytes) -> dict[str, str]:
-    """Return bytes for JSON: as text, or in base64 under another name where they are not UTF-8.
-
-    Args:
-        name: the name.
-        value: the bytes.
-    """
+    """Return bytes for JSON: as text, or in base64 under another name where they are not UTF-8."""
     try:
         return {name: value.decode()}
     except UnicodeDecodeError:
@@ -137,13 +132,7 @@ def replay(
 
 
 def no_rows_text(keys: Sequence[str], exchange: str, counts: Counter[str]) -> str:
-    """Return the words for a replay that shows no row.
-
-    Args:
-        keys: the keys that were asked for.
-        exchange: the exchange that the rows must have been published to.
-        counts: what was read, as of `rabbit_chx.replay`.
-    """
+    """Return the words for a replay that shows no row."""
     which = f"the key {keys[0]!r:.60}" if len(keys) == 1 else "one of the keys"
     read = f"{plural(counts['read'], 'row')} {'was' if counts['read'] == 1 else 'were'} read"
     if others := counts["other_exchange"]:

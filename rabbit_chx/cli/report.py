@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -44,12 +45,7 @@ def numbers(*headings: str) -> list[TableColumn]:
 
 
 def document(name: str, **parts: object) -> dict[str, Any]:
-    """Return the JSON document of a command.
-
-    Args:
-        name: what it is of.
-        parts: its parts, as `to_json` takes them.
-    """
+    """Return the JSON document of a command."""
     return {"format": f"rabbit-chx/{name}", "format_version": 1, **to_json(parts)}
 
 
@@ -59,12 +55,7 @@ def entries(values: Iterable[object], *fields: str) -> list[dict[str, Any]]:
 
 
 def entry(value: object, *fields: str) -> dict[str, Any]:
-    """Return attributes of a value as JSON.
-
-    Args:
-        value: the value.
-        fields: names of attributes, or ``name=attribute`` where the JSON has another name; an attribute of an attribute has a dot.
-    """
+    """Return attributes of a value as JSON."""
     named = [field.partition("=") for field in fields]
     return {name: to_json(attrgetter(attribute or name)(value)) for name, _, attribute in named}
 
@@ -79,22 +70,21 @@ def to_json(value: Any) -> Any:  # noqa: ANN401
     """Return a value in JSON's own types.
 
     A destination is as in the JSON of a ring: text is a queue, null is nowhere. A broker that refuses a message is ``{"refused": why}``.
-
-    Args:
-        value: a destination, a release, a movement matrix, or containers of those, text and numbers.
     """
     if isinstance(value, Mapping):
         return {name: to_json(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return list(map(to_json, value))
-    for type_, fields in _FIELDS.items():
+    for type_, named in _FIELDS.items():
         if isinstance(value, type_):
-            return entry(value, *fields)
+            return entry(value, *named)
     if isinstance(value, MovementMatrix):
         cells = [
             {"from": source, "to": to, "amount": amount} for (source, to), amount in value.amounts.items()
         ]
         return entry(value, "moved", "least") | {"cells": to_json(cells)}
+    if is_dataclass(value):
+        return entry(value, *(field.name for field in fields(value)))
     return value
 
 
@@ -104,11 +94,7 @@ def outcome_text(outcome: Place | Refused) -> str:
 
 
 def hashes_text(arguments: Mapping[str, str] | None) -> str:
-    """Return what an exchange hashes.
-
-    Args:
-        arguments: the exchange's arguments; None where they are not known.
-    """
+    """Return what an exchange hashes."""
     if arguments is None:
         return "not known over AMQP alone: give --management-url"
     return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
@@ -160,14 +146,7 @@ def source_as_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
 def exchange_facts(
     exchange: str, vhost: str, arguments: Mapping[str, str] | None, ring: KeyMap
 ) -> list[tuple[str, str]]:
-    """Return the facts at the head of a report about the ring of a live exchange.
-
-    Args:
-        exchange: the exchange's name.
-        vhost: its vhost.
-        arguments: its arguments that decide what is hashed; None where they are not known.
-        ring: its ring, or its slots.
-    """
+    """Return the facts at the head of a report about the ring of a live exchange."""
     facts = [
         ("exchange", exchange),
         ("vhost", vhost),
@@ -178,11 +157,7 @@ def exchange_facts(
 
 
 def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
-    """Return the runs of buckets of each destination, such as ``0-9, 15``; holes are under None.
-
-    Args:
-        places: pairs of a bucket and its destination, by ascending bucket.
-    """
+    """Return the runs of buckets of each destination, such as ``0-9, 15``; holes are under None."""
     runs: dict[Place, list[list[int]]] = {}
     for bucket, place in places:
         of_place = runs.setdefault(place, [])
@@ -208,13 +183,7 @@ def ring_as_json(ring: KeyMap) -> dict[str, Any]:
 def matrix_table(
     matrix: MovementMatrix, shown: Callable[[Any], object], *, most_moves: int = _MOST_MOVES
 ) -> Table:
-    """Return a movement matrix as a table, or where that is too wide, its moves as a list, the largest first.
-
-    Args:
-        matrix: the matrix.
-        shown: formats an amount as a cell.
-        most_moves: how many moves a list has at most; the others are summed up.
-    """
+    """Return a movement matrix as a table, or where that is too wide, its moves as a list, the largest first."""
     moves = _moves_table(matrix, shown, most_moves)
     if len(matrix.after) > _MOST_COLUMNS:
         return moves
@@ -245,12 +214,7 @@ def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object], most: i
 
 
 def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], shown: int) -> Iterator[Block]:
-    """Yield the first keys that move, and how many more there are.
-
-    Args:
-        moves: each key with its place before and after.
-        shown: how many of them are named.
-    """
+    """Yield the first keys that move, and how many more there are."""
     if shown:
         rows = [(key, outcome_text(before), outcome_text(after)) for key, before, after in moves[:shown]]
         yield Table(texts("key", "before", "after"), rows)

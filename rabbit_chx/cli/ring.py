@@ -13,7 +13,7 @@ from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.broker.ring_source import read_ring
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import bucket_ranges, document, entries, exchange_facts, numbers, texts
+from rabbit_chx.cli.report import bucket_ranges, document, exchange_facts, numbers, texts
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
 from rabbit_chx.routing import HashRing, KeyMap, SlotTable, queue_behind, ring_beneath
 from rabbit_chx.routing.ring_changes import Provenance
@@ -212,11 +212,7 @@ class RingList:
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
-        fields = ("vhost", "exchange", "members", "buckets", "slots", "provenance", "findings")
-        listed = {"exchanges": entries(self.rings, *fields)}
-        if self.moduli:
-            listed["modulus"] = entries(self.moduli, "vhost", "exchange", "members", "bindings")
-        return document("rings", **listed)
+        return document("rings", exchanges=self.rings, **({"modulus": self.moduli} if self.moduli else {}))
 
 
 @command(

@@ -82,14 +82,7 @@ class RingInput:
         return self.source.kind if isinstance(self.source, ModuloMap) else "x-consistent-hash"
 
     def under(self, rules: Release | None) -> RingInput:
-        """Return what was given under the rules of another release.
-
-        Args:
-            rules: the release; None for that which it has.
-
-        Raises:
-            InputError: it is a super stream.
-        """
+        """Return what was given under the rules of another release."""
         if rules is None:
             return self
         if not isinstance(self.source, ModuloMap):
@@ -102,14 +95,7 @@ class RingInput:
         return replace(self, source=replace(self.source, release=rules))
 
     def of_type(self, asked: str | None) -> RingInput:
-        """Return what was given, with the client that a super stream is hashed by.
-
-        Args:
-            asked: the value of ``--exchange-type``; None where it was not given.
-
-        Raises:
-            InputError: the exchange is of another type.
-        """
+        """Return what was given, with the client that a super stream is hashed by."""
         if asked is None:
             return self
         type_, _, client = asked.partition("/")
@@ -161,15 +147,7 @@ class RingOptions:
     broker: BrokerOptions = options(BrokerOptions)
 
     def read(self, *, other: OtherRingOptions | None = None) -> RingInput:
-        """Return the ring, and say on stderr what is doubtful about it.
-
-        Args:
-            other: the options of the ring that it is compared with.
-
-        Raises:
-            InputError: there is none, or it is given twice, or an option would change nothing.
-            RabbitChxError: it cannot be read.
-        """
+        """Return the ring, and say on stderr what is doubtful about it."""
         asked = self.exchange is not None and self.topology is None
         if other is not None:
             asked = asked or (other.to_exchange is not None and other.to_file is None)
@@ -207,14 +185,7 @@ class RingOptions:
             )
 
     def read_file(self, other: OtherRingOptions) -> tuple[TopologyInput, Release, Release] | None:
-        """Return the topology file and two releases; None unless the options give these, and nothing else.
-
-        Args:
-            other: the options of the other release.
-
-        Raises:
-            InputError: the file or the release before is missing or wrong.
-        """
+        """Return the topology file and two releases; None unless the options give these, and nothing else."""
         others = (other.to_bindings, other.to_file, other.to_exchange)
         if any((self.bindings, self.ring_file, self.exchange, *others)):
             return None
@@ -232,16 +203,7 @@ class RingOptions:
         return file, before, after
 
     def read_other(self, first: RingInput, other: OtherRingOptions) -> RingInput:
-        """Return the ring to compare with: one of its own, or the same buckets under another release.
-
-        Args:
-            first: the ring that was read.
-            other: the options of this one.
-
-        Raises:
-            InputError: the two cannot be compared.
-            RabbitChxError: it cannot be read.
-        """
+        """Return the ring to compare with: one of its own, or the same buckets under another release."""
         rules, type_ = parse_release(other.to_release), None
         if other.to_bindings:
             rules = rules or first.source.release
@@ -339,11 +301,7 @@ class OtherRingOptions:
     )
 
     def check(self) -> None:
-        """Raise an error where none of the options was given.
-
-        Raises:
-            InputError: it is so.
-        """
+        """Raise an error where none of the options was given."""
         others = (self.to_file, self.to_exchange, self.to_release)
         if not self.to_bindings and not any(other is not None for other in others):
             raise InputError(
@@ -369,15 +327,7 @@ class HashingOptions:
     )
 
     def of(self, *rings: RingInput, keys: bool = True) -> Hashing:
-        """Return what is hashed, by the options or by the exchange; the two must not contradict each other.
-
-        Args:
-            rings: the ring, or the two that are compared.
-            keys: whether keys are routed: exact shares depend on none.
-
-        Raises:
-            InputError: options and exchanges contradict each other.
-        """
+        """Return what is hashed, by the options or by the exchange; the two must not contradict each other."""
         known = [ring.arguments for ring in rings if ring.arguments is not None]
         if len(known) > 1 and dict(known[0]) != dict(known[1]):
             raise InputError(
@@ -407,14 +357,7 @@ class HashingOptions:
 
 
 def parse_release(text: str | None) -> Release | None:
-    """Parse ``VERSION`` or ``VERSION/STORE``. A series such as 4.3 is its newest known patch, and stderr names it.
-
-    Args:
-        text: the value of the option; None where it was not given.
-
-    Raises:
-        InputError: the version is invalid, or cannot have that store.
-    """
+    """Parse ``VERSION`` or ``VERSION/STORE``. A series such as 4.3 is its newest known patch, and stderr names it."""
     if text is None:
         return None
     version, slash, store = text.partition("/")
@@ -434,13 +377,7 @@ def parse_release(text: str | None) -> Release | None:
 def say_ignored(
     release: Release, bindings: Iterable[tuple[Destination, str]], before: HashRing | None = None
 ) -> None:
-    """Say on stderr which bindings a broker ignores.
-
-    Args:
-        release: the broker's release.
-        bindings: the bindings that are made, in their order.
-        before: the ring before the first binding; None for an empty one.
-    """
+    """Say on stderr which bindings a broker ignores."""
     bound: set[Destination] = set(before.destinations) if before else set()
     known: set[tuple[Destination, str]] = set(before.bindings or ()) if before else set()
     for destination, key in bindings:
@@ -456,12 +393,7 @@ def say_ignored(
 
 
 def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
-    """Return the ring of a file that `ring show`, `HashRing.to_json` or `SlotTable.to_json` wrote.
-
-    Args:
-        path: the file; ``-`` is stdin.
-        content: its content, if it is already read.
-    """
+    """Return the ring of a file that `ring show`, `HashRing.to_json` or `SlotTable.to_json` wrote."""
     text, name = content or read_whole(path, "ring"), file_name(path)
     try:
         ring = key_map_from_json(text)
@@ -533,11 +465,7 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
 
 
 def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
-    """Return the hash exchange of that name in a topology file; the only one there where there is no name.
-
-    Raises:
-        InputError: there is none, or there are several.
-    """
+    """Return the hash exchange of that name in a topology file; the only one there where there is no name."""
     from rabbit_chx.topology.objects import HASH_EXCHANGE
     from rabbit_chx.topology.reading import modulo_map_of
 
@@ -560,11 +488,7 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
 
 
 def hash_arguments_of(exchange: ExchangeDefinition) -> dict[str, str]:
-    """Return the arguments of an exchange that decide what it hashes.
-
-    Raises:
-        InputError: the broker would refuse them.
-    """
+    """Return the arguments of an exchange that decide what it hashes."""
     arguments = {name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments}
     HashedOn.from_arguments(arguments)
     return arguments

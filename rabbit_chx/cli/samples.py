@@ -70,14 +70,6 @@ class KeyFile:
         """Read the keys; a batch of lines is what can be read without waiting.
 
         An empty line is an empty key. A byte order mark at the beginning is skipped.
-
-        Args:
-            progress: whether to show how much of it is read.
-
-        Raises:
-            InputError: the file cannot be read, or has no such column, or a row has no key. The keys before it are yielded
-                first.
-            MissingExtraError: the file is a table, and pyarrow is not installed.
         """
         suffix = Path(self.path).suffix.lower()
         if suffix not in _FORMATS:
@@ -232,12 +224,7 @@ class Sample:
     unit: str = "line"
 
     def where(self, number: int, key: str) -> str:
-        """Return what messages call a key.
-
-        Args:
-            number: its line, or its number in the sample, from 1.
-            key: the key.
-        """
+        """Return what messages call a key."""
         return f"key {key!r:.60}" if self.source is None else f"{self.unit} {number} of {self.source}"
 
     def numbered(self) -> Iterator[tuple[int, str]]:
@@ -246,15 +233,7 @@ class Sample:
 
     @contextmanager
     def values(self, hashing: Hashing, source: KeyMap | ModuloMap) -> Iterator[list[Any]]:
-        """Give a block what the exchange hashes for each key; name the key and its line in an error of the block.
-
-        Args:
-            hashing: what the exchange hashes.
-            source: what the block routes by.
-
-        Raises:
-            InputError: a key cannot be routed.
-        """
+        """Give a block what the exchange hashes for each key; name the key and its line in an error of the block."""
         with self.named(hashing, source):
             yield [hashed_value(hashing, key) for key in self.keys]
 
@@ -331,11 +310,7 @@ class StreamedSample:
 
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
-    """The sample that the options ask for, not yet read.
-
-    Raises:
-        InputError: the options contradict each other.
-    """
+    """The sample that the options ask for, not yet read."""
 
     section: ClassVar = "Sample"
     key_file: str | None = option("--keys", metavar="FILE", help=KEYS_HELP.format("as a sample"))
@@ -367,11 +342,7 @@ class SampleOptions:
         return (self.key_file, self.pattern, self.count) != (None, None, None)
 
     def read(self) -> Sample | None:
-        """Return the sample; None where none was asked for.
-
-        Raises:
-            InputError: a count was given without a pattern, or the file cannot be read.
-        """
+        """Return the sample; None where none was asked for."""
         self._refuse_count_alone()
         return self.read_or_make("") if self.given else None
 
@@ -385,14 +356,7 @@ class SampleOptions:
         return f"the pattern {self.pattern}" if self.key_file is None else file_name(self.key_file)
 
     def batches(self, *, progress: bool = False) -> Iterator[KeyBatch]:
-        """Yield the keys in batches, those of a file as they are read.
-
-        Args:
-            progress: whether to show how much of a file is read.
-
-        Raises:
-            InputError: as in `read`, or the file has no keys.
-        """
+        """Yield the keys in batches, those of a file as they are read."""
         if self.key_file is None:
             self._refuse_count_alone()
             for start in range(0, count := self.count or PATTERN_KEYS, _BATCH):
@@ -407,15 +371,7 @@ class SampleOptions:
             raise InputError(f"{self.source} has no keys, or all counts are 0: give at least one message")
 
     def read_or_make(self, pattern: str, count: int = PATTERN_KEYS) -> Sample:
-        """Return the sample; where neither a file nor a pattern was given, make it of this pattern.
-
-        Args:
-            pattern: the pattern to use then.
-            count: how many keys a pattern makes where the options do not say it.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
+        """Return the sample; where neither a file nor a pattern was given, make it of this pattern."""
         if self.key_file is not None:
             keys: list[str] = []
             numbers, unit = array("q"), "line"
@@ -439,12 +395,7 @@ def _repeated(keys: Sequence[_T], messages: Sequence[int]) -> Iterable[_T]:
 
 
 def sample_options(pattern: str | None = None, count: int = PATTERN_KEYS) -> Any:  # noqa: ANN401  # a field's default
-    """Return a field that has the `SampleOptions`.
-
-    Args:
-        pattern: the pattern that the help names as the default; None where there is none.
-        count: how many keys a pattern makes where the options do not say it.
-    """
+    """Return a field that has the `SampleOptions`."""
     default = "" if pattern is None else f"  [default: {pattern}]"
     return options(
         SampleOptions,

@@ -68,17 +68,7 @@ class LiveTable:
 
     @classmethod
     def read(cls, broker: LiveBroker, exchange: str) -> LiveTable:
-        """Read the slots of a live exchange.
-
-        Args:
-            broker: the broker.
-            exchange: the exchange's name.
-
-        Raises:
-            InputError: there is no management URL.
-            MismatchError: the exchange has no slots, or a slot has two queues.
-            RabbitChxError: the broker cannot be asked.
-        """
+        """Read the slots of a live exchange."""
         management = broker.management("only the management API tells which queue has which slot")
         vhost = broker.settings.vhost
         live = read_hash_exchange(management, vhost, exchange)
@@ -110,11 +100,7 @@ class SlotSample:
 
     @classmethod
     def counted(cls, load: SlotLoad, source: str) -> SlotSample:
-        """Return the sample of a load.
-
-        Raises:
-            InputError: no message comes to a slot.
-        """
+        """Return the sample of a load."""
         counted = int(sum(load.messages.values()))
         if not counted:
             raise InputError(
@@ -129,11 +115,7 @@ class SlotSample:
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """The options of a sample of the load, not yet read.
-
-    Raises:
-        InputError: the options contradict each other.
-    """
+    """The options of a sample of the load, not yet read."""
 
     section: ClassVar = "Sample"
     sample: SampleOptions = sample_options()
@@ -156,14 +138,7 @@ class LoadOptions:
         return self.sample.given
 
     def read(self, table: LiveTable) -> SlotSample:
-        """Count the keys of the sample. The memory that this takes does not grow with a file.
-
-        Args:
-            table: the slots.
-
-        Raises:
-            InputError: the keys cannot be read, or there are none, or one is no value of the type.
-        """
+        """Count the keys of the sample. The memory that this takes does not grow with a file."""
         header = table.arguments.get("hash-header")
         if self.type_ is not None and header is None:
             raise InputError(

@@ -46,11 +46,7 @@ class Placement(NamedTuple):
 
     @property
     def streams(self) -> list[str]:
-        """The streams that keys can belong to.
-
-        Raises:
-            InputError: an exchange is among them, so that its queues are not known.
-        """
+        """The streams that keys can belong to."""
         places = self.source.destinations
         for place in places:
             if not isinstance(place, str):
@@ -99,11 +95,7 @@ class StreamOptions:
 
     @cached_property
     def range(self) -> tuple[datetime | None, datetime | None]:
-        """The times between which rows are read. Times ago are counted once, so all streams of a command have the same range.
-
-        Raises:
-            InputError: one of them is none, or the end is before the begin.
-        """
+        """The times between which rows are read. Times ago are counted once, so all streams of a command have the same range."""
         now = datetime.now(UTC)
         since, until = parse_time("--since", self.since, now), parse_time("--until", self.until, now)
         if since is not None and until is not None and until < since:
@@ -111,17 +103,7 @@ class StreamOptions:
         return since, until
 
     def placement(self, at: LiveBroker, exchange: str | None, topology: str | None) -> Placement:
-        """Return what places keys, by the options.
-
-        Args:
-            at: the broker.
-            exchange: the name of a hash exchange; None where it is a super stream, or the only one of a topology file.
-            topology: a topology file that has the exchange.
-
-        Raises:
-            InputError: nothing is given, or two are, or the exchange does not hash the routing key.
-            RabbitChxError: it cannot be read.
-        """
+        """Return what places keys, by the options."""
         ways = {
             "--super-stream": self.super_stream,
             "--ring": self.ring,
@@ -151,13 +133,7 @@ class StreamOptions:
         return _placed(exchange, ring_of_broker(at, exchange))
 
     def reader(self, at: LiveBroker, stream: str, **arguments: Any) -> StreamReader:  # noqa: ANN401
-        """Return a reader of the range of a stream.
-
-        Args:
-            at: the broker.
-            stream: the stream.
-            arguments: further ones of `StreamReader`.
-        """
+        """Return a reader of the range of a stream."""
         from rabbit_chx.streams import StreamReader
 
         since, until = self.range
@@ -172,16 +148,7 @@ class StreamOptions:
 
 
 def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the time that an option gives; None where it is not given.
-
-    Args:
-        name: the option.
-        text: ISO 8601 with its zone, or how long ago.
-        now: the time from which it is counted back.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """Return the time that an option gives; None where it is not given."""
     if text is None:
         return None
     if ago := _AGO.fullmatch(text.strip()):
@@ -206,14 +173,7 @@ def time_text(moment: datetime) -> str:
 
 
 def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
-    """Return where each advertised address is reached.
-
-    Args:
-        texts: each ``HOST:PORT=HOST:PORT``.
-
-    Raises:
-        InputError: a text is not of this form.
-    """
+    """Return where each advertised address is reached."""
     for text in texts:
         if not _ADDRESS.fullmatch(text):
             raise InputError(f"--address is {text!r:.60}: give rabbit-0:5552=127.0.0.1:15552")
@@ -221,11 +181,7 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _super_stream(at: LiveBroker, name: str) -> Placement:
-    """Read the partitions of a super stream.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Read the partitions of a super stream."""
     if at.management_url is not None:
         from rabbit_chx.topology.reading import read_modulo_map
 

@@ -199,11 +199,7 @@ def show(
 
 
 def _places(connection: StreamConnection, names: Sequence[str]) -> list[ShownStream]:
-    """Return the named streams, and the partitions of the named super streams.
-
-    Raises:
-        NotFoundError: there is no stream, super stream or exchange of a name.
-    """
+    """Return the named streams, and the partitions of the named super streams."""
     found: dict[str, ShownStream] = {}
     of_name = connection.metadata(names, missing_ok=True)
     for name in names:

@@ -1,4 +1,4 @@
-"""Publish rows, and send each until the broker has confirmed it: decisions without I/O, and two publishers that carry them out."""
+"""Publish rows with confirms: decisions without I/O, a blocking and an asyncio publisher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One result as text, JSON, Markdown or Prometheus metrics; progress of long work."""
+"""Reports as text, JSON, Markdown or Prometheus metrics; progress of long operations."""
 
 from __future__ import annotations
 

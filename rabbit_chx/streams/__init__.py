@@ -1,4 +1,4 @@
-"""The stream protocol: RabbitMQ's log, read and written as columns."""
+"""The stream protocol: streams written and read as columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What should be on a broker, and what is there: the model of a topology and its files. No I/O, no client."""
+"""Topology files and live topologies: model, plan, apply and check. No I/O, no client."""
 
 from __future__ import annotations
 

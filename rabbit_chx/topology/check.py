@@ -13,14 +13,14 @@ from rabbit_chx.topology.changes import NamedObject, fields_between, kind_of, na
 from rabbit_chx.topology.check_queues import queue_findings
 from rabbit_chx.topology.check_rings import (
     CheckedExchange,
-    apply_cure,
+    apply_fix,
     differing_fields,
     live_ring_findings,
     misplaced_share,
+    slot_findings,
     wanted_order_findings,
     wanted_ring_findings,
 )
-from rabbit_chx.topology.check_slots import slot_findings
 from rabbit_chx.topology.differences import (
     binding_identity,
     by_name,
@@ -115,7 +115,7 @@ def check(
         wanted: what should be there: its hash exchanges are checked, and all of its objects. None: what is there is
             checked by itself, with all hash exchanges.
         exchange: check only this hash exchange, or these; None for all.
-        file: the name of the topology's file, which the cures then name.
+        file: the name of the topology's file, which the fixes then name.
 
     Raises:
         InputError: the ring of an exchange was not read.
@@ -159,8 +159,10 @@ def check(
                 misplaced[name] = share
         # The plugin makes the ring of a sharded exchange.
         elif listed.type == HASH_EXCHANGE and not is_sharded(checked.exchange, live):
-            says = "the topology does not say its ring, so its order is not checked"
-            findings.append(checked.finding("different", says, "write its members as `ring` in the topology"))
+            message = "the topology does not say its ring, so its order is not checked"
+            findings.append(
+                checked.finding("different", message, "write its members as `ring` in the topology")
+            )
     if plain is not None and exchange is None:
         # What slots are made of is checked with their hash exchange.
         parts = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
@@ -231,8 +233,8 @@ def _ring_read(live: Topology, name: str) -> HashRing:
 def _cluster(wanted: Topology, live: Topology) -> Iterator[Finding]:
     if wanted.cluster is not None and wanted.cluster != live.cluster:
         cluster = "a cluster whose name is not known" if live.cluster is None else live.cluster
-        says = f"the topology is for the cluster {wanted.cluster}, and this is {cluster}"
-        yield Finding("different", says, f"connect to {wanted.cluster}, or correct `cluster`")
+        message = f"the topology is for the cluster {wanted.cluster}, and this is {cluster}"
+        yield Finding("different", message, f"connect to {wanted.cluster}, or correct `cluster`")
 
 
 def _without(topology: Topology, names: frozenset[str]) -> Topology:
@@ -248,22 +250,26 @@ def _object_findings(wanted: Topology, live: Topology, file: str | None) -> Iter
     live_objects = by_name(live)
     for key, wanted_object in by_name(wanted).items():
         live_object, what = live_objects.get(key), f"{key[0]} {wanted_object.name}"
-        cure = apply_cure(file, external=wanted_object.owner == "external")
+        fix = apply_fix(file, external=wanted_object.owner == "external")
         if live_object is None:
             # No list shows the broker's own exchanges.
             if wanted_object.name and not wanted_object.name.startswith(_BROKERS_OWN):
-                says = f"{what} is not there: {_WITHOUT_IT[key[0]]}"
-                yield _object_finding("missing", wanted_object, says, _past_policy(wanted_object, live, cure))
+                message = f"{what} is not there: {_WITHOUT_IT[key[0]]}"
+                yield _object_finding(
+                    "missing", wanted_object, message, _past_policy(wanted_object, live, fix)
+                )
         elif fields := fields_between(live_object, wanted_object):
-            says, share = f"{what} differs: {differing_fields(fields)}", None
+            message, share = f"{what} differs: {differing_fields(fields)}", None
             if isinstance(wanted_object, ExchangeDefinition) and wanted_object.type == HASH_EXCHANGE:
                 elsewhere = any(field.field in _DECIDES_ON_KEYS for field in fields)
-                says, share = (f"{says}; keys are hashed otherwise", 1.0) if elsewhere else (says, 0.0)
-            yield _object_finding("different", wanted_object, says, cure, share)
+                message, share = (
+                    (f"{message}; keys are hashed otherwise", 1.0) if elsewhere else (message, 0.0)
+                )
+            yield _object_finding("different", wanted_object, message, fix, share)
     differences = object_differences(wanted, live)
     for deleted in differences.deleted:
-        says = f"{kind_of(deleted)} {deleted.name} is owned and not in the topology"
-        yield _object_finding("unexpected", deleted, says, _allow_delete(file))
+        message = f"{kind_of(deleted)} {deleted.name} is owned and not in the topology"
+        yield _object_finding("unexpected", deleted, message, _allow_delete(file))
     yield from _binding_findings(wanted, live, differences.shards, file)
 
 
@@ -275,9 +281,9 @@ def _binding_findings(
     hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
     for binding in wanted.bindings:
         if binding_identity(binding) not in bound:
-            says = f"the binding {name_of(binding)} is not there: its messages do not come to {binding.destination!s}"
+            message = f"the binding {name_of(binding)} is not there: its messages do not come to {binding.destination!s}"
             yield _binding_finding(
-                "missing", binding, says, apply_cure(file, external=binding.owner == "external")
+                "missing", binding, message, apply_fix(file, external=binding.owner == "external")
             )
     for binding in live.bindings:
         if (
@@ -286,34 +292,34 @@ def _binding_findings(
             and not shard_binding(binding, shards)
             and owned_binding(wanted, binding)
         ):
-            says = f"the binding {name_of(binding)} is owned and not in the topology: {binding.destination!s} gets its messages"
-            yield _binding_finding("unexpected", binding, says, _allow_delete(file))
+            message = f"the binding {name_of(binding)} is owned and not in the topology: {binding.destination!s} gets its messages"
+            yield _binding_finding("unexpected", binding, message, _allow_delete(file))
 
 
 def _allow_delete(file: str | None) -> str:
-    return f"add it to the topology, or {apply_cure(file)} --allow-delete"
+    return f"add it to the topology, or {apply_fix(file)} --allow-delete"
 
 
-def _past_policy(wanted: NamedObject, live: Topology, cure: str) -> str:
-    """Return the cure of an object that is not there. A policy that is in its way goes first."""
+def _past_policy(wanted: NamedObject, live: Topology, fix: str) -> str:
+    """Return the fix of an object that is not there. A policy that is in its way goes first."""
     if not isinstance(wanted, ExchangeDefinition) or wanted.owner == "external":
-        return cure
+        return fix
     policy = policy_in_the_way(wanted, live.policies, live.release or NEWEST)
     if policy is None:
-        return cure
+        return fix
     return (
         f"remove the policy {policy.name}, under which it cannot be declared (rabbitmqctl clear_policy {shlex.quote(policy.name)}); "
-        f"{cure}; and set the policy again, if the topology does not have it"
+        f"{fix}; and set the policy again, if the topology does not have it"
     )
 
 
 def _object_finding(
-    kind: str, about: NamedObject, says: str, cure: str, share: float | None = None
+    kind: str, about: NamedObject, message: str, fix: str, share: float | None = None
 ) -> Finding:
     exchange = about.name if isinstance(about, ExchangeDefinition) else None
     queue = about.name if isinstance(about, QueueDefinition) else None
-    return Finding(kind, says, cure, exchange=exchange, destination=queue, share=share)
+    return Finding(kind, message, fix, exchange=exchange, destination=queue, share=share)
 
 
-def _binding_finding(kind: str, binding: BindingDefinition, says: str, cure: str) -> Finding:
-    return Finding(kind, says, cure, exchange=binding.source, destination=binding.destination)
+def _binding_finding(kind: str, binding: BindingDefinition, message: str, fix: str) -> Finding:
+    return Finding(kind, message, fix, exchange=binding.source, destination=binding.destination)

@@ -53,8 +53,8 @@ def _short_lived(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[F
     ttl = checked.setting(queue, _TTL)
     if ttl is None or (queue.type == "quorum" and checked.ring.release.numbers < _QUORUM_TTL_SINCE):
         return
-    says = f"{queue.name} has a message TTL of {ttl.value:,} ms{_by(ttl)}: what nobody reads in that time {_ends(checked, queue)}"
-    yield _finding(checked, "expiring-destination", queue, says, _without(queue, _TTL, ttl))
+    message = f"{queue.name} has a message TTL of {ttl.value:,} ms{_by(ttl)}: what nobody reads in that time {_ends(checked, queue)}"
+    yield _finding(checked, "expiring-destination", queue, message, _without(queue, _TTL, ttl))
 
 
 def _expiring(checked: CheckedExchange, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
@@ -66,10 +66,10 @@ def _expiring(checked: CheckedExchange, queues: Sequence[QueueDefinition]) -> It
     moved = checked.moved_without(place for place in checked.ring.destinations if place in settings)
     for queue in (queue for queue in queues if queue.name in settings):
         expires = settings[queue.name]
-        says = f"{queue.name} expires after {expires.value:,} ms without use{_by(expires)}, and its messages go with it"
+        message = f"{queue.name} expires after {expires.value:,} ms without use{_by(expires)}, and its messages go with it"
         if queue.name in moved:
-            says = f"{says}: {percent(moved[queue.name])} of all keys move then"
-        yield _finding(checked, "expiring-destination", queue, says, _without(queue, _EXPIRES, expires))
+            message = f"{message}: {percent(moved[queue.name])} of all keys move then"
+        yield _finding(checked, "expiring-destination", queue, message, _without(queue, _EXPIRES, expires))
 
 
 def _dropping(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Finding]:
@@ -84,15 +84,15 @@ def _dropping(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Find
     most = " or ".join(
         f"{plural(limit.value, _LIMITS[argument])}{_by(limit)}" for argument, limit in limits.items()
     )
-    says = f"{queue.name} holds at most {most}: beyond that the oldest one {_ends(checked, queue)}, though it was confirmed"
+    message = f"{queue.name} holds at most {most}: beyond that the oldest one {_ends(checked, queue)}, though it was confirmed"
     policy = overflow.policy if overflow is not None else _named_policy(limits.values())
     if policy is not None:
-        cure = f"set overflow to reject-publish in the {policy}: publishers then get a nack for what does not fit"
+        fix = f"set overflow to reject-publish in the {policy}: publishers then get a nack for what does not fit"
     elif overflow is not None:
-        cure = f"let a queue with {_OVERFLOW} = reject-publish take the place of {queue.name}"
+        fix = f"let a queue with {_OVERFLOW} = reject-publish take the place of {queue.name}"
     else:
-        cure = f"set overflow to reject-publish for {queue.name} by a policy: publishers then get a nack for what does not fit"
-    yield _finding(checked, "dropping-destination", queue, says, cure)
+        fix = f"set overflow to reject-publish for {queue.name} by a policy: publishers then get a nack for what does not fit"
+    yield _finding(checked, "dropping-destination", queue, message, fix)
 
 
 def _named_policy(limits: Iterable[QueueSetting]) -> str | None:
@@ -122,9 +122,9 @@ def _without(queue: QueueDefinition, argument: str, setting: QueueSetting) -> st
     return f"let a queue without {argument} take the place of {queue.name}"
 
 
-def _finding(checked: CheckedExchange, kind: str, queue: QueueDefinition, says: str, cure: str) -> Finding:
+def _finding(checked: CheckedExchange, kind: str, queue: QueueDefinition, message: str, fix: str) -> Finding:
     share = checked.queues[queue.name]
-    return checked.finding(kind, f"{says}; {percent(share)} of all keys go there", cure, queue.name, share)
+    return checked.finding(kind, f"{message}; {percent(share)} of all keys go there", fix, queue.name, share)
 
 
 def _odd_members(checked: CheckedExchange, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
@@ -144,9 +144,9 @@ def _odd_members(checked: CheckedExchange, queues: Sequence[QueueDefinition]) ->
             unlike.setdefault(queue.name, []).append(FieldChange(trait, *values))
     for name, fields in unlike.items():
         share = checked.queues[name]
-        says = f"{name} is unlike most of the {len(queues):,} queues: {differing_fields(fields)}; {percent(share)} of all keys go there"
-        cure = f"let a queue like the others take the place of {name}"
-        yield checked.finding("odd-member", says, cure, name, share)
+        message = f"{name} is unlike most of the {len(queues):,} queues: {differing_fields(fields)}; {percent(share)} of all keys go there"
+        fix = f"let a queue like the others take the place of {name}"
+        yield checked.finding("odd-member", message, fix, name, share)
 
 
 def _traits(queue: QueueDefinition) -> dict[str, Any]:
@@ -174,6 +174,6 @@ def _divided(
         shown = "nothing" if value is None else repr(value)
         parts.append(f"{shown} at {listed([queue.name for queue in group], _MOST_NAMES)}")
     share = sum(checked.queues[queue.name] for group in groups for queue in group)
-    says = f"the queues have no {trait} in common: {'; '.join(parts)}"
-    cure = "decide which of them is right, and let such queues take the places of the others"
-    return checked.finding("odd-member", says, cure, share=share)
+    message = f"the queues have no {trait} in common: {'; '.join(parts)}"
+    fix = "decide which of them is right, and let such queues take the places of the others"
+    return checked.finding("odd-member", message, fix, share=share)

@@ -1,4 +1,4 @@
-"""What is wrong with the ring of a live exchange: by itself, and beside the members that a topology says."""
+"""Findings of the ring and the slots of a live exchange: by themselves, and compared with the members that a topology says."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rabbit_chx.analysis import Finding, ring_findings
-from rabbit_chx.analysis.wording import percent, plural
+from rabbit_chx.analysis.wording import listed, percent, plural
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, Place, SlotTable, share_between
-from rabbit_chx.topology.changes import FieldChange
+from rabbit_chx.topology.changes import FieldChange, fields_between
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.movement import MovementCounter, bucket_count
-from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots, QueueDefinition, RingMember, live_slots
+from rabbit_chx.topology.objects import (
+    ExchangeDefinition,
+    LiveSlots,
+    QueueDefinition,
+    RingMember,
+    live_slots,
+    order_of_name,
+)
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
-from rabbit_chx.topology.slot_owners import queues_of_slots
-from rabbit_chx.topology.slots import SlotLayout
+from rabbit_chx.topology.slots import ALTERNATE_EXCHANGE, SlotLayout, queues_of_slots
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5
@@ -27,16 +33,16 @@ _MOST_PLACES = 5
 GHOSTS_SINCE = (4, 3, 0)
 
 
-def apply_cure(file: str | None, *, external: bool = False) -> str:
-    """Return the cure that applies the whole topology. It names the file where that is known."""
+def apply_fix(file: str | None, *, external: bool = False) -> str:
+    """Return the fix that applies the whole topology. It names the file where that is known."""
     name = "FILE" if file is None else shlex.quote(file)
     if external:
         return _ASK_OWNER
     return f"run: rabbit-chx topology plan {name}, and then: rabbit-chx topology apply {name}"
 
 
-def repair_cure(exchange: str, file: str | None, *, external: bool = False) -> str:
-    """Return the cure that repairs the ring: to the order of a file, or without one the ring by itself."""
+def repair_fix(exchange: str, file: str | None, *, external: bool = False) -> str:
+    """Return the fix that repairs the ring: to the order of a file, or without one the ring by itself."""
     about = "" if file is None else f" --file {shlex.quote(file)}"
     if external:
         return _ASK_OWNER
@@ -134,13 +140,13 @@ class CheckedExchange:
 
     @property
     def applied(self) -> str:
-        """The cure that applies the topology."""
-        return apply_cure(self.file, external=self.external)
+        """The fix that applies the topology."""
+        return apply_fix(self.file, external=self.external)
 
     @property
     def repaired(self) -> str:
-        """The cure that repairs the ring."""
-        return repair_cure(self.name, self.file, external=self.external)
+        """The fix that repairs the ring."""
+        return repair_fix(self.name, self.file, external=self.external)
 
     def moved_without(self, places: Iterable[Destination]) -> dict[Destination, float]:
         """Return the exact share of keys that move when a member goes, for each of some members."""
@@ -152,10 +158,10 @@ class CheckedExchange:
         return {place: figures.moved(buckets) for place, buckets in remaining.items()}
 
     def finding(
-        self, kind: str, says: str, cure: str, place: Place = None, share: float | None = None
+        self, kind: str, message: str, fix: str, place: Place = None, share: float | None = None
     ) -> Finding:
         """Return a finding about the exchange."""
-        return Finding(kind, says, cure, exchange=self.name, destination=place, share=share)
+        return Finding(kind, message, fix, exchange=self.name, destination=place, share=share)
 
 
 def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
@@ -164,7 +170,7 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
         yield _unroutable(checked)
     alternate = checked.reach.alternate_of(checked.exchange)
     for finding in ring_findings(checked.ring, [member.binding for member in checked.bound], alternate):
-        says, cure, place = finding.message, checked.repaired, finding.destination
+        message, fix, place = finding.message, checked.repaired, finding.destination
         if finding.kind == "ghost-bucket" and place is not None:
             ends = "go there, though nothing binds it"
             if not checked.reach.exists(place):
@@ -172,12 +178,12 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
                 if alternate is not None:
                     ends += f", and the alternate exchange {alternate!r} does not get them"
             buckets = plural(checked.ring.buckets.count(place), "bucket")
-            says = (
+            message = (
                 f"{place!s} has {buckets} and no binding: {percent(checked.shares[place])} of all keys {ends}"
             )
         if finding.kind == "hole" and not checked.bound:
-            cure = f"bind a queue to {checked.name}: {checked.applied}"
-        yield replace(finding, message=says, fix=cure, exchange=checked.name)
+            fix = f"bind a queue to {checked.name}: {checked.applied}"
+        yield replace(finding, message=message, fix=fix, exchange=checked.name)
     if checked.exchange.durable:
         yield from _transient(checked)
 
@@ -188,20 +194,20 @@ def _unroutable(checked: CheckedExchange) -> Finding:
     if len(places) > _MOST_PLACES:
         parts.append(f"{len(places) - _MOST_PLACES:,} more destinations")
     share = checked.unroutable.share
-    says = (
+    message = (
         f"{percent(share)} of all keys end in no queue ({', '.join(parts)}): a broker acks and drops such messages, or returns "
         "those that are mandatory"
     )
     leading = [place for place, _ in places if place is not None and checked.reach.exists(place)]
     if checked.layout is not None:
-        cure = checked.applied
+        fix = checked.applied
     elif leading:
-        cure = f"bind a queue to {leading[0]!s}, or take it out of the ring"
+        fix = f"bind a queue to {leading[0]!s}, or take it out of the ring"
     elif checked.bound:
-        cure = checked.repaired
+        fix = checked.repaired
     else:
-        cure = f"bind a queue to {checked.name}: {checked.applied}"
-    return checked.finding("unroutable-share", says, cure, share=share)
+        fix = f"bind a queue to {checked.name}: {checked.applied}"
+    return checked.finding("unroutable-share", message, fix, share=share)
 
 
 def _why_unroutable(checked: CheckedExchange, place: Place) -> str:
@@ -217,12 +223,12 @@ def _transient(checked: CheckedExchange) -> Iterator[Finding]:
     transient = [place for place in ring.destinations if place in checked.transient]
     for place, share in checked.moved_without(transient).items():
         why = checked.transient[place]
-        says = f"{place!s} {why}; {percent(share)} of all keys move then"
+        message = f"{place!s} {why}; {percent(share)} of all keys move then"
         if ring.release.numbers >= GHOSTS_SINCE and ("exclusive" in why or "not durable" in why):
             lost = percent(checked.shares[place])
-            says += f", and after a restart of the broker its buckets stay, so that {lost} are unroutable"
-        cure = f"let a durable queue take the place of {place!s}, in a ring of durable queues"
-        yield checked.finding("transient-destination", says, cure, place, share)
+            message += f", and after a restart of the broker its buckets stay, so that {lost} are unroutable"
+        fix = f"let a durable queue take the place of {place!s}, in a ring of durable queues"
+        yield checked.finding("transient-destination", message, fix, place, share)
 
 
 def misplaced_share(checked: CheckedExchange, members: Sequence[RingMember]) -> float | None:
@@ -239,44 +245,44 @@ def misplaced_share(checked: CheckedExchange, members: Sequence[RingMember]) -> 
 
 def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]) -> Iterator[Finding]:
     """Yield how a ring differs from that of the members that a topology says, in their order."""
-    cure = checked.repaired if checked.layout is None else checked.applied
+    fix = checked.repaired if checked.layout is None else checked.applied
     places = {member.destination for member in members}
     if checked.layout is not None and not places & set(checked.ring.destinations):
         share = misplaced_share(checked, members) or 0.0
-        says = (
+        message = (
             f"the ring has none of the {plural(len(places), 'slot')} that the topology says, but "
             f"{plural(len(checked.ring.destinations), 'other destination')}: {percent(share)} of all keys have another queue than "
             "with slots"
         )
-        yield checked.finding("different", says, cure, share=share)
+        yield checked.finding("different", message, fix, share=share)
         return
     try:
         wanted = _ring_of(checked, members)
     except InputError as error:
-        yield checked.finding("different", f"no broker of this release has such a ring: {error}", cure)
+        yield checked.finding("different", f"no broker of this release has such a ring: {error}", fix)
         return
     yield from wanted_order_findings(checked, members)
     by_place, bound = _by_destination(members), _by_destination(checked.bound)
     wanted_shares: Mapping[Place, float] = {}
     if by_place.keys() - bound.keys():
         wanted_shares = wanted.shares() if checked.layout is None else _moved_of_each(checked, wanted)
-    for place, listed in by_place.items():
+    for place, wanted_members in by_place.items():
         if place not in bound:
             share = wanted_shares.get(place, 0.0)
-            keys = " and ".join(member.key for member in listed)
-            says = f"{place!s} is not bound (key {keys}): "
+            keys = " and ".join(member.key for member in wanted_members)
+            message = f"{place!s} is not bound (key {keys}): "
             if checked.layout is None:
-                says += f"the {percent(share)} of all keys that are its go elsewhere"
+                message += f"the {percent(share)} of all keys that are its go elsewhere"
             else:
-                says += f"{percent(share)} of all keys are its and go to another queue"
-            yield checked.finding("missing", says, cure, place, share)
-        elif Counter(listed) != Counter(bound[place]):
-            says = f"{place!s} is bound with {_keys_text(bound[place])}, and the topology says {_keys_text(listed)}"
-            yield checked.finding("different", says, cure, place, checked.shares.get(place, 0.0))
+                message += f"{percent(share)} of all keys are its and go to another queue"
+            yield checked.finding("missing", message, fix, place, share)
+        elif Counter(wanted_members) != Counter(bound[place]):
+            message = f"{place!s} is bound with {_keys_text(bound[place])}, and the topology says {_keys_text(wanted_members)}"
+            yield checked.finding("different", message, fix, place, checked.shares.get(place, 0.0))
     for place in (place for place in bound if place not in by_place):
         share = checked.shares.get(place, 0.0)
-        says = f"{place!s} is bound and not in the topology: {percent(share)} of all keys go there"
-        yield checked.finding("unexpected", says, cure, place, share)
+        message = f"{place!s} is bound and not in the topology: {percent(share)} of all keys go there"
+        yield checked.finding("unexpected", message, fix, place, share)
 
 
 def wanted_order_findings(
@@ -292,15 +298,15 @@ def wanted_order_findings(
     wanted_order = [place for place in wanted.destinations if place in common]
     for place, belongs in zip(live_order, wanted_order, strict=True):
         if place != belongs:
-            says = (
+            message = (
                 f"the ring has another order than {source}: {place!s} is where {belongs!s} belongs; {percent(share)} of all keys "
                 "are elsewhere"
             )
-            yield checked.finding("order", says, checked.repaired, share=share)
+            yield checked.finding("order", message, checked.repaired, share=share)
             return
-    says = f"the ring has other buckets than {source} says{_difference(ring, wanted)}: {percent(share)} of all keys are elsewhere"
-    cure = checked.repaired if checked.layout is None else checked.applied
-    yield checked.finding("different", says, cure, share=share)
+    message = f"the ring has other buckets than {source} says{_difference(ring, wanted)}: {percent(share)} of all keys are elsewhere"
+    fix = checked.repaired if checked.layout is None else checked.applied
+    yield checked.finding("different", message, fix, share=share)
 
 
 def _difference(ring: HashRing, wanted: HashRing) -> str:
@@ -391,3 +397,174 @@ def differing_fields(fields: Iterable[FieldChange]) -> str:
         return "nothing" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
 
     return ", ".join(f"{field.field} is {text(field.old)}, not {text(field.new)}" for field in fields)
+
+
+_SHOWN = 3
+
+
+def slot_findings(checked: CheckedExchange) -> Iterator[Finding]:
+    """Yield what is wrong with the slots of an exchange."""
+    layout = checked.layout
+    if layout is not None:
+        yield from _exchanges(checked, layout)
+    yield from _without_queue(checked)
+    yield from _with_several_queues(checked)
+    if layout is not None:
+        yield from _with_other_queues(checked, layout)
+    yield from _without_alternate(checked)
+    yield from _without_park(checked)
+    yield from _parked(checked)
+    yield from _transient_queues(checked)
+
+
+def _only(slots: Sequence[ExchangeRef]) -> ExchangeRef | None:
+    """Return the destination of a finding about some exchanges: the single one."""
+    return slots[0] if len(slots) == 1 else None
+
+
+def _share(checked: CheckedExchange, slots: Iterable[ExchangeRef]) -> float:
+    return sum(checked.shares.get(slot, 0.0) for slot in slots)
+
+
+def _fix(checked: CheckedExchange, by_hand: str) -> str:
+    """Return the fix that applies the topology, or without one what is done by hand."""
+    return checked.applied if checked.external or checked.file is not None else by_hand
+
+
+def _exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
+    """Yield which of the exchanges are missing or different, but for alternate exchanges."""
+    live_exchanges = {exchange.name: exchange for exchange in checked.live.exchanges}
+    wanted = [exchange for exchange in layout.exchanges() if exchange.name != checked.name]
+    if missing := [exchange.name for exchange in wanted if exchange.name not in live_exchanges]:
+        message = (
+            f"{_named(missing, 'the exchange', 'exchanges')} {'is' if len(missing) == 1 else 'are'} not there"
+        )
+        yield checked.finding(
+            "missing", message, checked.applied, _only([ExchangeRef(name) for name in missing])
+        )
+    for exchange in wanted:
+        fields = (
+            fields_between(live_exchanges[exchange.name], exchange) if exchange.name in live_exchanges else ()
+        )
+        differing = [field for field in fields if field.field != f"arguments.{ALTERNATE_EXCHANGE}"]
+        if differing:
+            message = f"exchange {exchange.name} differs: {differing_fields(differing)}"
+            fix = f"{checked.applied} --allow-delete"
+            yield checked.finding("different", message, fix, ExchangeRef(exchange.name))
+
+
+def _without_queue(checked: CheckedExchange) -> Iterator[Finding]:
+    park_of = {slot: park for park, slots in checked.parks.items() for slot in slots}
+    bare = [
+        slot for slot, queues in checked.slots.queues.items() if not queues and checked.reach.exists(slot)
+    ]
+    for slots in ([slot for slot in bare if slot in park_of], [slot for slot in bare if slot not in park_of]):
+        if slots:
+            share, park = _share(checked, slots), park_of.get(slots[0])
+            ends = "end in no queue" if park is None else f"wait in {park}"
+            message = f"{_slots_are(slots)} bound to no queue: {percent(share)} of all keys {ends}"
+            fix = _fix(checked, f"bind a queue to {slots[0].name}")
+            yield checked.finding("missing", message, fix, _only(slots), share)
+
+
+def _with_several_queues(checked: CheckedExchange) -> Iterator[Finding]:
+    for slot, queues in checked.slots.queues.items():
+        if len(queues) > 1:
+            share = _share(checked, [slot])
+            message = (
+                f"slot {slot.name} is bound to {len(queues)} queues, {' and '.join(queues)}: each message of {percent(share)} of "
+                "all keys is in all of them"
+            )
+            fix = _fix(checked, f"unbind all but one of them from {slot.name}")
+            yield checked.finding("second-binding", message, fix, slot, share)
+
+
+def _with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
+    """Yield which slots have another queue than the topology gives them."""
+    owners, wanted = checked.slots.sole_owners, layout.owners
+    misplaced = [slot for slot, queue in owners.items() if wanted.get(slot.name, queue) != queue]
+    if not misplaced:
+        return
+    share = _share(checked, misplaced)
+    now, then = Counter(owners.values()), Counter(wanted.values())
+    # Where the file lists the slots, it is about these slots and not about how many each queue has.
+    counts = [
+        f"{queue} has {plural(now[queue], 'slot')}, not {then[queue]:,}"
+        for queue in sorted({*now, *then}, key=order_of_name)
+        if now[queue] != then[queue] and not layout.is_pinned
+    ]
+    places = [f"{slot.name} is at {owners[slot]}, not {wanted[slot.name]}" for slot in misplaced]
+    verb = "slot has another queue" if len(misplaced) == 1 else "slots have other queues"
+    message = (
+        f"{len(misplaced):,} {verb} than the topology says ({listed(counts or places, _SHOWN, ';')}): {percent(share)} of all keys are "
+        "elsewhere"
+    )
+    yield checked.finding("different", message, checked.applied, _only(misplaced), share)
+
+
+def _without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
+    name = checked.name
+    with_alternate = {slot for slots in checked.parks.values() for slot in slots}
+    bare = [
+        slot
+        for slot in checked.slots.queues
+        if slot not in with_alternate and slot.name.startswith(f"{name}.slot.") and checked.reach.exists(slot)
+    ]
+    if not bare:
+        return
+    share = _share(checked, bare)
+    message = (
+        f"{_slots_are(bare)} without an alternate exchange: while one has no queue, as when it changes hands, its messages are "
+        f"dropped or returned; that concerns {percent(share)} of all keys"
+    )
+    definition = """'{"alternate-exchange": "EXCHANGE"}'"""
+    by_policy = f"rabbitmqctl set_policy {name}-slots '^{name}\\.slot\\.' {definition} --apply-to exchanges"
+    with_file = checked.layout is not None
+    fix = f"{checked.applied} --allow-delete" if with_file else f"set one by a policy: {by_policy}"
+    yield checked.finding("different", message, fix, _only(bare), share)
+
+
+def _without_park(checked: CheckedExchange) -> Iterator[Finding]:
+    for park, slots in checked.parks.items():
+        if checked.reach.leads_nowhere(park):
+            message = (
+                f"{park}, the alternate exchange of {plural(len(slots), 'slot')}, leads to no queue: what comes while a slot has no "
+                "queue is dropped or returned"
+            )
+            fix = _fix(checked, f"bind a queue to {park}")
+            yield checked.finding("missing", message, fix, ExchangeRef(park), _share(checked, slots))
+
+
+def _parked(checked: CheckedExchange) -> Iterator[Finding]:
+    for queue, count in checked.parked.items():
+        if count:
+            wait = "message waits" if count == 1 else "messages wait"
+            message = f"{count:,} {wait} in {queue}: they came while their slot had no queue"
+            fix = (
+                "write the exchange with `slots` in a topology file, and run: rabbit-chx topology apply FILE"
+            )
+            yield checked.finding("unexpected", message, _fix(checked, fix), queue)
+
+
+def _transient_queues(checked: CheckedExchange) -> Iterator[Finding]:
+    slots_of: dict[str, list[ExchangeRef]] = {}
+    for slot, queues in checked.slots.queues.items():
+        for queue in queues:
+            slots_of.setdefault(queue, []).append(slot)
+    for queue, slots in slots_of.items():
+        if (why := checked.transient.get(queue)) is not None:
+            share, are = _share(checked, slots), "is" if len(slots) == 1 else "are"
+            message = f"{queue} {why}; its {plural(len(slots), 'slot')} with {percent(share)} of all keys {are} without a queue then"
+            fix = f"let a durable queue take the place of {queue}"
+            yield checked.finding("transient-destination", message, fix, queue, share)
+
+
+def _slots_are(slots: Sequence[ExchangeRef]) -> str:
+    """Return the slots as the beginning of a sentence, with its verb."""
+    return f"{_named([slot.name for slot in slots], 'slot', 'slots')} {'is' if len(slots) == 1 else 'are'}"
+
+
+def _named(names: Sequence[str], single: str, several: str) -> str:
+    if len(names) == 1:
+        return f"{single} {names[0]}"
+    return f"{len(names):,} {several} ({listed(names, _SHOWN)})"

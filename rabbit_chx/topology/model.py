@@ -27,7 +27,7 @@ from rabbit_chx.topology.objects import (
     live_slots,
     order_of_name,
 )
-from rabbit_chx.topology.slot_owners import owners_of_slots
+from rabbit_chx.topology.slots import owners_of_slots
 from rabbit_chx.topology.toml_file import line_of, parsed, toml_text
 
 _MOST_NAMES = 10

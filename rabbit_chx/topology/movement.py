@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from rabbit_chx.routing import ExchangeRef, HashRing, Place
 from rabbit_chx.routing.jump import SEEDS
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, is_slot
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from rabbit_chx.topology.model import Topology
 
 _NO_ALIASES: Mapping[Place, Place] = {}
 #: The size of the table that tells which pairs of bucket and destination may have seeds. Most pairs have none.

@@ -89,14 +89,7 @@ class Plan:
         return f"<Plan {len(self.changes)} changes, {len(self.refusals)} refusals, {self.checksum[:12]}>"
 
     def __str__(self) -> str:
-        return text_of_plan(
-            self.changes,
-            self.rings,
-            self.refusals,
-            self.checksum,
-            moduli=self.moduli.values(),
-            warnings=self.warnings,
-        )
+        return text_of_plan(self)
 
     def refused(self, *, allow_moved: float | None = None, allow_delete: bool = False) -> tuple[Finding, ...]:
         """Return the refusals that remain.
@@ -113,16 +106,7 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as JSON text of the format ``rabbit-chx/plan``. The same plan has the same text."""
-        return plan_as_json(
-            self.changes,
-            self.rings,
-            self.refusals,
-            self.unmanaged,
-            moduli=self.moduli.values(),
-            warnings=self.warnings,
-            parked=self.parked,
-            checksum=self.checksum,
-        )
+        return plan_as_json(self)
 
 
 def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:

@@ -37,22 +37,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields as fields_of
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing import ExchangeRef, HashRing, Place
 from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.changes import NamedObject, PlannedChange, TopologyObject, kind_of, name_of
+from rabbit_chx.topology.changes import PlannedChange, TopologyObject, kind_of, name_of
 from rabbit_chx.topology.differences import binding_identity, by_name
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus_plan import ModulusPlan
-from rabbit_chx.topology.objects import BindingDefinition, RingMember
+from rabbit_chx.topology.objects import RingMember
 from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.ring_plan import RingPlan
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology.plan import Plan
 
 _FORMAT = "rabbit-chx/plan"
 _FORMAT_VERSION = 1
@@ -64,31 +67,21 @@ _DONE = {
 }  # fmt: skip
 
 
-def plan_as_json(
-    changes: Iterable[PlannedChange],
-    rings: Mapping[str, RingPlan],
-    refusals: Iterable[Finding],
-    unmanaged: Iterable[NamedObject | BindingDefinition],
-    *,
-    moduli: Iterable[ModulusPlan],
-    warnings: Iterable[str],
-    parked: Mapping[str, int],
-    checksum: str,
-) -> str:
-    """Return the JSON text of the parts of a plan, on one line."""
+def plan_as_json(plan: Plan) -> str:
+    """Return the JSON text of a plan, on one line."""
     document: dict[str, Any] = {
         "format": _FORMAT,
         "format_version": _FORMAT_VERSION,
-        "changes": list(map(change_entry, changes)),
-        "rings": [*map(_ring, rings.values()), *map(_modulus, moduli)],
-        "refusals": list(map(_refusal, refusals)),
-        "checksum": checksum,
-        "unmanaged": [{"kind": kind_of(subject), "name": name_of(subject)} for subject in unmanaged],
+        "changes": list(map(change_entry, plan.changes)),
+        "rings": [*map(_ring, plan.rings.values()), *map(_modulus, plan.moduli.values())],
+        "refusals": list(map(_refusal, plan.refusals)),
+        "checksum": plan.checksum,
+        "unmanaged": [{"kind": kind_of(subject), "name": name_of(subject)} for subject in plan.unmanaged],
     }
-    if warned := [{"says": says} for says in warnings]:
+    if warned := [{"says": says} for says in plan.warnings]:
         document["warnings"] = warned
-    if parked:
-        document["parked"] = [{"queue": queue, "messages": count} for queue, count in parked.items()]
+    if plan.parked:
+        document["parked"] = [{"queue": queue, "messages": count} for queue, count in plan.parked.items()]
     return json.dumps(document, ensure_ascii=False)
 
 
@@ -202,39 +195,26 @@ def _proposal(proposal: RingProposal) -> dict[str, Any]:
     return entry
 
 
-def text_of_plan(
-    changes: Sequence[PlannedChange],
-    rings: Mapping[str, RingPlan],
-    refusals: Iterable[Finding],
-    checksum: str,
-    *,
-    moduli: Iterable[ModulusPlan] = (),
-    warnings: Iterable[str] = (),
-) -> str:
-    """Return a plan in a few lines.
-
-    Args:
-        changes: its changes, in order.
-        rings: its rings, by the name of the exchange.
-        refusals: why it may be refused.
-        checksum: its checksum.
-        moduli: the plans of ``x-modulus-hash`` exchanges.
-        warnings: its warnings.
-    """
+def text_of_plan(plan: Plan) -> str:
+    """Return a plan in a few lines."""
     count = "no change: what is there is as the topology says"
-    if changes:
-        count = f"{plural(len(changes), 'change')}: {counted_changes(changes)}"
-    moving = (ring for ring in rings.values() if ring.moved_at_worst and ring.before.bucket_count)
-    refused = (f"refused: {refusal}" for refusal in refusals)
-    handed = (line for ring in rings.values() for line in _handed_over(ring))
-    hashed = (
-        f"{modulus.exchange}: {modulus.moves}"
-        for modulus in moduli
-        if modulus.before and modulus.moved_at_worst
-    )
-    warned = (f"warning: {says}" for says in warnings)
+    if plan.changes:
+        count = f"{plural(len(plan.changes), 'change')}: {counted_changes(plan.changes)}"
+    rings, moduli = plan.rings.values(), plan.moduli.values()
     return "\n".join(
-        [count, *map(_moved, moving), *hashed, *handed, *warned, *refused, f"checksum {checksum}"]
+        [
+            count,
+            *(_moved(ring) for ring in rings if ring.moved_at_worst and ring.before.bucket_count),
+            *(
+                f"{modulus.exchange}: {modulus.moves}"
+                for modulus in moduli
+                if modulus.before and modulus.moved_at_worst
+            ),
+            *(line for ring in rings for line in _handed_over(ring)),
+            *(f"warning: {warning}" for warning in plan.warnings),
+            *(f"refused: {refusal}" for refusal in plan.refusals),
+            f"checksum {plan.checksum}",
+        ]
     )
 
 

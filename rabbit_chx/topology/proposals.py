@@ -25,7 +25,7 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.movement import MovementCounter
 from rabbit_chx.topology.objects import RingMember, SlotNames
 from rabbit_chx.topology.ring_steps import LiveRing, best_steps, kept_members, members_of
-from rabbit_chx.topology.slot_owners import owners_of_slots
+from rabbit_chx.topology.slots import owners_of_slots
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, groupby
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import NEWEST, Destination, HashRing, Place, Release, ring_changes
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.movement import MovementCounter
 from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, RingMember
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology.model import Topology
 
 #: Above this number of steps one order is tried: each step costs as many buckets as the ring has.
 _MANY_STEPS = 200

@@ -24,7 +24,7 @@ from rabbit_chx.routing import (
 )
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.release import Rule
-from rabbit_chx.topology.check_rings import GHOSTS_SINCE, repair_cure
+from rabbit_chx.topology.check_rings import GHOSTS_SINCE, repair_fix
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.reach import transient_destinations
@@ -296,7 +296,7 @@ def _repair(exchange: ExchangeDefinition, file: str | None) -> str:
     """Return how to restore the order of a ring. Without a file it has to be exported before the upgrade."""
     external = exchange.owner == "external"
     if file is not None or external:
-        return repair_cure(exchange.name, file, external=external)
+        return repair_fix(exchange.name, file, external=external)
     name, exported = shlex.quote(exchange.name), shlex.quote(f"{exchange.name}.toml")
     return (
         f"before the upgrade, run: rabbit-chx topology export --exchange {name} > {exported}; and after it: "

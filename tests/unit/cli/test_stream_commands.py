@@ -16,9 +16,9 @@ from scripted_api import ScriptedApi
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.cli import stream_options
 from rabbit_chx.cli.replay import ReplayedRow, no_rows_text
-from rabbit_chx.cli.stored_rows import StoredReport
 from rabbit_chx.cli.stream_options import Placement, StreamOptions, parse_addresses, parse_time
 from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
+from rabbit_chx.cli.verify import StoredReport
 from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing

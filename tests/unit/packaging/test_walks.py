@@ -67,7 +67,7 @@ def test_a_key_changes_file_three_times(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delitem(opened, RING.bucket_count, raising=False)  # other tests may have filled the table
     files = files_of(lambda: RING.destination_for("a key that no other test asks for"))
     assert len(files) - 1 <= 3
-    assert list(dict.fromkeys(files)) == told("The way of a key")[:4]
+    assert list(dict.fromkeys(files)) == told("Route a key")[:4]
 
 
 def test_a_routed_key_changes_file_ten_times_at_most() -> None:
@@ -80,7 +80,7 @@ def test_a_published_row_changes_file_23_times_at_most(publisher: Publisher) -> 
     walks = [files_of(lambda: publisher.publish_many(["k"], [b"b"])) for _ in range(20)]
     files = min(walks, key=len)
     assert len(files) - 1 <= 23
-    assert set(told("The way of a published row")) <= set(files)
+    assert set(told("Publish a row")) <= set(files)
 
 
 def test_a_spark_row_changes_file_95_times_at_most() -> None:
