@@ -115,7 +115,7 @@ def drive(steps: Steps, do: Callable[[Step], OpenConnection | None]) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class RowBatch:
     """Rows that are sent together. The ledger returns the batch with its refused and unanswered messages.
 
     Attributes:
@@ -142,9 +142,9 @@ class RefusedBatches:
     def __init__(self) -> None:
         self.rows = 0
         self.body_bytes = 0
-        self._waiting: list[Batch] = []
+        self._waiting: list[RowBatch] = []
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: RowBatch) -> None:
         """Add a batch until it is due."""
         self._waiting.append(batch)
         self.rows += len(batch.rows)
@@ -154,19 +154,19 @@ class RefusedBatches:
         """Return the seconds until the first batch is due."""
         return max(0.0, min(batch.due for batch in self._waiting) - now)
 
-    def take_due(self, now: float) -> list[Batch]:
+    def take_due(self, now: float) -> list[RowBatch]:
         """Remove and return the batches that are due, oldest first."""
         due = [batch for batch in self._waiting if batch.due <= now]
         self._keep([batch for batch in self._waiting if batch.due > now])
         return due
 
-    def take_all(self) -> list[Batch]:
+    def take_all(self) -> list[RowBatch]:
         """Remove and return all batches, oldest first."""
         waiting = self._waiting
         self._keep([])
         return waiting
 
-    def _keep(self, waiting: list[Batch]) -> None:
+    def _keep(self, waiting: list[RowBatch]) -> None:
         self._waiting = waiting
         self.rows = sum(len(batch.rows) for batch in waiting)
         self.body_bytes = sum(len(body) for batch in waiting for body in batch.rows.bodies)
@@ -223,7 +223,9 @@ class Delivery:
         self._connection: OpenConnection | None = None
         self._encoder: Encoder | None = None
         self._frame_max = 0
-        self._unsent: list[Batch] = []  # to be sent again: open when their connection was lost, oldest first
+        self._unsent: list[
+            RowBatch
+        ] = []  # to be sent again: open when their connection was lost, oldest first
         self._refused = RefusedBatches()
         self._acked = 0  # on connections that are lost
         self._progress_error: BaseException | None = None  # the last one that `progress` raised
@@ -267,7 +269,7 @@ class Delivery:
         tally.rows += messages
         if tally.first_row_at is None:
             tally.first_row_at = self._clock()
-        self._connection.session.publish(wire, messages, Batch(rows))
+        self._connection.session.publish(wire, messages, RowBatch(rows))
         try:
             yield Poll(0)
         except RabbitChxError as cause:
@@ -421,7 +423,7 @@ class Delivery:
                 self.tally.refuse(rows)
             else:
                 due = now + retries.backoff.delay_s(refusals, self._chance())
-                self._refused.add(Batch(rows, refusals + 1, due, acked))
+                self._refused.add(RowBatch(rows, refusals + 1, due, acked))
         if self.tally.nacked:
             self._give_up_refused()  # the operation ends with an error in any case
 
@@ -429,7 +431,7 @@ class Delivery:
         for batch in self._refused.take_all():
             self.tally.refuse(batch.rows)
 
-    def _publish(self, connection: OpenConnection, batch: Batch) -> None:
+    def _publish(self, connection: OpenConnection, batch: RowBatch) -> None:
         assert self._encoder is not None  # noqa: S101  # `_adopt` has set it
         connection.session.publish(self._encoder.encode(batch.rows), len(batch.rows), batch)
 
