@@ -126,66 +126,63 @@ class ReadOptions:
     brokers: Brokers
     # fmt: off
     streams: tuple[str, ...] = option(
-        "stream", _NAMES, "the stream to read, or several with commas between them (Kafka: `subscribe`)",
+        "stream", _NAMES, "one or several streams, separated by commas (Kafka: `subscribe`)",
         default=(), heading="What is read",
     )
     super_stream: str | None = option("superStream", TEXT, "instead: all streams of a super stream")
     exchange: str | None = option(
         "exchange", TEXT,
-        "instead: all streams that are bound to an exchange, and with `managementUrl` those behind exchanges that are bound to it, "
-        "such as slots",
+        "instead: all streams bound to an exchange; with `managementUrl` also those behind bound exchanges, such as slots",
     )
     management_url: ManagementUrl | None = option(
         "managementUrl", MANAGEMENT_URL,
-        "the management API, which tells the bindings of `exchange`, with the login of the broker unless it has its own: "
-        "`http://host:15672`",
+        "management API, to read the bindings of `exchange`: `http://host:15672`, by default with the broker's login",
     )
     include_columns: tuple[str, ...] = option("include", _COLUMNS, _INCLUDE, default=())
     include_headers: bool = option("includeHeaders", FLAG, _INCLUDE_HEADERS, default=False)
     starting_offsets: Bound | None = option(
         "startingOffsets", _OFFSETS,
-        "`earliest` (default of a batch), `latest` (default of a new query of a stream), or an offset for each stream: "
-        '`{"orders-0": 23, "orders-1": -2}`, where -2 is earliest and -1 latest',
+        "`earliest` (default of batches), `latest` (default of new queries), or an offset for each stream: "
+        '`{"orders-0": 23, "orders-1": -2}`, -2 is earliest, -1 latest',
         heading="From where to where",
     )
     starting_timestamp: datetime | None = option(
         "startingTimestamp", _MOMENT,
-        "instead: the first rows that the broker stored then or later, as `2026-01-31T12:00:00Z` or in milliseconds since 1970",
+        "instead: the first rows stored at or after this time: `2026-01-31T12:00:00Z` or milliseconds since 1970",
     )
     ending_offsets: Bound | None = option(
-        "endingOffsets", _OFFSETS, "where a batch ends: `latest` (default), or for each stream the offset before which it ends",
+        "endingOffsets", _OFFSETS, "end of a batch: `latest` (default), or an exclusive offset for each stream",
         only="batch",
     )
     ending_timestamp: datetime | None = option(
-        "endingTimestamp", _MOMENT, "instead: rows that the broker stored then or later are not read", only="batch"
+        "endingTimestamp", _MOMENT, "instead: exclusive time", only="batch"
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss", FLAG,
-        "fail if rows are no longer in the stream; with false the query continues without them, and a warning has their number",
+        "fail if rows are no longer in the stream; with `false` the query continues and warns with their number",
         default=True,
     )
     min_partitions: int | None = option(
         "minPartitions", COUNT,
-        "minimum number of tasks of a batch; with more than there are streams, these are split by offsets, and rows of one key come in "
-        "several tasks",
+        "minimum number of tasks of a batch; if it exceeds the number of streams, streams are split by offsets",
         heading="How much at once",
     )
     max_offsets: int | None = option(
         "maxOffsetsPerTrigger", COUNT,
-        "maximum number of offsets of a micro-batch, shared among the streams by what they have; rows are as many, or a few less",
+        "maximum number of offsets of a micro-batch, divided among the streams by their backlog; slightly more than rows",
         only="streaming",
     )
     max_bytes: int | None = option(
-        "maxBytesPerTrigger", SIZE, "approximate maximum size of a micro-batch, by the size of its first rows", only="streaming"
+        "maxBytesPerTrigger", SIZE, "approximate maximum size of a micro-batch, estimated from its first rows", only="streaming"
     )
     timeout_s: float = option(
         "readTimeout", SECONDS,
-        "time without an answer or a row, including all attempts to reconnect, after which the read fails",
+        "maximum time without an answer or a row, including reconnects",
         default=60.0, heading="When something goes wrong",
     )
     addresses: Mapping[str, str] = option(
         "addresses", NODE_ADDRESSES,
-        'where to connect to instead of an address that a node advertises: `{"rabbit-0:5552": "127.0.0.1:15552"}`',
+        'reachable addresses of advertised ones: `{"rabbit-0:5552": "127.0.0.1:15552"}`',
         default={},
     )
     # fmt: on
@@ -337,15 +334,14 @@ class QueueOptions:
     brokers: Brokers
     # fmt: off
     queues: tuple[str, ...] = option(
-        "queue", _QUEUES, "the queue to drain, or several with commas between them", default=(), heading="Queues"
+        "queue", _QUEUES, "one or several queues, separated by commas", default=(), heading="Queues"
     )
     exchange: str | None = option(
         "exchange", TEXT,
-        "instead: all queues that are bound to an exchange, or to exchanges behind it, such as slots; needs `managementUrl`. "
-        "Streams among them are left out",
+        "instead: all queues (not streams) bound to an exchange, or to exchanges behind it, such as slots; needs `managementUrl`",
     )
     management_url: ManagementUrl | None = option(
-        "managementUrl", MANAGEMENT_URL, "the management API, which tells the bindings of `exchange`"
+        "managementUrl", MANAGEMENT_URL, "management API, to read the bindings of `exchange`"
     )
     include_columns: tuple[str, ...] = option("include", _COLUMNS, _INCLUDE, default=())
     include_headers: bool = option("includeHeaders", FLAG, _INCLUDE_HEADERS, default=False)

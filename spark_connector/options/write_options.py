@@ -155,146 +155,140 @@ class WriteOptions:
     brokers: Brokers
     # fmt: off
     exchange: str = option(
-        "exchange", TEXT, "the exchange; it must exist, nothing is declared", default="", heading="What is published"
+        "exchange", TEXT, "the exchange, which must exist", default="", heading="What is published"
     )
     allow_exchange_column: bool = option(
-        "allowExchangeColumn", FLAG, "allow a column `exchange` that names it per row", default=False, only="amqp"
+        "allowExchangeColumn", FLAG, "allow the column `exchange`", default=False, only="amqp"
     )
     routing_key: str | None = option(
-        "routingKey", TEXT, "the routing key of every row, instead of a column `key`", only="amqp"
+        "routingKey", TEXT, "instead of the column `key`: the routing key of every row", only="amqp"
     )
     ignore_unknown_columns: bool = option(
         "ignoreUnknownColumns", FLAG, "ignore columns that are not part of a message", default=False
     )
     mandatory: bool = option(
-        "mandatory", FLAG, "the broker returns unroutable messages; with false they are lost silently",
+        "mandatory", FLAG, "whether the broker returns unroutable messages; with `false` they are lost silently",
         default=True, only="amqp",
     )
     persistent: bool = option(
-        "persistent", FLAG, "queues keep the messages when the broker restarts", default=True, only="amqp"
+        "persistent", FLAG, "delivery mode 2", default=True, only="amqp"
     )
     headers: Mapping[str, str | int | bool] = option(
-        "headersConst", _HEADERS, "headers of every message; a row's header of the same name wins",
+        "headersConst", _HEADERS, "headers of every message; a row's header of the same name overrides",
         default={}, only="amqp",
     )
     message_id: str = option(
         "messageId", one_of("none", "column", "auto"),
-        "`column`: every row has a `message_id`; `auto`: made of write, batch, partition and row",
+        "see [Stable ids](spark.md#stable-ids)",
         default="none", only="amqp",
     )
     write_name: str | None = option(
         "writeName", TEXT,
-        "the write in the ids of `messageId=auto`: with the same name a batch job that runs again makes the same ids. "
-        "Without a name each write makes new ones",
+        "with `messageId=auto`: name of a batch write, which gives a repeated job the same ids",
         only="amqp",
     )
     max_message_bytes: int = option(
-        "maxMessageBytes", SIZE, "a longer body is a bad row; 16 MiB is the limit of RabbitMQ 4", default=16 << 20
+        "maxMessageBytes", SIZE, "maximum size of a body", default=16 << 20
     )
     max_in_flight: int = option(
         "maxInFlight", COUNT, "maximum number of unconfirmed messages of a task",
         default=Limits.max_in_flight, heading="How fast", only="amqp",
     )
     max_in_flight_bytes: int = option(
-        "maxInFlightBytes", SIZE, "maximum size of such messages", default=Limits.max_in_flight_bytes, only="amqp"
+        "maxInFlightBytes", SIZE, "maximum size of unconfirmed messages", default=Limits.max_in_flight_bytes, only="amqp"
     )
     keep_order: bool = option(
         "ordering", either("none", "per-key"),
-        "`per-key`: a refused message fails the task, since later ones would overtake it; refuses `spark.speculation`",
+        "`per-key`: see [Order](spark.md#order); refuses `spark.speculation`",
         default=False, only="amqp",
     )
     skip_bad_rows: bool = option(
         "badRows", either("fail", "skip"),
-        "what to do with rows that AMQP cannot carry, such as a null key or a value that is too long",
+        "reaction to [bad rows](spark.md#columns)",
         default=False, heading="When something goes wrong",
     )
     skip_unroutable: bool = option(
-        "onUnroutable", either("fail", "skip"), "what to do with rows that the broker returns as unroutable",
+        "onUnroutable", either("fail", "skip"), "reaction to [unroutable rows](spark.md#unroutable-rows)",
         default=False, only="amqp",
     )
     confirm_timeout_s: float = option(
-        "confirmTimeout", SECONDS, "time without a sent byte or a confirm after which the connection is closed",
+        "confirmTimeout", SECONDS, "time without a sent byte or a confirm until the connection is replaced",
         default=Limits.confirm_timeout_s,
     )
     blocked_timeout_s: float = option(
         "blockedTimeout", SECONDS,
-        "time for which the broker may block publishers, in all unless something moves between; 0 fails at once",
+        "time for which the broker may block publishers without progress; 0 fails at once",
         default=Limits.blocked_timeout_s, only="amqp",
     )
     reconnect_timeout_s: float = option(
         "reconnectTimeout", SECONDS,
-        "time to try to connect, at the start and after a loss; a confirm renews it; 0 gives up at once",
+        "time to connect, at the start and after a loss; a confirm restarts it; 0 fails at once",
         default=Retries.reconnect_timeout_s,
     )
     max_reconnects: int | None = option(
-        "maxReconnects", WHOLE, "maximum number of consecutive failed attempts, as a further bound; 0 gives up at once",
+        "maxReconnects", WHOLE, "maximum number of consecutive failed attempts; 0 fails at once",
         default=Retries.max_reconnects, only="amqp",
     )
     reconnect_backoff_s: float = option(
-        "reconnectBackoff", SECONDS, "time before the first attempt; it doubles each time, up to 5 s",
+        "reconnectBackoff", SECONDS, "delay before the first attempt; doubles up to 5 s",
         default=Retries.backoff_s, only="amqp",
     )
     nack_retries: int = option(
-        "nackRetries", WHOLE, "maximum number of repeats of a message that the broker refuses while it confirms no other",
+        "nackRetries", WHOLE, "maximum number of repeats of a refused message without another confirm",
         default=Retries.nack_retries, only="amqp",
     )
     preflight: bool = option(
-        "preflight", FLAG, "check broker and exchange before the first task, once for each write or stream", default=True
+        "preflight", FLAG, "check broker and exchange before the first task", default=True
     )
     on_speculation: str = option(
         "onSpeculation", one_of("warn", "fail", "ignore"),
-        "what to do if `spark.speculation` is on, whose copies of tasks publish rows twice",
+        "reaction to `spark.speculation`, which publishes rows twice",
         default="warn",
     )
     ring: KeyMap | None = option(
         "ring", _RING,
-        "JSON of a `HashRing` or a `SlotTable`, or the path of a file with it; rows are then counted by queue",
+        "JSON of a `HashRing` or `SlotTable`, or the path of such a file; the report then has rows per queue",
         heading="Placement and prediction",
     )
     ring_via: str | None = option(
         "ringVia", TEXT,
-        "instead of `ring`: the command prefix by which the driver reads the ring with `rabbitmqctl`, before the write, and again "
-        "after it if connections were lost or `routing` is `client`: `docker exec NAME`, `kubectl exec POD --`; `env` on the "
-        "broker's own machine",
+        "instead of `ring`: command prefix that runs `rabbitmqctl` on a broker node, such as `docker exec NAME`, `kubectl exec POD --`, or `env` "
+        "on the node; the driver reads the ring before the write, and again after a lost connection",
     )
     client_routing: bool = option(
         "routing", either("exchange", "client"),
-        "`client`: straight to the queue that the ring names, through the default exchange; needs `ringVia`. See below what "
-        "that gives up",
+        "`client`: see [Routing in the client](spark.md#routing-in-the-client); needs `ringVia`",
         default=False, only="amqp",
     )
     super_stream: str = option(
         "superStream", TEXT,
-        "instead of `exchange`: the super stream whose partitions get the rows by murmur3, as the clients for Java, .NET and Go "
-        "place them",
+        "instead of `exchange`: the super stream; rows are placed as by the clients for Java, .NET and Go (murmur3)",
         default="", heading="Into streams",
     )
     exactly_once: bool = option(
         "delivery", either("at-least-once", "exactly-once"),
-        "`exactly-once`: each row of `place_for_streams` is stored once, by name and id, in the streams of `superStream`, or behind "
-        "`exchange` by `ring` or `ringVia`; see [docs/streams.md](streams.md#spark-write)",
+        "`exactly-once` needs `place_for_streams`, and `superStream` or `exchange` with `ring` or `ringVia`; see "
+        "[streams.md](streams.md#spark-write)",
         default=False,
     )
     app_id: str | None = option(
         "appId", TEXT,
-        "with `exactly-once`: the name of the job, the same in each run; a stream has the id of its query unless given",
+        "with `exactly-once`: name of the job, the same in each run; for a streaming query by default its id",
         only="exactly-once",
     )
     version: int | None = option(
         "version", _VERSION,
-        "with `exactly-once`: the number of the batch, which rises; the same rows again have the same number. A stream has that of "
-        "its micro-batch plus 1",
+        "with `exactly-once`: number of the batch; increases with each batch, and is the same if the batch is repeated",
         only="exactly-once",
     )
     verify: str = option(
         "verify", one_of("tail", "full", "off"),
-        "with `exactly-once`: `tail`: what the broker claims to have is proved at the end of the stream; `full`: each row is also "
-        "read back and compared; `off`: neither",
+        "with `exactly-once`: [verification](streams.md#spark-write) of stored rows",
         default="tail", only="exactly-once",
     )
     skip_stale: bool = option(
         "onStaleVersion", either("fail", "skip"),
-        "with `exactly-once`: what to do where a stream has rows of a later version, so that the broker would drop these",
+        "with `exactly-once`: reaction to a stream that has rows of a later version",
         default=False, only="exactly-once",
     )
     window: int = option(
@@ -302,24 +296,22 @@ class WriteOptions:
     )
     node_addresses: Mapping[str, str] = option(
         "addresses", NODE_ADDRESSES,
-        'where the addresses that nodes advertise are for us: `{"rabbit-1:5552": "127.0.0.1:15552"}`',
+        'reachable addresses of advertised ones: `{"rabbit-1:5552": "127.0.0.1:15552"}`',
         default={}, only="streams",
     )
     management_url: ManagementUrl | None = option(
         "managementUrl", MANAGEMENT_URL,
-        "with `exactly-once`: `http[s]://host:15672`, by which the driver counts the names that each stream remembers before the write; "
-        "the login is that of `url` unless given",
+        "with `exactly-once`: `http[s]://host:15672`, to count the publisher names of each stream; by default with the login of `url`",
         only="exactly-once",
     )
     connection_name: str = option(
         "connectionName", _NAME_PATTERN,
-        "name of the connection in the management UI; `{write}` and `{batch}` are possible as well",
+        "name of the connection in the management UI; also `{write}` and `{batch}`",
         default="spark:{app}:{stage}.{partition}.{attempt}", heading="Names and reports",
     )
     report_path: str | None = option(
         "reportPath", _REPORT_PATH,
-        "file or folder for the report as JSON, on the driver, where a remote file system may be mounted; a stream needs a folder, "
-        "which is created",
+        "local file or folder on the driver for the report as JSON; a streaming query needs a folder, which is created",
     )
     # fmt: on
 
