@@ -30,13 +30,13 @@ from rabbit_chx.consuming.ownership import (
     Claim,
     Command,
     DeliveredMessage,
-    GroupMember,
     QueueOwnership,
     RunHook,
     StartHandler,
     StartTimer,
     Subscribe,
 )
+from rabbit_chx.consuming.settings import GroupMember
 
 _PREFETCH = 2
 

@@ -13,7 +13,6 @@ from rabbit_chx.consuming.ownership import (
     Command,
     DeliveredMessage,
     FetchParked,
-    GroupMember,
     LogWarning,
     QueueOwnership,
     Reply,
@@ -23,6 +22,7 @@ from rabbit_chx.consuming.ownership import (
     Subscribe,
     TimerReason,
 )
+from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 PREFETCH = 2

@@ -19,9 +19,10 @@ from rabbit_chx.amqp.names import check_name
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.consuming.message import GroupMessage
-from rabbit_chx.consuming.ownership import GroupMember, GroupPace, Hook, OnFailure, QueueOwnership
+from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, wait_until_finished
+from rabbit_chx.consuming.settings import GroupMember, GroupPace, Hook, OnFailure
 from rabbit_chx.consuming.waits import wait_to_reconnect
 from rabbit_chx.errors import (
     BrokerTimeoutError,

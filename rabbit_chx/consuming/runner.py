@@ -21,7 +21,6 @@ from rabbit_chx.consuming.ownership import (
     DeliveredMessage,
     FailGroup,
     FetchParked,
-    Hook,
     LogWarning,
     QueueOwnership,
     Reject,
@@ -31,6 +30,7 @@ from rabbit_chx.consuming.ownership import (
     StartTimer,
     Subscribe,
 )
+from rabbit_chx.consuming.settings import Hook
 from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
 from rabbit_chx.topology.applying import tag_of
 

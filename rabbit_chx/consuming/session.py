@@ -22,8 +22,8 @@ from rabbit_chx.consuming.journal import (
     priority_without_journal,
 )
 from rabbit_chx.consuming.message import GroupMessage
-from rabbit_chx.consuming.ownership import GroupMember
 from rabbit_chx.consuming.runner import QueueRunner
+from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.consuming.waits import wait_for_any, wait_unless_blocked
 from rabbit_chx.errors import (
     BrokerTimeoutError,

@@ -25,11 +25,11 @@ def test_the_number_of_a_channel_is_taken_again_last() -> None:
         connection = channels.ConsumingConnection(ConnectionSettings(), transport)
         taken = []
         for _ in range(4):
-            taken.append(connection._free_number())
+            taken.append(connection._next_number())
             link.channels = {2: "in use"}
         link.channels = dict.fromkeys((1, 2, 3), "in use")
         with pytest.raises(InputError, match="all 3 channels of the connection are in use"):
-            connection._free_number()
+            connection._next_number()
         return taken
 
     assert asyncio.run(numbers()) == [1, 3, 1, 3]
@@ -140,7 +140,7 @@ def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
         line = channels.ConsumerChannel(_Underlay(), "q", "amqp://scripted", late, 32)
         with pytest.raises(ConnectionLostError, match="at the end of the channel that consumes 'q'"):
             await line.abandon()
-        late.end()
+        late.uninstall()
 
     asyncio.run(ends())
 
@@ -152,7 +152,7 @@ def test_only_the_frames_of_channels_that_were_ended_are_not_logged(caplog: pyte
     logger.error("Got frame for closed channel %d: %r", 7, "deliver")
     logger.error("Got frame for closed channel %d: %r", 8, "deliver")
     logger.error("Unexpected frame %r", 7)
-    late.end()
+    late.uninstall()
     logger.error("Got frame for closed channel %d: %r", 7, "later")
     assert [record.getMessage() for record in caplog.records] == [
         "Got frame for closed channel 8: 'deliver'",

@@ -16,9 +16,10 @@ from scripted_group import ScriptedConnection, ScriptedJournal
 from rabbit_chx.consuming import GroupMessage, GroupPace
 from rabbit_chx.consuming.channels import GroupConnection
 from rabbit_chx.consuming.journal import JournalEntry
-from rabbit_chx.consuming.ownership import GroupMember, QueueOwnership
+from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession, StallDetector
+from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, HandlerError, InputError
 
 BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)

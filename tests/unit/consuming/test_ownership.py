@@ -15,7 +15,6 @@ from rabbit_chx.consuming.ownership import (
     DeliveredMessage,
     FailGroup,
     FetchParked,
-    GroupMember,
     LogWarning,
     QueueOwnership,
     Reject,
@@ -26,6 +25,7 @@ from rabbit_chx.consuming.ownership import (
     Subscribe,
     TimerReason,
 )
+from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 FLUSH, BEGIN, END = (HandOverMarker(kind, "e.slot.00", "1", "e.park") for kind in ("flush", "begin", "end"))
