@@ -50,7 +50,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.retry import Backoff
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, Confirms, Key, PublishErrors, StreamChanged, refusal
-from rabbit_chx.streams.nodes import AGAIN_S, open_at
+from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
 from rabbit_chx.streams.rows import EncodedRows, encode_rows
 from rabbit_chx.streams.stored_ids import StoredRow, read_pieces_back
 
@@ -63,12 +63,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_BATCH_ROWS = 4_096
-FRAME_MAX = 1 << 20  # bytes, where the broker has no limit
+_SEND_ROWS = 4_096
+DEFAULT_FRAME_MAX = 1 << 20  # bytes, where the broker has no limit
 _WAIT_S = 0.05
 _BACKOFF = Backoff(0.2, 5.0)
-_NOTE_EVERY_S = 60.0
-_MOST_REPAIRS = 9
+_NOTE_INTERVAL_S = 60.0
+_MAX_REPAIRS = 9
 
 
 class Rows(NamedTuple):
@@ -90,8 +90,8 @@ class Rows(NamedTuple):
         """Return consecutive rows."""
         some = slice(start, start + rows)
         return Rows(
-            _one_array(self.keys.slice(start, rows)),
-            _one_array(self.bodies.slice(start, rows)),
+            _as_single_array(self.keys.slice(start, rows)),
+            _as_single_array(self.bodies.slice(start, rows)),
             self.ids[some],
             None if self.streams is None else self.streams[some],
         )
@@ -105,9 +105,9 @@ class Rows(NamedTuple):
         ends = np.cumsum(np.bincount(self.streams))
         for number, (start, end) in enumerate(zip(np.append(0, ends[:-1]), ends, strict=True)):
             if start < end:
-                places = order[start:end]
-                ids = self.ids[places] if len(self.ids) else self.ids
-                yield number, Rows(self.keys.take(places), self.bodies.take(places), ids, None)
+                indices = order[start:end]
+                ids = self.ids[indices] if len(self.ids) else self.ids
+                yield number, Rows(self.keys.take(indices), self.bodies.take(indices), ids, None)
 
 
 class Window:
@@ -130,7 +130,7 @@ class Window:
         self.lowest = self.next = start
         self._ids = ids
         self._size = size
-        self._open = np.ones(self.stop, bool)
+        self._is_unconfirmed = np.ones(self.stop, bool)
 
     @property
     def done(self) -> bool:
@@ -140,27 +140,27 @@ class Window:
     @property
     def room(self) -> int:
         """How many rows may be sent now."""
-        unanswered = int(np.count_nonzero(self._open[self.lowest : self.next]))
-        return min(self._size - unanswered, self.stop - self.next)
+        in_flight = int(np.count_nonzero(self._is_unconfirmed[self.lowest : self.next]))
+        return min(self._size - in_flight, self.stop - self.next)
 
     def confirm(self, ids: NDArray[Any]) -> NDArray[np.intp]:
         """Mark rows as confirmed by their ids, and return the indices of the new ones. Ids that were not sent are ignored."""
         wanted = ids.astype(np.int64)
-        places = np.searchsorted(self._ids[: self.next], wanted)
-        known = places < self.next
-        places = places[known][self._ids[places[known]] == wanted[known]]
-        return self._confirm(np.unique(places[self._open[places]]))
+        indices = np.searchsorted(self._ids[: self.next], wanted)
+        known = indices < self.next
+        indices = indices[known][self._ids[indices[known]] == wanted[known]]
+        return self._confirm(np.unique(indices[self._is_unconfirmed[indices]]))
 
     def confirm_before(self, stop: int) -> NDArray[np.intp]:
         """Mark all rows before `stop` as confirmed, and return the indices of the new ones."""
-        return self._confirm(self.lowest + np.flatnonzero(self._open[self.lowest : stop]))
+        return self._confirm(self.lowest + np.flatnonzero(self._is_unconfirmed[self.lowest : stop]))
 
-    def _confirm(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
-        self._open[places] = False
-        still_open = self._open[self.lowest :]
-        self.lowest = self.lowest + int(still_open.argmax()) if still_open.any() else self.stop
+    def _confirm(self, indices: NDArray[np.intp]) -> NDArray[np.intp]:
+        self._is_unconfirmed[indices] = False
+        unconfirmed = self._is_unconfirmed[self.lowest :]
+        self.lowest = self.lowest + int(unconfirmed.argmax()) if unconfirmed.any() else self.stop
         self.next = max(self.next, self.lowest)
-        return places
+        return indices
 
     def rewind(self) -> int:
         """Go back to the lowest unconfirmed row, and return the number of rows to send again."""
@@ -213,28 +213,28 @@ class StreamWriter:
         self.counts = Counts()
         self._settings = settings
         self._name = name
-        self._window_rows = window
+        self._window_size = window
         self._confirm_timeout_s = confirm_timeout_s
         self._reconnect_timeout_s = reconnect_timeout_s
         self._reading = reading
         self._proof = proof
         self._connection: StreamConnection | None = None
-        self._opened = 0  # the number of connections so far
-        self._claimed = 0  # the last id that the broker claims, until it is proved
-        self._known = 0  # the last id that it claimed before the first row was sent
+        self._connection_count = 0  # the number of connections so far
+        self._claimed_id = 0  # the last id that the broker claims, until it is proved
+        self._known_id = 0  # the last id that it claimed before the first row was sent
         self._confirmed_id = 0  # all of our rows up to this id are confirmed
-        self._noted = _Note(0, 0)
-        self._note_again_at = 0.0
+        self._note = _SearchBound(0, 0)
+        self._next_note_at = 0.0
         # Our stored row with the highest id; a later call may have to be compared with it.
-        self._found: StoredRow | None = None
-        self._numbered = 0  # rows without ids that were numbered so far
+        self._unchecked_row: StoredRow | None = None
+        self._last_number = 0  # rows without ids that were numbered so far
         self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64), None)
         self._encoded: EncodedRows | None = None
         self._window = Window(self._rows.ids, window)
         self._is_repaired = np.empty(
             0, bool
         )  # of each row: whether it was sent under a further reference, since it was lost
-        self._moved_at = 0.0
+        self._last_progress_at = 0.0
         self._outage_began: float | None = None
         self._attempts = 0
         self._next_attempt = 0.0
@@ -249,19 +249,19 @@ class StreamWriter:
         """Whether all rows are confirmed."""
         return self._window.done
 
-    def take(self, rows: Rows, exchange: str) -> None:
+    def start_batch(self, rows: Rows, exchange: str) -> None:
         """Start with the next rows, after all earlier ones are confirmed."""
         message_ids = None
         if self._name is None:
-            numbers = np.arange(self._numbered + 1, self._numbered + len(rows.keys) + 1)
-            self._numbered += len(numbers)
+            numbers = np.arange(self._last_number + 1, self._last_number + len(rows.keys) + 1)
+            self._last_number += len(numbers)
             rows = rows._replace(ids=numbers)
         else:
             texts = pa.array(rows.ids).cast(pa.string())
             message_ids = pc.binary_join_element_wise(pa.scalar(self._name), texts, ":")  # type: ignore[call-overload]
         self._encoded = encode_rows(rows.keys, rows.bodies, exchange=exchange, message_ids=message_ids)
         self._rows = rows
-        self._window = Window(rows.ids, self._window_rows)
+        self._window = Window(rows.ids, self._window_size)
         self._is_repaired = np.zeros(len(rows.ids), bool)
         # All earlier rows are confirmed, so a loss that was noticed with the last of them is not an outage of these rows.
         self._outage_began, self._attempts, self._next_attempt = None, 0, 0.0
@@ -284,13 +284,13 @@ class StreamWriter:
                     time.sleep(wait_s)
                     return False
                 self._connect()
-            self._compare_found()
+            self._compare_unchecked_row()
             self._prove_claims()
             self._note_end()
             sent = self._send(0, self._window)
             confirmed = self._collect(0, self._window, 0.0 if sent else wait_s)
         except RabbitChxError as cause:
-            self._lose(cause)
+            self._disconnect(cause)
             return False
         return bool(sent or confirmed)
 
@@ -304,43 +304,45 @@ class StreamWriter:
         """Forget unconfirmed rows, and close the connection on which they may be in flight."""
         if not self.done:
             self.close()
-            self._window = Window(np.empty(0, np.int64), self._window_rows)
+            self._window = Window(np.empty(0, np.int64), self._window_size)
 
     # -- the connection
 
     def _connect(self) -> None:
-        left_s = math.inf
+        remaining_s = math.inf
         if self._outage_began is not None:
-            left_s = max(AGAIN_S, self._outage_began + self._reconnect_timeout_s - time.monotonic())
+            remaining_s = max(
+                MIN_ATTEMPT_S, self._outage_began + self._reconnect_timeout_s - time.monotonic()
+            )
         connection = open_at(
             self._settings,
             self.stream,
             leader=True,
             addresses=self._reading["addresses"],
-            timeout_s=min(self._settings[0].connection_timeout_s, left_s),
+            timeout_s=min(self._settings[0].connection_timeout_s, remaining_s),
         )
         self._connection = connection
-        connection.request_timeout_s = min(self._confirm_timeout_s, left_s)
+        connection.request_timeout_s = min(self._confirm_timeout_s, remaining_s)
         connection.declare_publisher(0, self.stream, self._name)
         if self._name is not None:
-            self._claimed = connection.publisher_sequence(self._name, self.stream)
-            if self._claimed < self._confirmed_id:
+            self._claimed_id = connection.publisher_sequence(self._name, self.stream)
+            if self._claimed_id < self._confirmed_id:
                 raise MismatchError(
                     f"{connection.where}: stream {self.stream!r} has confirmed id {self._confirmed_id}, and now its last id of "
-                    f"{self._name!r} is {self._claimed}: the stream was deleted and made again, its log was cut, or it has forgotten the "
+                    f"{self._name!r} is {self._claimed_id}: the stream was deleted and made again, its log was cut, or it has forgotten the "
                     f"name among more than 255. Rows up to id {self._confirmed_id} may be gone: look at what it has, and publish what is "
                     "missing with a new publisher",
                     queue=self.stream,
                 )
-            if not self._opened:
-                self._known = self._claimed
-        self.counts.reconnects += self._opened > 0
+            if not self._connection_count:
+                self._known_id = self._claimed_id
+        self.counts.reconnects += self._connection_count > 0
         self.counts.resent += self._window.rewind()
-        self._opened += 1
-        self._note_again_at = 0.0
+        self._connection_count += 1
+        self._next_note_at = 0.0
         connection.request_timeout_s = self._confirm_timeout_s
 
-    def _lose(self, cause: RabbitChxError) -> None:
+    def _disconnect(self, cause: RabbitChxError) -> None:
         """Close the connection, and schedule the next attempt.
 
         Raises:
@@ -365,17 +367,17 @@ class StreamWriter:
 
     def _send(self, publisher_id: int, window: Window) -> int:
         """Send the rows that the window allows, and return their number."""
-        rows = min(window.room, _BATCH_ROWS)
-        worth_it = min(_BATCH_ROWS, self._window_rows // 4, window.stop - window.next)
-        if rows < max(1, worth_it):
+        rows = min(window.room, _SEND_ROWS)
+        min_rows = min(_SEND_ROWS, self._window_size // 4, window.stop - window.next)
+        if rows < max(1, min_rows):
             return 0
         assert self._connection is not None and self._encoded is not None  # noqa: S101, PT018  # `poll` connects
         ids = self._rows.ids.view(np.uint64)
         if window.next == window.lowest:
-            self._moved_at = time.monotonic()
+            self._last_progress_at = time.monotonic()
         start, window.next = window.next, window.next + rows
         for frames in self._encoded.frames(
-            publisher_id, ids, start, window.next, self._connection.frame_max or FRAME_MAX
+            publisher_id, ids, start, window.next, self._connection.frame_max or DEFAULT_FRAME_MAX
         ):
             self._connection.send(frames, stall_s=self._confirm_timeout_s)
         return rows
@@ -394,17 +396,17 @@ class StreamWriter:
                 new = window.confirm(event.ids)
                 confirmed += len(new)
                 if len(new):
-                    self._outage_began, self._attempts, self._moved_at = None, 0, time.monotonic()
+                    self._outage_began, self._attempts, self._last_progress_at = None, 0, time.monotonic()
                 if window is self._window:
-                    self._count(new)
+                    self._count_confirmed(new)
             elif isinstance(event, PublishErrors):
-                raise self._refused(int(event.codes[0]))
+                raise self._refusal_error(int(event.codes[0]))
             elif isinstance(event, StreamChanged) and event.stream == self.stream:
                 raise ConnectionLostError(
                     f"{self._connection.where}: stream {self.stream!r} is deleted or has another leader",
                     queue=self.stream,
                 )
-        silent_s = time.monotonic() - self._moved_at
+        silent_s = time.monotonic() - self._last_progress_at
         if window.next > window.lowest and silent_s > self._confirm_timeout_s:
             raise BrokerTimeoutError(
                 f"{self._connection.where}: stream {self.stream!r} has confirmed nothing for {silent_s:.0f} s, and "
@@ -413,16 +415,18 @@ class StreamWriter:
             )
         return confirmed
 
-    def _count(self, places: NDArray[np.intp]) -> None:
+    def _count_confirmed(self, indices: NDArray[np.intp]) -> None:
         """Count newly confirmed rows, each once as known, repaired or neither."""
-        is_repaired = self._is_repaired[places]
-        self.counts.confirmed += len(places)
+        is_repaired = self._is_repaired[indices]
+        self.counts.confirmed += len(indices)
         self.counts.repaired += int(np.count_nonzero(is_repaired))
-        self.counts.known += int(np.count_nonzero(~is_repaired & (places < self._place_behind(self._known))))
+        self.counts.known += int(
+            np.count_nonzero(~is_repaired & (indices < self._index_after(self._known_id)))
+        )
         if self._window.lowest:
             self._confirmed_id = int(self._rows.ids[self._window.lowest - 1])
 
-    def _refused(self, code: int) -> RabbitChxError:
+    def _refusal_error(self, code: int) -> RabbitChxError:
         """Return the error for a refused row. Unless access is refused, the row is sent again over a new connection."""
         assert self._connection is not None  # noqa: S101  # it refused the row
         error = refusal(self._connection.where, f"take rows into stream {self.stream!r}", code, self.stream)
@@ -434,39 +438,39 @@ class StreamWriter:
 
     def _prove_claims(self) -> None:
         """Send the claimed rows alone, and store those of them that are missing in the stream."""
-        start, stop = self._window.lowest, self._place_behind(self._claimed)
+        start, stop = self._window.lowest, self._index_after(self._claimed_id)
         if self._name is None or not self._proof or start >= stop:
             return
-        if self._stored_all(0, start, stop, self._claimed):
-            self._claimed = 0  # else it is not proved for the rows that come later
-        self._count(self._window.confirm_before(stop))
+        if self._store(0, start, stop, self._claimed_id):
+            self._claimed_id = 0  # else it is not proved for the rows that come later
+        self._count_confirmed(self._window.confirm_before(stop))
 
-    def _stored_all(self, nth: int, start: int, stop: int, claimed_id: int) -> bool:
-        """Store rows under the name (0) or its nth further reference, and return whether the broker's claim was true.
+    def _store(self, level: int, start: int, stop: int, claimed_id: int) -> bool:
+        """Store rows under the name (0) or its level further reference, and return whether the broker's claim was true.
 
         The rows up to the claimed id are sent first, and proved; those that are missing are stored under the next reference. Then
         the remaining rows are sent.
         """
-        claimed = min(stop, max(start, self._place_behind(claimed_id)))
+        claimed = min(stop, max(start, self._index_after(claimed_id)))
         is_true = True
         if start < claimed:
-            self._send_and_wait(nth, start, claimed)
+            self._send_and_wait(level, start, claimed)
             last_id = self._last_stored(claimed_id, *map(int, self._rows.ids[[start, claimed - 1]]))
             is_true = last_id >= claimed_id
-            lost = max(start, self._place_behind(last_id))
+            lost = max(start, self._index_after(last_id))
             if lost < claimed:
-                self._repair(nth + 1, lost, claimed)
+                self._store_lost(level + 1, lost, claimed)
         if claimed < stop:
-            self._is_repaired[claimed:stop] |= nth > 0
-            self._send_and_wait(nth, claimed, stop)
+            self._is_repaired[claimed:stop] |= level > 0
+            self._send_and_wait(level, claimed, stop)
         return is_true
 
-    def _repair(self, nth: int, start: int, stop: int) -> None:
+    def _store_lost(self, level: int, start: int, stop: int) -> None:
         assert self._connection is not None  # noqa: S101  # rows were sent over it
-        reference = f"{self._name}~{nth}"
-        if nth > _MOST_REPAIRS:
+        reference = f"{self._name}~{level}"
+        if level > _MAX_REPAIRS:
             raise MismatchError(
-                f"stream {self.stream!r} has confirmed {stop - start} rows from id {self._rows.ids[start]} on under {nth} references and "
+                f"stream {self.stream!r} has confirmed {stop - start} rows from id {self._rows.ids[start]} on under {level} references and "
                 "has not stored them: is the stream cut short all the time? Look at the broker's log",
                 queue=self.stream,
             )
@@ -474,19 +478,19 @@ class StreamWriter:
             "stream %s: the broker confirmed %d rows from id %d on that it has not stored; storing them as %s",
             self.stream, stop - start, self._rows.ids[start], reference,
         )  # fmt: skip
-        self._connection.declare_publisher(nth, self.stream, reference)
+        self._connection.declare_publisher(level, self.stream, reference)
         claimed_id = self._connection.publisher_sequence(reference, self.stream)
-        self._stored_all(nth, start, stop, claimed_id)
-        self._connection.delete_publisher(nth)
+        self._store(level, start, stop, claimed_id)
+        self._connection.delete_publisher(level)
 
     def _send_and_wait(self, publisher_id: int, start: int, stop: int) -> None:
         """Send rows, and wait for their confirms, which count only after the proof."""
-        window = Window(self._rows.ids, self._window_rows, start, stop)
+        window = Window(self._rows.ids, self._window_size, start, stop)
         while not window.done:
             sent = self._send(publisher_id, window)
             self._collect(publisher_id, window, 0.0 if sent else _WAIT_S)
 
-    def _place_behind(self, row_id: int) -> int:
+    def _index_after(self, row_id: int) -> int:
         """Return the index behind the last row with an id up to this one."""
         return int(np.searchsorted(self._rows.ids, row_id, side="right"))
 
@@ -504,7 +508,7 @@ class StreamWriter:
             MismatchError: the stored row has another key or body than the given one; or retention has removed the rows that would
                 prove whether the rows in question were stored.
         """
-        bound = self._noted.offset if first_id > self._noted.id else 0
+        bound = self._note.offset if first_id > self._note.id else 0
         found: StoredRow | None = None
         log_end: int | None = None
         for piece in read_pieces_back(self.stream, self._name or "", self._reading, bound=bound):
@@ -514,23 +518,23 @@ class StreamWriter:
                 break
             if piece.is_cut:
                 if found is not None:
-                    raise self._undecided(found, max(found.id + 1, first_id), last_id)
-                believed = min(self._known, claimed_id)
+                    raise self._undecided_error(found, max(found.id + 1, first_id), last_id)
+                believed = min(self._known_id, claimed_id)
                 _log.warning(
                     "stream %s: it has no row of %r any more, so that it has stored all up to id %d cannot be proved",
                     self.stream, self._name, believed,
                 )  # fmt: skip
                 return believed
-        highest = found.id if found is not None else self._noted.id if bound else 0
+        highest = found.id if found is not None else self._note.id if bound else 0
         if highest < last_id or highest >= claimed_id:
-            self._noted = _Note(log_end or 0, highest)
-            self._note_again_at = time.monotonic() + _NOTE_EVERY_S
+            self._note = _SearchBound(log_end or 0, highest)
+            self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
         if found is not None:
-            self._found = found
-            self._compare_found()
+            self._unchecked_row = found
+            self._compare_unchecked_row()
         return highest
 
-    def _undecided(self, found: StoredRow, first_id: int, last_id: int) -> MismatchError:
+    def _undecided_error(self, found: StoredRow, first_id: int, last_id: int) -> MismatchError:
         return MismatchError(
             f"stream {self.stream!r} has confirmed the ids {first_id} to {last_id} of {self._name!r}, and has no row with one of them. "
             f"Its highest id of this name is {found.id}, which may be a copy that another client made, and retention has removed the "
@@ -548,31 +552,34 @@ class StreamWriter:
             or not self._proof
             or window.done
             or window.next > window.lowest
-            or ids[0] <= self._claimed
-            or time.monotonic() < self._note_again_at
+            or ids[0] <= self._claimed_id
+            or time.monotonic() < self._next_note_at
         ):
             return
-        self._note_again_at = time.monotonic() + _NOTE_EVERY_S
+        self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
         if Key.STREAM_STATS not in connection.commands:
             return
         offset = connection.stats(self.stream)["committed_chunk_id"]
         if offset >= 0:  # else it is empty, or its leader is new
-            self._noted = _Note(offset, max(self._noted.id, self._claimed, self._confirmed_id))
+            self._note = _SearchBound(offset, max(self._note.id, self._claimed_id, self._confirmed_id))
 
-    def _compare_found(self) -> None:
+    def _compare_unchecked_row(self) -> None:
         """Compare our stored row with the highest id with the given row of that id, if there is one.
 
         Raises:
             MismatchError: their keys or bodies differ. A copy is not compared if the stream has its original.
         """
-        stored, place = self._found, 0 if self._found is None else self._place_behind(self._found.id) - 1
-        if stored is None or place < 0 or self._rows.ids[place] != stored.id:
+        stored, index = (
+            self._unchecked_row,
+            0 if self._unchecked_row is None else self._index_after(self._unchecked_row.id) - 1,
+        )
+        if stored is None or index < 0 or self._rows.ids[index] != stored.id:
             return
-        given = StoredRow(stored.id, self._rows.keys[place].as_py(), self._rows.bodies[place].as_py(), 0)
+        given = StoredRow(stored.id, self._rows.keys[index].as_py(), self._rows.bodies[index].as_py(), 0)
         is_first = True
         if stored.differs(given):
-            stored, is_first = self._original(stored)
-        self._found = None  # compared once
+            stored, is_first = self._find_original(stored)
+        self._unchecked_row = None  # compared once
         if (what := stored.differs(given)) is not None:
             perhaps = (
                 ""
@@ -586,7 +593,7 @@ class StreamWriter:
                 queue=self.stream,
             )
 
-    def _original(self, row: StoredRow) -> tuple[StoredRow, bool]:
+    def _find_original(self, row: StoredRow) -> tuple[StoredRow, bool]:
         """Return the first row with the id of a row that may be a copy, and whether retention has removed no earlier one."""
         _log.info("stream %s: reading back to the first row with id %d", self.stream, row.id)
         is_cut = False
@@ -598,12 +605,12 @@ class StreamWriter:
         return row, not is_cut
 
 
-class _Note(NamedTuple):
+class _SearchBound(NamedTuple):
     """All of our rows with an id above `id` are at `offset` or behind it."""
 
     offset: int
     id: int
 
 
-def _one_array(column: Any) -> pa.Array[Any]:  # noqa: ANN401
+def _as_single_array(column: Any) -> pa.Array[Any]:  # noqa: ANN401
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

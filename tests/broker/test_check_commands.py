@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from checked_orders import finding_kinds, share_lost
 from exchange_types import CHX
-from exposition import parsed_exposition
 from pika.exchange_type import ExchangeType
 from shop import Shop
 
@@ -52,51 +51,8 @@ def test_a_ring_that_cannot_be_read_is_never_green(
         assert "give --ring-via PREFIX" in capsys.readouterr().err
 
 
-def test_objects_and_members_against_the_file(
-    orders: Shop, orders_file: str, answer: Callable[..., Any]
-) -> None:
-    orders.channel.queue_delete("orders.3")
-    orders.channel.queue_declare("orders.4", durable=True)
-    orders.channel.queue_bind("orders.4", "orders", "3")
-    document = answer("topology", "check", orders_file, *orders.live, *orders.via, code=1)
-    assert finding_kinds(document) == [
-        ("different", None), ("missing", "orders.3"), ("unexpected", "orders.4"),
-        ("missing", "orders.3"), ("unexpected", "orders.4"),
-    ]  # fmt: skip
-    assert [finding["exchange"] for finding in document["findings"]] == ["orders"] * 3 + [None] * 2
-
-
-def test_metrics_are_for_a_textfile_collector(
-    orders: Shop, orders_file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    orders.channel.queue_bind("orders.2", "orders", "7")
-    orders.channel.queue_unbind("orders.2", "orders", "7")
-    assert main(["topology", "check", orders_file, *orders.live, *orders.via, "--output", "prometheus"]) == 1
-    found = parsed_exposition(capsys.readouterr().out)
-    about = {"vhost": orders.settings.vhost, "exchange": "orders"}
-    counts = found["rabbit_chx_check_findings"]
-    assert counts.value(kind="silent-binding", **about) == 1
-    assert counts.value(kind="hole", **about) == 0
-    assert found["rabbit_chx_unroutable_share_ratio"].value(**about) == 0
-    assert found["rabbit_chx_misplaced_share_ratio"].value(**about) > 0
-    assert found["rabbit_chx_check_success"].value() == 1
-
-
-def test_metrics_of_a_check_that_fails(
-    orders: Shop, orders_file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    broken = ("--ring-via", "false")
-    assert main(["topology", "check", orders_file, *orders.live, *broken, "--output", "prometheus"]) == 70
-    shown = capsys.readouterr()
-    assert parsed_exposition(shown.out)["rabbit_chx_check_success"].value() == 0
-    assert "the ring was not read" in shown.err
-
-
-@pytest.mark.parametrize("temporary", ["exclusive", "auto-delete"])
-def test_queues_that_go_by_themselves(orders: Shop, answer: Callable[..., Any], temporary: str) -> None:
-    orders.channel.queue_declare(
-        "brief", exclusive=temporary == "exclusive", auto_delete=temporary == "auto-delete"
-    )
+def test_a_queue_that_goes_with_its_connection(orders: Shop, answer: Callable[..., Any]) -> None:
+    orders.channel.queue_declare("brief", exclusive=True)
     orders.channel.queue_bind("brief", "orders", "2")
     document = answer("ring", "check", "orders", *orders.live, *orders.via, code=1)
     assert finding_kinds(document) == [("transient-destination", "brief")]

@@ -23,8 +23,6 @@ pytestmark = pytest.mark.broker
     ("change", "code", "words"),
     [
         (("ring", "show", "gone"), 2, "there is no exchange 'gone'"),
-        (("ring", "show", "amq.fanout"), 77, "is of type fanout, not x-consistent-hash"),
-        (("ring", "show", "orders", "--url", ""), 2, "there is no broker"),
         (
             ("verify", "orders", "--url", "amqp://guest:c4nary@127.0.0.1:1/{vhost}"),
             69,

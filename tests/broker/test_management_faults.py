@@ -89,6 +89,8 @@ FAULTS = {
     ),
 }  # fmt: skip
 SLOW = ("silent", "slow")
+#: A fault for each kind of error. The unit tests of `Management` have the others.
+EACH_KIND = ("401", "html", "closed", "silent")
 SEGMENTS = ("overview", "feature-flags", "exchanges", "queues", "bindings", "policies")
 CASES = [(name, "queues") for name in FAULTS] + [
     (name, segment) for name in ("503", "no names") for segment in SEGMENTS if segment != "queues"
@@ -147,7 +149,7 @@ def test_reading_and_applying(
         assert plan(made.wanted, broker.topology()).checksum == made.checksum  # it can go on
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", EACH_KIND)
 def test_the_first_answer(
     api: ScriptedApi, vhost: RunningBroker, name: str, impatient: Callable[[str], None]
 ) -> None:
@@ -162,7 +164,7 @@ def test_the_first_answer(
 
 
 @pytest.mark.usefixtures("in_a_folder")
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", EACH_KIND)
 def test_the_command_line(
     api: ScriptedApi,
     vhost: RunningBroker,

@@ -44,24 +44,6 @@ def test_tls(consumed: Consumed, tls_url: str, authority: trustme.CA, tmp_path: 
         assert publisher.publish_many(["k"], ["b"]).complete
 
 
-def test_a_certificate_of_an_unknown_authority(tls_url: str) -> None:
-    with pytest.raises(UnreachableError, match=r"certificate is not accepted .*cacertfile"):
-        Publisher(tls_url, "x")
-
-
-def test_a_certificate_for_another_name(tls_url: str, authority: trustme.CA, tmp_path: Path) -> None:
-    ca = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca))
-    with pytest.raises(UnreachableError, match=r"certificate is not accepted .*server_name_indication"):
-        Publisher(f"{tls_url}?cacertfile={ca}&server_name_indication=other.test", "x")
-
-
-def test_verification_can_be_switched_off(consumed: Consumed, tls_url: str) -> None:
-    with Publisher(f"{tls_url}?verify=verify_none", "x") as publisher:
-        assert publisher.publish_many(["k"], ["b"]).complete
-    assert len(consumed()) == 1
-
-
 def test_tls_to_a_plain_port_and_missing_files(vhost_url: str) -> None:
     secure = vhost_url.replace("amqp://", "amqps://")
     with pytest.raises(UnreachableError, match=r"TLS cannot be agreed on .* is it a TLS port"):

@@ -11,7 +11,7 @@ import pytest
 from shop import BUCKETS, Shop, declare
 
 from rabbit_chx.cli import main
-from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing import HashRing
 
 pytestmark = pytest.mark.broker
 
@@ -24,26 +24,6 @@ def test_the_true_ring_is_shown(shop: Shop, answer: Callable[..., Any]) -> None:
     assert (
         answer("ring", "show", "orders", "--url", shop.live[1], *shop.via)["buckets"] == document["buckets"]
     )
-
-
-def test_without_a_ring_source_the_ring_is_assumed(
-    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    document = answer("ring", "show", "orders", *shop.live)
-    assert document["provenance"] == "assumed"
-    assert sorted(map(str, document["buckets"])) == sorted(
-        "{'exchange': 'slot'}" if isinstance(place, ExchangeRef) else place for place in BUCKETS
-    )
-    assert main(["ring", "show", "orders", *shop.live]) == 0
-    assert "whose order no API shows: give --ring-via" in capsys.readouterr().out
-
-
-def test_the_true_ring_is_drawn(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "ring.svg"
-    assert main(["ring", "show", "orders", *shop.live, *shop.via, "--plot", str(path)]) == 0
-    drawn = path.read_text(encoding="utf-8")
-    assert all(f"<!-- {queue} -->" in drawn for queue in BUCKETS if isinstance(queue, str))
-    assert "guest:guest" not in drawn + capsys.readouterr().out
 
 
 def test_a_shown_ring_says_what_is_hashed(

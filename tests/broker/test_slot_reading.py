@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,50 +92,6 @@ def test_without_the_management_api_nobody_knows_the_queues(slotted: Shop) -> No
         live.slots("e")
 
 
-def test_the_commands_answer_with_queues(
-    slotted: Shop, answer: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    of = ("--exchange", "e", *slotted.live, *slotted.via)
-    found = queues_of_messages(slotted)
-    routed = answer("route", *of, *KEYS)["answers"]
-    place_of = {
-        queue: {"exchange": "audit"} if queue == "e.audit" else queue for queue in (*QUEUES, "e.audit")
-    }
-    assert {answer["key"]: answer["destination"] for answer in routed} == {
-        key: place_of[queue] for key, queue in found.items()
-    }
-    assert all(
-        OWNERS[ExchangeRef(answer["slot"])] == answer["destination"]
-        for answer in routed
-        if answer["slot"] is not None
-    )
-    assert {answer["slot"] for answer in routed if isinstance(answer["destination"], dict)} == {None}
-
-    shown = answer("ring", "show", "e", *slotted.live, *slotted.via)
-    assert shown["slots"] == {slot.name: queue for slot, queue in OWNERS.items()}
-    path = tmp_path / "ring.json"
-    assert main(["ring", "show", "e", *slotted.live, *slotted.via, "--output", "json"]) == 0
-    path.write_text(capsys.readouterr().out)
-    assert answer("route", "--ring", str(path), *KEYS)["answers"] == routed
-    assert main(["ring", "show", "e", *slotted.live, *slotted.via]) == 0
-    text = capsys.readouterr().out
-    assert "exchange e.slot.00   e.1" in text
-    assert "queue            slots     share" in text
-
-    counted = answer("simulate", *of, "--keys", str(_key_file(tmp_path)))["sample"]["destinations"]
-    assert {str(entry["destination"]): entry["messages"] for entry in counted} == {
-        str(place_of[queue]): count for queue, count in Counter(found.values()).items()
-    }
-    chosen = answer("keys", *of, "e.3", "--count", "3")["keys"]
-    assert {entry["destination"] for entry in answer("route", *of, *chosen)["answers"]} == {"e.3"}
-
-    slotted.channel.queue_unbind("e.2", "e.slot.01", "")
-    slotted.channel.queue_bind("e.1", "e.slot.01", "")
-    compared = answer("compare", "--ring", str(path), "--to-exchange", "e", *of[2:], code=1)
-    moves = [cell for cell in compared["exact"]["cells"] if cell["from"] != cell["to"]]
-    assert [(move["from"], move["to"]) for move in moves] == [("e.2", "e.1")]
-
-
 def test_a_slot_with_two_queues_is_said_and_the_ring_still_shown(
     slotted: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,9 +101,3 @@ def test_a_slot_with_two_queues_is_said_and_the_ring_still_shown(
     assert "slot e.slot.01 of exchange 'e' is bound to 2 queues, e.1 and e.2" in said.err
     shown = json.loads(said.out)["slots"]
     assert shown == {slot.name: queue for slot, queue in OWNERS.items() if slot != SLOTS[1]}
-
-
-def _key_file(folder: Path) -> Path:
-    path = folder / "keys"
-    path.write_text("\n".join(KEYS))
-    return path

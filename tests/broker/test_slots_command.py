@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import pika
 import pytest
 from exchange_types import CHX
 from shop import Shop
@@ -94,28 +93,6 @@ def test_the_busiest_queue_is_under_the_target_once_the_proposal_is_applied(
     assert {queue["queue"]: round(queue["after"] * len(KEYS)) for queue in made["queues"]} == after
     assert max(after.values()) <= 0.3 * len(KEYS)
     answer("topology", "plan", str(file), *live)
-
-
-@pytest.mark.usefixtures("owners")
-def test_a_sample_of_an_exchange_that_hashes_a_header(
-    shop: Shop, answer: Callable[..., Any], tmp_path: Path
-) -> None:
-    shop.channel.exchange_declare("x", CHX, durable=True, arguments={"hash-header": "tenant"})
-    for slot in ("e.slot.00", "e.slot.01"):
-        shop.channel.exchange_bind(slot, "x", "1")
-    tenants = [n % 5 for n in range(50)]
-    for tenant in tenants:
-        shop.channel.basic_publish("x", "", b"", pika.BasicProperties(headers={"tenant": tenant}))
-    keys = tmp_path / "tenants.txt"
-    keys.write_text("".join(f"{tenant}\n" for tenant in tenants))
-    sample = ["--keys", str(keys), "--type", "signedint"]
-    shown = answer("slots", "show", "x", *sample, *shop.live, *shop.via)
-    counts = {
-        queue: shop.channel.queue_declare(queue, passive=True).method.message_count
-        for queue in ("e.1", "e.2")
-    }
-    assert {queue["queue"]: round(queue["load"] * 50) for queue in shown["queues"]} == counts
-    assert {key["least"] for key in shown["heaviest"]} == {10}
 
 
 @pytest.mark.usefixtures("owners")

@@ -53,11 +53,12 @@ def ran(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
 
 
 @pytest.fixture
-def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | bytes], None]:
     """Gives stdin a text."""
 
-    def give(text: str) -> None:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    def give(text: str | bytes) -> None:
+        content = text if isinstance(text, bytes) else text.encode()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
 
     return give
 

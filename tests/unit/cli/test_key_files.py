@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from command_line import BIND, piped
+from command_line import BIND
 from pyarrow import parquet
 
 from rabbit_chx.analysis import simulation
@@ -212,10 +212,13 @@ def test_a_slow_pipe_of_lines_is_read_as_it_comes(tmp_path: Path) -> None:
     assert [key for batch in batches for key in batch.keys] == [long, "b"]
 
 
-def test_a_table_on_stdin_is_csv() -> None:
-    done = piped(["route", *BIND, "--keys", "-", "--column", "key"], CSV.encode())
-    assert [line.split("\t")[0] for line in done.stdout.decode().splitlines()] == [key for key, _ in ROWS]
-    assert (done.returncode, done.stderr) == (0, b"")
+def test_a_table_on_stdin_is_csv(
+    ran: Callable[..., tuple[int, str, str]], stdin: Callable[[str], None]
+) -> None:
+    stdin(CSV)
+    code, out, errors = ran("route", *BIND, "--keys", "-", "--column", "key")
+    assert [line.split("\t")[0] for line in out.splitlines()] == [key for key, _ in ROWS]
+    assert (code, errors) == (0, "")
 
 
 def test_counts_are_messages(ran: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from command_line import piped
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
 from rabbit_chx.routing import KeyMap
@@ -73,9 +72,11 @@ def test_a_route_has_the_slot_and_the_queue(answer: Callable[..., Any], ran: Ran
 
 
 @pytest.mark.parametrize("more", [[], ["--explain"]])
-def test_the_lines_of_stdin_have_the_slot_as_their_third_field(ring: str, more: list[str]) -> None:
-    done = piped(["route", "--ring", ring, "-", *more], "\n".join(KEYS).encode())
-    fields = [line.split("\t") for line in done.stdout.decode().splitlines()]
+def test_the_lines_of_stdin_have_the_slot_as_their_third_field(
+    ran: Ran, stdin: Callable[[str], None], ring: str, more: list[str]
+) -> None:
+    stdin("\n".join(KEYS))
+    fields = [line.split("\t") for line in ran("route", "--ring", ring, "-", *more)[1].splitlines()]
     assert [field[:3] for field in fields] == [
         [key, str(TABLE.destination_for(key)), "" if place == AUDIT else place.name]
         for key in KEYS

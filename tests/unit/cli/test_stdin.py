@@ -7,16 +7,17 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from command_line import BIND, PROGRAM, RING, piped
+from command_line import BIND, PROGRAM, RING
 
-from rabbit_chx.routing import HashRing
+if TYPE_CHECKING:
+    Ran = Callable[..., tuple[int, str, str]]
+    Stdin = Callable[[str | bytes], None]
 
 
-def test_a_ring_may_come_from_stdin(
-    ran: Callable[..., tuple[int, str, str]], stdin: Callable[[str], None]
-) -> None:
+def test_a_ring_may_come_from_stdin(ran: Ran, stdin: Stdin) -> None:
     stdin(RING.to_json())
     code, out, errors = ran("route", "--ring", "-", "k", "-o", "json")
     assert json.loads(out)["answers"] == [{"key": "k", "destination": RING.destination_for("k")}]
@@ -36,35 +37,31 @@ def test_a_ring_may_come_from_stdin(
         ("compare", "--ring", "-", "--to-bind", "q=1", "--keys", "-"),
     ],
 )
-def test_stdin_is_not_for_two(
-    ran: Callable[..., tuple[int, str, str]], stdin: Callable[[str], None], arguments: tuple[str, ...]
-) -> None:
+def test_stdin_is_not_for_two(ran: Ran, stdin: Stdin, arguments: tuple[str, ...]) -> None:
     stdin(RING.to_json())
     code, _, errors = ran(*arguments)
     assert code == 2
     assert "stdin cannot be both the ring and the keys: give one of them as a file" in errors
 
 
-def test_stdin_is_no_file_that_is_given_twice(
-    ran: Callable[..., tuple[int, str, str]], stdin: Callable[[str], None]
-) -> None:
+def test_stdin_is_no_file_that_is_given_twice(ran: Ran, stdin: Stdin) -> None:
     stdin(RING.to_json())
     code, out, errors = ran("compare", "--ring", "-", "--to-ring", "-")
     assert (code, out) == (2, "")
     assert errors == "rabbit-chx: stdin cannot be the ring twice: give one of them as a file\n"
 
 
-def test_stdin_is_streamed_as_lines_and_as_documents() -> None:
-    ring = HashRing.from_bindings([("q1", 1), ("q2", 10)])
+def test_stdin_is_streamed_as_lines_and_as_documents(ran: Ran, stdin: Stdin) -> None:
     keys = [f"user {n}" for n in range(25_000)]
-    text = "\n".join(keys).encode()
-    expected = [(key, ring.destination_for(key)) for key in keys]
-    done = piped(["route", *BIND, "-"], text)
-    assert [tuple(line.split("\t")) for line in done.stdout.decode().splitlines()] == expected
-    done = piped(["route", *BIND, "-", "--output", "json"], text)
-    documents = [json.loads(line) for line in done.stdout.splitlines()]
+    expected = [(key, RING.destination_for(key)) for key in keys]
+    stdin("\n".join(keys))
+    _, out, _ = ran("route", *BIND, "-")
+    assert [tuple(line.split("\t")) for line in out.splitlines()] == expected
+    stdin("\n".join(keys))
+    code, out, errors = ran("route", *BIND, "-", "--output", "json")
+    documents = [json.loads(line) for line in out.splitlines()]
     assert [(row["key"], row["destination"]) for row in documents] == expected
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (code, errors) == (0, "")
 
 
 def test_a_line_is_answered_before_the_next_one_comes() -> None:
@@ -86,30 +83,32 @@ def test_a_line_is_answered_before_the_next_one_comes() -> None:
 @pytest.mark.parametrize(
     ("options", "bad", "message"),
     [
-        (("--hash-header", "t:long"), b"x", b"'x' is not a valid long"),
-        (("--hash-header", "t:long", "--explain"), b"x", b"'x' is not a valid long"),
-        ((), b"5" * 256, b"AMQP carries at most 255"),
+        (("--hash-header", "t:long"), "x", "'x' is not a valid long"),
+        (("--hash-header", "t:long", "--explain"), "x", "'x' is not a valid long"),
+        ((), "5" * 256, "AMQP carries at most 255"),
     ],
 )
 def test_keys_before_a_bad_one_are_answered_and_its_line_is_named(
-    options: tuple[str, ...], bad: bytes, message: bytes
+    ran: Ran, stdin: Stdin, options: tuple[str, ...], bad: str, message: str
 ) -> None:
-    done = piped(["route", *BIND, *options, "-"], b"1\n2\n" + bad + b"\n4\n")
-    assert done.returncode == 2
-    assert [line.split(b"\t")[0] for line in done.stdout.splitlines()] == [b"1", b"2"]
-    assert done.stderr.startswith(b"rabbit-chx: line 3 of stdin: ")
-    assert message in done.stderr
+    stdin(f"1\n2\n{bad}\n4\n")
+    code, out, errors = ran("route", *BIND, *options, "-")
+    assert code == 2
+    assert [line.split("\t")[0] for line in out.splitlines()] == ["1", "2"]
+    assert errors.startswith("rabbit-chx: line 3 of stdin: ")
+    assert message in errors
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_key() -> None:
-    done = piped(["route", *BIND, "-"], b"\xef\xbb\xbfa\r\n\xef\xbb\xbfb\n")
-    assert [line.split("\t")[0] for line in done.stdout.decode().splitlines()] == ["a", "\\ufeffb"]
+def test_a_byte_order_mark_is_no_part_of_the_first_key(ran: Ran, stdin: Stdin) -> None:
+    stdin(b"\xef\xbb\xbfa\r\n\xef\xbb\xbfb\n")
+    assert [line.split("\t")[0] for line in ran("route", *BIND, "-")[1].splitlines()] == ["a", "\\ufeffb"]
 
 
-def test_lines_longer_than_what_is_read_at_once() -> None:
+def test_lines_longer_than_what_is_read_at_once(ran: Ran, stdin: Stdin) -> None:
     value = "x" * 200_000
-    done = piped(["route", *BIND, "--hash-header", "h", "-"], f"{value}\nshort".encode())
-    assert [line.split("\t")[0] for line in done.stdout.decode().splitlines()] == [value, "short"]
+    stdin(f"{value}\nshort")
+    _, out, _ = ran("route", *BIND, "--hash-header", "h", "-")
+    assert [line.split("\t")[0] for line in out.splitlines()] == [value, "short"]
 
 
 @pytest.mark.parametrize(
@@ -134,24 +133,24 @@ def test_a_closed_stream_is_said(command: str, message: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_stdin_is_explained_too() -> None:
-    done = piped(["route", *BIND, "-", "--explain", "--output", "json"], b"a\n\n")
-    assert [json.loads(line)["term"] for line in done.stdout.splitlines()] == ['<<"a">>', "<<>>"]
-    line = piped(["route", *BIND, "-", "--explain"], b"a\n").stdout.decode()
+def test_stdin_is_explained_too(ran: Ran, stdin: Stdin) -> None:
+    stdin("a\n\n")
+    _, out, _ = ran("route", *BIND, "-", "--explain", "--output", "json")
+    assert [json.loads(line)["term"] for line in out.splitlines()] == ['<<"a">>', "<<>>"]
+    stdin("a\n")
+    line = ran("route", *BIND, "-", "--explain")[1]
     assert line.split("\t")[:4] == ["a", "q2", "routing-key", '<<"a">>']
 
 
-def test_a_line_that_is_no_text_is_named() -> None:
-    done = piped(["route", *BIND, "-"], b"a\n\xff\n")
-    assert (done.returncode, done.stderr) == (
-        2,
-        b"rabbit-chx: line 2 of stdin is not UTF-8: convert the file first\n",
-    )
+def test_a_line_that_is_no_text_is_named(ran: Ran, stdin: Stdin) -> None:
+    stdin(b"a\n\xff\n")
+    code, _, errors = ran("route", *BIND, "-")
+    assert (code, errors) == (2, "rabbit-chx: line 2 of stdin is not UTF-8: convert the file first\n")
 
 
-def test_a_value_that_the_broker_would_close_for_ends_the_stream() -> None:
-    options = ["--hash-header", "h:array", "--release", "3.13.7"]
-    done = piped(["route", *BIND, *options, "-"], b'["a"]\n[]\n')
-    assert done.returncode == 77
-    assert done.stdout.startswith(b'["a"]\tq')
-    assert done.stderr.count(b"\n") == 1
+def test_a_value_that_the_broker_would_close_for_ends_the_stream(ran: Ran, stdin: Stdin) -> None:
+    stdin('["a"]\n[]\n')
+    code, out, errors = ran("route", *BIND, "--hash-header", "h:array", "--release", "3.13.7", "-")
+    assert code == 77
+    assert out.startswith('["a"]\tq')
+    assert errors.count("\n") == 1
