@@ -1,6 +1,7 @@
 """Publish rows into streams in bulk. With a name and ids each row is stored once; `writer` explains how.
 
-The client places each row. Each stream has a `StreamWriter` with a connection of its own. One thread polls them in turn.
+The stream of each row is computed here, not by the broker. Each stream has a `StreamWriter` with a connection of its own. The
+caller's thread polls them in turn.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, Rows, StreamWri
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MAX_ID = 2**63 - 1  # the wire has 64 bits, and clients on the JVM have no unsigned numbers
+_MAX_ID = 2**63 - 1  # the protocol has unsigned 64-bit ids, and clients on the JVM signed ones
 _MAX_NAME_BYTES = 230  # bytes, so that a message id has at most 255, which AMQP 0-9-1 can carry
-#: Rows and bytes that are encoded at a time, and all confirmed before the next.
+#: The bounds of a batch, which is encoded at once, and confirmed before the next one is encoded.
 _BATCH_ROWS = 1 << 18
 _BATCH_BYTES = 64 << 20
+#: How long all writers together wait for confirms before the first one is polled again.
 _WAIT_S = 0.05
 
 
@@ -189,12 +191,12 @@ class StreamPublisher(Owned):
                     InputError(f"{cause}. Each destination of the ring must be a stream") if ring else cause
                 ) from None
         if name is not None and management is not None:
-            for each in self.streams:
-                check_references(management, settings[0], each, name)
+            for destination in self.streams:
+                check_references(management, settings[0], destination, name)
         reading = {"url": settings.copy(), "addresses": addresses, "timeout_s": confirm_timeout_s}
         self._writers = [
             StreamWriter(
-                each,
+                destination,
                 settings.copy(),
                 name,
                 window=window,
@@ -203,11 +205,11 @@ class StreamPublisher(Owned):
                 reading=reading,
                 proof=proof,
             )
-            for each in self.streams
+            for destination in self.streams
         ]
         self._last_id = 0
         self._closed = False
-        self._unconfirmed_ids = np.empty(0, np.int64)  # of failed calls
+        self._unconfirmed_ids = np.empty(0, np.int64)  # of failed calls; a later call must begin with them
 
     def __enter__(self) -> Self:
         return self
@@ -267,15 +269,16 @@ class StreamPublisher(Owned):
         began = time.monotonic()
         for writer in self._writers:
             writer.counts = Counts()
-        # A call may repeat a part of a failed call only: the ids behind that part stay unconfirmed.
-        rest = self._unconfirmed_ids[
-            np.searchsorted(self._unconfirmed_ids, rows.ids[-1:].max(initial=0), side="right") :
+        # A call may repeat only a part of a failed call: the ids behind that part stay unconfirmed.
+        last_id = rows.ids[-1:].max(initial=0)
+        still_unconfirmed = self._unconfirmed_ids[
+            np.searchsorted(self._unconfirmed_ids, last_id, side="right") :
         ]
         try:
             for batch in _batches(rows):
                 if self._name:
                     self._unconfirmed_ids = np.append(
-                        rows.ids[np.searchsorted(rows.ids, batch.ids[0]) :], rest
+                        rows.ids[np.searchsorted(rows.ids, batch.ids[0]) :], still_unconfirmed
                     )
                 self._publish(batch)
         except BaseException as cause:
@@ -286,12 +289,12 @@ class StreamPublisher(Owned):
             report = self._report(rows, began)
             # After a mismatch the same rows would fail again.
             may_repeat = len(self._unconfirmed_ids) and not isinstance(cause, MismatchError)
-            again = f"; publish again from id {self._unconfirmed_ids[0]} on" if may_repeat else ""
+            remedy = f"; publish again from id {self._unconfirmed_ids[0]} on" if may_repeat else ""
             raise PublishError(
-                f"{cause}; {report}{again}", report, queue=cause.queue, reply_code=cause.reply_code
+                f"{cause}; {report}{remedy}", report, queue=cause.queue, reply_code=cause.reply_code
             ) from cause
         if len(rows.ids):
-            self._unconfirmed_ids, self._last_id = rest, int(rows.ids[-1])
+            self._unconfirmed_ids, self._last_id = still_unconfirmed, int(rows.ids[-1])
         return self._report(rows, began)
 
     def _report(self, rows: Rows, began: float) -> StreamReport:
@@ -342,20 +345,20 @@ class StreamPublisher(Owned):
     def _check_row_sizes(self, keys: Column, bodies: Column) -> None:
         sizes: Any = pc.add(pc.binary_length(keys), pc.binary_length(bodies))
         sizes = sizes.to_numpy()
-        room = self._frame_max - self._overhead
-        if sizes.max(initial=0) > room:
-            row = int(np.argmax(sizes > room))
+        max_bytes = self._frame_max - self._overhead
+        if sizes.max(initial=0) > max_bytes:
+            row = int(np.argmax(sizes > max_bytes))
             raise RowError(
-                f"row {row} has {sizes[row]} bytes of key and body: at most {room} fit into a frame of this broker, which has "
+                f"row {row} has {sizes[row]} bytes of key and body: at most {max_bytes} fit into a frame of this broker, which has "
                 f"{self._frame_max}; shorten it, or raise the broker's stream.frame_max"
             )
 
     def _publish(self, batch: Rows) -> None:
-        taking = []
-        for number, part in batch.by_stream():
-            self._writers[number].start_batch(part, self._exchange)
-            taking.append(self._writers[number])
-        busy = list(taking)
+        """Give each writer its rows, and poll the writers until all rows are confirmed."""
+        busy = []
+        for number, stream_rows in batch.by_stream():
+            self._writers[number].start_batch(stream_rows, self._exchange)
+            busy.append(self._writers[number])
         wait_s = 0.0
         while busy:
             has_progress = [writer.poll(wait_s) for writer in busy]
@@ -364,6 +367,7 @@ class StreamPublisher(Owned):
 
 
 def _batches(rows: Rows) -> Iterator[Rows]:
+    """Split rows into batches of equal numbers of rows, by their mean size."""
     count = len(rows.keys)
     size = max(1, min(_BATCH_ROWS, _BATCH_BYTES * count // max(1, rows.bodies.nbytes + rows.keys.nbytes)))
     for start in range(0, count, size):
@@ -371,8 +375,8 @@ def _batches(rows: Rows) -> Iterator[Rows]:
 
 
 def _overhead(name: str | None, exchange: str) -> int:
-    """Return the most bytes of a frame with one row, without key and body."""
-    text = b"." * 300  # which needs the long forms
+    """Return the bytes that a frame with one row may need besides key and body."""
+    text = b"." * 300  # AMQP encodes a size above 255 with 4 bytes instead of one
     message_ids = None if name is None else [f"{name}:{_MAX_ID}"]
     row = encode_rows([text], [text], exchange=exchange, message_ids=message_ids)
     (frame,) = row.frames(0, np.zeros(1, np.uint64), 0, 1, DEFAULT_FRAME_MAX)
@@ -398,9 +402,11 @@ def _check_ring(ring: object) -> HashRing | SlotTable:
         )
     if not ring.destinations:
         raise InputError("the ring has no destinations: bind streams first")
-    for place in ring.destinations:
-        if not isinstance(place, str):
-            raise InputError(f"{place} of the ring is no stream: bind streams alone, or give a slot table")
+    for destination in ring.destinations:
+        if not isinstance(destination, str):
+            raise InputError(
+                f"{destination} of the ring is no stream: bind streams alone, or give a slot table"
+            )
     return ring
 
 
@@ -418,7 +424,7 @@ def _column(values: Any, what: str) -> Any:  # noqa: ANN401
         if isinstance(values, (pa.Array, pa.ChunkedArray)):
             column = values
         elif hasattr(values, "dtype"):
-            # Of a NumPy array of str, given the type, pyarrow takes the first character alone.
+            # Not with the type: of each str of a NumPy array pyarrow would take only the first character.
             column = pa.array(values)
         else:
             column = pa.array(list(values), pa.large_binary())
@@ -432,9 +438,9 @@ def _column(values: Any, what: str) -> Any:  # noqa: ANN401
 
 
 def _increasing_ids(values: Any, rows: int) -> NDArray[np.int64]:  # noqa: ANN401
-    """Return increasing ids as an array."""
+    """Return ids as an array, after the check that there are so many and that they increase."""
     try:
-        values = values if hasattr(values, "__array__") else list(values)
+        values = values if hasattr(values, "__array__") else list(values)  # an iterator is consumed once
         count = len(values)
     except TypeError as cause:
         raise InputError(f"ids is {shown(values)}: give one whole number for each key") from cause
