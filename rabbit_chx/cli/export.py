@@ -15,11 +15,11 @@ from rabbit_chx.cli.report import document
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.topology import Topology
+from rabbit_chx.topology.fields import toml_value
 from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.shards import without_shards
 from rabbit_chx.topology.slots import collapsed, not_collapsed
-from rabbit_chx.topology.toml_file import toml_value
 
 #: What one queue of five takes when it comes or goes.
 _SHARE = 0.2

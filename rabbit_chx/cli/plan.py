@@ -32,11 +32,11 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import kind_of, name_of
+from rabbit_chx.topology.fields import toml_value
 from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.movement import SlotHandOver
 from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_changes, counted_kind
 from rabbit_chx.topology.ranges import expanded, folded
-from rabbit_chx.topology.toml_file import toml_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,7 +23,7 @@ from rabbit_chx.routing import HASH_ARGUMENTS, HASH_PROPERTIES, Destination, Exc
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.fields import FileEntry, FileObjects, file_finding, shown_value, similar
+from rabbit_chx.topology.fields import FileEntry, FileObjects, file_finding, similar
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     QUEUE_TYPE,
@@ -167,7 +167,7 @@ def problems_of(objects: FileObjects) -> Iterator[Finding]:
                 path = field if field.startswith(entry.path) else f"{entry.path}.{field}"
                 if (path, remedy) not in reported:
                     reported.add((path, remedy))
-                    yield file_finding(path, shown_value(value), what, remedy)
+                    yield file_finding(path, value, what, remedy)
     yield from _made_by_slots(objects)
     yield from _twice(objects.exchanges, "exchange", "name")
     yield from _twice(objects.queues, "queue", "name")
@@ -187,7 +187,7 @@ def _twice(entries: list[FileEntry], noun: str, *identity: str) -> Iterator[Find
             rule = f"this {noun} is in the file already, as {first[key]}"
             if first[key] == entry.path:
                 rule = f"this entry stands for the same {noun} more than once"
-            value = shown_value(getattr(entry.value, identity[0]))
+            value = getattr(entry.value, identity[0])
             yield file_finding(f"{entry.path}.{identity[0]}", value, rule, "write each one once")
 
 
@@ -443,7 +443,7 @@ def _made_by_slots(objects: FileObjects) -> Iterator[Finding]:
         if is_binding:
             rule = f"the slots of {exchange_of[name]} make the bindings of {name}"
             remedy = f"write `members` of {exchange_of[name]} instead"
-        yield file_finding(f"{entry.path}.{field}", shown_value(name), rule, remedy)
+        yield file_finding(f"{entry.path}.{field}", name, rule, remedy)
 
 
 def misspellings(topology: ObjectSet) -> Iterator[str]:
