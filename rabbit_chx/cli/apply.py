@@ -28,7 +28,7 @@ from rabbit_chx.cli.command import (
 )
 from rabbit_chx.cli.inputs import STDIN, read_topology
 from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
-from rabbit_chx.cli.report import document, entries, ring_text
+from rabbit_chx.cli.report import document, entries, entry, ring_document, ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, Report, Section
 from rabbit_chx.routing import HashRing
@@ -100,22 +100,14 @@ class ApplyReport:
         """Return the JSON document of this command."""
         done, slots = self.done, {}
         if done is not None and (done.handed_over or done.unparked):
-            slots = {
-                "handed_over": [
-                    {"slot": slot, "old": old, "new": new} for slot, old, new in done.handed_over
-                ],
-                "unparked": done.unparked,
-                "overtaken": done.overtaken,
-            }
+            handed_over = entries(done.handed_over, "slot", "old", "new")
+            slots = {"handed_over": handed_over, **entry(done, "unparked", "overtaken")}
         return document(
             "apply",
-            state=self.state,
-            checksum=self.checksum,
-            planned=self.planned,
+            **entry(self, "state", "checksum", "planned"),
             changes=list(map(change_entry, self.changes)),
             rings=[
-                {"exchange": name, "ring": json.loads(ring.to_json())}
-                for name, ring in (self.rings or {}).items()
+                {"exchange": name, "ring": ring_document(ring)} for name, ring in (self.rings or {}).items()
             ],
             refusals=entries(self.refusals, "says=text", "message", "fix", "allow_with"),
             says=self.says,

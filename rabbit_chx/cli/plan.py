@@ -15,7 +15,7 @@ from rabbit_chx.analysis.wording import listed, percent, place_text, plural
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import DIFFERENCE, DONE, REFUSED, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
-from rabbit_chx.cli.report import entry, matrix_table, numbers, ring_text, texts, to_json
+from rabbit_chx.cli.report import entry, matrix_table, numbers, ring_text, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
 from rabbit_chx.topology import (
@@ -248,30 +248,20 @@ def _refused(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str
     return pairs
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A run of like changes."""
-
-    change: str
-    name: str
-    fields: tuple[str, ...]
-    count: int
-
-
 def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
     """Return the changes in order, field by field."""
     rows: list[tuple[str, str, str, str]] = []
     step = 1
-    for row in _rows(changes):
-        steps = f"{step}" if row.count == 1 else f"{step}-{step + row.count - 1}"
-        step += row.count
-        first, *others = row.fields or ("",)
-        rows += [(steps, row.change, row.name, first), *(("", "", "", field) for field in others)]
+    for change, name, fields, count in _runs(changes):
+        steps = f"{step}" if count == 1 else f"{step}-{step + count - 1}"
+        step += count
+        first, *others = fields or ("",)
+        rows += [(steps, change, name, first), *(("", "", "", field) for field in others)]
     hidden = len(rows) - _FIRST_ROWS - _LAST_ROWS
     if hidden > 1 and not whole:
         rows[_FIRST_ROWS:-_LAST_ROWS] = [("...", f"{hidden:,} rows more", "", "--all shows them")]
     columns = [*texts("step", "change"), TableColumn("name", numeric=False, code=True)]
-    if any(fields for *_, fields in rows):
+    if any(field for *_, field in rows):
         return Table([*columns, TableColumn("fields", numeric=False, code=True)], rows)
     return Table(columns, [row[:-1] for row in rows])
 
@@ -281,17 +271,17 @@ def ranged(names: Iterable[str]) -> list[str]:
     return [entry["name"] for entry in folded([{"name": name} for name in names], ["name"])]
 
 
-def _rows(changes: Sequence[PlannedChange]) -> Iterator[_Row]:
-    """Yield a row for each run of like changes whose names count up, or down."""
+def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
+    """Yield each run of like changes whose names count up, or down: the change, the names, the fields, and how many."""
     for change, run in groupby(changes, key=_described):
         entries = [(like.name, tuple(_fields(like))) for like in run]
         up, down = _folded(entries), _folded(entries[::-1])
         if len(down) < len(up):
             for name, fields, count in down[::-1]:
-                yield _Row(change, f"{name}, last first" if count > 1 else name, fields, count)
+                yield change, f"{name}, last first" if count > 1 else name, fields, count
         else:
             for name, fields, count in up:
-                yield _Row(change, name, fields, count)
+                yield change, name, fields, count
 
 
 def _described(change: PlannedChange) -> str:
@@ -367,12 +357,10 @@ class LivePlan:
             refusals,
             whole,
             ending,
-            to_json(
-                {
-                    "file": self.file.name,
-                    "broker": entry(self, "cluster=live.cluster", "release=live.release", "vhost"),
-                }
-            ),
+            {
+                "file": self.file.name,
+                "broker": entry(self, "cluster=live.cluster", "release=live.release", "vhost"),
+            },
         )
 
 

@@ -29,7 +29,7 @@ from rabbit_chx.cli.command import (
 )
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.plan import PlanReport
-from rabbit_chx.cli.report import document, entries, ring_text
+from rabbit_chx.cli.report import document, entries, entry, ring_document, ring_text
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Facts
 from rabbit_chx.routing import HashRing
@@ -142,12 +142,11 @@ class RepairReport:
         operations = 0 if self.gap is None else self.gap.operations
         return document(
             "repair",
-            state=self.state,
-            exchange=self.exchange,
+            **entry(self, "state", "exchange"),
             plan=json.loads(self.plan.to_json()),
             refusals=entries(self.refusals, "says=text", "message", "fix", "allow_with"),
             done=len(self.changes),
-            ring=None if self.ring is None else json.loads(self.ring.to_json()),
+            ring=self.ring and ring_document(self.ring),
             longest_gap={"operations": operations, "seconds": self.gap_s},
             left=[finding.kind for finding in self.left],
             says=self.says,
