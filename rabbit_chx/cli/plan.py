@@ -90,7 +90,7 @@ class PlanReport:
             table = changes_table(plan.changes, whole=self.whole)
             is_long = len(table.rows) > _FOLDED_ROWS
             title = plural(len(plan.changes), "change") if is_long else "Changes"
-            yield Section(title, [table, *_helpers(plan)], folded=is_long)
+            yield Section(title, [table, *_temporary_objects(plan)], folded=is_long)
         for ring in moving:
             blocks = _ring_blocks(ring, is_new=ring.exchange in new, whole=self.whole)
             yield Section(f"Ring of {ring.exchange}", list(blocks))
@@ -129,8 +129,8 @@ def _summary(
     for modulus in plan.moduli.values():
         if modulus.before and modulus.moved_at_worst:
             yield "moves", f"{modulus.exchange}: {modulus.moves}"
-    for says in plan.warnings:
-        yield "warning", says
+    for warning in plan.warnings:
+        yield "warning", warning
     for queue, count in plan.parked.items():
         yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes once more"
     if refusals:
@@ -146,7 +146,7 @@ def _modulus_facts(modulus: ModulusPlan) -> Iterator[tuple[str, str]]:
         yield "unroutable", f"{percent(modulus.lost_at_worst)} of the keys at the worst moment"
 
 
-def _helpers(plan: Plan) -> Iterator[Line]:
+def _temporary_objects(plan: Plan) -> Iterator[Line]:
     """Yield a sentence where something is created only to be deleted."""
     created, deleted = (
         {(change.kind, change.name): None for change in plan.changes if change.action == action}
@@ -194,7 +194,7 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
         if ring.moved_at_worst:
             rows = [(way.strategy, percent(way.moved), percent(way.moved_at_worst)) for way in ring.proposals]
             yield Table([*texts("way"), *numbers("in the end", "at worst")], rows)
-        yield Facts([(proposal.strategy, _said(proposal)) for proposal in ring.proposals])
+        yield Facts([(proposal.strategy, _proposal_text(proposal)) for proposal in ring.proposals])
 
 
 def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
@@ -209,7 +209,7 @@ def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
     return Table([TableColumn(name, numeric=False, code=True) for name in ("slot", "from", "to")], rows)
 
 
-def _said(proposal: RingProposal) -> str:
+def _proposal_text(proposal: RingProposal) -> str:
     if proposal.strategy not in _ORDERED:
         return proposal.description
     return f"{proposal.description}: {_listed(_members(proposal.ring))}"
@@ -240,9 +240,9 @@ def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
 
 def _refused(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
     entries = folded(
-        [{"says": refusal.text, "with": refusal.allow_with or ""} for refusal in refusals], ["says"]
+        [{"text": refusal.text, "flag": refusal.allow_with or "no flag"} for refusal in refusals], ["text"]
     )
-    pairs = [(entry["with"] or "no flag", entry["says"]) for entry in entries]
+    pairs = [(entry["flag"], entry["text"]) for entry in entries]
     if len(pairs) > _MOST_REFUSALS and not whole:
         return [*pairs[:_MOST_REFUSALS], ("...", f"{len(pairs) - _MOST_REFUSALS:,} more; --all shows them")]
     return pairs
