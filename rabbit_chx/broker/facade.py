@@ -28,7 +28,7 @@ from rabbit_chx.topology.reading import (
     read_release,
     read_ring,
     read_sharded_exchange,
-    read_slot_table,
+    read_slots,
     read_topology,
 )
 from rabbit_chx.topology.shards import ShardedExchange
@@ -276,7 +276,8 @@ class Broker:
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return read_slot_table(self._live, exchange, self.release)
+        live, ring = self._live, read_ring(self._live, exchange, self.release)
+        return read_slots(live.api, live.vhost, exchange, ring).table()
 
     def publish_rates(self, exchange: str) -> PublishRates:
         """Return how many messages a second come to an exchange and to the queues of its vhost.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp.settings import ManagementUrl
     from rabbit_chx.broker import Broker, RingSource
     from rabbit_chx.broker.management import Management
+    from rabbit_chx.topology.objects import LiveSlots
+    from rabbit_chx.topology.reading import LiveExchange
 
 _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -55,6 +57,15 @@ class LiveBroker:
         if self.management_url is None:
             raise InputError(f"{why}: give --management-url http://user:password@host:15672")
         return Management(self._management_address(self.management_url))
+
+    def hash_exchange(self, name: str, why: str) -> tuple[LiveExchange, LiveSlots]:
+        """Read an x-consistent-hash exchange over the HTTP API; its slots have its ring, which is assumed without a ring source."""
+        from rabbit_chx.broker.ring_source import read_ring
+        from rabbit_chx.topology.reading import read_hash_exchange, read_slots
+
+        management = self.management(why)
+        live = read_hash_exchange(management, self.settings.vhost, name)
+        return live, read_slots(management, live.vhost, live.name, read_ring(live, self.ring_source))
 
     def broker(self) -> Broker:
         """Return a `Broker` with all that the options tell; it is not yet open."""

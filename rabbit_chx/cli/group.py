@@ -20,7 +20,7 @@ from rabbit_chx.consuming import JOURNAL, GroupStatus, JournalEntry, Roster, gro
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.reading import read_hash_exchange, read_slots_behind
+from rabbit_chx.topology.reading import read_hash_exchange, read_slots
 
 #: What the management API knows is up to 5 s old.
 _STALE_S = 6.0
@@ -199,7 +199,7 @@ def show(
 def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:
     """Return the queues that are bound to an exchange, and those behind its slots; and the broker's release."""
     live = read_hash_exchange(management, vhost, exchange)
-    behind = read_slots_behind(management, live.vhost, live.name, live.assumed_ring).queues.values()
+    behind = read_slots(management, live.vhost, live.name, live.assumed_ring).queues.values()
     bound = [place for place in live.assumed_ring.destinations if isinstance(place, str)]
     names = list(dict.fromkeys([*bound, *(queue for queues in behind for queue in queues)]))
     if not names:

@@ -39,8 +39,6 @@ from rabbit_chx.topology.ranges import expanded, folded
 from rabbit_chx.topology.toml_file import toml_value
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from rabbit_chx.broker import Broker
 
 _FOLDED_ROWS = 20
@@ -347,16 +345,15 @@ class LivePlan:
     def read(cls, opened: Broker, file: TopologyInput, vhost: str) -> LivePlan:
         """Read a broker, and plan. Nothing is changed."""
         with sign_of_life("reading the broker"):
-            live = opened.topology()
+            live, wanted = opened.topology(), file.topology
+            kept = {queue.name for queue in wanted.queues}
+            unwanted = [
+                queue.name for queue in live.queues if queue.name not in kept and wanted.owned(queue.name)
+            ]
+            if unwanted:
+                live = replace(live, consumers=opened.consumers(unwanted))
         with sign_of_life("planning"):
-            made = planned(file.topology, live)
-        deleted = [
-            change.name for change in made.changes if (change.action, change.kind) == ("delete", "queue")
-        ]
-        if deleted:
-            live = replace(live, consumers=opened.consumers(deleted))
-            made = planned(file.topology, live)
-        return cls(file, live, made, vhost)
+            return cls(file, live, planned(wanted, live), vhost)
 
     def report(
         self, refusals: Sequence[Finding] | None = None, *, whole: bool, ending: Sequence[str] = ()
@@ -420,14 +417,8 @@ def plan(
         except OSError as error:
             raise InputError(f"the plan cannot be written to {plan_out}: {error.strerror}") from None
 
-    def draw() -> Axes:
-        from rabbit_chx import plot
-
-        return plot.movement(made)
-
-    if made.refusals:
-        return Outcome(report, REFUSED, draw=draw)
-    return Outcome(report, DIFFERENCE if made.changes or made.parked else DONE, draw=draw)
+    code = REFUSED if made.refusals else DIFFERENCE if made.changes or made.parked else DONE
+    return Outcome(report, code, plot=("movement", made))
 
 
 def _arranging_moves_less(plan: Plan) -> bool:

@@ -6,24 +6,19 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import percent, place_text, plural
-from rabbit_chx.broker.ring_source import read_ring
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import bucket_ranges, document, exchange_facts, numbers, texts
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
-from rabbit_chx.routing import HashRing, KeyMap, SlotTable, queue_behind, ring_beneath
+from rabbit_chx.routing import KeyMap, SlotTable, queue_behind, ring_beneath
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
-from rabbit_chx.topology.reading import read_hash_exchange, read_slots_behind
 from rabbit_chx.topology.ring_steps import live_ring_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,31 +94,22 @@ def show(
     commands read it with --ring.
     """
     at = broker.live()
-    vhost, key_map, arguments = at.settings.vhost, None, None
-    ring: HashRing
+    vhost, arguments = at.settings.vhost, None
+    shown: KeyMap
     if at.ring_source is not None and at.management_url is None:
         with at.broker() as opened:
-            ring = opened.ring(exchange)
+            shown = ring = opened.ring(exchange)
         findings = ring_findings(ring)
     else:
-        management = at.management("AMQP alone shows no bindings")
-        live = read_hash_exchange(management, vhost, exchange)
-        ring = read_ring(live, at.ring_source)
-        findings, arguments = ring_findings(ring, live.bindings, live.alternate), live.arguments
-        slots = read_slots_behind(management, live.vhost, live.name, ring)
-        key_map = slots.key_map()
+        live, slots = at.hash_exchange(exchange, "AMQP alone shows no bindings")
+        findings, arguments = ring_findings(slots.ring, live.bindings, live.alternate), live.arguments
+        shown = slots.key_map()
         for fault in slots.faults.values():
             say(fault)
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
-    shown = key_map or ring
 
-    def draw() -> Axes:
-        from rabbit_chx import plot
-
-        return plot.shares(shown)
-
-    return Outcome(RingReport(exchange, vhost, shown, arguments), draw=draw)
+    return Outcome(RingReport(exchange, vhost, shown, arguments), plot=("shares", shown))
 
 
 @dataclass(frozen=True, slots=True)

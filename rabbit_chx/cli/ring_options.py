@@ -443,12 +443,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     from rabbit_chx.topology.reading import modulo_map_of
 
     topology, exchange = file.topology, exchange_in(file, name)
-    bindings = [
-        (binding.destination, binding.routing_key, binding.arguments)
-        for binding in topology.bindings
-        if binding.source == exchange.name
-    ]
-    modulo = modulo_map_of(exchange.name, exchange.type, exchange.arguments, bindings, topology.release)
+    modulo = modulo_map_of(exchange, topology.bindings, topology.release)
     if modulo is not None:
         return RingInput.without_ring(modulo).under(rules)
     say_unpinned(file, exchange)
@@ -472,8 +467,7 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
     hashing = {
         exchange.name: exchange
         for exchange in file.topology.exchanges
-        if exchange.type == HASH_EXCHANGE
-        or modulo_map_of(exchange.name, exchange.type, exchange.arguments, (), None) is not None
+        if exchange.type == HASH_EXCHANGE or modulo_map_of(exchange, (), None) is not None
     }
     if not hashing:
         raise InputError(
@@ -497,8 +491,7 @@ def hash_arguments_of(exchange: ExchangeDefinition) -> dict[str, str]:
 def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
-    from rabbit_chx.broker.ring_source import read_ring
-    from rabbit_chx.topology.reading import read_hash_exchange, read_modulo_map, read_slots_behind
+    from rabbit_chx.topology.reading import read_modulo_map
 
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}
@@ -517,16 +510,13 @@ def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
                 "--management-url to follow its slots"
             )
     else:
-        management, vhost = broker.management(""), broker.settings.vhost
         try:
-            live = read_hash_exchange(management, vhost, exchange)
+            live, slots = broker.hash_exchange(exchange, "")
         except MismatchError:
-            modulo = RingInput.without_ring(read_modulo_map(management, vhost, exchange))
-            return replace(modulo, is_live=True)
-        ring = read_ring(live, broker.ring_source)
+            modulo = read_modulo_map(broker.management(""), broker.settings.vhost, exchange)
+            return replace(RingInput.without_ring(modulo), is_live=True)
+        ring, source, faults = slots.ring, slots.key_map(), slots.faults
         arguments, findings = live.arguments, ring_findings(ring, live.bindings, live.alternate)
-        slots = read_slots_behind(management, live.vhost, live.name, ring)
-        source, faults = slots.key_map(), slots.faults
         for fault in faults.values():
             say(fault)
     if ring.provenance == "assumed":

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import Hashing, SlotLoad
 from rabbit_chx.analysis.wording import percent, place_text, plural
-from rabbit_chx.broker.ring_source import read_ring
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import (
     DIFFERENCE,
@@ -32,11 +31,8 @@ from rabbit_chx.routing import ExchangeRef, Place, SlotTable
 from rabbit_chx.topology import LoadTarget, SlotBalance
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.objects import SlotNames, order_of_name
-from rabbit_chx.topology.reading import PublishRates, read_hash_exchange, read_rates, read_slots_behind
+from rabbit_chx.topology.reading import PublishRates, read_rates
 from rabbit_chx.topology.toml_file import member_texts, members_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10
@@ -69,19 +65,18 @@ class LiveTable:
     @classmethod
     def read(cls, broker: LiveBroker, exchange: str) -> LiveTable:
         """Read the slots of a live exchange."""
-        management = broker.management("only the management API tells which queue has which slot")
-        vhost = broker.settings.vhost
-        live = read_hash_exchange(management, vhost, exchange)
-        slots = read_slots_behind(
-            management, live.vhost, live.name, read_ring(live, broker.ring_source)
-        ).sound_table()
+        why, vhost = "only the management API tells which queue has which slot", broker.settings.vhost
+        live, live_slots = broker.hash_exchange(exchange, why)
+        slots = live_slots.sound_table()
         if not slots.slots:
             raise MismatchError(
                 f"exchange {exchange!r} in vhost {vhost!r} has no slots: its ring has {plural(len(slots.destinations), 'destination')}, "
                 "and none is an internal fanout exchange that leads to a queue; for its ring use ring show",
                 exchange=exchange,
             )
-        return cls(exchange, vhost, live.arguments, slots, read_rates(management, vhost, exchange))
+        return cls(
+            exchange, vhost, live.arguments, slots, read_rates(broker.management(why), vhost, exchange)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,12 +413,8 @@ def show(
         live.need_rings()
     table = LiveTable.read(live, exchange)
 
-    def draw() -> Axes:
-        from rabbit_chx import plot
-
-        return plot.slots(table.slots)
-
-    return Outcome(SlotsReport(table, load.read(table) if load.given else None), draw=draw)
+    report = SlotsReport(table, load.read(table) if load.given else None)
+    return Outcome(report, plot=("slots", table.slots))
 
 
 @command(

@@ -33,7 +33,6 @@ from rabbit_chx.cli.command import (
     typed,
 )
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
-from rabbit_chx.cli.replay import text_or_base64
 from rabbit_chx.cli.report import (
     ASSUMED,
     document,
@@ -52,6 +51,7 @@ from rabbit_chx.cli.report import (
 from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.stream_options import Placement, StreamOptions
+from rabbit_chx.cli.streams import text_or_base64
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream

@@ -25,12 +25,10 @@ from rabbit_chx.routing import (
     HASH_ARGUMENTS,
     Binding,
     ConsistentHashExchange,
-    Destination,
     ExchangeRef,
     HashRing,
     ModulusHashExchange,
     Release,
-    SlotTable,
 )
 from rabbit_chx.routing.sharding import ShardName
 from rabbit_chx.topology.definitions import topology_content
@@ -38,6 +36,7 @@ from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, try_count
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     LiveSlots,
@@ -59,7 +58,6 @@ _WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 #: From this release on the list of queues is known to name the policy that applies, for queues of each type. It does not
 #: name the operator policy (tried on 4.0.5).
 _TELLS_POLICIES = (4, 0, 0)
-_MODULUS = "x-modulus-hash"
 _SUPER_STREAM = "x-super-stream"
 _PARTITION_ORDER = "x-stream-partition-order"
 _PAGE = 500
@@ -136,9 +134,9 @@ def _queue(entry: Mapping[str, Any]) -> QueueDefinition:
 
 
 def _binding(entry: Mapping[str, Any]) -> BindingDefinition:
-    return BindingDefinition(
-        entry["source"], destination_of(entry), entry["routing_key"], _table(entry, "arguments")
-    )
+    name = entry["destination"]
+    destination = name if entry["destination_type"] == "queue" else ExchangeRef(name)
+    return BindingDefinition(entry["source"], destination, entry["routing_key"], _table(entry, "arguments"))
 
 
 def _policy(entry: Mapping[str, Any]) -> PolicyDefinition:
@@ -232,7 +230,7 @@ def read_hash_exchange(
         InputError: AMQP has no exchange of such a name.
     """
     check_declared_name(name, "exchange")
-    exchange = find_exchange(api, vhost, name)
+    exchange = _find_exchange(api, vhost, name)
     if exchange["type"] != HASH_EXCHANGE:
         raise MismatchError(
             f"exchange {name!r} in vhost {vhost!r} is of type {exchange['type']}, not {HASH_EXCHANGE}: give another one",
@@ -241,13 +239,9 @@ def read_hash_exchange(
     return LiveExchange(
         vhost,
         name,
-        {
-            argument: exchange["arguments"][argument]
-            for argument in HASH_ARGUMENTS
-            if argument in exchange["arguments"]
-        },
-        list_bindings(api, vhost, name),
-        exchange["arguments"].get(_ALTERNATE) or read_policy_of(api, vhost, exchange).get(_ALTERNATE),
+        _hash_arguments(exchange),
+        _list_bound(api, vhost, name),
+        exchange["arguments"].get(_ALTERNATE) or _read_policy_of(api, vhost, exchange).get(_ALTERNATE),
         release or read_release(api),
     )
 
@@ -264,7 +258,7 @@ def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
     if not broker.has_source:
         return read_hash_exchange(broker.api, broker.vhost, exchange, release).assumed_ring
     if broker.has_management:  # over AMQP it would need configure on the exchange
-        find_exchange(broker.api, broker.vhost, exchange)
+        _find_exchange(broker.api, broker.vhost, exchange)
     else:
         broker.amqp.check_exchange(exchange)
     ring = broker.read_rings((exchange,), release).get(exchange)
@@ -288,27 +282,24 @@ def read_exchange(
         RingSourceError: the ring could not be read.
     """
     check_declared_name(name, "exchange")
-    exchange = find_exchange(broker.api, broker.vhost, name)
-    if exchange["type"] == _MODULUS:
-        return ModulusHashExchange(name, list_bindings(broker.api, broker.vhost, name), release=release)
+    exchange = _find_exchange(broker.api, broker.vhost, name)
+    if exchange["type"] == MODULUS_EXCHANGE:
+        return ModulusHashExchange(name, _list_bound(broker.api, broker.vhost, name), release=release)
     if exchange["type"] != HASH_EXCHANGE:
         raise MismatchError(
             f"exchange {name!r} in vhost {broker.vhost!r} is of type {exchange['type']}, which does not hash: give one of type "
-            f"{HASH_EXCHANGE} or {_MODULUS}",
+            f"{HASH_EXCHANGE} or {MODULUS_EXCHANGE}",
             exchange=name,
         )
-    ring = read_ring(broker, name, release)
-    arguments = {name: value for name, value in exchange["arguments"].items() if name in HASH_ARGUMENTS}
-    return ConsistentHashExchange(name, ring, arguments=arguments)
+    return ConsistentHashExchange(name, read_ring(broker, name, release), arguments=_hash_arguments(exchange))
 
 
-def destination_of(binding: Mapping[str, Any]) -> Destination:
-    """Return the destination of a binding, as the management API lists it."""
-    name = str(binding["destination"])
-    return name if binding["destination_type"] == "queue" else ExchangeRef(name)
+def _hash_arguments(exchange: Mapping[str, Any]) -> dict[str, str]:
+    """Return the arguments of an exchange that decide what it hashes."""
+    return {name: value for name, value in exchange["arguments"].items() if name in HASH_ARGUMENTS}
 
 
-def find_exchange(api: ManagementApi, vhost: str, name: str) -> dict[str, Any]:
+def _find_exchange(api: ManagementApi, vhost: str, name: str) -> dict[str, Any]:
     """Read an exchange, as the management API describes it.
 
     Raises:
@@ -325,18 +316,18 @@ def find_exchange(api: ManagementApi, vhost: str, name: str) -> dict[str, Any]:
     return exchange
 
 
-def list_bindings(api: ManagementApi, vhost: str, name: str) -> tuple[Binding, ...]:
+def _list_bindings(api: ManagementApi, vhost: str, name: str) -> list[BindingDefinition]:
     """Read the bindings of an exchange, in the order in which they are listed."""
-    return tuple(
-        (destination_of(entry), str(entry["routing_key"])) for entry in _list_bindings(api, vhost, name)
-    )
+    listed = api.get_list("exchanges", vhost, name, "bindings", "source", fields=_BINDING)
+    return [_binding(entry) for entry in listed]
 
 
-def _list_bindings(api: ManagementApi, vhost: str, name: str) -> list[dict[str, Any]]:
-    return api.get_list("exchanges", vhost, name, "bindings", "source", fields=_BINDING)
+def _list_bound(api: ManagementApi, vhost: str, name: str) -> tuple[Binding, ...]:
+    """Read the destination and the key of each binding of an exchange."""
+    return tuple((binding.destination, binding.routing_key) for binding in _list_bindings(api, vhost, name))
 
 
-def read_policy_of(api: ManagementApi, vhost: str, exchange: Mapping[str, Any]) -> Mapping[str, Any]:
+def _read_policy_of(api: ManagementApi, vhost: str, exchange: Mapping[str, Any]) -> Mapping[str, Any]:
     """Read what the policy sets that applies to an exchange; nothing where none does."""
     if not exchange.get("policy"):
         return {}
@@ -346,29 +337,15 @@ def read_policy_of(api: ManagementApi, vhost: str, exchange: Mapping[str, Any]) 
     return definition
 
 
-def read_slot_table(broker: LiveBroker, exchange: str, release: Release) -> SlotTable:
-    """Read the slots of an exchange. A slot with several queues is one of the table's `other_exchanges`.
-
-    Raises:
-        NotFoundError: there is no such exchange.
-        MismatchError: the exchange is of another type.
-        RingSourceError: the ring could not be read.
-    """
-    ring = read_ring(broker, exchange, release)
-    return read_slots_behind(broker.api, broker.vhost, exchange, ring).table()
-
-
-def read_slots_behind(api: ManagementApi, vhost: str, exchange: str, ring: HashRing) -> LiveSlots:
-    """Read what is bound behind the exchanges of a ring. A ring of queues alone needs no request."""
+def read_slots(api: ManagementApi, vhost: str, exchange: str, ring: HashRing) -> LiveSlots:
+    """Read the slots of an exchange from what is bound to the exchanges of its ring. A ring of queues alone needs no request."""
     if not any(isinstance(place, ExchangeRef) for place in ring.destinations):
         return live_slots(exchange, ring, (), ())
-    exchanges = api.get_list("exchanges", vhost, fields=_EXCHANGE)
-    bindings = api.get_list("bindings", vhost, fields=_BINDING)
     return live_slots(
         exchange,
         ring,
-        [_exchange(entry) for entry in exchanges if entry["name"]],
-        [_binding(entry) for entry in bindings if entry["source"]],
+        [_exchange(entry) for entry in api.get_list("exchanges", vhost, fields=_EXCHANGE) if entry["name"]],
+        [_binding(entry) for entry in api.get_list("bindings", vhost, fields=_BINDING) if entry["source"]],
     )
 
 
@@ -393,7 +370,7 @@ def read_rates(api: ManagementApi, vhost: str, exchange: str) -> PublishRates:
         NotFoundError: there is no such exchange or vhost.
         UnreachableError: nothing answers at the address.
     """
-    entry = find_exchange(api, vhost, exchange)
+    entry = _find_exchange(api, vhost, exchange)
     queues = api.get_list("queues", vhost, query={"columns": _COLUMNS}, fields=_NAMED)
     rates = {queue["name"]: _rate(queue, "publish_details") for queue in queues}
     return PublishRates(
@@ -410,53 +387,51 @@ def _rate(entry: Mapping[str, Any], name: str) -> float | None:
 
 
 def modulo_map_of(
-    name: str,
-    type_: str,
-    arguments: Mapping[str, Any],
-    bindings: Iterable[tuple[Destination, str, Mapping[str, Any]]],
-    release: Release | None,
+    exchange: ExchangeDefinition, bindings: Iterable[BindingDefinition], release: Release | None
 ) -> ModuloMap | None:
-    """Return what sends keys by a hash modulo the number of bindings; None for an exchange that does not.
+    """Return the map of an exchange that hashes modulo the number of its bindings; None for any other exchange.
 
     A super stream is a direct exchange with the argument ``x-super-stream``. Its partitions are in the order that the
     bindings say, as the broker gives them to clients (``rabbit_stream_utils.erl``, ``sort_partitions/1``).
 
     Args:
-        name: the exchange's name.
-        type_: its type.
-        arguments: its arguments.
-        bindings: the destination, the key and the arguments of each of its bindings.
+        exchange: the exchange.
+        bindings: bindings of any exchange.
         release: the broker's release.
     """
-    if type_ == _MODULUS:
-        return ModuloMap(name, "x-modulus-hash", tuple((place, key) for place, key, _ in bindings), release)
-    if type_ != "direct" or arguments.get(_SUPER_STREAM) is not True:
+    bound = [binding for binding in bindings if binding.source == exchange.name]
+    if exchange.type == MODULUS_EXCHANGE:
+        kind: Literal["x-modulus-hash", "super-stream"] = "x-modulus-hash"
+    elif exchange.type == "direct" and exchange.arguments.get(_SUPER_STREAM) is True:
+        kind = "super-stream"
+        bound = [binding for binding in bound if not isinstance(binding.destination, ExchangeRef)]
+        bound.sort(key=_partition_order)
+    else:
         return None
-    streams = [binding for binding in bindings if not isinstance(binding[0], ExchangeRef)]
-    ordered = sorted(
-        streams, key=lambda binding: (_PARTITION_ORDER not in binding[2], binding[2].get(_PARTITION_ORDER, 0))
+    return ModuloMap(
+        exchange.name, kind, tuple((binding.destination, binding.routing_key) for binding in bound), release
     )
-    return ModuloMap(name, "super-stream", tuple((place, key) for place, key, _ in ordered), release)
+
+
+def _partition_order(binding: BindingDefinition) -> tuple[bool, Any]:
+    return _PARTITION_ORDER not in binding.arguments, binding.arguments.get(_PARTITION_ORDER, 0)
 
 
 def read_modulo_map(api: ManagementApi, vhost: str, name: str) -> ModuloMap:
-    """Read what sends keys by a hash modulo the number of bindings.
+    """Read the map of an exchange that hashes modulo the number of its bindings.
 
     Raises:
         NotFoundError: there is no such exchange or vhost.
         MismatchError: the exchange does not do that.
     """
-    exchange = find_exchange(api, vhost, name)
-    bindings = [
-        (destination_of(entry), str(entry["routing_key"]), _table(entry, "arguments"))
-        for entry in _list_bindings(api, vhost, name)
-    ]
-    release = read_release(api)
-    modulo_map = modulo_map_of(name, exchange["type"], exchange["arguments"], bindings, release)
+    exchange = _find_exchange(api, vhost, name)
+    definition = ExchangeDefinition(name, exchange["type"], arguments=exchange["arguments"])
+    bindings = _list_bindings(api, vhost, name)
+    modulo_map = modulo_map_of(definition, bindings, read_release(api))
     if modulo_map is None:
         raise MismatchError(
             f"exchange {name!r} in vhost {vhost!r} is of type {exchange['type']}, which does not hash: give one of type "
-            "x-consistent-hash or x-modulus-hash, or a super stream",
+            f"{HASH_EXCHANGE} or {MODULUS_EXCHANGE}, or a super stream",
             exchange=name,
         )
     return modulo_map
@@ -479,8 +454,8 @@ def read_sharded_exchange(
     """
     check_declared_name(name, "exchange")
     api, vhost = broker.api, broker.vhost
-    exchange = find_exchange(api, vhost, name)
-    policy = read_policy_of(api, vhost, exchange)
+    exchange = _find_exchange(api, vhost, name)
+    policy = _read_policy_of(api, vhost, exchange)
     shards = _read_shards(api, vhost, name)
     is_sharded = SHARDS_PER_NODE in policy
     if not is_sharded and not shards:
@@ -505,7 +480,7 @@ def read_sharded_exchange(
 
 def _read_shards(api: ManagementApi, vhost: str, exchange: str) -> tuple[Shard, ...]:
     keys: dict[str, list[str]] = {}
-    for destination, key in list_bindings(api, vhost, exchange):
+    for destination, key in _list_bound(api, vhost, exchange):
         if isinstance(destination, str):
             keys.setdefault(destination, []).append(key)
     listed = _read_queues_named(api, vhost, f"^sharding: {re.escape(exchange)} - ")

@@ -29,7 +29,7 @@ from rabbit_chx.cli import main
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.testing import RunningBroker, docker_broker, skip_unless_ci, temporary_vhost
-from rabbit_chx.testing.needs import release_is_in
+from rabbit_chx.testing.broker_search import release_is_in
 
 pytestmark = pytest.mark.broker
 

@@ -48,7 +48,7 @@ from rabbit_chx.streams.frames import (
 )
 from rabbit_chx.streams.nodes import open_at, settings_of
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.needs import release_is_in
+from rabbit_chx.testing.broker_search import release_is_in
 
 pytestmark = pytest.mark.broker
 
