@@ -20,7 +20,7 @@ from rabbit_chx.errors import NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table, printable
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.streams.frames import Code, StreamPlaces
+from rabbit_chx.streams.frames import Code, StreamMetadata
 from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ShownStream:
 
     name: str
     exchange: str | None
-    places: StreamPlaces
+    places: StreamMetadata
     first: RowPlace | None = None
     last: RowPlace | None = None
     rows: int | None = None
