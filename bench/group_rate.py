@@ -22,7 +22,7 @@ from pika.exchange_type import ExchangeType
 
 from rabbit_chx import ConsumerGroup, Publisher
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming.ownership import GroupMember
+from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.testing import find_broker
 
 _EXCHANGE = "rate"

@@ -26,17 +26,17 @@ from group_model import Consumer, Member, Queue, World, state_key
 from rabbit_chx.consuming.ownership import (
     Abandon,
     Ack,
+    CancelHandler,
     Claim,
     Command,
     DeliveredMessage,
-    GroupMember,
-    Interrupt,
     QueueOwnership,
     RunHook,
-    Start,
+    StartHandler,
     StartTimer,
     Subscribe,
 )
+from rabbit_chx.consuming.settings import GroupMember
 
 _PREFETCH = 2
 
@@ -226,7 +226,7 @@ def _do(world: World, choice: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912, 
             # What is written over the other connection may still come.
             world.testament += [(number, -subscription) for subscription in member.to_journal]
             member.to_journal = []
-            commands = ownership.on_lost() + ownership.consume()
+            commands = ownership.on_connection_lost() + ownership.consume()
         case "step back":
             member.may_return = False
             world.returns += 1
@@ -242,7 +242,7 @@ def _do(world: World, choice: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912, 
             world.members[number] = Member(None, may_join=False, may_return=False, may_end=False)
             return
     _take(world, number, commands)
-    if ownership.is_stopping and ownership.is_empty and not member.to_broker:
+    if ownership.is_stopping and ownership.is_finished and not member.to_broker:
         world.members[number] = Member(
             None, may_join=False, may_return=False, may_end=False, read=member.read
         )
@@ -266,7 +266,7 @@ def _take(world: World, number: int, commands: list[Command]) -> None:
     member = world.members[number]
     for command in commands:
         match command:
-            case Start(subscription, delivery, _, generation):
+            case StartHandler(subscription, delivery, _, generation):
                 member.running.append((subscription, delivery.tag))
                 _check_start(world, number, delivery.tag, generation or 0)
             case RunHook():
@@ -279,7 +279,7 @@ def _take(world: World, number: int, commands: list[Command]) -> None:
                 member.to_journal.append(subscription)
             case Ack() | Abandon():
                 member.to_broker.append(command)
-            case Interrupt():  # it ends later, as a handler does that shields itself
+            case CancelHandler():  # it ends later, as a handler does that shields itself
                 if not world.cuts:
                     raise BrokenInvariantError("a handler is interrupted although no subscription is lost")
 
@@ -313,7 +313,7 @@ def _sent(world: World, number: int) -> list[Command]:
         return []
     queue.remove(consumer)
     member.to_member = [delivery for delivery in member.to_member if delivery[0] != command.subscription]
-    return ownership.on_closed(command.subscription)
+    return ownership.on_abandoned(command.subscription)
 
 
 def _end_consumers(world: World, number: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from rabbit_chx.consuming.ownership import QueueOwnership
+from rabbit_chx.consuming.ownership import QueueOwnership, TimerReason
 
 #: What decides nothing.
 _LEFT_OUT = {"subscription", "_member", "delivered_count", "generation", "queue"}
@@ -70,7 +70,7 @@ class Member:
     reads_elsewhere: ClassVar[bool] = False  # over a connection of its own
     to_member: list[tuple[int, int]] = field(default_factory=list)  # deliveries: subscription, message
     running: list[tuple[int, int]] = field(default_factory=list)  # handlers: subscription, message
-    timers: list[tuple[int, str]] = field(default_factory=list)
+    timers: list[tuple[int, TimerReason]] = field(default_factory=list)
     read: int = 0  # how much of the journal it has read
 
 
@@ -149,13 +149,13 @@ def _ownership_key(ownership: QueueOwnership, ranks: dict[int, int]) -> tuple[An
             subscription.state,
             tuple(delivery.tag for delivery in subscription.pending),
             tuple(
-                (lane, work.delivery.tag, work.attempt, work.is_running)
-                for lane, work in subscription.working.items()
+                (lane, message.delivery.tag, message.attempt, message.is_running)
+                for lane, message in subscription.in_progress.items()
             ),
             subscription.claim,
             ranks[subscription.generation or 0],
             subscription.has_failed,
-            subscription.is_late,
+            subscription.is_step_back_due,
         )
     rest = {name: value for name, value in vars(ownership).items() if name not in _LEFT_OUT}
     return told, tuple(sorted((name, repr(value)) for name, value in rest.items()))

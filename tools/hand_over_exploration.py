@@ -247,6 +247,7 @@ class HandOverWorld:
             place.polls = False
             self._start(place, ownership.on_timer(line, POLL))
         elif what == "end late":
+            assert place.taking is not None, "the choice needs its timer"
             self.early -= not rest[0]
             self.late = True
             self._start(place, ownership.on_timer(line, place.taking))
@@ -262,7 +263,7 @@ class HandOverWorld:
             }
             self._follow(place)
             return
-        if ownership.is_stopping and ownership.is_empty and not place.to_broker:
+        if ownership.is_stopping and ownership.is_finished and not place.to_broker:
             self._follow(place)
 
     def _held(self, place: Place, queue: str) -> Any:  # noqa: ANN401

@@ -7,22 +7,22 @@ from typing import Any
 
 from rabbit_chx.consuming.ownership import (
     POLL,
-    TAKING,
     Abandon,
     Ack,
     Claim,
     Command,
     DeliveredMessage,
     FetchParked,
-    GroupMember,
     LogWarning,
     QueueOwnership,
     Reply,
     RunHook,
-    Start,
+    StartHandler,
     StartTimer,
     Subscribe,
+    TimerReason,
 )
+from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 PREFETCH = 2
@@ -68,7 +68,7 @@ class Place:
     held: dict[int, Item] = field(default_factory=dict)
     asks_park: bool = False
     polls: bool = False
-    taking: str = ""
+    taking: TimerReason | None = None
     gave_up: bool = False
 
     def begin(self) -> None:
@@ -84,7 +84,7 @@ class Place:
         started: list[Item] = []
         for command in commands:
             match command:
-                case Start(_, delivery):
+                case StartHandler(_, delivery):
                     self.running.append((delivery.tag, self.held[delivery.tag]))
                     started.append(self.held[delivery.tag])
                 case Ack() | Reply():
@@ -94,7 +94,7 @@ class Place:
                 case StartTimer(_, reason, _):
                     if reason == POLL:
                         self.polls = True
-                    elif reason.startswith(TAKING):
+                    elif reason.kind == "hand-over":
                         self.taking = reason
                 case Subscribe(subscription):
                     started += self.take(self.ownership.on_subscribed(subscription))
@@ -103,13 +103,13 @@ class Place:
                 case RunHook():
                     started += self.take(self.ownership.on_hook_done())
                 case Abandon(subscription):
-                    started += self.take(self.ownership.on_closed(subscription))
+                    started += self.take(self.ownership.on_abandoned(subscription))
                 case LogWarning():
                     self.gave_up = True
                 case _:
                     raise AssertionError(command)
-        if self.ownership.subscription is None or self.ownership.subscription.begin is None:
-            self.taking, self.polls = "", False  # a late timer of a marker that is done does nothing
+        if self.ownership.subscription is None or self.ownership.subscription.hand_over is None:
+            self.taking, self.polls = None, False  # a late timer of a marker that is done does nothing
         return started
 
     def delivery(self, item: Item) -> DeliveredMessage:

@@ -46,8 +46,8 @@ def main() -> None:
     parser.add_argument("--series", default="4.3", help="the release series (%(default)s)")
     parser.add_argument("--kill", type=int, default=0, metavar="TIMES", help="kill instead of cutting")
     chosen = parser.parse_args()
-    # Our publisher proves what the broker claims to have. Other clients do not, and so it does not here.
-    StreamWriter._prove_claims = lambda _: None  # type: ignore[assignment, method-assign]  # noqa: SLF001
+    # Our publisher verifies what the broker claims to have. Other clients do not, and so it does not here.
+    StreamWriter._verify_claim = lambda _: None  # type: ignore[assignment, method-assign]  # noqa: SLF001
     with docker_broker(chosen.series) as broker:
         print(f"RabbitMQ {broker.version}")
         if chosen.kill:

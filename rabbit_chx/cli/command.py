@@ -30,8 +30,6 @@ from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.rendering import clear_bar, printable
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from rabbit_chx.rendering import Record, Report
 
 _PLOT_SUFFIXES = (".svg", ".png", ".pdf")
@@ -54,7 +52,7 @@ class Outcome:
         finish: called when everything is shown; raises an error where the result is not complete, and may return an exit code in
             place of `code`.
         output: the form of the result, such as ``table``.
-        draw: draws the result for ``--plot``, of a command that has this option.
+        plot: the function of `rabbit_chx.plot` that draws the result for ``--plot``, and its arguments; empty for none.
     """
 
     report: Report | None = None
@@ -62,7 +60,7 @@ class Outcome:
     batches: Iterable[Sequence[Record]] | None = None
     finish: Callable[[], int | None] | None = None
     output: str = "table"
-    draw: Callable[[], Axes] | None = None
+    plot: tuple[Any, ...] = ()
 
 
 class Text(click.types.StringParamType):
@@ -197,8 +195,8 @@ def command(
             if "output" in given:
                 values["output"] = output
             outcome = replace(function(**values), output=output)
-            if plot is not None and outcome.draw is not None:
-                _save(outcome.draw(), plot)
+            if plot is not None and outcome.plot:
+                _save(outcome.plot, plot)
             return outcome
 
         output = Option(
@@ -237,9 +235,13 @@ def command(
     return decorate
 
 
-def _save(ax: Axes, name: str) -> None:
+def _save(drawing: tuple[Any, ...], name: str) -> None:
+    """Draw into a file."""
+    from rabbit_chx import plot
+
+    function, *arguments = drawing
     try:
-        ax.figure.savefig(name, dpi=_PLOT_DPI)  # type: ignore[union-attr]  # a Figure of its own
+        getattr(plot, function)(*arguments).figure.savefig(name, dpi=_PLOT_DPI)
     except OSError as error:
         raise InputError(f"the plot cannot be written to {name}: {error.strerror}") from None
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import bucket_ranges, document, exchange_facts, numbers, texts
+from rabbit_chx.cli.report import bucket_ranges, document, exchange_facts, numbers, ring_document, texts
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
 from rabbit_chx.routing import KeyMap, SlotTable, queue_behind, ring_beneath
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
 from rabbit_chx.topology.ring_steps import live_ring_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ class RingReport:
     def as_json(self) -> dict[str, Any]:
         """Return the ring as its `to_json` writes it, with the exchange's arguments."""
         arguments = None if self.arguments is None else dict(self.arguments)
-        return {**json.loads(self.ring.to_json()), "arguments": arguments}
+        return {**ring_document(self.ring), "arguments": arguments}
 
 
 @command(
@@ -112,12 +108,7 @@ def show(
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
 
-    def draw() -> Axes:
-        from rabbit_chx import plot
-
-        return plot.shares(shown)
-
-    return Outcome(RingReport(exchange, vhost, shown, arguments), draw=draw)
+    return Outcome(RingReport(exchange, vhost, shown, arguments), plot=("shares", shown))
 
 
 @dataclass(frozen=True, slots=True)

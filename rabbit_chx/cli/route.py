@@ -1,4 +1,4 @@
-"""``rabbit-chx route``: where keys go, and why."""
+"""The command ``rabbit-chx route``: the destinations of keys, and their explanation."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from rabbit_chx.routing import (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Where a key goes.
+    """The destination of a key.
 
     Attributes:
         key: the key, as it was given.
-        place: the key's destination; None where the message is unroutable.
-        explanation: why the key goes there; None where that was not asked.
-        slot: the name of the slot by which the key gets there; empty where it has none, None where the ring has no slots.
-        fault: why the key does not have one queue, where its slot is bound to none or to several.
-        provenance: how the ring is known; None for an exchange without a ring, and where the report says it.
+        place: the destination; None if the message is unroutable.
+        explanation: the steps of the routing; None without ``--explain``.
+        slot: the name of the key's slot; empty if it has none, None if the ring has no slots.
+        fault: the defect of a slot that is not bound to exactly one queue; else None.
+        provenance: the source of the ring, for answers that are printed without a report; None for an exchange without a ring.
     """
 
     key: str
@@ -49,7 +49,7 @@ class Answer:
     provenance: Provenance | None = None
 
     def as_line(self) -> str:
-        """Return the key, its destination, its slot where there are slots, and the explanation, with tabs between them."""
+        """Return the fields, separated by tabs. The slot is a field if the ring has slots."""
         fields = [self.key, place_text(self.place), *([] if self.slot is None else [self.slot])]
         if self.explanation:
             fields += [value for _, value in _facts(self.explanation)]
@@ -58,9 +58,9 @@ class Answer:
     def as_json(self) -> dict[str, Any]:
         """Return the answer as a JSON document of its own."""
         provenance = {} if self.provenance is None else {"provenance": self.provenance}
-        return document("answer", **self.entry(), **provenance)
+        return document("answer", **self.fields(), **provenance)
 
-    def entry(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """Return the answer as an entry of the JSON document."""
         answer = entry(self, "key", "destination=place")
         if self.slot is not None:
@@ -75,18 +75,18 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class RouteReport:
-    """Where some keys go, in the order of the keys."""
+    """The destinations of keys, in the order of the keys."""
 
     source: KeyMap | ModuloMap
     answers: Sequence[Answer]
 
     @property
     def code(self) -> int:
-        """The exit code: a key does not have one queue where its slot is broken."""
+        """The exit code: DIFFERENCE if a slot is not bound to exactly one queue."""
         return DIFFERENCE if any(answer.fault for answer in self.answers) else DONE
 
     def blocks(self) -> Iterator[Block]:
-        """Return a table of the answers, or the facts of each explained answer."""
+        """Yield a table of the answers, or the facts of each explained answer."""
         slots = isinstance(self.source, SlotTable)
         plain = [
             (answer.key, *([answer.slot or ""] if slots else []), place_text(answer.place))
@@ -112,22 +112,26 @@ class RouteReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
-        answers = [answer.entry() for answer in self.answers]
+        answers = [answer.fields() for answer in self.answers]
         return document("route", **source_as_json(self.source), answers=answers)
 
 
-def _facts(why: Explanation) -> list[tuple[str, str]]:
-    hashed = "none: the seed itself" if why.phash2 is None and why.seed is not None else _text(why.phash2)
+def _facts(explanation: Explanation) -> list[tuple[str, str]]:
+    hashed = (
+        "none: the seed itself"
+        if explanation.phash2 is None and explanation.seed is not None
+        else _text(explanation.phash2)
+    )
     return [
-        ("hashed on", str(why.hashed_on)),
-        ("term", _text(why.term)),
+        ("hashed on", str(explanation.hashed_on)),
+        ("term", _text(explanation.term)),
         ("phash2", hashed),
-        ("seed", _text(why.seed)),
-        ("walk", " > ".join(map(str, why.walk)) or "none"),
-        ("bucket", why.reason or f"{why.bucket} of {why.buckets}"),
-        ("rule", _text(why.rule)),
-        ("source", _text(why.source)),
-        ("release", str(why.release)),
+        ("seed", _text(explanation.seed)),
+        ("walk", " > ".join(map(str, explanation.walk)) or "none"),
+        ("bucket", explanation.reason or f"{explanation.bucket} of {explanation.buckets}"),
+        ("rule", _text(explanation.rule)),
+        ("source", _text(explanation.source)),
+        ("release", str(explanation.release)),
     ]
 
 
@@ -184,8 +188,8 @@ def route(
         raise InputError(f"the column {column!r:.60} is one of a file of keys: give --keys too")
     given = ring.read()
     source, hashing = given.source, hashed.of(given)
-    whole = _whole_message(headers, properties, hashing) if headers or properties else {}
-    if not whole and not keys and key_file is None:
+    message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
+    if not message_parts and not keys and key_file is None:
         raise InputError(
             "there is nothing to route: give a KEY, or --keys FILE, or - to read keys from stdin"
         )
@@ -195,13 +199,14 @@ def route(
         )
 
     def answer(key: str) -> Answer:
-        message = {"routing_key": key, **whole} if whole else hashing.message(hashed_value(hashing, key))
+        by_parts = {"routing_key": key, **message_parts}
+        message = by_parts if message_parts else hashing.message(hashed_value(hashing, key))
         if isinstance(source, ModuloMap):
             return Answer(key, source.route_all([message])[0])
         exchange = ConsistentHashExchange("offline", ring_beneath(source), hashing.arguments)
         explanation = exchange.explain(**message) if explain else None
         place = explanation.destination if explanation else exchange.route(**message)
-        return _answered(key, given, place, explanation)
+        return _answer_of_place(key, given, place, explanation)
 
     if key_file is None:
         report = RouteReport(source, [answer(key) for key in keys or ("",)])
@@ -209,39 +214,42 @@ def route(
     if key_file == STDIN:
         claim_stdin("the keys")
     file = KeyFile(key_file, column)
-    if explain or whole or isinstance(source, ModuloMap):
-        batches = _one_by_one(file, answer)
+    if explain or message_parts or isinstance(source, ModuloMap):
+        batches = _route_one_by_one(file, answer)
     else:
-        batches = _in_batches(file, given, source, hashing, answer)
+        batches = _route_in_batches(file, given, source, hashing, answer)
     faulty = Counter[str]()
     return Outcome(
-        batches=_counted(batches, source, faulty), finish=lambda: DIFFERENCE if faulty.total() else DONE
+        batches=_count_faults(batches, source, faulty), finish=lambda: DIFFERENCE if faulty.total() else DONE
     )
 
 
-def _counted(
+def _count_faults(
     batches: Iterable[list[Answer]], source: KeyMap | ModuloMap, faulty: Counter[str]
 ) -> Iterator[list[Answer]]:
-    """Say with each answer how the ring is known, and count the faults."""
+    """Add the provenance to each answer, and count the faults."""
     provenance = None if isinstance(source, ModuloMap) else source.provenance
     for batch in batches:
         faulty.update(answer.fault for answer in batch if answer.fault)
         yield [replace(answer, provenance=provenance) for answer in batch]
 
 
-def _answered(key: str, given: RingInput, place: Place, explanation: Explanation | None = None) -> Answer:
-    """Return the answer for a key that goes to a destination of the ring."""
+def _answer_of_place(
+    key: str, given: RingInput, place: Place, explanation: Explanation | None = None
+) -> Answer:
+    """Return the answer for a key whose bucket belongs to `place`. A slot leads on to its queue."""
     ring = given.source
     if not isinstance(ring, SlotTable):
         return Answer(key, place, explanation)
-    behind = ring.queue_of(place)
+    queue = ring.queue_of(place)
     if not isinstance(place, ExchangeRef):
-        return Answer(key, behind, explanation, "")
+        return Answer(key, queue, explanation, "")
     fault = given.faults.get(place)
-    return Answer(key, behind, explanation, place.name if behind != place or fault else "", fault)
+    is_slot = queue != place or bool(fault)
+    return Answer(key, queue, explanation, place.name if is_slot else "", fault)
 
 
-def _whole_message(headers: tuple[str, ...], properties: tuple[str, ...], hashing: Hashing) -> dict[str, Any]:
+def _message_parts(headers: tuple[str, ...], properties: tuple[str, ...], hashing: Hashing) -> dict[str, Any]:
     if (type_ := hashing.field_type) is not None:
         raise InputError(
             f"--hash-header {hashing.hash_header}:{type_} gives the type of a KEY, but with --header or --property a KEY is the "
@@ -256,32 +264,34 @@ def _whole_message(headers: tuple[str, ...], properties: tuple[str, ...], hashin
     return {"headers": list(map(parse_header, headers)), "properties": named}
 
 
-def _in_batches(
+def _route_in_batches(
     file: KeyFile, given: RingInput, ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer]
 ) -> Iterator[list[Answer]]:
-    """Answer all keys of a batch at once; where one cannot be routed, answer one by one up to that key."""
+    """Answer all keys of a batch at once. If one of them cannot be routed, answer one by one, up to the error of that key."""
     for batch in file.batches():
         try:
             places = hashing.route_all([hashed_value(hashing, key) for key in batch.keys], ring_beneath(ring))
         except InputError:
             places = []
         answers = [
-            _answered(key, given, place)
+            _answer_of_place(key, given, place)
             for key, place in zip(batch.keys, places, strict=False)
             if not isinstance(place, Refused)
         ]
         if len(answers) == len(batch.keys):
             yield answers
         else:
-            yield from _numbered(file, batch, answer)
+            yield from _route_batch_one_by_one(file, batch, answer)
 
 
-def _one_by_one(file: KeyFile, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+def _route_one_by_one(file: KeyFile, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
     for batch in file.batches():
-        yield from _numbered(file, batch, answer)
+        yield from _route_batch_one_by_one(file, batch, answer)
 
 
-def _numbered(file: KeyFile, batch: KeyBatch, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+def _route_batch_one_by_one(
+    file: KeyFile, batch: KeyBatch, answer: Callable[[str], Answer]
+) -> Iterator[list[Answer]]:
     for number, key in zip(batch.numbers, batch.keys, strict=True):
         try:
             yield [answer(key)]

@@ -30,8 +30,6 @@ from rabbit_chx.rendering import Block, Facts, Table
 from rabbit_chx.routing import HashRing, KeyMap, SlotTable
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from rabbit_chx.topology.proposals import LeastMoved
 
 _HEAVIEST = 5
@@ -204,23 +202,14 @@ def simulate(
     changed = _changed(source, unbound, added) if unbound or added else None
     least = _least_moved(source, changed)
 
-    def draw() -> Axes:
-        from rabbit_chx import plot
-
-        return plot.shares(source) if changed is None else plot.movement(source, changed)
-
+    plot = ("shares", source) if changed is None else ("movement", source, changed)
     if not sample.given:
-        return Outcome(SimulateReport(simulated(source, changed=changed), least), draw=draw)
+        return Outcome(SimulateReport(simulated(source, changed=changed), least), plot=plot)
     batches = StreamedSample(sample, hashing, source)
     with batches.named():
-        simulation = simulated(
-            source,
-            iter(batches),
-            hashing=hashing,
-            changed=changed,
-            heaviest=_HEAVIEST,
-        )
-    return Outcome(SimulateReport(simulation, least), draw=draw)
+        counted = iter(batches)
+        simulation = simulated(source, counted, hashing=hashing, changed=changed, heaviest=_HEAVIEST)
+    return Outcome(SimulateReport(simulation, least), plot=plot)
 
 
 def _least_moved(source: KeyMap | ModuloMap, changed: KeyMap | ModuloMap | None) -> LeastMoved | None:

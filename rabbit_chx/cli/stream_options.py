@@ -54,6 +54,16 @@ class Placement(NamedTuple):
         return [str(place) for place in places]
 
 
+def address_option() -> Any:  # noqa: ANN401  # a field's default
+    """Return a field that is the option for advertised addresses."""
+    return option(
+        "--address",
+        multiple=True,
+        metavar="HOST:PORT=HOST:PORT",
+        help="An address that a node advertises for streams, and where it is reached from here.",
+    )
+
+
 @dataclass(frozen=True)  # slots have no place for what is cached
 class StreamOptions:
     """The options of a part of streams, and of the placement of their rows."""
@@ -81,12 +91,7 @@ class StreamOptions:
         metavar="TIME", help=f"Begin at the first chunk of this time or later. {_TIME_HELP}"
     )
     until: str | None = option(metavar="TIME", help="End before the first chunk of this time or later.")
-    addresses: tuple[str, ...] = option(
-        "--address",
-        multiple=True,
-        metavar="HOST:PORT=HOST:PORT",
-        help="An address that a node advertises for streams, and where it is reached from here.",
-    )
+    addresses: tuple[str, ...] = address_option()
 
     @property
     def key_column(self) -> KeyColumn:

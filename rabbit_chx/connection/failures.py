@@ -198,6 +198,15 @@ def handshake_failure(settings: ConnectionSettings, cause: ConnectionLostError) 
 # -- while it is open
 
 
+def not_a_stream_port(settings: ConnectionSettings, protocol: str) -> InputError:
+    """Return the error for a port that answers with bytes of another protocol."""
+    usual = "5551 with TLS" if settings.tls else "5552"
+    return InputError(
+        f"{settings.masked_url}: this port speaks {protocol}, not the stream protocol: streams are on port {usual} (rabbitmq-plugins "
+        "enable rabbitmq_stream)"
+    )
+
+
 def lost_connection(where: str, cause: Exception | None = None) -> ConnectionLostError:
     """Return the error for a connection that ended."""
     alert = _OUR_CERTIFICATE.search(str(cause))

@@ -16,7 +16,8 @@ A `ConsumerGroup` is one member of a group of processes. Its queues are quorum q
   without noticing it, which its generation reveals. Delivery is at least once.
 
 How the files relate: `ownership` decides for one queue, without I/O. `runner` executes these decisions. `session` is one connection of
-a member, `group` spans several connections, `channels` adapts aio-pika, and `journal` derives the shared state.
+a member, `group` spans several connections, `channels` adapts aio-pika, and `journal` derives the shared state. `settings` has the
+arguments of a member, and `status` the view of the management API.
 
 `ShardConsumer` and `PseudoQueueConsumer` consume exchanges of the plugin rabbitmq_sharding, independently of groups. `Deduplicator`
 recognizes repeated messages.
@@ -28,7 +29,7 @@ from rabbit_chx.consuming.deduplication import DeduplicationReport, Deduplicator
 from rabbit_chx.consuming.group import ConsumerGroup
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, QueueClaim, Roster, RosterMember
 from rabbit_chx.consuming.message import GroupMessage, ShardMessage
-from rabbit_chx.consuming.ownership import GroupPace
+from rabbit_chx.consuming.settings import GroupPace
 from rabbit_chx.consuming.shards import PseudoQueueConsumer, ShardConsumer
 from rabbit_chx.consuming.status import (
     GroupStatus,

@@ -20,7 +20,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for, is_transient
 from rabbit_chx.connection.aio_pika_opening import open_aio_pika, refusal_in, text_of, words_of
 from rabbit_chx.consuming.journal import JournalEntry
-from rabbit_chx.consuming.message import GroupMessage, message_of
+from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.waits import wait_unless_blocked
 from rabbit_chx.errors import (
@@ -41,10 +41,11 @@ _log = logging.getLogger(__name__)
 _REPLY_S = 30.0
 _CLOSE_S = 5.0
 _APPLIED_S = 10.0
+#: Seconds before a failed publish is repeated, and for the test whether publishers are blocked.
 _REPUBLISH_S = 1.0
-_POLL_S = 0.01
+_BLOCKED_TEST_S = 0.01
 _MAX_CHANNELS = 65535
-_MAX_ARGUMENTS = 30
+_MAX_ARGUMENTS = 30  # of a queue, learned one by one
 _JOURNAL_PREFETCH = 200
 #: The journal keeps the last 10 MB, about ten thousand entries.
 _JOURNAL_ARGUMENTS = {
@@ -53,11 +54,11 @@ _JOURNAL_ARGUMENTS = {
     "x-stream-max-segment-size-bytes": 1_000_000,
 }
 #: A queue that does not exist; declaring it passively closes the channel. The name appears in the broker's log.
-_NO_QUEUE = "rabbit-chx: a consumer of a group leaves its queue"
+_MISSING_QUEUE = "rabbit-chx: a consumer of a group leaves its queue"
 _PROPERTIES = ("content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration",
                "timestamp", "message_type", "user_id", "app_id", "cluster_id")  # fmt: skip
 #: The arguments that a queue of a group must have.
-WANTED: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+REQUIRED_ARGUMENTS: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 _REFUSAL = re.compile(
     r"inequivalent arg '(?P<name>[^']+)' for queue .* but current is "
     r"(?:the value '(?P<value>.*)' of type '(?P<type>\w+)'|'(?P<bare>.*)'|(?P<none>none))",
@@ -100,7 +101,7 @@ async def _close(connection: Any) -> None:  # noqa: ANN401  # of aio-pika
             await connection.close()
 
 
-class LateFrames(logging.Filter):
+class LateFrameFilter(logging.Filter):
     """Removes log records of aiormq about frames for channels that this member has closed.
 
     The broker had sent these messages before the channel was closed, and requeues them.
@@ -115,8 +116,8 @@ class LateFrames(logging.Filter):
         self._channels.add(channel)
         _AIORMQ_LOG.addFilter(self)
 
-    def end(self) -> None:
-        """Uninstall the filter."""
+    def uninstall(self) -> None:
+        """Remove the filter from the logger."""
         _AIORMQ_LOG.removeFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -150,19 +151,21 @@ class _WriteQueue:
 class ConsumerChannel:
     """A consumer of a queue, on a channel of its own. `ConsumingConnection.consume` makes it."""
 
-    def __init__(self, channel: Any, queue: str, where: str, late: LateFrames, prefetch: int) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        channel: Any,  # noqa: ANN401
+        queue: str,
+        where: str,
+        late_frames: LateFrameFilter,
+        prefetch: int,
+    ) -> None:
         self._channel = channel
         self.queue = queue
         self._where = where
-        self._late = late
+        self._late_frames = late_frames
         self._prefetch = prefetch
         #: Whether any message was acknowledged.
         self.has_acked = False
-
-    @property
-    def number(self) -> int:
-        """The number of the channel."""
-        return int(self._channel.number)
 
     @property
     def is_closed(self) -> bool:
@@ -190,7 +193,9 @@ class ConsumerChannel:
         """Get one message of another queue; None if the queue is empty."""
         async with _expect_reply(self._where, queue):
             message = await self._channel.basic_get(queue)
-        return _delivered(message, self.queue) if isinstance(message.delivery, spec.Basic.GetOk) else None
+        return (
+            _convert_delivery(message, self.queue) if isinstance(message.delivery, spec.Basic.GetOk) else None
+        )
 
     async def abandon(self) -> None:
         """Close the channel by an error.
@@ -201,11 +206,11 @@ class ConsumerChannel:
         Raises:
             ConnectionLostError: no response in time. The broker may still deliver to this consumer.
         """
-        self._late.expect(self.number)
+        self._late_frames.expect(self._channel.number)
         # The broker responds after it has processed all acks of the channel.
         try:
             async with asyncio.timeout(_REPLY_S):
-                await self._channel.queue_declare(_NO_QUEUE, passive=True)
+                await self._channel.queue_declare(_MISSING_QUEUE, passive=True)
         except TimeoutError:
             raise ConnectionLostError(
                 f"{self._where}: no answer within {_REPLY_S:g} s at the end of the channel that consumes {self.queue!r}",
@@ -237,10 +242,11 @@ class ConsumingConnection:
     def __init__(self, settings: ConnectionSettings, connection: Any) -> None:  # noqa: ANN401
         self.where = settings.masked_url
         self._connection = connection
-        self._late = LateFrames()
-        self._utility: Any = None
-        self._utility_lock = asyncio.Lock()
-        self._number = 0
+        self._aiormq = connection.transport.connection  # the connection below that of aio-pika
+        self._late_frames = LateFrameFilter()
+        self._declaring: Any = None  # the channel of passive declarations
+        self._declaring_lock = asyncio.Lock()
+        self._last_number = 0  # of a channel
 
     @classmethod
     async def open(cls, settings: ConnectionSettings) -> Self:
@@ -250,16 +256,16 @@ class ConsumingConnection:
     @property
     def is_closed(self) -> bool:
         """Whether the connection is closed."""
-        return bool(self._connection.is_closed or self._connection.transport.connection.is_closed)
+        return bool(self._connection.is_closed or self._aiormq.is_closed)
 
     def when_closed(self, call: Callable[[], None]) -> None:
         """Register a callback for the end of the connection."""
-        self._connection.transport.connection.closing.add_done_callback(lambda _: call())
+        self._aiormq.closing.add_done_callback(lambda _: call())
 
     async def close(self) -> None:
         """Close the connection. Where order matters, abandon channels that hold messages first."""
         await _close(self._connection)
-        self._late.end()
+        self._late_frames.uninstall()
 
     async def consume(
         self,
@@ -278,12 +284,12 @@ class ConsumingConnection:
             cancelled: called when the broker cancels the consumer, for example because the queue was deleted; None closes the channel.
             options: further arguments of aiormq's `basic_consume`.
         """
-        channel = await self._channel()
+        channel = await self._open_channel()
         async with _expect_reply(self.where, queue):
             await channel.basic_qos(prefetch_count=prefetch)
             channel.on_consumer_cancel_callbacks.add(cancelled or (lambda _: channel.close()))
             await channel.basic_consume(queue, take, **options)
-        return ConsumerChannel(channel, queue, self.where, self._late, prefetch)
+        return ConsumerChannel(channel, queue, self.where, self._late_frames, prefetch)
 
     async def declare_passively(self, queue: str) -> Any:  # noqa: ANN401
         """Return the queue's name, number of ready messages and number of consumers.
@@ -291,48 +297,47 @@ class ConsumingConnection:
         Raises:
             NotFoundError: the queue does not exist, or its node is down.
         """
-        async with self._utility_lock:
-            if self._utility is None or self._utility.is_closed:
-                self._utility = await self._channel()
+        async with self._declaring_lock:
+            if self._declaring is None or self._declaring.is_closed:
+                self._declaring = await self._open_channel()
             async with _expect_reply(self.where, queue):
-                return await self._utility.queue_declare(queue, passive=True)
+                return await self._declaring.queue_declare(queue, passive=True)
 
-    async def _channel(self) -> Any:  # noqa: ANN401
+    async def _open_channel(self) -> Any:  # noqa: ANN401
         async with _expect_reply(self.where):
-            channel = await self._connection.channel(self._free_number(), publisher_confirms=False)
+            channel = await self._connection.channel(self._next_number(), publisher_confirms=False)
             underlay = await channel.get_underlay_channel()
         underlay.write_queue = _WriteQueue(underlay.write_queue)
         return underlay
 
-    def _free_number(self) -> int:
+    def _next_number(self) -> int:
         """Return the channel number that has been free for longest.
 
         aiormq reuses the number of a channel that the broker has closed at once. It may then open the new channel before it has
         confirmed the close, and the broker closes the connection (541, "second 'channel.open' seen").
         """
-        link = self._connection.transport.connection
-        most = link.connection_tune.channel_max or _MAX_CHANNELS
-        numbers = ((self._number + step) % most + 1 for step in range(most))
-        self._number = next((number for number in numbers if number not in link.channels), 0)
-        if not self._number:
+        used = self._aiormq.channels
+        most = self._aiormq.connection_tune.channel_max or _MAX_CHANNELS
+        numbers = ((self._last_number + step) % most + 1 for step in range(most))
+        self._last_number = next((number for number in numbers if number not in used), 0)
+        if not self._last_number:
             raise InputError(
                 f"{self.where}: all {most:,} channels of the connection are in use, and each queue takes one: give each member fewer "
                 "queues, or raise channel_max on the broker"
             )
-        return self._number
+        return self._last_number
 
 
-class GroupChannels(ConsumingConnection):
-    """The connections of a member: one consumes, and one publishes. The second is opened on first use."""
+class GroupConnection(ConsumingConnection):
+    """The connection of a group member, with another one that publishes (`_Writer`)."""
 
     def __init__(self, settings: ConnectionSettings, connection: Any) -> None:  # noqa: ANN401
         super().__init__(settings, connection)
         self._writer = _Writer(settings)
         self.publish = self._writer.publish
         self.is_blocked = self._writer.is_blocked
-        properties = connection.transport.connection.server_properties
         #: The version of the broker, such as ``4.3.6``.
-        self.server_version = text_of(properties.get("version", "unknown"))
+        self.server_version = text_of(self._aiormq.server_properties.get("version", "unknown"))
 
     async def close(self) -> None:
         """Close the connections. Abandon channels that hold messages first."""
@@ -354,7 +359,7 @@ class GroupChannels(ConsumingConnection):
             except RabbitChxError:
                 return  # it is closed
             with contextlib.suppress(RabbitChxError, *_LOST, TimeoutError):
-                other = await self._channel()
+                other = await self._open_channel()
                 async with asyncio.timeout(_APPLIED_S):
                     await other.basic_get(channel.queue)
         await channel.abandon()
@@ -372,13 +377,13 @@ class GroupChannels(ConsumingConnection):
         try:
             await self.declare_passively(queue)
         except AccessRefusedError as refused:  # the broker names only one of the permissions
-            needed = f"{refused}. A group needs the permission read on its queues"
-            raise AccessRefusedError(needed, queue=queue, reply_code=refused.reply_code) from None
-        arguments = dict(WANTED)
+            explained = f"{refused}. A group needs the permission read on its queues"
+            raise AccessRefusedError(explained, queue=queue, reply_code=refused.reply_code) from None
+        arguments = dict(REQUIRED_ARGUMENTS)
         for _ in range(_MAX_ARGUMENTS):
             try:
                 async with _expect_reply(self.where, queue):
-                    channel = await self._channel()
+                    channel = await self._open_channel()
                     await channel.queue_declare(queue, durable=True, arguments=arguments)
             except MismatchError as refusal:
                 learned = learn_argument(queue, arguments, str(refusal))
@@ -398,7 +403,7 @@ class GroupChannels(ConsumingConnection):
         """Consume a queue behind all present consumers of the same ``x-priority``, and call `take` with each message."""
 
         async def on_message(message: Any) -> None:  # noqa: ANN401
-            take(_delivered(message, queue))
+            take(_convert_delivery(message, queue))
 
         return await self.consume(
             queue, prefetch, on_message, arguments={"x-priority": priority}, consumer_tag=tag
@@ -426,7 +431,7 @@ class GroupChannels(ConsumingConnection):
                 await self.declare_passively(journal)
             except NotFoundError:
                 async with _expect_reply(self.where, journal):
-                    channel = await self._channel()
+                    channel = await self._open_channel()
                     await channel.queue_declare(journal, durable=True, arguments=_JOURNAL_ARGUMENTS)
                 await _close(channel)
             return await self.consume(journal, _JOURNAL_PREFETCH, on_message, arguments=begin)
@@ -460,7 +465,7 @@ class _Writer:
     async def publish(self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None) -> None:
         """Publish to a queue, and repeat it over new connections until the broker has confirmed it. It may be stored twice.
 
-        There is no time limit, since an alarm may last for hours: callers set their own. Only errors that a retry cannot mend are raised.
+        There is no time limit, since an alarm may last for hours: callers set their own. Only permanent errors are raised.
         """
         properties = spec.Basic.Properties(headers=dict(headers or {}), delivery_mode=2)
         while True:
@@ -482,7 +487,7 @@ class _Writer:
         if self._channel is None or self._channel.is_closed:
             return False
         try:
-            async with asyncio.timeout(_POLL_S):  # it returns at once unless publishers are blocked
+            async with asyncio.timeout(_BLOCKED_TEST_S):  # it returns at once unless publishers are blocked
                 await self._channel.connection.ready()
         except TimeoutError:
             return True
@@ -497,9 +502,9 @@ class _Writer:
         async with self._open_lock:
             if self._channel is None:
                 self._connection = await open_aio_pika(self._settings)
-                link = self._connection.transport.connection
+                aiormq = self._connection.transport.connection
                 async with _expect_reply(self._where):
-                    self._channel = await link.channel(publisher_confirms=True)
+                    self._channel = await aiormq.channel(publisher_confirms=True)
             return self._channel
 
     async def _publish_once(self, channel: Any, queue: str, body: bytes, properties: Any) -> None:  # noqa: ANN401
@@ -525,13 +530,13 @@ class _Writer:
             task.add_done_callback(self._closing.discard)
 
 
-def _delivered(message: Any, queue: str) -> DeliveredMessage:  # noqa: ANN401
-    """Convert a message of aiormq; `queue` is the queue on whose behalf it was fetched."""
+def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:  # noqa: ANN401
+    """Convert a message of aiormq. `queue` is the consumed queue, also for a message that was parked for it."""
     properties = message.header.properties
     set_properties = {
         name: value for name in _PROPERTIES if (value := getattr(properties, name, None)) is not None
     }
-    content = message_of(
+    content = convert_message(
         GroupMessage, message, queue, exchange=message.delivery.exchange or "", properties=set_properties
     )
     return DeliveredMessage(
@@ -556,7 +561,7 @@ def learn_argument(queue: str, arguments: Mapping[str, Any], refusal: str) -> di
     if match is None:
         return None
     name = match["name"]
-    if name in WANTED or name == "durable":
+    if name in REQUIRED_ARGUMENTS or name == "durable":
         current = match["value"] or match["bare"] or "not set"
         raise MismatchError(f"queue {queue!r}: {name} is {current}: {_REMEDY}", queue=queue, reply_code=406)
     if match["value"] is None:
@@ -564,7 +569,7 @@ def learn_argument(queue: str, arguments: Mapping[str, Any], refusal: str) -> di
     return {**arguments, name: _parse_argument(match["value"], match["type"])}
 
 
-def _parse_argument(text: str, kind: str) -> Any:  # noqa: ANN401  # as the type says
+def _parse_argument(text: str, kind: str) -> Any:  # noqa: ANN401
     if kind == "bool":
         return text == "true"
     if kind in ("longstr", "binary"):

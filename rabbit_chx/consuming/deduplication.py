@@ -81,7 +81,7 @@ class Deduplicator:
         check_seconds("timeout_s", timeout_s, zero=False)
         self._max_ids, self._timeout_s = max_ids, timeout_s
         self._max_age_s = float("inf") if max_age_s is None else max_age_s
-        self._lock = Lock()
+        self._lock = Lock()  # of all attributes below
         self._handled_at: dict[str, float] = {}  # the oldest first
         self._running: dict[str, Future[None]] = {}  # done when the effect has ended
         self._counts: Counter[str] = Counter()
@@ -106,14 +106,14 @@ class Deduplicator:
             DeduplicationError: the effect of another copy does not end in time.
             Exception: errors of the effect.
         """
-        checked, deadline = _check_id(message_id), time.monotonic() + self._timeout_s
-        while isinstance(claim := self._claim(checked), Future):
+        id_, deadline = _check_id(message_id), time.monotonic() + self._timeout_s
+        while isinstance(claim := self._claim(id_), Future):
             try:
                 claim.result(max(0.0, deadline - time.monotonic()))
             except TimeoutError:
-                raise self._timeout_error(checked) from None
+                raise self._timeout_error(id_) from None
         if claim:
-            with self._handling(checked):
+            with self._handling(id_):
                 _refuse_awaitable(effect(*args))
         return claim
 
@@ -138,16 +138,16 @@ class Deduplicator:
             DeduplicationError: the effect of another copy does not end in time.
             Exception: errors of the effect.
         """
-        checked, deadline = _check_id(message_id), time.monotonic() + self._timeout_s
-        while isinstance(claim := self._claim(checked), Future):
+        id_, deadline = _check_id(message_id), time.monotonic() + self._timeout_s
+        while isinstance(claim := self._claim(id_), Future):
             # Without the shield, a time-out would cancel the future for all waiting tasks.
             ended = asyncio.shield(asyncio.wrap_future(claim))
             try:
                 await asyncio.wait_for(ended, max(0.0, deadline - time.monotonic()))
             except TimeoutError:
-                raise self._timeout_error(checked) from None
+                raise self._timeout_error(id_) from None
         if claim:
-            with self._handling(checked):
+            with self._handling(id_):
                 result = effect(*args)
                 if inspect.isawaitable(result):
                     await result
@@ -157,7 +157,7 @@ class Deduplicator:
     def report(self) -> DeduplicationReport:
         """The counts so far, and the age of the oldest id."""
         with self._lock:
-            self._forget()
+            self._drop_old_ids()
             counts, oldest = self._counts, next(iter(self._handled_at.values()), None)
             return DeduplicationReport(
                 counts["effects"],
@@ -172,9 +172,9 @@ class Deduplicator:
         return f"<{type(self).__name__}: {self.report}>"
 
     def _claim(self, message_id: str) -> Future[None] | bool:
-        """Return True if the id is new, False if it was handled, or a future of the effect that runs. A new id is marked as running."""
+        """Return True if the id is new, False if it was handled; a future of its end while its effect runs. Mark a new id as running."""
         with self._lock:
-            self._forget()
+            self._drop_old_ids()
             if message_id in self._handled_at:
                 self._counts["repeats"] += 1
                 return False
@@ -195,15 +195,16 @@ class Deduplicator:
                 self._counts[outcome] += 1
                 if outcome == "effects":
                     self._handled_at[message_id] = time.monotonic()
-                    self._forget()
+                    self._drop_old_ids()
                 ended = self._running.pop(message_id)
             ended.set_result(None)
 
-    def _forget(self) -> None:
-        oldest = time.monotonic() - self._max_age_s
+    def _drop_old_ids(self) -> None:
+        """Drop the oldest ids beyond `max_ids` and `max_age_s`. The caller holds the lock."""
+        earliest = time.monotonic() - self._max_age_s
         while self._handled_at:
             first = next(iter(self._handled_at))
-            if len(self._handled_at) <= self._max_ids and self._handled_at[first] >= oldest:
+            if len(self._handled_at) <= self._max_ids and self._handled_at[first] >= earliest:
                 return
             del self._handled_at[first]
             self._counts["forgotten"] += 1

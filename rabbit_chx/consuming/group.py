@@ -19,9 +19,10 @@ from rabbit_chx.amqp.names import check_name
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.consuming.message import GroupMessage
-from rabbit_chx.consuming.ownership import GroupMember, GroupPace, Hook, OnFailure, QueueOwnership
+from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
-from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, wait_until_empty
+from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, wait_until_finished
+from rabbit_chx.consuming.settings import GroupMember, GroupPace, Hook, OnFailure
 from rabbit_chx.consuming.waits import wait_to_reconnect
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -36,7 +37,7 @@ from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.channels import GroupChannels
+    from rabbit_chx.consuming.channels import GroupConnection
 
 _log = logging.getLogger(__name__)
 _PRIORITIES_SINCE = (4, 0, 0)
@@ -125,14 +126,13 @@ class ConsumerGroup:
         self._static = static
         self._retries = Retries(reconnect_timeout_s=reconnect_timeout_s, backoff_s=reconnect_backoff_s)
         self._stop = asyncio.Event()
-        self._channels: GroupChannels | None = None
+        self._connection: GroupConnection | None = None
         self._session: GroupSession | None = None
         self._prefetches: dict[str, int] = {}
-        self._ownerships: dict[str, QueueOwnership] = {}
         self._runners: list[QueueRunner] = []
-        self._tokens: list[str] = []  # of all sessions of this process
-        self._attempts: set[asyncio.Task[GroupChannels]] = set()
-        self._closings: set[asyncio.Task[None]] = set()
+        self._tokens: list[str] = []  # of all sessions so far
+        self._attempts: set[asyncio.Task[GroupConnection]] = set()  # to connect
+        self._closings: set[asyncio.Task[None]] = set()  # of connections that were given up
         self._is_running = False
         self.reconnects = 0
 
@@ -141,7 +141,7 @@ class ConsumerGroup:
     @property
     def held(self) -> tuple[str, ...]:
         """The queues that this member owns now."""
-        return tuple(queue for queue, ownership in self._ownerships.items() if ownership.is_held)
+        return tuple(runner.ownership.queue for runner in self._runners if runner.ownership.is_held)
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -169,9 +169,9 @@ class ConsumerGroup:
             UnreachableError: the broker cannot be reached.
             MissingExtraError: aio-pika is not installed.
         """
-        self._channels = await _open_channels(self._settings)
+        self._connection = await _open_connection(self._settings)
         try:
-            await self._check(self._channels)
+            await self._check_queues(self._connection)
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
@@ -183,9 +183,9 @@ class ConsumerGroup:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        channels, self._channels = self._channels, None
-        if channels is not None:
-            await channels.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
 
     def stop(self) -> None:
         """Let `run` finish the messages in hand, return the others in order, and end.
@@ -208,8 +208,8 @@ class ConsumerGroup:
             BrokerRefusedError: the broker refuses an operation, and a retry cannot succeed.
             InputError: the handler is not async; the group is not open or is already running; or another process uses this member name.
         """
-        _check_async("handle", handle)
-        if self._channels is None:
+        _check_async(handle)
+        if self._connection is None:
             raise InputError(
                 "the group is not open: use it as 'async with ConsumerGroup(url, queues) as group:'"
             )
@@ -225,7 +225,6 @@ class ConsumerGroup:
                 self._is_running = False
 
     async def _run(self, handle: Callable[[GroupMessage], Awaitable[None]]) -> None:
-        self._ownerships = {queue: QueueOwnership(queue, self._member) for queue in self.queues}
         self._runners = []
         outage: Outage | None = None
         while not self._stop.is_set():
@@ -245,14 +244,14 @@ class ConsumerGroup:
                 )
 
     def _new_session(
-        self, channels: GroupChannels, handle: Callable[[GroupMessage], Awaitable[None]]
+        self, connection: GroupConnection, handle: Callable[[GroupMessage], Awaitable[None]]
     ) -> GroupSession:
-        session = self._session = GroupSession(channels, self._member, handle, self._tokens)
+        session = self._session = GroupSession(connection, self._member, handle, tuple(self._tokens))
         self._tokens.append(session.token)
         if not self._runners:
             self._runners = [
-                QueueRunner(ownership, session, self._prefetches[queue])
-                for queue, ownership in self._ownerships.items()
+                QueueRunner(QueueOwnership(queue, self._member), session, prefetch)
+                for queue, prefetch in self._prefetches.items()
             ]
         session.attach(self._runners)
         return session
@@ -261,15 +260,15 @@ class ConsumerGroup:
         """Give up a connection. Closing it is not awaited, so that the next attempt begins at once."""
         self._in_background(session.close(session.detach()))
 
-    async def _connect(self) -> GroupChannels:
+    async def _connect(self) -> GroupConnection:
         """Return the connection of `__aenter__`, or a new one.
 
         An attempt that hangs does not delay the next attempt, since the network may have recovered meanwhile.
         """
-        opened, self._channels = self._channels, None
+        opened, self._connection = self._connection, None
         if opened is not None:
             return opened
-        attempt = asyncio.get_running_loop().create_task(_open_channels(self._settings))
+        attempt = asyncio.get_running_loop().create_task(_open_connection(self._settings))
         self._attempts.add(attempt)
         end = time.monotonic() + _CONNECT_S
         while opened is None:
@@ -322,30 +321,30 @@ class ConsumerGroup:
             if patient and not self._session.is_lost:
                 await self._session.leave()
             self._detach(self._session)
-        if not await wait_until_empty(self._runners, CANCELLED_S):
+        if not await wait_until_finished(self._runners, CANCELLED_S):
             for runner in self._runners:
                 runner.cancel_hook()
-            await wait_until_empty(self._runners, CANCELLED_S)
+            await wait_until_finished(self._runners, CANCELLED_S)
         self._session = None
         await asyncio.gather(*self._closings)
 
     # -- checks
 
-    async def _check(self, channels: GroupChannels) -> None:
+    async def _check_queues(self, connection: GroupConnection) -> None:
         """Check the release and each queue."""
-        numbers = Release(channels.server_version).numbers
+        numbers = Release(connection.server_version).numbers
         if numbers < _STREAMS_SINCE and self._member.journal is not None:
             raise InputError(
-                f"journal is {self._member.journal!r}, a stream, and RabbitMQ {channels.server_version} has none: give journal=None, with "
+                f"journal is {self._member.journal!r}, a stream, and RabbitMQ {connection.server_version} has none: give journal=None, with "
                 "which there are no generations, or upgrade to 3.9 or newer"
             )
         if numbers < _PRIORITIES_SINCE and self._member.journal is None and self._static is None:
             _log.warning(
                 "RabbitMQ %s ignores the priority of consumers under a single active consumer: the member that comes first keeps every "
                 "queue until it leaves. The order is kept. To share the queues, give static=(index, count), a journal, or upgrade to 4.0",
-                channels.server_version,
+                connection.server_version,
             )
-        arguments = {queue: await channels.queue_arguments(queue) for queue in self.queues}
+        arguments = {queue: await connection.queue_arguments(queue) for queue in self.queues}
         _check_delivery_limits(arguments, numbers)
         for warning in _queue_warnings(arguments, numbers, self._member.on_failure):
             _log.warning("%s", warning)
@@ -359,22 +358,23 @@ class ConsumerGroup:
         }
 
 
-def _check_async(name: str, function: object) -> None:
+def _check_async(handle: object) -> None:
+    function = handle
     while isinstance(function, functools.partial):
         function = function.func
-    call = getattr(type(function), "__call__", None)  # noqa: B004  # of a class, where an object is given
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # the method of an object that is callable
     if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)):
-        raise InputError(f"{name} is {function!r:.100}, which is not async: write async def")
+        raise InputError(f"handle is {function!r:.100}, which is not async: write async def")
 
 
-async def _open_channels(settings: ConnectionSettings) -> GroupChannels:
+async def _open_connection(settings: ConnectionSettings) -> GroupConnection:
     try:
-        from rabbit_chx.consuming.channels import GroupChannels
+        from rabbit_chx.consuming.channels import GroupConnection
     except ModuleNotFoundError as missing:
         raise MissingExtraError(
             f"ConsumerGroup needs {missing.name}, which is not installed: pip install 'rabbit-chx[aio]'"
         ) from None
-    return await GroupChannels.open(settings)
+    return await GroupConnection.open(settings)
 
 
 def _settings(url: str | ConnectionSettings) -> ConnectionSettings:
@@ -460,17 +460,17 @@ def _queue_warnings(
         if limit is not None and arguments is not None:
             is_dead_lettered = "x-dead-letter-exchange" in arguments
             alike[limit, "x-delivery-limit" in arguments, is_dead_lettered].append(queue)
-    for (limit, is_own, is_dead_lettered), names in alike.items():
+    for (limit, is_argument, is_dead_lettered), names in alike.items():
         yield _limit_warning(
-            listed(names, _MAX_LISTED), limit, is_own=is_own, is_dead_lettered=is_dead_lettered
+            listed(names, _MAX_LISTED), limit, is_argument=is_argument, is_dead_lettered=is_dead_lettered
         )
 
 
-def _limit_warning(queues: str, limit: int, *, is_own: bool, is_dead_lettered: bool) -> str:
+def _limit_warning(queues: str, limit: int, *, is_argument: bool, is_dead_lettered: bool) -> str:
     """Return the warning that explains a delivery limit and its remedy."""
     source = (
         "of the argument x-delivery-limit"
-        if is_own
+        if is_argument
         else "which RabbitMQ 4.0 and newer set by default, unless a policy sets another limit"
     )
     fate = (
@@ -480,7 +480,7 @@ def _limit_warning(queues: str, limit: int, *, is_own: bool, is_dead_lettered: b
     )
     remedy = (
         "To keep every message in its place, declare the queue again with x-delivery-limit = -1 (4.0 and newer; before, without the argument)"
-        if is_own
+        if is_argument
         else "To keep every message in its place, declare the queue again with x-delivery-limit = -1, or set a policy with delivery-limit = -1, "
         "which the group cannot see, so that it still takes `lanes` messages"
     )

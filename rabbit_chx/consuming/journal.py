@@ -20,7 +20,8 @@ JOURNAL = "rabbit-chx.groups"
 #: released: it has finished with a queue.
 EntryKind: TypeAlias = Literal["ready", "alive", "left", "gone", "claim", "released"]
 _KINDS: tuple[EntryKind, ...] = get_args(EntryKind)
-_STEPS = 1 << 20
+#: How many priorities the scores of settled members are mapped to, and as many below them for the others.
+_PRIORITY_STEPS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class JournalEntry:
         try:
             fields: dict[str, Any] = json.loads(body)
             entry = cls(
-                _KINDS[_KINDS.index(fields["kind"])],
+                _KINDS[_KINDS.index(fields["kind"])],  # ValueError for an unknown kind
                 str(fields["member"]),
                 float(fields["at"]),
                 float(fields.get("weight", 1.0)),
@@ -189,9 +190,9 @@ class Roster:
 
 
 class LivenessClock:
-    """The clock that measures missing heartbeats. It only runs while this member can write and read the journal.
+    """The clock that measures the silence of members. It only runs while this member can write and read the journal.
 
-    Each of its own heartbeats that the member reads back advances the clock, by at most `longest_s`. So after an hour in which the
+    Each heartbeat of this member that it reads back advances the clock, by at most `longest_s`. So after an hour in which the
     broker blocks all publishers, no member counts as silent. `longest_s` is less than the silence that evicts a member.
     """
 
@@ -251,9 +252,10 @@ class Assignments:
         self.owners = {}
         for queue, member in roster.owners().items():
             token = roster.members[member].token
-            known = before.get(queue)
-            stays = known is not None and known.token == token
-            self.owners[queue] = known if known and stays else Assignment(member, token, roster.term)
+            assignment = before.get(queue)
+            if assignment is None or assignment.token != token:
+                assignment = Assignment(member, token, roster.term)
+            self.owners[queue] = assignment
         runs = {member.token for member in roster.members.values()}
         self._heartbeats = {token: last for token, last in self._heartbeats.items() if token in runs}
         return [
@@ -336,4 +338,6 @@ def priority_without_journal(member: str, queue: str, weight: float, *, settled:
 
     Members that are not settled yet have a lower priority than all settled ones.
     """
-    return int(score(member, queue, weight) * (_STEPS - 1)) - (_STEPS if settled else 2 * _STEPS)
+    return int(score(member, queue, weight) * (_PRIORITY_STEPS - 1)) - (
+        _PRIORITY_STEPS if settled else 2 * _PRIORITY_STEPS
+    )

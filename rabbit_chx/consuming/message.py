@@ -11,7 +11,7 @@ _M = TypeVar("_M", bound="_QueueMessage")
 
 @dataclass(frozen=True, slots=True)
 class _QueueMessage:
-    """Attributes that all messages have."""
+    """The attributes of both kinds of messages, which document them."""
 
     queue: str
     routing_key: str
@@ -59,8 +59,8 @@ class GroupMessage(_QueueMessage):
     properties: Mapping[str, Any] = field(default_factory=dict)
 
 
-def message_of(kind: type[_M], delivered: Any, queue: str, **attributes: Any) -> _M:  # noqa: ANN401
-    """Convert a message of aiormq. `attributes` are those of this kind only."""
+def convert_message(kind: type[_M], delivered: Any, queue: str, **attributes: Any) -> _M:  # noqa: ANN401
+    """Convert a message of aiormq. `attributes` are those that only this kind has."""
     properties = delivered.header.properties
     return kind(
         queue,

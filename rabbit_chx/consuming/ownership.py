@@ -1,4 +1,4 @@
-"""What one member decides about one queue, without I/O and without a clock.
+"""The decisions of one member about one queue, without I/O and without a clock.
 
 `QueueOwnership` receives events through its ``on_...`` methods. Each method returns commands, which `runner.QueueRunner` executes
 in their order.
@@ -9,106 +9,43 @@ the journal, runs the hook `on_gained`, and handles messages.
 A consumer that holds messages is never cancelled with ``basic.cancel``: the broker would elect the next consumer first and requeue
 the messages afterwards, behind later ones (tried with 3.8.9, 3.10.8, 4.0.5 and 4.3.6). Instead its channel is closed by an error,
 and the broker requeues the messages before the election. This is called abandoning the subscription.
+
+A slot moves from an old queue to a new one by a hand-over (`topology.hand_over_marker`). Its mover parks new messages of the slot in a
+parking queue. The marker ``flush`` in the old queue asks its owner to reply ``flushed`` once everything before it is handled. The
+marker ``begin`` in the new queue asks its owner to handle the parked messages up to the marker ``end``, and to reply ``taken``.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
-from rabbit_chx.checks import check_seconds, check_whole, is_finite
-from rabbit_chx.consuming.journal import JOURNAL
-from rabbit_chx.errors import InputError
-from rabbit_chx.retry import Backoff
+from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
-OnFailure: TypeAlias = Literal["stop", "dead-letter"]
-Hook: TypeAlias = Callable[[str], Awaitable[None]]
-
-#: Reasons of a timer: poll the parking queue again; stop waiting for the end of a hand-over. Else the reason is a lane to retry.
-POLL, TAKING = "poll", "taking"
+#: Seconds between two requests to an empty parking queue, and until a retry that lacks a claim looks for it again.
 _POLL_S = 0.05
 _CLAIM_S = 0.05
+#: The replies to markers. `begin` gets its reply at once if its `end` was read before.
 _REPLIES: dict[str, Literal["flushed", "taken"]] = {"flush": "flushed", "begin": "taken"}
-_MAX_NAME_BYTES = 100
-_MAX_LANES = 256
-_MAX_PREFETCH = 1000
-_MAX_BACKOFF_S = 30.0
 
 
-@dataclass(frozen=True)
-class GroupPace:
-    """The times of a group. All members of a group should have the same.
+class TimerReason(NamedTuple):
+    """What to do when a timer ends.
 
     Attributes:
-        settle_s: seconds for which a member must be healthy before it takes its share of the queues. A member in a crash loop
-            never gets that far, so it takes no queue from another.
-        alive_s: seconds between two heartbeats in the journal.
-        gone_s: seconds without a heartbeat after which the other members reassign the queues. The broker gives the queues of a
-            dead member to waiting members long before.
-        watch_s: seconds between two checks of idle queues.
-        hook_s: time limit of a hook, in seconds.
-        stop_s: time limit for the messages in hand when the group stops, in seconds. Then their handlers are cancelled.
-        journal_s: time limit until a claim is read back from the journal, in seconds.
-        park_s: seconds without a parked message after which a member stops waiting for the end of a slot's hand-over, because the
-            process that moved the slot has died. The messages of the queue wait meanwhile.
+        kind: poll: request the next parked message. hand-over: check whether the awaited hand-over still makes progress. retry:
+            handle a message again.
+        key: the delivery tag of the `begin` marker (hand-over), or the lane (retry).
     """
 
-    settle_s: float = 5.0
-    alive_s: float = 3.0
-    gone_s: float = 10.0
-    watch_s: float = 15.0
-    hook_s: float = 10.0
-    stop_s: float = 30.0
-    journal_s: float = 30.0
-    park_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            check_seconds(name, value, zero=False)
-        if self.gone_s <= self.alive_s:
-            raise InputError(
-                f"gone_s is {self.gone_s:g}, and alive_s {self.alive_s:g}: gone_s must be longer than alive_s"
-            )
+    kind: Literal["poll", "hand-over", "retry"]
+    key: int = 0
 
 
-@dataclass(frozen=True)
-class GroupMember:
-    """The validated arguments of a `ConsumerGroup`, which documents them."""
-
-    name: str
-    weight: float = 1.0
-    lanes: int = 1
-    prefetch: int = 32
-    retries: int = 5
-    backoff_s: float = 0.2
-    on_failure: OnFailure = "stop"
-    on_gained: Hook | None = None
-    on_lost: Hook | None = None
-    pace: GroupPace = field(default_factory=GroupPace)
-    journal: str | None = JOURNAL
-
-    def __post_init__(self) -> None:
-        name = self.name
-        if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= _MAX_NAME_BYTES:
-            raise InputError(
-                f"member is {name!r:.60}: give text of 1 to {_MAX_NAME_BYTES} bytes, such as the name of the pod"
-            )
-        if not is_finite(self.weight) or self.weight <= 0:
-            raise InputError(f"weight is {self.weight!r}: give a finite number, more than 0")
-        check_whole("lanes", self.lanes, 1, _MAX_LANES)
-        check_whole("prefetch", self.prefetch, self.lanes, _MAX_PREFETCH)
-        check_whole("retries", self.retries, 0, 1 << 31)
-        check_seconds("backoff_s", self.backoff_s)
-        if self.on_failure not in get_args(OnFailure):
-            raise InputError(f"on_failure is {self.on_failure!r}: give 'stop' or 'dead-letter'")
-
-    def delay_s(self, attempts: int) -> float:
-        """Return the delay before the next attempt, in seconds, after 1 or more failed attempts."""
-        return Backoff(self.backoff_s, _MAX_BACKOFF_S).delay_s(attempts - 1)
+POLL = TimerReason("poll")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +53,8 @@ class DeliveredMessage:
     """A message that the broker has delivered and that is not acknowledged yet.
 
     Attributes:
+        key: the routing key.
+        content: the `GroupMessage` for the handler.
         marker: the hand-over marker that the message is, else None.
         reply_to: the queue for the reply to the marker.
     """
@@ -145,7 +84,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartHandler:
     """Call the handler; then call `on_handled`."""
 
     subscription: int
@@ -155,7 +94,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupt:
+class CancelHandler:
     """Cancel a handler whose subscription is lost; `on_handled` follows when it has ended."""
 
     subscription: int
@@ -180,7 +119,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Close the channel such that the broker requeues its messages before it elects another consumer; then call `on_closed`."""
+    """Close the channel such that the broker requeues its messages before it elects another consumer; then call `on_abandoned`."""
 
     subscription: int
 
@@ -198,7 +137,7 @@ class StartTimer:
     """Call `on_timer` with the subscription and the reason after some seconds."""
 
     subscription: int
-    reason: str
+    reason: TimerReason
     seconds: float
 
 
@@ -216,7 +155,7 @@ class FetchParked:
     """Get one message of the parking queue over the subscription's channel; then call `on_fetched`."""
 
     subscription: int
-    park: str
+    parking_queue: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,13 +174,13 @@ class LogWarning:
 
 
 Command: TypeAlias = (
-    Subscribe | Claim | Start | Interrupt | Ack | Reject | Abandon | RunHook | StartTimer | Reply | FetchParked | FailGroup | LogWarning
+    Subscribe | Claim | StartHandler | CancelHandler | Ack | Reject | Abandon | RunHook | StartTimer | Reply | FetchParked | FailGroup | LogWarning
 )  # fmt: skip
 
 
 @dataclass(slots=True)
-class HandledMessage:
-    """A message in hand: its handler runs, or waits for the next attempt."""
+class MessageInProgress:
+    """A message whose handler runs, or that waits for the next attempt."""
 
     delivery: DeliveredMessage
     attempt: int = 1
@@ -249,61 +188,76 @@ class HandledMessage:
 
 
 @dataclass(slots=True)
+class HandOver:
+    """The hand-over whose parked messages are being handled.
+
+    Attributes:
+        tag: the delivery tag of its `begin` marker.
+        marker: that marker.
+        reply_to: the queue for the reply.
+        is_park_emptied: whether the parking queue was empty since `begin`. Messages that arrive later belong to another hand-over,
+            since the mover of this one has bound the slot.
+        has_progressed: whether its parked messages arrived since the last time-out check.
+    """
+
+    tag: int
+    marker: HandOverMarker
+    reply_to: str | None
+    is_park_emptied: bool = False
+    has_progressed: bool = False
+
+
+@dataclass(slots=True)
 class Subscription:
     """One consumer of the queue, on a channel of its own.
 
     Attributes:
-        state: opening; open; retiring (messages in hand are finished, the rest is requeued); ended (its channel is being closed).
+        state: opening; open; retiring (messages in progress are finished, the rest is requeued); closing (its channel is closed).
         pending: delivered messages that were not started, in queue order.
-        working: the messages in hand, by lane.
+        in_progress: the messages in progress, by lane.
         generation: the generation of its claim; None before the claim, and without a journal.
-        claim: whether the claim was not made yet, requested, or read back.
-        begin: the `begin` marker of the hand-over whose parking queue is being read.
-        is_polling: whether the parking queue is being polled, or will be in a moment.
-        is_fetching: whether the response of the parking queue is outstanding.
-        received_parked: whether parked messages arrived since the last time-out check. Messages that arrive after the parking queue
-            was empty do not count: they belong to another hand-over, since the mover of this one has bound the slot.
-        is_park_emptied: whether the parking queue was empty since `begin`.
-        ended: ids of hand-overs whose `end` was read while another one was awaited. The mover of the awaited one has died.
+        claim: none: not requested yet, or superseded. confirmed: read back from the journal.
+        hand_over: the hand-over that has begun and not ended.
+        is_polling: whether the next parked message was requested, or will be when a timer ends.
+        is_fetching: whether the response to that request is outstanding.
+        ended_early: ids of hand-overs whose `end` was read while another one was awaited. The mover of the awaited one has died.
         has_failed: whether a message of it stops the group.
-        is_late: whether it must be opened again, because other members come first.
+        is_step_back_due: whether it retires as soon as it is open, because it has come before members that should precede it.
     """
 
     number: int
     queue: str
     member: GroupMember = field(repr=False)
-    state: Literal["opening", "open", "retiring", "ended"] = "opening"
+    state: Literal["opening", "open", "retiring", "closing"] = "opening"
     pending: deque[DeliveredMessage] = field(default_factory=deque)
-    working: dict[int, HandledMessage] = field(default_factory=dict)
+    in_progress: dict[int, MessageInProgress] = field(default_factory=dict)
     generation: int | None = None
     claim: Literal["none", "requested", "confirmed"] = "none"
-    begin: DeliveredMessage | None = None
+    hand_over: HandOver | None = None
     is_polling: bool = False
     is_fetching: bool = False
-    received_parked: bool = False
-    is_park_emptied: bool = False
-    ended: set[str] = field(default_factory=set)
+    ended_early: set[str] = field(default_factory=set)
     has_failed: bool = False
-    is_late: bool = False
+    is_step_back_due: bool = False
 
     def start_pending(self) -> list[Command]:
-        """Start the messages whose lane is free, and obey markers once everything before them is handled.
+        """Start the messages whose lane is free, and process a marker once everything before it is handled.
 
         No message overtakes a marker.
         """
         commands: list[Command] = []
         held_back: deque[DeliveredMessage] = deque()
-        busy = set(self.working)
+        busy = set(self.in_progress)
         lanes = self.member.lanes
         free = lanes - len(busy)
         while self.pending and free > 0:
             delivery = self.pending.popleft()
             if delivery.marker is not None:
-                if self.working or held_back:
+                if self.in_progress or held_back:
                     self.pending.appendleft(delivery)
                     break
-                commands += self._obey(delivery, delivery.marker)
-                if self.begin is not None:
+                commands += self._process_marker(delivery, delivery.marker)
+                if self.hand_over is not None:
                     break
                 continue
             lane = crc32(delivery.key.encode()) % lanes if lanes > 1 else 0
@@ -312,81 +266,85 @@ class Subscription:
                 continue
             free -= 1
             busy.add(lane)
-            self.working[lane] = HandledMessage(delivery)
-            commands.append(Start(self.number, delivery, 1, self.generation))
+            self.in_progress[lane] = MessageInProgress(delivery)
+            commands.append(StartHandler(self.number, delivery, 1, self.generation))
         self.pending.extendleft(reversed(held_back))
         return commands
 
     # -- hand-over of a slot
 
-    def read_park(self) -> list[Command]:
-        """Fetch the next message of the parking queue, unless one is in hand or requested."""
-        if self.is_polling or self.working or self.begin is None or self.begin.marker is None:
+    def fetch_parked(self, hand_over: HandOver) -> list[Command]:
+        """Request the next parked message, unless one is in progress or requested."""
+        if self.is_polling or self.in_progress:
             return []
         self.is_polling = self.is_fetching = True
-        return [FetchParked(self.number, self.begin.marker.park)]
+        return [FetchParked(self.number, hand_over.marker.park)]
 
-    def on_fetched(self, delivery: DeliveredMessage | None) -> list[Command]:
-        """Receive a message of the parking queue, or None if the parking queue is empty."""
+    def on_fetched(self, hand_over: HandOver, delivery: DeliveredMessage | None) -> list[Command]:
+        """Receive a parked message, or None if the parking queue is empty."""
         self.is_polling = self.is_fetching = False
-        if self.state in ("retiring", "ended"):
+        if self.state in ("retiring", "closing"):
             return []  # the message is requeued when the channel closes
         if delivery is None:
-            self.is_polling = self.is_park_emptied = True
+            self.is_polling = hand_over.is_park_emptied = True
             return [StartTimer(self.number, POLL, _POLL_S)]
-        self.received_parked = not self.is_park_emptied
+        hand_over.has_progressed = not hand_over.is_park_emptied
         if delivery.marker is None:
-            self.working[0] = HandledMessage(delivery)
-            return [Start(self.number, delivery, 1, self.generation)]
-        begin = self.begin
-        if delivery.marker.kind != "end" or begin is None or begin.marker != delivery.marker.as_kind("begin"):
-            self.ended.add(delivery.marker.id)
+            self.in_progress[0] = MessageInProgress(delivery)
+            return [StartHandler(self.number, delivery, 1, self.generation)]
+        if delivery.marker.kind != "end" or hand_over.marker != delivery.marker.as_kind("begin"):
+            self.ended_early.add(delivery.marker.id)
             return [Ack(self.number, delivery.tag)]
-        self.begin = None
+        self.hand_over = None
         # The acks precede the reply: an `end` that was redelivered after the reply would stay in the parking queue.
-        return [Ack(self.number, begin.tag), Ack(self.number, delivery.tag), *self._replies(begin, "taken")]
+        acks = [Ack(self.number, hand_over.tag), Ack(self.number, delivery.tag)]
+        return [*acks, *self._replies(hand_over.marker, hand_over.reply_to, "taken")]
 
-    def on_park_timeout(self, reason: str) -> list[Command]:
-        """Stop reading the parking queue if the end of the hand-over is still awaited, and continue with the queue."""
-        if self.begin is None or reason != f"{TAKING} {self.begin.tag}":
+    def on_hand_over_timeout(self, tag: int) -> list[Command]:
+        """Stop waiting for the end of the hand-over that began with this delivery tag, unless parked messages still arrive."""
+        hand_over = self.hand_over
+        if hand_over is None or hand_over.tag != tag:
             return []
-        park_s = self.member.pace.park_s
-        if self.received_parked:
-            self.received_parked = False
+        reason, park_s = TimerReason("hand-over", tag), self.member.pace.park_s
+        if hand_over.has_progressed:
+            hand_over.has_progressed = False
             return [StartTimer(self.number, reason, park_s)]
-        if self.is_fetching:  # nobody would hold the message of the response
+        if self.is_fetching:  # the response may bring a message, which must be handled
             return [StartTimer(self.number, reason, _POLL_S)]
-        slot, tag, self.begin = self.begin.marker.slot if self.begin.marker else "", self.begin.tag, None
+        self.hand_over = None
         warning = (
-            f"the hand-over of {slot} to {self.queue} did not end, and the parking queue had no more messages of it for {park_s:g} s: "
-            "the next command that moves the slot handles what is parked"
+            f"the hand-over of {hand_over.marker.slot} to {self.queue} did not end, and the parking queue had no more messages of it for "
+            f"{park_s:g} s: the next command that moves the slot handles what is parked"
         )
         return [LogWarning(warning), Ack(self.number, tag)]
 
-    def _obey(self, delivery: DeliveredMessage, marker: HandOverMarker) -> list[Command]:
-        """Obey a marker. All messages before it are handled and acknowledged."""
-        if marker.kind == "begin" and marker.id not in self.ended:
-            self.begin, self.received_parked, self.is_park_emptied = delivery, False, False
-            reason = f"{TAKING} {delivery.tag}"
-            return [StartTimer(self.number, reason, self.member.pace.park_s), *self.read_park()]
-        replies = self._replies(delivery, _REPLIES[marker.kind]) if marker.kind in _REPLIES else []
+    def _process_marker(self, delivery: DeliveredMessage, marker: HandOverMarker) -> list[Command]:
+        """Process a marker of the queue itself. All messages before it are handled and acknowledged."""
+        if marker.kind == "begin" and marker.id not in self.ended_early:
+            self.hand_over = HandOver(delivery.tag, marker, delivery.reply_to)
+            timer = StartTimer(self.number, TimerReason("hand-over", delivery.tag), self.member.pace.park_s)
+            return [timer, *self.fetch_parked(self.hand_over)]
+        reply = _REPLIES.get(marker.kind)
+        replies = self._replies(marker, delivery.reply_to, reply) if reply else []
         # The ack follows the reply: a marker without a reply is redelivered.
         return [*replies, Ack(self.number, delivery.tag)]
 
-    def _replies(self, question: DeliveredMessage, kind: Literal["flushed", "taken"]) -> list[Command]:
+    def _replies(
+        self, marker: HandOverMarker, reply_to: str | None, kind: Literal["flushed", "taken"]
+    ) -> list[Command]:
         """Return the reply to a marker, if a queue waits for it."""
-        if question.marker is None or not question.reply_to:
-            return []
-        return [Reply(self.number, question.reply_to, question.marker.reply(kind))]
+        return [Reply(self.number, reply_to, marker.reply(kind))] if reply_to else []
 
 
 class QueueOwnership:
     """The state of one member at one queue. Each method receives an event and returns the commands to execute.
 
     Attributes:
-        subscription: the present consumer; None while there is none.
+        subscription: the present consumer; None without one.
         is_held: whether this member owns the queue: from before the hook on_gained until the hook on_lost begins.
         is_stopping: whether the member leaves the group.
+        delivered_count: the number of messages delivered so far.
+        generation: the generation of the last claim.
     """
 
     def __init__(self, queue: str, member: GroupMember) -> None:
@@ -395,7 +353,7 @@ class QueueOwnership:
         self.is_held = False
         self.is_stopping = False
         self.delivered_count = 0
-        self.generation: int | None = None  # of the last claim
+        self.generation: int | None = None
         self._member = member
         self._last_number = 0
         self._is_hook_running = False
@@ -417,7 +375,7 @@ class QueueOwnership:
         if self.is_stopping or self.subscription is None:
             return []
         if self.subscription.state == "opening":
-            self.subscription.is_late = True
+            self.subscription.is_step_back_due = True
         elif self.subscription.state == "open":
             self.subscription.state = "retiring"
         return self._advance()
@@ -430,14 +388,14 @@ class QueueOwnership:
         return self._advance()
 
     @property
-    def is_empty(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing is left at the broker, in a handler or in a hook."""
         return not (self.subscription or self._orphans or self._is_hook_running or self._is_lost_hook_due)
 
     @property
-    def is_leaving(self) -> bool:
+    def is_releasing(self) -> bool:
         """Whether it releases the queue, or has no subscription."""
-        return self.subscription is None or self.subscription.state in ("retiring", "ended")
+        return self.subscription is None or self.subscription.state in ("retiring", "closing")
 
     @property
     def is_idle(self) -> bool:
@@ -445,7 +403,7 @@ class QueueOwnership:
         current = self.subscription
         if current is None or current.state != "open":
             return False
-        return not (current.pending or current.working or current.begin)
+        return not (current.pending or current.in_progress or current.hand_over)
 
     # -- events of the broker
 
@@ -454,14 +412,14 @@ class QueueOwnership:
         subscription = self._current(number)
         if subscription is None:
             return []
-        subscription.state = "retiring" if self.is_stopping or subscription.is_late else "open"
+        subscription.state = "retiring" if self.is_stopping or subscription.is_step_back_due else "open"
         return self._advance()
 
     def on_delivered(self, number: int, delivery: DeliveredMessage) -> list[Command]:
         """The broker has delivered a message."""
         self.delivered_count += 1
         subscription = self._current(number)
-        if subscription is None or subscription.state == "ended":
+        if subscription is None or subscription.state == "closing":
             return []  # the broker requeues it
         subscription.pending.append(delivery)
         return self._advance()
@@ -469,29 +427,30 @@ class QueueOwnership:
     def on_fetched(self, number: int, delivery: DeliveredMessage | None) -> list[Command]:
         """The parking queue has returned a message, or None if it is empty."""
         subscription = self._current(number)
-        if subscription is None or not subscription.is_fetching:
+        if subscription is None or not subscription.is_fetching or subscription.hand_over is None:
             return []
-        return subscription.on_fetched(delivery) + self._advance()
+        return subscription.on_fetched(subscription.hand_over, delivery) + self._advance()
 
-    def on_closed(self, number: int) -> list[Command]:
-        """The channel of a subscription is closed. After `Abandon`, another subscription follows."""
-        subscription = self._current(number)
-        if subscription is None:
+    def on_abandoned(self, number: int) -> list[Command]:
+        """The channel of an abandoned subscription is closed. Another subscription follows, unless the member leaves the group."""
+        if self._current(number) is None:
             return []
-        commands = self.on_lost()
-        return commands + self.consume() if subscription.state == "ended" else commands
+        self.subscription = None
+        return self.consume()
 
-    def on_lost(self) -> list[Command]:
+    def on_connection_lost(self) -> list[Command]:
         """The connection is lost, and the subscription with everything that it held."""
         subscription, self.subscription = self.subscription, None
         if subscription is None:
             return []
-        works = [work for work in subscription.working.values() if work.is_running]
-        running = [(subscription.number, work.delivery.tag) for work in works]
+        in_progress = subscription.in_progress.values()
+        running = [
+            (subscription.number, message.delivery.tag) for message in in_progress if message.is_running
+        ]
         self._orphans.update(running)
         if self.is_held:
             self._is_lost_hook_due = True
-        return [*(Interrupt(number, tag) for number, tag in running), *self._advance()]
+        return [*(CancelHandler(number, tag) for number, tag in running), *self._advance()]
 
     # -- events of the journal
 
@@ -525,61 +484,62 @@ class QueueOwnership:
         subscription = self._current(number)
         if subscription is None:
             return []
-        lanes = (lane for lane, work in subscription.working.items() if work.delivery.tag == tag)
+        lanes = (lane for lane, message in subscription.in_progress.items() if message.delivery.tag == tag)
         lane = next(lanes, None)
         if lane is None:
             return []
         if not failed:
-            del subscription.working[lane]
+            del subscription.in_progress[lane]
             return [Ack(number, tag), *self._advance()]
         return self._on_failed(subscription, lane)
 
     def _on_failed(self, subscription: Subscription, lane: int) -> list[Command]:
-        work = subscription.working[lane]
-        tag = work.delivery.tag
+        message = subscription.in_progress[lane]
+        tag = message.delivery.tag
         is_retiring = subscription.state == "retiring" or self.is_stopping
-        if not is_retiring and work.attempt <= self._member.retries:
-            work.is_running = False
-            return [StartTimer(subscription.number, str(lane), self._member.delay_s(work.attempt))]
-        del subscription.working[lane]
+        if not is_retiring and message.attempt <= self._member.retries:
+            message.is_running = False
+            delay_s = self._member.retry_delay_s(message.attempt)
+            return [StartTimer(subscription.number, TimerReason("retry", lane), delay_s)]
+        del subscription.in_progress[lane]
         if is_retiring:
             subscription.has_failed = True  # the message is requeued, and the next member tries again
             return self._advance()
         if self._member.on_failure == "dead-letter":
             return [Reject(subscription.number, tag), *self._advance()]
         subscription.has_failed = True
-        return [FailGroup(subscription.number, work.delivery)]
+        return [FailGroup(subscription.number, message.delivery)]
 
     def on_hook_done(self) -> list[Command]:
         """A hook has ended."""
         self._is_hook_running = False
         return self._advance()
 
-    def on_timer(self, number: int, reason: str) -> list[Command]:
+    def on_timer(self, number: int, reason: TimerReason) -> list[Command]:
         """The time of a `StartTimer` has passed."""
         subscription = self._current(number)
         if subscription is None:
             return []
-        if reason == POLL:
+        if reason.kind == "poll":
             subscription.is_polling = False
             return self._advance()
-        if reason.startswith(TAKING):
-            return subscription.on_park_timeout(reason) + self._advance()
-        return self._retry(subscription, int(reason))
+        if reason.kind == "hand-over":
+            return subscription.on_hand_over_timeout(reason.key) + self._advance()
+        return self._retry(subscription, reason.key)
 
     def _retry(self, subscription: Subscription, lane: int) -> list[Command]:
-        work = subscription.working.get(lane)
-        if work is None or work.is_running:
+        message = subscription.in_progress.get(lane)
+        if message is None or message.is_running:
             return []
         if subscription.state == "retiring":
-            del subscription.working[lane]
+            del subscription.in_progress[lane]
             return self._advance()
         if self._lacks_claim(subscription):  # another member has owned the queue meanwhile
-            retry = StartTimer(subscription.number, str(lane), _CLAIM_S)
+            retry = StartTimer(subscription.number, TimerReason("retry", lane), _CLAIM_S)
             return [*self._request_claim(subscription), retry]
-        work.attempt += 1
-        work.is_running = True
-        return [Start(subscription.number, work.delivery, work.attempt, subscription.generation)]
+        message.attempt += 1
+        message.is_running = True
+        return [StartHandler(subscription.number, message.delivery, message.attempt, subscription.generation)]
 
     # -- the next step
 
@@ -591,7 +551,7 @@ class QueueOwnership:
     def _advance(self) -> list[Command]:
         """Return the commands that are possible now."""
         subscription = self.subscription
-        if subscription is None or subscription.state in ("opening", "ended"):
+        if subscription is None or subscription.state in ("opening", "closing"):
             return self._run_lost_hook()
         if subscription.state == "retiring":
             return self._retire(subscription)
@@ -603,7 +563,7 @@ class QueueOwnership:
 
     def _run_lost_hook(self) -> list[Command]:
         """Run the hook on_lost if it is due and no handler runs any more."""
-        is_working = self.subscription is not None and self.subscription.working
+        is_working = self.subscription is not None and self.subscription.in_progress
         if self._is_hook_running or self._orphans or is_working or not self._is_lost_hook_due:
             return []
         self._is_lost_hook_due = self.is_held = False
@@ -612,32 +572,31 @@ class QueueOwnership:
 
     def _retire(self, subscription: Subscription) -> list[Command]:
         """Abandon a subscription once nothing of it is in hand. The hook on_lost runs before."""
-        for lane, work in list(subscription.working.items()):
-            if not work.is_running:  # the next member makes the next attempt
-                del subscription.working[lane]
-        is_claiming = (
-            subscription.claim == "requested"
-        )  # its claim, read later, would look like that of an owner
-        is_busy = subscription.working or subscription.is_fetching or is_claiming
+        for lane, message in list(subscription.in_progress.items()):
+            if not message.is_running:  # the next member makes the next attempt
+                del subscription.in_progress[lane]
+        # A requested claim is awaited: if it were read after the release, it would look like that of an owner.
+        is_claiming = subscription.claim == "requested"
+        is_busy = subscription.in_progress or subscription.is_fetching or is_claiming
         if is_busy or self._is_hook_running or self._orphans:
             return []
         if self.is_held:
             self._is_lost_hook_due = True
             return self._run_lost_hook()
-        subscription.state = "ended"
+        subscription.state = "closing"
         return [Abandon(subscription.number)]
 
     def _process(self, subscription: Subscription) -> list[Command]:
         """Claim the queue, run the hook on_gained, and handle messages."""
-        if subscription.has_failed or not (subscription.pending or subscription.begin):
+        if subscription.has_failed or not (subscription.pending or subscription.hand_over):
             return []
         if self._lacks_claim(subscription):
-            return [] if subscription.working else self._request_claim(subscription)
+            return [] if subscription.in_progress else self._request_claim(subscription)
         if not self.is_held:
             self.is_held = self._is_hook_running = True
             return [RunHook("gained", subscription.generation)]
-        if subscription.begin is not None:
-            return subscription.read_park()
+        if subscription.hand_over is not None:
+            return subscription.fetch_parked(subscription.hand_over)
         return subscription.start_pending()
 
     def _lacks_claim(self, subscription: Subscription) -> bool:

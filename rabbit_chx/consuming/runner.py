@@ -6,69 +6,57 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import (
     Abandon,
     Ack,
+    CancelHandler,
     Claim,
     Command,
     DeliveredMessage,
     FailGroup,
     FetchParked,
-    GroupMember,
-    Hook,
-    Interrupt,
     LogWarning,
     QueueOwnership,
     Reject,
     Reply,
     RunHook,
-    Start,
+    StartHandler,
     StartTimer,
     Subscribe,
 )
+from rabbit_chx.consuming.settings import Hook
 from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
 from rabbit_chx.topology.applying import tag_of
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.channels import ConsumerChannel, GroupChannels
+    from rabbit_chx.consuming.channels import ConsumerChannel
+    from rabbit_chx.consuming.session import GroupSession
 
 _log = logging.getLogger(__name__)
-
-
-class RunnerSession(Protocol):
-    """The part of `session.GroupSession` that runners need. It documents the methods."""
-
-    channels: GroupChannels
-    member: GroupMember
-    handle: Callable[[GroupMessage], Awaitable[None]]
-
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None: ...  # noqa: D102
-    def fail(self, error: RabbitChxError) -> None: ...  # noqa: D102
-    def priority(self, queue: str) -> int: ...  # noqa: D102
-    def on_channel_closed(self, queue: str, refusal: RabbitChxError | None) -> None: ...  # noqa: D102
-    def on_subscribed(self, queue: str) -> None: ...  # noqa: D102
-    def write_released(self, queue: str) -> None: ...  # noqa: D102
-    async def write_claim(self, queue: str, token: str) -> None: ...  # noqa: D102
 
 
 class QueueRunner:
     """One queue of a member. It outlives connections: `session` is replaced with each of them.
 
-    Tasks that need the connection belong to the session and end with it. Handlers and hooks run until they are done.
+    Commands are executed in their order. An `Ack`, `Reject` or `Reply` is sent before the next command begins; all other commands only
+    start a task or a timer. Tasks that need the connection belong to the session and end with it. Handlers and hooks run to their end.
 
     Args:
-        ownership: decides what to do.
+        ownership: returns the commands.
         session: the present connection.
         prefetch: how many messages the broker may deliver ahead.
+
+    Attributes:
+        changed: set after each event.
     """
 
-    def __init__(self, ownership: QueueOwnership, session: RunnerSession, prefetch: int) -> None:
+    def __init__(self, ownership: QueueOwnership, session: GroupSession, prefetch: int) -> None:
         self.ownership = ownership
         self.session = session
         self._prefetch = prefetch
@@ -76,18 +64,17 @@ class QueueRunner:
         self._channels: dict[int, ConsumerChannel] = {}  # by subscription
         self._handlers: dict[tuple[int, int], asyncio.Task[None]] = {}  # by subscription and delivery tag
         self._errors: dict[tuple[int, int], BaseException] = {}
-        self._claims: dict[
-            str, int | None
-        ] = {}  # subscriptions by claim token; None after the claim was read
-        self._outbox: deque[Command] = deque()
+        #: The subscriptions by claim token; None after the claim was read.
+        self._claims: dict[str, int | None] = {}
+        self._queued: deque[Command] = deque()
         self._sending: asyncio.Task[None] | None = None
         self._hook: asyncio.Task[None] | None = None
         self._is_hook_cancelled = False
 
     def execute(self, commands: list[Command]) -> None:
         """Execute commands in their order, after all earlier ones."""
-        self._outbox.extend(commands)
-        self._execute_next()
+        self._queued.extend(commands)
+        self._execute_queued()
         self.changed.set()
 
     def on_claim(self, token: str, generation: int) -> None:
@@ -112,15 +99,15 @@ class QueueRunner:
 
     def disconnect(self) -> list[ConsumerChannel]:
         """Handle the loss of the connection: cancel the handlers, drop unsent commands, and return the channels."""
-        channels, unsent = list(self._channels.values()), list(self._outbox)
+        channels, unsent = list(self._channels.values()), list(self._queued)
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
-        for dropped in (self._outbox, self._channels, self._claims, self._errors):
+        for dropped in (self._queued, self._channels, self._claims, self._errors):
             dropped.clear()
-        self.execute(self.ownership.on_lost())
+        self.execute(self.ownership.on_connection_lost())
         for command in unsent:
-            if isinstance(command, Start):  # it waited behind an ack, so the handler never began
+            if isinstance(command, StartHandler):  # it waited behind an ack: the handler never began
                 failed = self.ownership.on_handled(command.subscription, command.delivery.tag, failed=True)
                 self.execute(failed)
             elif isinstance(command, RunHook | LogWarning):
@@ -129,10 +116,10 @@ class QueueRunner:
 
     # -- commands
 
-    def _execute_next(self) -> None:
-        """Execute commands up to one that has to be sent and awaited."""
-        while self._outbox and self._sending is None:
-            command = self._outbox.popleft()
+    def _execute_queued(self) -> None:
+        """Execute commands until one of them is being sent."""
+        while self._queued and self._sending is None:
+            command = self._queued.popleft()
             if isinstance(command, Ack | Reject | Reply):
                 self._sending = asyncio.get_running_loop().create_task(self._send(command))
                 self._sending.add_done_callback(self._on_sent)
@@ -154,18 +141,18 @@ class QueueRunner:
                     await channel.reject(tag)
                 case Reply(_, queue, marker):
                     await channel.sync()  # the broker has processed all acks of the channel then
-                    await session.channels.publish(queue, b"", marker.headers())
+                    await session.connection.publish(queue, b"", marker.headers())
         except RabbitChxError as error:
             session.fail(error)
 
     def _on_sent(self, sending: asyncio.Task[None]) -> None:
         if sending is self._sending:  # otherwise the channel was lost meanwhile
             self._sending = None
-            self._execute_next()
+            self._execute_queued()
 
     def _execute(self, command: Command) -> None:  # noqa: C901, PLR0912  # one branch for each command
         match command:
-            case Start():
+            case StartHandler():
                 self._start_handler(command)
             case Subscribe(number):
                 self.session.spawn(partial(self._subscribe, number))
@@ -173,11 +160,11 @@ class QueueRunner:
                 self.session.spawn(partial(self._abandon, number))
             case Claim(number):
                 self.session.spawn(partial(self._claim, number))
-            case FetchParked(number, park):
-                self.session.spawn(partial(self._fetch, number, park))
+            case FetchParked(number, parking_queue):
+                self.session.spawn(partial(self._fetch, number, parking_queue))
             case RunHook():
                 self._start_hook(command)
-            case Interrupt(number, tag):
+            case CancelHandler(number, tag):
                 if running := self._handlers.get((number, tag)):
                     running.cancel()
             case StartTimer(number, reason, seconds):
@@ -189,13 +176,13 @@ class QueueRunner:
             case LogWarning(message):
                 _log.warning("%s", message)
             case Ack() | Reject() | Reply():
-                raise AssertionError(command)  # `_execute_next` sends them
+                raise AssertionError(command)  # `_execute_queued` sends them
             case _:
                 assert_never(command)
 
     # -- handlers and hooks
 
-    def _start_handler(self, start: Start) -> None:
+    def _start_handler(self, start: StartHandler) -> None:
         message = start.delivery.content
         if start.generation is not None or start.attempt > 1:
             message = replace(message, generation=start.generation, attempt=start.attempt)
@@ -203,7 +190,7 @@ class QueueRunner:
         self._handlers[start.subscription, start.delivery.tag] = task
         task.add_done_callback(partial(self._on_handled, start))
 
-    def _on_handled(self, start: Start, task: asyncio.Task[None]) -> None:
+    def _on_handled(self, start: StartHandler, task: asyncio.Task[None]) -> None:
         """Take the result of a handler, even if it was cancelled before it began."""
         key = start.subscription, start.delivery.tag
         if self._handlers.get(key) is task:
@@ -250,9 +237,8 @@ class QueueRunner:
         self._hook = None
         if command.hook == "lost":
             if task.cancelled() and not self._is_hook_cancelled:
-                self._start_hook(
-                    command
-                )  # the event loop ends and cancels all tasks; this one must still be done
+                # The event loop is ending and cancels all tasks. This hook must still run.
+                self._start_hook(command)
                 return
             self.session.write_released(self.ownership.queue)
         self.execute(self.ownership.on_hook_done())
@@ -262,25 +248,25 @@ class QueueRunner:
     async def _subscribe(self, number: int) -> None:
         session, queue = self.session, self.ownership.queue
 
-        def take(delivery: DeliveredMessage) -> None:
+        def on_delivered(delivery: DeliveredMessage) -> None:
             self.execute(self.ownership.on_delivered(number, delivery))
 
         priority, tag = session.priority(queue), tag_of(session.member.name)
-        channel = await session.channels.consume_behind(queue, priority, self._prefetch, tag, take)
+        channel = await session.connection.consume_behind(queue, priority, self._prefetch, tag, on_delivered)
         self._channels[number] = channel
         channel.when_closed(partial(self._on_closed, number, session))
         session.on_subscribed(queue)
         self.execute(self.ownership.on_subscribed(number))
 
-    def _on_closed(self, number: int, session: RunnerSession, refusal: RabbitChxError | None) -> None:
+    def _on_closed(self, number: int, session: GroupSession, refusal: RabbitChxError | None) -> None:
         if session is self.session and self._channels.pop(number, None) is not None:
             session.on_channel_closed(self.ownership.queue, refusal)
 
     async def _abandon(self, number: int) -> None:
         if channel := self._channels.pop(number, None):
-            await self.session.channels.abandon(channel)
+            await self.session.connection.abandon(channel)
         self._errors = {key: error for key, error in self._errors.items() if key[0] != number}
-        self.execute(self.ownership.on_closed(number))
+        self.execute(self.ownership.on_abandoned(number))
 
     async def _claim(self, number: int) -> None:
         session, token = self.session, secrets.token_hex(8)
@@ -295,10 +281,11 @@ class QueueRunner:
                 queue=self.ownership.queue,
             )
 
-    async def _fetch(self, number: int, park: str) -> None:
+    async def _fetch(self, number: int, parking_queue: str) -> None:
         if channel := self._channels.get(number):
-            self.execute(self.ownership.on_fetched(number, await channel.fetch(park)))
+            self.execute(self.ownership.on_fetched(number, await channel.fetch(parking_queue)))
 
 
 async def _call(handle: Callable[[GroupMessage], Awaitable[None]], message: GroupMessage) -> None:
+    """Make a coroutine of any handler, since a task accepts no other awaitable. An error that the call raises fails the task."""
     await handle(message)

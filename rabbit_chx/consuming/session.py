@@ -1,4 +1,4 @@
-"""One connection of a group member: it consumes the queues and keeps the journal until the group stops or the connection is lost."""
+"""One connection of a group member. It consumes the queues, and reads and writes the journal, until it ends."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rabbit_chx.consuming.journal import (
     priority_without_journal,
 )
 from rabbit_chx.consuming.message import GroupMessage
-from rabbit_chx.consuming.ownership import GroupMember
 from rabbit_chx.consuming.runner import QueueRunner
-from rabbit_chx.consuming.waits import first_of, wait_unless_blocked
+from rabbit_chx.consuming.settings import GroupMember
+from rabbit_chx.consuming.waits import wait_for_any, wait_unless_blocked
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -34,11 +34,11 @@ from rabbit_chx.errors import (
 )
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.channels import ConsumerChannel, GroupChannels
+    from rabbit_chx.consuming.channels import ConsumerChannel, GroupConnection
 
 _log = logging.getLogger(__name__)
 
-#: How far the clocks of two members may differ.
+#: How far the clocks of two members may differ, in seconds.
 _CLOCK_DIFFERENCE_S = 30.0
 #: Every 20th heartbeat is a `ready` entry with the member's queues, for members that read the journal from there.
 _READY_EVERY = 20
@@ -46,26 +46,26 @@ _READY_EVERY = 20
 _DUPLICATE_HEARTBEATS = 2
 #: When a new owner writes an extra heartbeat, so that the previous owner releases the queue. Waiting members have stepped back by then.
 _OWNER_HEARTBEAT_S = 1.0
-#: How long cancelled handlers and hooks may take to end.
+#: Time limits in seconds: of cancelled handlers and hooks, of an entry that the member leaves, and of abandoning all channels.
 CANCELLED_S = 5.0
 _FAREWELL_S = 5.0
 _ABANDON_S = 1.0
 #: After more renewals of a consumer without effect, the log names another cause.
 _MAX_SILENT_RENEWALS = 2
-_DEAD_CONSUMER = (
+_DEAD_CONSUMER_REMEDY = (
     "consuming it anew did not help. The broker may deliver to a consumer that is dead, as RabbitMQ 4.3.6 may after a member was "
     "killed: restart the node that leads the queue (docs/consuming.md, 'What RabbitMQ does to order')"
 )
 
 
 class GroupSession:
-    """What the queues of a member share during one connection.
+    """One connection of a member. The runners of its queues share it.
 
     Args:
-        channels: the connection.
+        connection: the connection.
         member: the member.
         handle: the user's handler.
-        former: the tokens of this process's earlier sessions, whose entries are not those of another process.
+        earlier_tokens: the tokens of this process's earlier sessions. Their entries do not come from another process.
 
     Attributes:
         token: identifies the entries of this session in the journal.
@@ -74,41 +74,41 @@ class GroupSession:
 
     def __init__(
         self,
-        channels: GroupChannels,
+        connection: GroupConnection,
         member: GroupMember,
         handle: Callable[[GroupMessage], Awaitable[None]],
-        former: Collection[str] = (),
+        earlier_tokens: Collection[str] = (),
     ) -> None:
-        self.channels = channels
+        self.connection = connection
         self.member = member
         self.handle = handle
         self.roster = Roster()
         self.token = secrets.token_hex(8)
         self._runners: dict[str, QueueRunner] = {}
-        self._former = former
+        self._earlier_tokens = earlier_tokens
         self._assignments = Assignments(self.token)
         self._stalls = StallDetector()
         self._clock = LivenessClock((member.pace.alive_s + member.pace.gone_s) / 2)
         self._caught_up = asyncio.Event()  # our first heartbeat was read
-        self._is_settled = False
+        self._is_settled = False  # whether `GroupPace.settle_s` has passed
         self._subscribed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._error: RabbitChxError | None = None
-        self._ended = asyncio.Event()
-        self._lost = asyncio.Event()
-        self._is_ready = False
-        self._was_ready = False
-        self._is_leaving = False
-        self._is_over = False
+        self._error: RabbitChxError | None = None  # the first one
+        self._ended = asyncio.Event()  # by an error
+        self._lost = asyncio.Event()  # the connection is unusable
+        self._is_ready = False  # whether this member is in the roster, as far as it knows
+        self._was_ready = False  # whether it ever was
+        self._is_leaving = False  # the group stops: messages in hand are finished
+        self._is_detached = False  # the queues have another connection, or none
         self._duplicates: dict[str, int] = {}  # heartbeats of earlier processes of this name, by token
         self._has_successor = False  # whether a later process has this name
         self._logged_members: list[str] = []
 
-    # -- for the runners of the queues
+    # -- called by the runners of the queues
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a task until the session ends; its error ends the session."""
-        if self._is_over:
+        if self._is_detached:
             return
         task = asyncio.get_running_loop().create_task(self._guard(work))
         self._tasks.add(task)
@@ -120,7 +120,7 @@ class GroupSession:
         except RabbitChxError as error:
             self.fail(error)
         except asyncio.CancelledError:
-            self._lost.set()  # unless this session cancelled it, the event loop is ending
+            self._lost.set()  # this session was detached, or the event loop is ending
             raise
 
     def fail(self, error: RabbitChxError) -> None:
@@ -143,7 +143,7 @@ class GroupSession:
 
     def on_channel_closed(self, queue: str, refusal: RabbitChxError | None) -> None:
         """The channel of a queue was closed by the broker or with the connection."""
-        closed = f"{self.channels.where}: the channel that consumes {queue!r} was closed"
+        closed = f"{self.connection.where}: the channel that consumes {queue!r} was closed"
         self.fail(refusal or ConnectionLostError(closed, queue=queue))
 
     def on_subscribed(self, queue: str) -> None:
@@ -152,7 +152,7 @@ class GroupSession:
 
     def write_released(self, queue: str) -> None:
         """Write into the journal that this member has released a queue."""
-        self._write("released", queue=queue)
+        self._write_soon("released", queue=queue)
 
     async def write_claim(self, queue: str, token: str) -> None:
         """Write a claim of a queue into the journal. Time during which the broker blocks publishers does not count.
@@ -163,7 +163,7 @@ class GroupSession:
         journal_s = self.member.pace.journal_s
         entry = JournalEntry("claim", self.member.name, time.time(), queue=queue, token=token)
         writing = asyncio.ensure_future(self._append(entry))
-        if not await wait_unless_blocked(writing, journal_s, self.channels.is_blocked):
+        if not await wait_unless_blocked(writing, journal_s, self.connection.is_blocked):
             raise BrokerTimeoutError(
                 f"the claim of {queue!r} is not in the stream {self.member.journal!r} after {journal_s:g} s: look at that "
                 "stream, and whether a majority of its nodes is up",
@@ -188,7 +188,6 @@ class GroupSession:
         self._runners = {runner.ownership.queue: runner for runner in runners}
         for runner in self._runners.values():
             runner.session = self
-            runner.ownership.is_stopping = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Consume until `stop` is set; raise the error that ends the session earlier."""
@@ -197,9 +196,9 @@ class GroupSession:
                 await self._catch_up(self.member.journal, stop)
             for runner in self._runners.values():
                 runner.execute(runner.ownership.consume())
-            self.spawn(self._join)
+            self.spawn(self._join_and_write_heartbeats)
             self.spawn(self._renew_stalled_consumers)
-            await first_of(stop, self._ended)
+            await wait_for_any(stop, self._ended)
         except RabbitChxError as error:
             self.fail(error)
         if self._error is not None:
@@ -209,11 +208,11 @@ class GroupSession:
         """Read the journal up to a first heartbeat of this session, so that its consumers come behind the present ones."""
         pace = self.member.pace
         since_s = time.time() - _READY_EVERY * pace.alive_s - pace.gone_s - _CLOCK_DIFFERENCE_S
-        stream = await self.channels.read_journal(journal, since_s, self.read)
+        stream = await self.connection.read_journal(journal, since_s, self.on_entry)
         stream.when_closed(partial(self.on_channel_closed, journal))
-        self._write("alive")
-        caught_up = asyncio.ensure_future(first_of(stop, self._ended, self._caught_up))
-        if not await wait_unless_blocked(caught_up, pace.journal_s, self.channels.is_blocked):
+        self._write_soon("alive")
+        caught_up = asyncio.ensure_future(wait_for_any(stop, self._ended, self._caught_up))
+        if not await wait_unless_blocked(caught_up, pace.journal_s, self.connection.is_blocked):
             raise BrokerTimeoutError(
                 f"what was written into the stream {journal!r} cannot be read there after {pace.journal_s:g} s: look at that stream, "
                 "and whether a majority of its nodes is up",
@@ -228,15 +227,15 @@ class GroupSession:
         await self._write_farewell("ready")  # without queues, so the broker elects their next owners
         for runner in self._runners.values():
             runner.execute(runner.ownership.stop())
-        if not await wait_until_empty(self._runners.values(), self.member.pace.stop_s, self._lost):
+        if not await wait_until_finished(self._runners.values(), self.member.pace.stop_s, self._lost):
             for runner in self._runners.values():
                 runner.cancel_handlers()
-            await wait_until_empty(self._runners.values(), CANCELLED_S, self._lost)
+            await wait_until_finished(self._runners.values(), CANCELLED_S, self._lost)
         await self._write_farewell("left")
 
     def detach(self) -> list[ConsumerChannel]:
         """End the session without waiting: cancel its tasks and handlers, and return the channels to close."""
-        self._is_leaving = self._is_over = True
+        self._is_leaving = self._is_detached = True
         self._lost.set()
         for task in list(self._tasks):
             task.cancel()
@@ -247,14 +246,14 @@ class GroupSession:
         with contextlib.suppress(TimeoutError, RabbitChxError):
             async with asyncio.timeout(_ABANDON_S):
                 await asyncio.gather(*(channel.abandon() for channel in channels))
-        await self.channels.close()
+        await self.connection.close()
 
     # -- writing the journal
 
-    def _write(self, kind: EntryKind, queue: str = "") -> None:
-        self.spawn(partial(self._publish, kind, queue))
+    def _write_soon(self, kind: EntryKind, queue: str = "") -> None:
+        self.spawn(partial(self._write, kind, queue))
 
-    async def _publish(self, kind: EntryKind, queue: str = "") -> None:
+    async def _write(self, kind: EntryKind, queue: str = "") -> None:
         """Write an entry about this member."""
         queues = tuple(self._runners) if kind == "ready" and not self._is_leaving else ()
         weight = self.member.weight if kind == "ready" else 1.0
@@ -264,28 +263,28 @@ class GroupSession:
 
     async def _append(self, entry: JournalEntry) -> None:
         if self.member.journal is not None:
-            await self.channels.publish(self.member.journal, entry.to_json())
+            await self.connection.publish(self.member.journal, entry.to_json())
 
     async def _write_farewell(self, kind: EntryKind) -> None:
         """Write that this member is leaving or has left, unless the connection is lost or another process has the name."""
         if self._is_ready and isinstance(self._error, HandlerError | None) and not self.is_lost:
             with contextlib.suppress(RabbitChxError, TimeoutError):
                 async with asyncio.timeout(_FAREWELL_S):
-                    await self._publish(kind)
+                    await self._write(kind)
 
     # -- reading the journal
 
-    def read(self, offset: int, entry: JournalEntry) -> None:
+    def on_entry(self, offset: int, entry: JournalEntry) -> None:
         """Process an entry. Entries arrive over the connection that consumes, which makes claims valid."""
-        if self._is_over:
-            return  # the queues have another connection
+        if self._is_detached:
+            return
         is_own = entry.token == self.token and entry.kind != "claim"
         now = self._clock.tick(time.monotonic()) if is_own else self._clock.now(time.monotonic())
         has_changed = self.roster.take(offset, entry, now)
         if entry.kind == "claim" and (runner := self._runners.get(entry.queue)):
             runner.on_claim(entry.token, offset)
         if entry.member == self.member.name and entry.kind != "claim":
-            self._read_own(entry)
+            self._on_entry_of_name(entry)
         if entry.kind in ("ready", "alive"):
             self._assignments.on_heartbeat(entry.token, offset)
         if self._is_leaving:
@@ -302,12 +301,12 @@ class GroupSession:
         members = sorted(self.roster.members)
         if members != self._logged_members:
             self._logged_members = members
-            listed = ", ".join(members) or "not known"
-            _log.info("group member %s: the members are %s", self.member.name, listed)
+            names = ", ".join(members) or "not known"
+            _log.info("group member %s: the members are %s", self.member.name, names)
 
     def _write_heartbeat(self) -> None:
         if not self._is_leaving:
-            self._write("alive")
+            self._write_soon("alive")
 
     def _step_back_behind_owners(self, queues: Iterable[str]) -> None:
         """Consume these queues behind their new owners, where this member only waits."""
@@ -319,19 +318,19 @@ class GroupSession:
     def _release_overdue(self) -> None:
         """Release the queues that this member holds and whose assigned owners wait for them."""
         for queue, runner in self._runners.items():
-            held = runner.ownership
-            if held.is_held and self._assignments.is_overdue(queue, held.generation):
-                if not held.is_leaving:
+            ownership = runner.ownership
+            if ownership.is_held and self._assignments.is_overdue(queue, ownership.generation):
+                if not ownership.is_releasing:
                     _log.info(
                         "group member %s steps back from %s for %s, generation %s",
                         self.member.name,
                         queue,
                         self._assignments.owners[queue].member,
-                        held.generation,
+                        ownership.generation,
                     )
-                runner.execute(held.step_back())
+                runner.execute(ownership.step_back())
 
-    def _read_own(self, entry: JournalEntry) -> None:
+    def _on_entry_of_name(self, entry: JournalEntry) -> None:
         """Process an entry of this member, or of another process of its name."""
         if entry.token != self.token:
             self._detect_duplicate_member(entry)
@@ -341,14 +340,14 @@ class GroupSession:
             self._caught_up.set()
         if self._is_ready and not self._is_leaving and self.member.name not in self.roster.members:
             self._is_ready = False  # the others have evicted this member, or a process of its name has left
-            self._write("ready")
+            self._write_soon("ready")
 
     def _detect_duplicate_member(self, entry: JournalEntry) -> None:
         """Process an entry of another process of this name. The process that was ready first stays; the later one ends.
 
         A process that was there before is most often an earlier run, which has ended and writes at most one more entry.
         """
-        if entry.kind not in ("ready", "alive") or entry.token in self._former:
+        if entry.kind not in ("ready", "alive") or entry.token in self._earlier_tokens:
             return
         if not self._was_ready:
             self._duplicates[entry.token] = 0
@@ -365,7 +364,7 @@ class GroupSession:
 
     # -- periodic tasks
 
-    async def _join(self) -> None:
+    async def _join_and_write_heartbeats(self) -> None:
         """Take a share of the queues after some seconds of health, then write heartbeats."""
         if self.roster.members or self.member.journal is None:  # the first member of a group need not wait
             await asyncio.sleep(self.member.pace.settle_s)
@@ -374,12 +373,13 @@ class GroupSession:
             for runner in self._runners.values():
                 runner.execute(runner.ownership.step_back())  # to the priority of a settled member
             return
-        await self._publish("ready")
+        await self._write("ready")
         for count in itertools.count(1):
             await asyncio.sleep(self.member.pace.alive_s)
+            # A leaving member is silent once its successor runs, which would take it for a duplicate.
             if self._is_ready and not (self._is_leaving and self._has_successor):
                 # Each is confirmed before the next, so that they do not pile up while the broker blocks.
-                await self._publish("alive" if count % _READY_EVERY else "ready")
+                await self._write("alive" if count % _READY_EVERY else "ready")
             self._evict_dead_members()
 
     def _evict_dead_members(self) -> None:
@@ -402,7 +402,7 @@ class GroupSession:
                 if not self._should_deliver(queue, runner):
                     self._stalls.forget(queue)
                     continue
-                ready = await self.channels.ready_count(queue)
+                ready = await self.connection.ready_count(queue)
                 warning = self._stalls.check(queue, ready, runner.ownership.delivered_count)
                 if warning is not None and self._should_deliver(queue, runner):
                     _log.warning("%s", warning)
@@ -417,16 +417,18 @@ class GroupSession:
         return runner.ownership.is_held or (self._assignments.is_mine(queue) and not is_with_another)
 
 
-async def wait_until_empty(
+async def wait_until_finished(
     runners: Iterable[QueueRunner], seconds: float, lost: asyncio.Event | None = None
 ) -> bool:
     """Wait until no queue has anything in hand; return False after the time limit or once `lost` is set."""
     lost = lost or asyncio.Event()
     end = time.monotonic() + seconds
     for runner in runners:
-        while not runner.ownership.is_empty:
+        while not runner.ownership.is_finished:
             runner.changed.clear()
-            if lost.is_set() or not await first_of(runner.changed, lost, timeout_s=end - time.monotonic()):
+            if lost.is_set() or not await wait_for_any(
+                runner.changed, lost, timeout_s=end - time.monotonic()
+            ):
                 return False
     return True
 
@@ -470,5 +472,5 @@ class StallDetector:
             return None
         stall.checks = 0
         stall.renewals += 1
-        remedy = _DEAD_CONSUMER if stall.renewals > _MAX_SILENT_RENEWALS else "consuming it anew"
+        remedy = _DEAD_CONSUMER_REMEDY if stall.renewals > _MAX_SILENT_RENEWALS else "consuming it anew"
         return f"{queue}: {ready:,} messages wait and none is delivered: {remedy}"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_seconds, check_whole
-from rabbit_chx.consuming.message import ShardMessage, message_of
-from rabbit_chx.consuming.waits import first_of, wait_to_reconnect
+from rabbit_chx.consuming.message import ShardMessage, convert_message
+from rabbit_chx.consuming.waits import wait_for_any, wait_to_reconnect
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -41,7 +41,7 @@ class ReadSharding(Protocol):
         """Return the exchange with its shards."""
 
 
-class ShardPace(TypedDict, total=False):
+class ConsumerOptions(TypedDict, total=False):
     """Keyword arguments of both consumers, which document them."""
 
     prefetch: int
@@ -49,8 +49,8 @@ class ShardPace(TypedDict, total=False):
     reconnect_timeout_s: float
 
 
-class _Consumers:
-    """Consumers of several queues over one connection, which are looked up again at intervals."""
+class _ConsumerBase:
+    """The consumption of several queues over one connection. The queues are looked up again at intervals."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class _Consumers:
         self._retries = Retries(reconnect_timeout_s=reconnect_timeout_s)
         self._stop = asyncio.Event()
         self._consumers: dict[str, tuple[_Consumer, asyncio.Task[None]]] = {}
-        self._refused: set[str] = set()
+        self._unavailable: set[str] = set()  # queues about which a warning was logged
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._settings.masked_url!r}, {self._exchange!r})"
@@ -116,12 +116,12 @@ class _Consumers:
         """The queues that are consumed now, each once per consumer."""
         return tuple(consumer.queue for consumer, task in self._consumers.values() if not task.done())
 
-    async def _look_up(self, connection: ConsumingConnection) -> Mapping[str, str]:
-        """Return the queues to consume, by a name of the consumer."""
+    async def _find_queues(self, connection: ConsumingConnection) -> Mapping[str, str]:
+        """Return the queue of each consumer that should run, by a name for the consumer."""
         raise NotImplementedError
 
-    async def _check(self, connection: ConsumingConnection) -> None:
-        """Check the consumers after they were started."""
+    async def _check_consumers(self, connection: ConsumingConnection) -> None:
+        """Check the consumers after each lookup."""
 
     async def _connect(self) -> ConsumingConnection:
         try:
@@ -138,9 +138,9 @@ class _Consumers:
         wake = asyncio.Event()
         connection.when_closed(wake.set)
         try:
-            while not self._stop.is_set() and not self._failures():
+            while not self._stop.is_set() and not self._handler_errors():
                 await self._start_consumers(connection, handle, wake)
-                await first_of(self._stop, wake, timeout_s=self._look_every_s)
+                await wait_for_any(self._stop, wake, timeout_s=self._look_every_s)
                 if connection.is_closed:
                     lost = ConnectionLostError(f"{self._settings.masked_url}: the connection was lost")
                     break
@@ -154,11 +154,11 @@ class _Consumers:
             for consumer, _ in self._consumers.values():
                 consumer.end_now()
             await asyncio.gather(*(task for _, task in self._consumers.values()), return_exceptions=True)
-            failures = self._failures()
+            errors = self._handler_errors()
             self._consumers = {}
             await connection.close()
-        if failures:
-            raise failures[0]
+        if errors:
+            raise errors[0]
         return None if self._stop.is_set() else lost
 
     async def _start_consumers(
@@ -170,25 +170,25 @@ class _Consumers:
             if not task.cancelled() and task.exception() is not None:
                 wake.set()
 
-        for name, queue in (await self._look_up(connection)).items():
+        for name, queue in (await self._find_queues(connection)).items():
             if name in self._consumers and not self._consumers[name][1].done():
                 continue
             consumer = _Consumer(queue)
             try:
                 channel = await connection.consume(queue, self._prefetch, consumer.take, consumer.end)
             except (NotFoundError, BrokerTimeoutError) as error:  # its node is down, or has just gone down
-                if queue not in self._refused:
+                if queue not in self._unavailable:
                     _log.warning("%s; it is tried again every %g s", error, self._look_every_s)
-                self._refused.add(queue)
+                self._unavailable.add(queue)
                 continue
             channel.when_closed(consumer.end)
-            self._refused.discard(queue)
+            self._unavailable.discard(queue)
             task = asyncio.create_task(consumer.run(channel, handle))
             task.add_done_callback(on_done)
             self._consumers[name] = consumer, task
-        await self._check(connection)
+        await self._check_consumers(connection)
 
-    def _failures(self) -> list[BaseException]:
+    def _handler_errors(self) -> list[BaseException]:
         """Return the errors that handlers have raised."""
         done = [task for _, task in self._consumers.values() if task.done() and not task.cancelled()]
         return [error for task in done if (error := task.exception()) is not None]
@@ -221,13 +221,13 @@ class _Consumer:
             while (delivered := await self._inbox.get()) is not None:
                 if self._is_ending or channel.is_closed:
                     return
-                await handle(message_of(ShardMessage, delivered, self.queue))
+                await handle(convert_message(ShardMessage, delivered, self.queue))
                 await channel.ack(delivered.delivery.delivery_tag)
         finally:
             await channel.close()
 
 
-class ShardConsumer(_Consumers):
+class ShardConsumer(_ConsumerBase):
     """A consumer of all shards of an exchange, each by its own name, on all nodes of the cluster.
 
     It looks up the shards at intervals. So it follows a policy that adds shards and nodes that join, and keeps consuming the remaining
@@ -255,29 +255,31 @@ class ShardConsumer(_Consumers):
             await ShardConsumer(url, "images", broker.sharding).run(handle)
     """
 
-    def __init__(self, url: str, exchange: str, sharding: ReadSharding, **pace: Unpack[ShardPace]) -> None:
-        super().__init__(url, exchange, **pace)
+    def __init__(
+        self, url: str, exchange: str, sharding: ReadSharding, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        super().__init__(url, exchange, **options)
         self._sharding = sharding
-        self._known: dict[str, str] | None = None
+        self._queues: dict[str, str] | None = None
 
-    async def _look_up(self, connection: ConsumingConnection) -> Mapping[str, str]:  # noqa: ARG002  # as the other consumer
+    async def _find_queues(self, connection: ConsumingConnection) -> Mapping[str, str]:  # noqa: ARG002  # the other class needs it
         try:
             exchange = await asyncio.to_thread(self._sharding, self._exchange, counts=False)
         except RabbitChxError as error:
-            if self._known is None:
+            if self._queues is None:
                 raise
             _log.warning(
                 "%s; consuming what was known before, and looking again in %g s", error, self._look_every_s
             )
-            return self._known
+            return self._queues
         names = {shard.name: shard.name for shard in exchange.reachable}
-        if self._known is not None and (new := sorted(names.keys() - self._known.keys())):
+        if self._queues is not None and (new := sorted(names.keys() - self._queues.keys())):
             _log.info("consuming new shards: %s", ", ".join(new))
-        self._known = names
+        self._queues = names
         return names
 
 
-class PseudoQueueConsumer(_Consumers):
+class PseudoQueueConsumer(_ConsumerBase):
     """Consumers of a sharded exchange by its own name, which stands for a shard of **the node that they are connected to**.
 
     The broker assigns each consumer the shard of that node with the fewest consumers, permanently. So
@@ -304,16 +306,16 @@ class PseudoQueueConsumer(_Consumers):
     """
 
     def __init__(
-        self, url: str, exchange: str, consumers: int | None = None, **pace: Unpack[ShardPace]
+        self, url: str, exchange: str, consumers: int | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
-        super().__init__(url, exchange, **pace)
+        super().__init__(url, exchange, **options)
         if consumers is not None:
             check_whole("consumers", consumers, 1)
         self._count = consumers
         #: The shards of the node that had no consumer at all at the last check.
         self.unconsumed: tuple[str, ...] = ()
 
-    async def _look_up(self, connection: ConsumingConnection) -> Mapping[str, str]:
+    async def _find_queues(self, connection: ConsumingConnection) -> Mapping[str, str]:
         count = self._count or await self._required_count(connection)
         return dict.fromkeys(map(str, range(count)), self._exchange)
 
@@ -323,7 +325,7 @@ class PseudoQueueConsumer(_Consumers):
         idle = sum(not count for count in counts.values())
         return len(self.queues) + idle if self.queues else len(counts)
 
-    async def _check(self, connection: ConsumingConnection) -> None:
+    async def _check_consumers(self, connection: ConsumingConnection) -> None:
         counts = await self._consumer_counts(connection)
         idle = tuple(shard for shard, count in counts.items() if not count)
         if idle and idle != self.unconsumed:

@@ -138,28 +138,28 @@ class GroupStatus:
         return tuple(queue for queue in self.queues if queue.consumers and not queue.active)
 
 
-def _consumer(listed: Mapping[str, Any]) -> QueueConsumer:
-    arguments = listed.get("arguments") or {}  # an empty list if there are none
+def _consumer(response: Mapping[str, Any]) -> QueueConsumer:
+    arguments = response.get("arguments") or {}  # an empty list if there are none
     priority = arguments.get("x-priority", 0)
-    details = listed.get("channel_details") or {}
+    details = response.get("channel_details") or {}
     return QueueConsumer(
-        listed["consumer_tag"],
-        bool(listed.get("active", True)),
+        response["consumer_tag"],
+        bool(response.get("active", True)),
         priority if isinstance(priority, int) else 0,
         str(details.get("connection_name", "")) if details else "",
     )
 
 
-def _queue(name: str, listed: Mapping[str, Any] | None, consumers: Iterable[QueueConsumer]) -> QueueStatus:
-    if listed is None:
+def _queue(name: str, response: Mapping[str, Any] | None, consumers: Iterable[QueueConsumer]) -> QueueStatus:
+    if response is None:
         return QueueStatus(name, None, single_active=False, ready=None, unacked=None)
-    arguments = listed.get("arguments") or {}
+    arguments = response.get("arguments") or {}
     return QueueStatus(
         name,
-        str(listed.get("type", "classic")),
+        str(response.get("type", "classic")),
         single_active=bool(arguments.get("x-single-active-consumer", False)),
-        ready=listed.get("messages_ready"),
-        unacked=listed.get("messages_unacknowledged"),
+        ready=response.get("messages_ready"),
+        unacked=response.get("messages_unacknowledged"),
         consumers=tuple(sorted(consumers, key=lambda consumer: (not consumer.active, consumer.tag))),
     )
 
@@ -235,10 +235,10 @@ def _queue_findings(status: GroupStatus) -> Iterator[Finding]:
             f"{{}} no consumer, and {waiting:,} messages wait",
             "start a member of the group that consumes all of its queues",
         )
-    if shared := [queue for queue in existing if not queue.single_active]:
+    if unordered := [queue for queue in existing if not queue.single_active]:
         yield _finding(
             "no-single-active-consumer",
-            shared,
+            unordered,
             "{} no single active consumer: two consumers handle messages of one key at the same time, and overtake each other",
             "the argument cannot be added later: declare the queue anew with x-single-active-consumer = true, or use slots and "
             "move them to new queues",
@@ -300,6 +300,8 @@ def _balance_findings(status: GroupStatus, weights: Mapping[str, float]) -> Iter
 
 
 def _finding(kind: str, queues: Sequence[QueueStatus], message: str, fix: str) -> Finding:
+    """Return a finding about queues. Its message has {} for their names and the verb."""
     names = tuple(queue.name for queue in queues)
-    verb = {"missing-queue": ("is", "are")}.get(kind, ("has", "have"))[len(names) > 1]
+    singular, plural = ("is", "are") if kind == "missing-queue" else ("has", "have")
+    verb = singular if len(names) == 1 else plural
     return Finding(kind, message.format(f"{listed(names, _MAX_LISTED)} {verb}"), fix, names=names)

@@ -22,21 +22,21 @@ async def wait_unless_blocked(
 ) -> bool:
     """Wait for a future that depends on publishing; return whether it is done in time. Otherwise it is cancelled.
 
-    Time during which the broker blocks publishers does not count.
+    The limit starts over whenever the broker blocks publishers at its beginning or its end.
     """
     try:
         blocked = await is_blocked()
         while not waited.done():
             await asyncio.wait({waited}, timeout=seconds)
-            before, blocked = blocked, await is_blocked()
-            if not (waited.done() or before or blocked):
+            was_blocked, blocked = blocked, await is_blocked()
+            if not (waited.done() or was_blocked or blocked):
                 return False
         return True
     finally:
         waited.cancel()
 
 
-async def first_of(*events: asyncio.Event, timeout_s: float | None = None) -> bool:
+async def wait_for_any(*events: asyncio.Event, timeout_s: float | None = None) -> bool:
     """Wait until one of the events is set; return False after the time limit."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
@@ -48,7 +48,7 @@ async def first_of(*events: asyncio.Event, timeout_s: float | None = None) -> bo
 
 
 async def wait_to_reconnect(
-    retries: Retries, outage: Outage | None, cause: RabbitChxError, stop: asyncio.Event, who: str
+    retries: Retries, outage: Outage | None, cause: RabbitChxError, stop: asyncio.Event, name: str
 ) -> Outage:
     """Wait before the next attempt to connect, and return the present outage.
 
@@ -57,7 +57,7 @@ async def wait_to_reconnect(
         outage: the present outage; None begins one.
         cause: the error that ended the connection or the last attempt.
         stop: ends the wait.
-        who: the consumer, for the log.
+        name: the consumer, for the log.
 
     Raises:
         RabbitChxError: no attempt is left, or a retry cannot succeed.
@@ -72,6 +72,6 @@ async def wait_to_reconnect(
         raise outage.given_up(time.monotonic()) from cause
     wait_s = min(wait_s, _MAX_WAIT_S)
     outage.retry.attempts += 1
-    _log.warning("%s: %s; connecting again in %.1f s", who, cause, wait_s)
-    await first_of(stop, timeout_s=wait_s)
+    _log.warning("%s: %s; connecting again in %.1f s", name, cause, wait_s)
+    await wait_for_any(stop, timeout_s=wait_s)
     return outage

@@ -1,9 +1,9 @@
-"""The delivery of rows over all connections: what is sent, what is sent again, and when to give up. No socket, no clock.
+"""The delivery of rows over all connections: what is sent, what is sent again, and when to give up. Without I/O and clock.
 
-An operation (`Delivery.connect`, `submit`, `drain`) is a generator of steps, which a publisher carries out (`drive`). So the
-blocking and the asyncio publisher make the same decisions.
+An operation (`Delivery.connect`, `submit`, `drain`) is a generator of steps. The blocking publisher executes them with `drive`, the
+asyncio publisher with `drive_async`. So both make the same decisions.
 
-*Window.* A batch is sent if it fits beside the rows that are open: sent and not confirmed, or refused and waiting.
+*Window.* A batch is sent if the window has room for it. The window holds the open rows: sent and not confirmed, or refused and waiting.
 *Poll.* An operation that has to wait polls the connection until its condition holds. `Patience` checks the connection after
 each poll, and raises an error if nothing moves or the broker blocks for too long.
 *Retry.* The broker refuses single messages (basic.nack). They leave the ledger, wait in `_refused`, and are sent again on the
@@ -11,8 +11,8 @@ same connection. A row that is refused too often is counted as nacked, and then 
 *Outage.* Any error of a poll ends the connection. If another connection may succeed, the rows that are still in the ledger
 move to `_unsent` and are sent first on the next connection, in their order. An `Outage` lasts until the broker confirms a
 message again, and bounds how long to try. An error that ends it is kept as `failure`, and every later operation raises it.
-*Interruption.* An operation that is closed between two steps leaves all of this whole, and the next one continues from there
-(a cancelled task). Ctrl-C may come anywhere: then `interrupt` ends everything, and only the report remains.
+*Interruption.* A cancelled task closes its operation between two steps. The state is consistent there, and the next operation continues
+from it. Ctrl-C may interrupt a step: then `interrupt` ends the delivery, and only the report remains.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _PROGRESS_EVERY_S = 0.25
 _LONGEST_POLL_S = _PROGRESS_EVERY_S  # so that progress is reported in time
 
 
-# -- steps, and who carries them out
+# -- steps, and their execution
 
 
 class Open(NamedTuple):
-    """Close the present connection, if any, and open a connection there; the answer is the connection."""
+    """Close the present connection, if any, and open another one; the answer is the connection."""
 
     settings: ConnectionSettings
 
@@ -53,7 +53,7 @@ class Close(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """Send what is queued, and receive what comes.
+    """Send queued frames, and receive frames.
 
     Attributes:
         wait_s: seconds to wait at most.
@@ -65,7 +65,7 @@ class Poll(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Wait without a connection; the time is in seconds."""
+    """Wait some seconds without a connection."""
 
     seconds: float
 
@@ -75,11 +75,11 @@ Steps: TypeAlias = Generator[Step, OpenConnection | None, None]
 
 
 async def drive_async(steps: Steps, do: Callable[[Step], Awaitable[OpenConnection | None]]) -> None:
-    """Carry out an operation.
+    """Execute an operation.
 
     Args:
-        steps: the operation. It is closed if `do` raises anything but an error of ours.
-        do: carries out one step and returns its answer. An error of ours that it raises is thrown into the operation.
+        steps: the operation. It is closed if `do` raises anything but a RabbitChxError.
+        do: executes one step and returns its answer. A RabbitChxError that it raises is thrown into the operation.
 
     Raises:
         RabbitChxError: the error of the operation.
@@ -99,14 +99,14 @@ async def drive_async(steps: Steps, do: Callable[[Step], Awaitable[OpenConnectio
 
 
 def drive(steps: Steps, do: Callable[[Step], OpenConnection | None]) -> None:
-    """Carry out an operation as `drive_async`, with blocking calls."""
+    """Execute an operation as `drive_async` does, with blocking calls."""
 
     async def do_now(step: Step) -> OpenConnection | None:
         return do(step)
 
     coroutine = drive_async(steps, do_now)
     try:
-        coroutine.send(None)  # nothing in it suspends, so this runs all of it
+        coroutine.send(None)  # it never suspends, so this call runs it to its end
     except StopIteration:
         return
 
@@ -115,14 +115,14 @@ def drive(steps: Steps, do: Callable[[Step], OpenConnection | None]) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sent:
-    """A batch that is sent, for the first time or again; the ledger's context for its messages.
+class RowBatch:
+    """Rows that are sent together. The ledger returns the batch with its refused and unanswered messages.
 
     Attributes:
-        rows: its messages.
+        rows: the rows.
         refusals: how often the broker refused them while it confirmed no other message.
         due: when to send them again after a refusal, in seconds of a clock that only goes forward.
-        acked: how many messages the broker had confirmed when it last refused these.
+        acked: how many messages the broker had confirmed in all when it last refused these.
     """
 
     rows: Rows
@@ -142,34 +142,34 @@ class RefusedBatches:
     def __init__(self) -> None:
         self.rows = 0
         self.body_bytes = 0
-        self._waiting: list[Sent] = []
+        self._waiting: list[RowBatch] = []
 
-    def add(self, sent: Sent) -> None:
+    def add(self, batch: RowBatch) -> None:
         """Add a batch until it is due."""
-        self._waiting.append(sent)
-        self.rows += len(sent.rows)
-        self.body_bytes += sum(map(len, sent.rows.bodies))
+        self._waiting.append(batch)
+        self.rows += len(batch.rows)
+        self.body_bytes += sum(map(len, batch.rows.bodies))
 
     def seconds_left(self, now: float) -> float:
         """Return the seconds until the first batch is due."""
-        return max(0.0, min(sent.due for sent in self._waiting) - now)
+        return max(0.0, min(batch.due for batch in self._waiting) - now)
 
-    def take_due(self, now: float) -> list[Sent]:
+    def take_due(self, now: float) -> list[RowBatch]:
         """Remove and return the batches that are due, oldest first."""
-        due = [sent for sent in self._waiting if sent.due <= now]
-        self._keep([sent for sent in self._waiting if sent.due > now])
+        due = [batch for batch in self._waiting if batch.due <= now]
+        self._keep([batch for batch in self._waiting if batch.due > now])
         return due
 
-    def take_all(self) -> list[Sent]:
+    def take_all(self) -> list[RowBatch]:
         """Remove and return all batches, oldest first."""
         waiting = self._waiting
         self._keep([])
         return waiting
 
-    def _keep(self, waiting: list[Sent]) -> None:
+    def _keep(self, waiting: list[RowBatch]) -> None:
         self._waiting = waiting
-        self.rows = sum(len(sent.rows) for sent in waiting)
-        self.body_bytes = sum(len(body) for sent in waiting for body in sent.rows.bodies)
+        self.rows = sum(len(batch.rows) for batch in waiting)
+        self.body_bytes = sum(len(body) for batch in waiting for body in batch.rows.bodies)
 
 
 def refusal(report: PublishReport) -> BrokerRefusedError:
@@ -190,11 +190,11 @@ class Delivery:
         limits: the bounds of the window and of the waits.
         retries: how often to try again.
         clock: returns seconds that only go forward.
-        chance: returns random numbers from 0 to 1.
+        chance: returns random numbers from 0 to 1, for the backoff.
         progress: is called now and then with the report so far; None for no progress.
 
     Attributes:
-        failure: why nothing can be sent any more, or None.
+        failure: the error that every later operation raises; None until then.
         tally: the counts of the next report.
     """
 
@@ -223,7 +223,9 @@ class Delivery:
         self._connection: OpenConnection | None = None
         self._encoder: Encoder | None = None
         self._frame_max = 0
-        self._unsent: list[Sent] = []  # open when their connection was lost, oldest first
+        self._unsent: list[
+            RowBatch
+        ] = []  # to be sent again: open when their connection was lost, oldest first
         self._refused = RefusedBatches()
         self._acked = 0  # on connections that are lost
         self._progress_error: BaseException | None = None  # the last one that `progress` raised
@@ -254,9 +256,8 @@ class Delivery:
         """
         tally, messages = self.tally, len(rows.keys)
         wire, encoder = b"", None
-        while (
-            encoder is None or encoder is not self._encoder
-        ):  # a new connection may negotiate smaller frames
+        # Wait for room, and encode again if a new connection meanwhile has negotiated smaller frames.
+        while encoder is None or encoder is not self._encoder:
             yield from self._wait_until(self._is_connected, 0)
             encoder = self._encoder
             wire = encoder.encode(rows) if encoder else b""
@@ -268,7 +269,7 @@ class Delivery:
         tally.rows += messages
         if tally.first_row_at is None:
             tally.first_row_at = self._clock()
-        self._connection.session.publish(wire, messages, Sent(rows))
+        self._connection.session.publish(wire, messages, RowBatch(rows))
         try:
             yield Poll(0)
         except RabbitChxError as cause:
@@ -322,7 +323,7 @@ class Delivery:
         return self._connection is not None
 
     def _has_room(self, messages: int, size: int, encoder: Encoder | None) -> bool:
-        """Return whether there is room for a batch, or no more need to wait for it."""
+        """Return whether the window has room for a batch, or waiting for room is pointless."""
         if self.tally.nacked or self._encoder is not encoder:
             return True  # it ends with an error, or has to be encoded again
         connection, limits, refused = self._connection, self._limits, self._refused
@@ -354,7 +355,7 @@ class Delivery:
             RabbitChxError: nothing moves, and no retry is left.
         """
         patience: Patience | None = None
-        while not self._holds(condition):
+        while not self._settle_and_test(condition):
             if self.failure is not None:
                 raise self.failure
             connection = self._connection
@@ -363,28 +364,30 @@ class Delivery:
                 continue
             try:
                 yield self._next_poll(connection, until_open)
-                if patience is not None or not self._holds(condition):  # mostly the first poll is enough
+                if patience is not None or not self._settle_and_test(
+                    condition
+                ):  # mostly the first poll is enough
                     patience = patience or Patience(self._limits, self._clock())
                     self.tally.blocked_s += patience.check(connection, self._clock())
             except RabbitChxError as cause:
                 yield from self._recover(cause)
             self._report_progress()
 
-    def _holds(self, condition: Callable[[], bool]) -> bool:
+    def _settle_and_test(self, condition: Callable[[], bool]) -> bool:
+        """Process refused messages, and return whether the condition holds."""
         connection = self._connection
         if connection is not None and (connection.session.ledger.refused or self._refused.rows):
             self._settle_refused(connection, self._clock())
         return condition()
 
     def _next_poll(self, connection: OpenConnection, until_open: int) -> Poll:
+        """Return the poll that ends when the window may have room, or when a refused batch is due."""
         if not self._refused.rows:
             return Poll(_LONGEST_POLL_S, until_open)
         wait_s = _LONGEST_POLL_S
-        if (
-            connection.session.blocked is None
-        ):  # a broker that blocks us gets no retries, even if they are due
+        if connection.session.blocked is None:  # otherwise nothing is retried
             wait_s = min(wait_s, self._refused.seconds_left(self._clock()))
-        return Poll(wait_s, until_open - self._refused.rows)
+        return Poll(wait_s, until_open - self._refused.rows)  # they are open, but not in the ledger
 
     def _report_progress(self, *, at_once: bool = False) -> None:
         if self._progress is None:
@@ -401,41 +404,41 @@ class Delivery:
     # -- messages that the broker refused
 
     def _settle_refused(self, connection: OpenConnection, now: float) -> None:
-        """Collect the refused messages, and send those again that are due."""
+        """Collect the refused messages, and resend those that are due."""
         session = connection.session
         if session.ledger.refused:
             self._collect_refused(connection, now)
         if self._refused.rows and session.failure is None and session.blocked is None:
-            for sent in self._refused.take_due(now):
-                self.tally.retried += len(sent.rows)
-                self._publish(connection, sent)
+            for batch in self._refused.take_due(now):
+                self.tally.retried += len(batch.rows)
+                self._publish(connection, batch)
 
     def _collect_refused(self, connection: OpenConnection, now: float) -> None:
         retries, ledger = self._retries, connection.session.ledger
         acked = self._acked + ledger.acked
-        for batch, places in ledger.take_refused():
-            rows = batch.rows.pick(places)
-            refusals = batch.refusals if acked == batch.acked else 0  # the broker makes progress, if slowly
+        for batch, indexes in ledger.take_refused():
+            rows = batch.rows.pick(indexes)
+            refusals = batch.refusals if acked == batch.acked else 0  # it has confirmed others since
             if retries.keep_order or refusals >= retries.nack_retries:
                 self.tally.refuse(rows)
             else:
                 due = now + retries.backoff.delay_s(refusals, self._chance())
-                self._refused.add(Sent(rows, refusals + 1, due, acked))
+                self._refused.add(RowBatch(rows, refusals + 1, due, acked))
         if self.tally.nacked:
-            self._give_up_refused()  # the rows end with an error in any case
+            self._give_up_refused()  # the operation ends with an error in any case
 
     def _give_up_refused(self) -> None:
-        for sent in self._refused.take_all():
-            self.tally.refuse(sent.rows)
+        for batch in self._refused.take_all():
+            self.tally.refuse(batch.rows)
 
-    def _publish(self, connection: OpenConnection, sent: Sent) -> None:
-        assert self._encoder is not None  # noqa: S101  # it came with the connection
-        connection.session.publish(self._encoder.encode(sent.rows), len(sent.rows), sent)
+    def _publish(self, connection: OpenConnection, batch: RowBatch) -> None:
+        assert self._encoder is not None  # noqa: S101  # `_adopt` has set it
+        connection.session.publish(self._encoder.encode(batch.rows), len(batch.rows), batch)
 
-    # -- connections that were lost
+    # -- lost connections
 
     def _recover(self, cause: RabbitChxError) -> Steps:
-        """Continue over a new connection.
+        """Handle the loss of the connection: keep its open rows, and reconnect.
 
         Raises:
             RabbitChxError: a new one would not help, or could not be opened.
@@ -454,14 +457,16 @@ class Delivery:
         if connection is not None:
             self._take_back(connection)
         _log.warning(
-            "%s; reconnecting, %d rows are open", cause, sum(len(sent.rows) for sent in self._unsent)
+            "%s; reconnecting, %d rows are open", cause, sum(len(batch.rows) for batch in self._unsent)
         )
         yield from self._reconnect(outage)
 
     def _take_back(self, connection: OpenConnection) -> None:
-        """Take the open rows off the lost connection."""
+        """Move the open rows of the lost connection to `_unsent`."""
         ledger = connection.session.ledger
-        self._unsent += [replace(sent, rows=sent.rows.pick(places)) for sent, places in ledger.unanswered()]
+        self._unsent += [
+            replace(batch, rows=batch.rows.pick(indexes)) for batch, indexes in ledger.unanswered()
+        ]
         self._acked += ledger.acked
         self.tally.detach(connection)
         self._connection = None
@@ -528,12 +533,12 @@ class Delivery:
         """Continue over this connection, the open rows of the last connection first."""
         self._connection = connection
         self.tally.attach(connection)
-        if self._encoder is not None:  # it is not the first
+        if self._encoder is not None:  # not the first connection
             self.tally.reconnects += 1
         if connection.session.frame_max != self._frame_max:
             self._frame_max = connection.session.frame_max
             self._encoder = self._encoder_for(self._frame_max)
         unsent, self._unsent = self._unsent, []
-        for sent in unsent:
-            self.tally.republished += len(sent.rows)
-            self._publish(connection, sent)
+        for batch in unsent:
+            self.tally.republished += len(batch.rows)
+            self._publish(connection, batch)

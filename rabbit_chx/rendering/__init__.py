@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
-from rabbit_chx.rendering.markdown import MarkdownOutput
-from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput, Record
+from rabbit_chx.rendering.output import (
+    ConsoleOutput,
+    Gauge,
+    JsonOutput,
+    MarkdownOutput,
+    PrometheusOutput,
+    Record,
+)
 from rabbit_chx.rendering.progress import CountProgress, clear_bar, reading, sign_of_life
-from rabbit_chx.rendering.prometheus import Gauge, PrometheusOutput
 from rabbit_chx.rendering.table import TableColumn, printable, render_table
 
 __all__ = [

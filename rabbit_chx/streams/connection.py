@@ -1,9 +1,9 @@
 """One connection to a broker's stream port: login, requests, sent rows, received chunks and confirms. All waits are bounded.
 
-The caller's thread sends and receives. Between its calls a thread of the connection receives and answers heartbeats. Both hold one
-lock while they send or receive, so frames never interleave. Unsolicited messages, the *events*, are kept until the caller takes them.
+The caller's thread sends and receives in its calls. Between them a thread of the connection receives, and sends heartbeats. Each holds
+the lock meanwhile, so frames never interleave. The broker's unsolicited messages, the *events*, are kept until the caller takes them.
 
-A failure is kept, and raised by the current call and each later one. Events that were received before it can still be taken.
+A failure is permanent: the current call raises it, and so does each later one. Events that were received before can still be taken.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rabbit_chx.streams.frames import (
     Key,
     Node,
     OffsetSpec,
-    StreamPlaces,
+    StreamMetadata,
     array,
     code_in_words,
     id_field,
@@ -52,25 +52,24 @@ from rabbit_chx.streams.frames import (
 )
 from rabbit_chx.version import __version__
 
-Answer = TypeVar("Answer")
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
-#: How often the thread of a connection receives. The broker blocks on a full socket, and lists no connections meanwhile.
-_SERVICE_EVERY_S = 1.0
-#: How long `close` waits for the reply. Nothing depends on it: rows are confirmed or given up by then.
+#: How often the thread of a connection receives: a broker that blocks on a full socket does not even list its connections.
+_SERVICE_INTERVAL_S = 1.0
+#: How long `close` waits for the reply. It is only polite: rows are confirmed or given up by then.
 _CLOSE_S = 1.0
-#: The default timeout of a request.
-REPLY_S = 60.0
-#: How long the broker may read nothing. It reads nothing during a disk alarm, or with 50,000 rows unconfirmed. A memory alarm does
-#: not block it (rabbitmq-server v4.3.5, rabbit_stream_reader.erl, ``resource_alarm/3``).
+REQUEST_TIMEOUT_S = 60.0
+#: How long the broker may read nothing, as it does during a disk alarm, or with 50,000 rows unconfirmed. A memory alarm does not
+#: block it (rabbitmq-server v4.3.5, rabbit_stream_reader.erl, ``resource_alarm/3``).
 _STALL_S = 60.0
-_LONGEST_WAIT_S = 1.0
-#: Before the vhost is open the broker closes the connection on a larger frame (rabbitmq-server v4.3.5, stream.initial_frame_max).
-_LARGEST_LOGIN = 8192 - 64
-_TOO_LARGE = "it has {:,} bytes, and stream.initial_frame_max allows 8,192 in a frame"
+_MAX_WAIT_S = 1.0
+#: The broker closes the connection on a larger frame before the vhost is open (rabbitmq-server v4.3.5, stream.initial_frame_max).
+_MAX_LOGIN_BYTES = 8192 - 64
+_LOGIN_TOO_LARGE = "it has {:,} bytes, and stream.initial_frame_max allows 8,192 in a frame"
 _HEARTBEAT = frames.frame(Key.HEARTBEAT, b"")
-#: A routing key without a binding.
+#: A routing key that no partition is bound with.
 _UNBOUND_KEY = "rabbit_chx: is this a super stream?"
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
@@ -90,7 +89,7 @@ def stream_settings(url: str | ConnectionSettings) -> ConnectionSettings:
         return url if url.protocol == "stream" else replace(url, protocol="stream", port=stream_port)
     try:
         return parse_stream_uri(url)
-    except UriError as cause:  # without its traceback, whose frames have the password
+    except UriError as cause:  # without the traceback: with local variables it would show the password
         error = cause.with_traceback(None)
     finally:
         del url
@@ -98,7 +97,7 @@ def stream_settings(url: str | ConnectionSettings) -> ConnectionSettings:
 
 
 class StreamConnection:
-    """An open connection to one node, used by one thread.
+    """An open connection to one node; for one thread.
 
     Args:
         settings: the address, and how to log in; see `stream_settings`.
@@ -107,10 +106,10 @@ class StreamConnection:
 
     Attributes:
         request_timeout_s: the timeout of each request in seconds. It may be changed.
-        deadline: when all requests time out at the latest, by ``time.monotonic()``. It may be changed.
+        deadline: a further bound on all requests, by ``time.monotonic()``. It may be changed.
         where: the address without its password.
         server_version: the broker's version, such as "4.3.6".
-        node: the address that the node advertises for streams; None if it does not tell one.
+        node: the address that the node advertises for streams; None if it advertises none.
         frame_max: the largest frame that may be sent, in bytes with its size; 0 for unlimited.
         heartbeat_s: the negotiated seconds between heartbeats; 0 for none.
         commands: the lowest and highest version of each command that the broker knows; empty before 3.11.
@@ -125,7 +124,7 @@ class StreamConnection:
         self,
         settings: ConnectionSettings,
         *,
-        request_timeout_s: float = REPLY_S,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
         max_frame_bytes: int = frames.LARGEST_FRAME,
     ) -> None:
         self.request_timeout_s = request_timeout_s
@@ -138,10 +137,10 @@ class StreamConnection:
         self.commands: Mapping[int, tuple[int, int]] = {}
         self._settings = settings
         self._max_frame_bytes = max_frame_bytes
-        self._cutter = frames.FrameCutter()
-        self._out: deque[memoryview] = deque()
+        self._splitter = frames.FrameSplitter()
+        self._unsent: deque[memoryview] = deque()
         self._events: list[Event] = []
-        self._tune: frames.Tune | None = None
+        self._proposed: frames.Tune | None = None  # the broker's limits
         self._correlation_id = 0
         self._replies: dict[int, frames.Reply] = {}
         self._failure: RabbitChxError | None = None
@@ -151,38 +150,41 @@ class StreamConnection:
         self._transport = Transport(settings, deadline)
         self._last_sent = self._last_received = time.monotonic()
         try:
-            self._shake_hands(deadline)
+            self._handshake(deadline)
         except BaseException:
             self._transport.close()
             raise
-        every_s = min(self.heartbeat_s / 4 or _SERVICE_EVERY_S, _SERVICE_EVERY_S)
-        self._keeper = threading.Thread(
+        interval_s = min(self.heartbeat_s / 4 or _SERVICE_INTERVAL_S, _SERVICE_INTERVAL_S)
+        self._heartbeat_thread = threading.Thread(
             target=_keep_alive,
-            args=(weakref.ref(self), self._closed, every_s),
+            args=(weakref.ref(self), self._closed, interval_s),
             name="rabbit_chx stream heartbeat",
             daemon=True,
         )
-        self._keeper.start()
+        self._heartbeat_thread.start()
 
-    def _shake_hands(self, deadline: float) -> None:
+    def _handshake(self, deadline: float) -> None:
+        """Log in and open the vhost. A lost connection is reported as what the broker means by closing it."""
         settings = self._settings
         login_bytes = 2 + len(settings.username.encode()) + len(settings.password.reveal().encode())
         try:
-            ours = {
+            client_properties = {
                 "product": "rabbit_chx",
                 "version": __version__,
                 "platform": f"Python {platform.python_version()}",
             }
             if settings.connection_name:
-                ours["connection_name"] = settings.connection_name
-            content = texts_field(ours, "the client property")
-            properties = self._ask(Key.PEER_PROPERTIES, content, frames.read_texts, "log in", until=deadline)
+                client_properties["connection_name"] = settings.connection_name
+            content = texts_field(client_properties, "the client property")
+            properties = self._request(
+                Key.PEER_PROPERTIES, content, frames.read_texts, "log in", deadline=deadline
+            )
             self.server_version = properties.get("version", "")
-            offered = self._ask(Key.SASL_HANDSHAKE, b"", frames.read_names, "log in", until=deadline)
+            offered = self._request(Key.SASL_HANDSHAKE, b"", frames.read_names, "log in", deadline=deadline)
             mechanism = next((name for name in settings.auth_mechanisms if name in offered), None)
             if mechanism is None:
                 raise failures.no_mechanism(settings, offered)
-            code = self._reply_to(  # no variable of a frame has the password
+            code = self._call(  # a single expression, so that no local variable has the password
                 Key.SASL_AUTHENTICATE,
                 text_field(mechanism, "the mechanism")
                 + (
@@ -194,28 +196,29 @@ class StreamConnection:
             ).code
             if code != Code.OK:
                 raise failures.refused_login(settings, code_in_words(code))
-            while self._tune is None:
-                self._poll(_left(deadline, lambda: failures.handshake_timeout(settings)))
-            self._agree(self._tune)
-            reply = self._reply_to(Key.OPEN, name_field(settings.vhost, "the vhost"), deadline)
+            while self._proposed is None:
+                self._poll(_remaining_s(deadline, lambda: failures.handshake_timeout(settings)))
+            self._accept_tune(self._proposed)
+            reply = self._call(Key.OPEN, name_field(settings.vhost, "the vhost"), deadline)
             if reply.code != Code.OK:
                 raise failures.refused_vhost(settings, code_in_words(reply.code))
             self.node = self._read(reply, frames.read_opened)
-            self._cutter.largest = self._max_frame_bytes
+            self._splitter.largest = self._max_frame_bytes
             release = [int(part) for part in self.server_version.split(".")[:2] if part.isdecimal()]
             if release >= [3, 11]:
                 content = array([b"".join(number.to_bytes(2) for number in (Key.DELIVER, 1, 1))])
-                self.commands = self._ask(
-                    Key.EXCHANGE_COMMAND_VERSIONS, content, frames.read_versions, "log in", until=deadline
+                self.commands = self._request(
+                    Key.EXCHANGE_COMMAND_VERSIONS, content, frames.read_versions, "log in", deadline=deadline
                 )
         except BrokerTimeoutError:
             raise failures.handshake_timeout(settings) from None
         except ConnectionLostError as cause:
-            if login_bytes > _LARGEST_LOGIN:
-                raise failures.refused_login(settings, _TOO_LARGE.format(login_bytes)) from None
+            if login_bytes > _MAX_LOGIN_BYTES:
+                raise failures.refused_login(settings, _LOGIN_TOO_LARGE.format(login_bytes)) from None
             raise failures.handshake_failure(settings, cause) from None
 
-    def _agree(self, proposed: frames.Tune) -> None:
+    def _accept_tune(self, proposed: frames.Tune) -> None:
+        """Reply with the lower of the proposed and the configured limits. 0 is no limit; the settings can disable heartbeats."""
         wanted = self._settings.heartbeat_s
         self.heartbeat_s = proposed.heartbeat_s
         if wanted is not None:
@@ -226,48 +229,48 @@ class StreamConnection:
 
     # -- streams and nodes
 
-    def metadata(self, streams: Sequence[str], *, missing_ok: bool = False) -> dict[str, StreamPlaces]:
-        """Return the nodes of streams.
+    def metadata(self, streams: Sequence[str], *, missing_ok: bool = False) -> dict[str, StreamMetadata]:
+        """Return the leader and the replicas of each stream.
 
         Args:
-            streams: their names.
-            missing_ok: return the places of a missing stream, too; its `code` has the reason.
+            streams: the names of the streams.
+            missing_ok: whether unavailable streams are no error; the `code` of their metadata has the reason.
 
         Raises:
             NotFoundError: a stream does not exist.
             AccessRefusedError: the user may neither read nor write it.
             UnreachableError: it is not available now.
         """
-        names = array(name_field(stream) for stream in streams)
-        places = self._ask(Key.METADATA, names, frames.read_places, "tell where streams are")
-        if not places.keys() >= set(streams):
-            missing = next(stream for stream in streams if stream not in places)
+        content = array(map(name_field, streams))
+        metadata = self._request(Key.METADATA, content, frames.read_metadata, "tell where streams are")
+        if not metadata.keys() >= set(streams):
+            missing = next(stream for stream in streams if stream not in metadata)
             raise failures.invalid_bytes(
                 self.where, ValueError(f"the answer to metadata does not have {missing!r}")
             )
         for stream in streams:
-            if not missing_ok and places[stream].code != Code.OK:
-                raise refusal(self.where, f"tell where stream {stream!r} is", places[stream].code, stream)
-        return places
+            if not missing_ok and metadata[stream].code != Code.OK:
+                raise refusal(self.where, f"tell where stream {stream!r} is", metadata[stream].code, stream)
+        return metadata
 
     def queues_of(self, exchange: str, action: str = "list the queues of exchange {!r}") -> tuple[str, ...]:
         """Return the queues that are bound to an exchange of any type (3.10.8 and 4.3.6).
 
         Args:
             exchange: its name.
-            action: the words for an error, with a place for the name.
+            action: the words for an error, with ``{!r}`` for the name.
 
         Raises:
             NotFoundError: there is no such exchange.
         """
         name = name_field(exchange, "the super stream name")
-        return self._ask(Key.PARTITIONS, name, frames.read_names, action.format(exchange), exchange)
+        return self._request(Key.PARTITIONS, name, frames.read_names, action.format(exchange), exchange)
 
     def partitions(self, super_stream: str) -> tuple[str, ...]:
         """Return the streams of a super stream, in its order.
 
-        The exchange of a super stream routes the binding keys of its partitions only, whereas an exchange that hashes routes every
-        key. A user without write permission cannot ask for a route, and gets the queues of any exchange.
+        The broker returns the queues of any exchange. So a key that is not bound is routed: a super stream has no route for it, and an
+        exchange that hashes has one. A user without write permission cannot ask for a route, and gets the queues of any exchange.
 
         Raises:
             NotFoundError: there is no such super stream.
@@ -279,7 +282,7 @@ class StreamConnection:
             super_stream, "the super stream name"
         )
         with suppress(AccessRefusedError):
-            if self._ask(Key.ROUTE, route, frames.read_names, action.format(super_stream), super_stream):
+            if self._request(Key.ROUTE, route, frames.read_names, action.format(super_stream), super_stream):
                 raise InputError(
                     f"{self.where}: {super_stream!r} is no super stream, but an exchange that takes any key: give the exchange with its "
                     "ring",
@@ -294,9 +297,9 @@ class StreamConnection:
             NotFoundError: there is no such stream.
             InputError: the broker is older than 3.11.
         """
-        self._need(Key.STREAM_STATS, "3.11")
+        self._require_command(Key.STREAM_STATS, "3.11")
         action = f"give the figures of stream {stream!r}"
-        return self._ask(Key.STREAM_STATS, name_field(stream), frames.read_statistics, action, stream)
+        return self._request(Key.STREAM_STATS, name_field(stream), frames.read_statistics, action, stream)
 
     # -- publishing
 
@@ -318,26 +321,26 @@ class StreamConnection:
             + name_field(stream)
         )
         action = f"declare publisher {publisher_id} of stream {stream!r}"
-        self._command(Key.DECLARE_PUBLISHER, content, action, stream)
+        self._request_ok(Key.DECLARE_PUBLISHER, content, action, stream)
 
     def delete_publisher(self, publisher_id: int) -> None:
         """Delete a publisher from this connection."""
         content = id_field(publisher_id, "publisher_id")
-        self._command(Key.DELETE_PUBLISHER, content, f"delete publisher {publisher_id}")
+        self._request_ok(Key.DELETE_PUBLISHER, content, f"delete publisher {publisher_id}")
 
     def publisher_sequence(self, reference: str, stream: str) -> int:
         """Return the last id that the leader has seen of a reference, or 0. Its row may not be stored yet."""
         content = name_field(reference, "the publisher's name") + name_field(stream)
         action = f"tell the last id of {reference!r} in stream {stream!r}"
-        return self._ask(
+        return self._request(
             Key.QUERY_PUBLISHER_SEQUENCE, content, lambda fields: fields.integer(8), action, stream
         )
 
-    def send(self, frames: memoryview | bytes, *, stall_s: float = _STALL_S) -> None:
+    def send(self, data: memoryview | bytes, *, stall_s: float = _STALL_S) -> None:
         """Send complete frames, and collect events meanwhile. Returns when the socket has taken all bytes.
 
         Args:
-            frames: the bytes.
+            data: the bytes of the frames.
             stall_s: the longest time in seconds in which the socket takes no byte.
 
         Raises:
@@ -345,13 +348,13 @@ class StreamConnection:
             RabbitChxError: the connection is unusable. `events` still returns the events that were received before.
         """
         with self._lock:
-            self._enqueue(frames)
-            left = sum(map(len, self._out))
+            self._enqueue(data)
+            left = sum(map(len, self._unsent))
             deadline = time.monotonic() + stall_s
             while left:
                 self._poll(max(0.0, deadline - time.monotonic()), until_sent=True)
-                if (now_left := sum(map(len, self._out))) < left:
-                    left, deadline = now_left, time.monotonic() + stall_s
+                if (left_now := sum(map(len, self._unsent))) < left:
+                    left, deadline = left_now, time.monotonic() + stall_s
                 elif time.monotonic() >= deadline:
                     self._failure = BrokerTimeoutError(
                         f"{self.where}: the broker has taken no byte for {stall_s:g} s: it takes none during a disk alarm "
@@ -376,8 +379,8 @@ class StreamConnection:
             stream: its name. The connection must be to a node that has a member of it.
             start: "first", "last", "next", an offset, or an aware datetime. The first chunk is the one that has the offset, or the
                 first one that is not older than the time. A start outside of the log is moved to its nearer end.
-            credit: how many chunks may be sent. From 4.0 on, the broker waits until more than half of this number is available,
-                so give back as many as arrived, or at least more than half.
+            credit: how many chunks may be sent. From 4.0 on, the broker sends only while more than half of this first credit is
+                available: so give credit in time.
             properties: of the subscription, such as ``filter.0``, ``match-unfiltered`` or ``chunk_selector``.
 
         Raises:
@@ -387,15 +390,16 @@ class StreamConnection:
             BrokerRefusedError: the id is in use.
         """
         content = frames.subscription(subscription_id, stream, start, credit, properties)
-        self._command(Key.SUBSCRIBE, content, f"subscribe to stream {stream!r} as {subscription_id}", stream)
+        action = f"subscribe to stream {stream!r} as {subscription_id}"
+        self._request_ok(Key.SUBSCRIBE, content, action, stream)
 
     def unsubscribe(self, subscription_id: int) -> None:
         """End a subscription. Chunks that were in flight may still be among the events."""
         content = id_field(subscription_id, "subscription_id")
-        self._command(Key.UNSUBSCRIBE, content, f"end subscription {subscription_id}")
+        self._request_ok(Key.UNSUBSCRIBE, content, f"end subscription {subscription_id}")
 
     def give_credit(self, subscription_id: int, chunks: int) -> None:
-        """Let the broker send so many more chunks. If it does not have the subscription, a `CreditRefused` arrives."""
+        """Let the broker send more chunks. If it does not have the subscription, a `CreditRefused` arrives."""
         with self._lock:
             self._enqueue(frames.credit(subscription_id, chunks))
             self._poll(0)
@@ -407,32 +411,32 @@ class StreamConnection:
             wait_s: seconds to wait at most.
 
         Raises:
-            RabbitChxError: the connection is unusable, and all events that were received before were taken.
+            RabbitChxError: the connection is unusable, and the caller has taken all events from before.
         """
         deadline = time.monotonic() + wait_s
         with self._lock:
             while not self._events:
-                left_s = max(0.0, deadline - time.monotonic())
+                remaining_s = max(0.0, deadline - time.monotonic())
                 try:
-                    self._poll(left_s)
+                    self._poll(remaining_s)
                 except RabbitChxError:
                     if not self._events:
                         raise
-                if not left_s:
+                if not remaining_s:
                     break
             events, self._events = self._events, []
             return events
 
-    # -- creating and deleting
+    # -- creating and deleting streams
 
     def create_stream(self, stream: str, arguments: Mapping[str, str] = _NO_PROPERTIES) -> None:
-        """Create a stream, with arguments such as ``max-age``. MismatchError: it exists."""
+        """Create a stream, with arguments such as ``max-age``; a MismatchError if it exists."""
         content = name_field(stream) + texts_field(arguments, "the argument")
-        self._command(Key.CREATE, content, f"create stream {stream!r}", stream)
+        self._request_ok(Key.CREATE, content, f"create stream {stream!r}", stream)
 
     def delete_stream(self, stream: str) -> None:
         """Delete a stream with all of its rows."""
-        self._command(Key.DELETE, name_field(stream), f"delete stream {stream!r}", stream)
+        self._request_ok(Key.DELETE, name_field(stream), f"delete stream {stream!r}", stream)
 
     def create_super_stream(
         self,
@@ -442,7 +446,7 @@ class StreamConnection:
         arguments: Mapping[str, str] = _NO_PROPERTIES,
     ) -> None:
         """Create a super stream and its partitions, each with a binding key; from 3.13 on."""
-        self._need(Key.CREATE_SUPER_STREAM, "3.13")
+        self._require_command(Key.CREATE_SUPER_STREAM, "3.13")
         content = (
             name_field(super_stream, "the super stream name")
             + array(name_field(stream) for stream in streams)
@@ -450,14 +454,14 @@ class StreamConnection:
             + texts_field(arguments, "the argument")
         )
         action = f"create super stream {super_stream!r}"
-        self._command(Key.CREATE_SUPER_STREAM, content, action, super_stream)
+        self._request_ok(Key.CREATE_SUPER_STREAM, content, action, super_stream)
 
     def delete_super_stream(self, super_stream: str) -> None:
         """Delete a super stream with its partitions and all of their rows; from 3.13 on."""
-        self._need(Key.DELETE_SUPER_STREAM, "3.13")
+        self._require_command(Key.DELETE_SUPER_STREAM, "3.13")
         content = name_field(super_stream, "the super stream name")
         action = f"delete super stream {super_stream!r}"
-        self._command(Key.DELETE_SUPER_STREAM, content, action, super_stream)
+        self._request_ok(Key.DELETE_SUPER_STREAM, content, action, super_stream)
 
     def close(self) -> None:
         """Close the connection within a second; may be called again."""
@@ -468,60 +472,62 @@ class StreamConnection:
             try:
                 if self._failure is None:
                     content = Code.OK.to_bytes(2) + text_field("Goodbye", "the reason")
-                    self._reply_to(Key.CLOSE, content, time.monotonic() + _CLOSE_S)
+                    self._call(Key.CLOSE, content, time.monotonic() + _CLOSE_S)
             except RabbitChxError as cause:
                 _log.debug("%s: closing: %s", self.where, cause)
             finally:
                 self._transport.close()
                 self._failure = self._failure or failures.closed_connection(self.where)
-        if self._keeper.is_alive():
-            self._keeper.join(_CLOSE_S)
+        if self._heartbeat_thread.is_alive():
+            self._heartbeat_thread.join(_CLOSE_S)
 
     # -- requests
 
-    def _command(self, key: Key, content: bytes, action: str, name: str | None = None) -> None:
-        """Send a request whose reply has only a code."""
-        self._ask(key, content, lambda _: None, action, name)
+    def _request_ok(self, key: Key, content: bytes, action: str, name: str | None = None) -> None:
+        """Send a request whose reply has only a code, and raise an error for another code than OK."""
+        self._request(key, content, lambda _: None, action, name)
 
-    def _ask(
+    def _request(
         self,
         key: Key,
         content: bytes,
-        read: Callable[[Fields], Answer],
+        read: Callable[[Fields], _T],
         action: str,
         name: str | None = None,
         *,
-        until: float | None = None,
-    ) -> Answer:
-        """Send a request, and return the content of its reply; `action` and `name` are for the error of a refusal."""
+        deadline: float | None = None,
+    ) -> _T:
+        """Send a request, and return its parsed reply; `action` and `name` describe it in the error for a refusal."""
         with self._lock:
-            deadline = until or min(time.monotonic() + self.request_timeout_s, self.deadline)
-            reply = self._reply_to(key, content, deadline)
+            limit = min(time.monotonic() + self.request_timeout_s, self.deadline)
+            reply = self._call(key, content, deadline or limit)
             if reply.code != Code.OK:
                 raise refusal(self.where, action, reply.code, name)
             return self._read(reply, read)
 
-    def _reply_to(self, key: Key, content: bytes, deadline: float) -> frames.Reply:
+    def _call(self, key: Key, content: bytes, deadline: float) -> frames.Reply:
+        """Send a request, and return its reply, whatever its code."""
         started = time.monotonic()
         self._correlation_id = correlation_id = (self._correlation_id + 1) % (1 << 32)
         self._enqueue(frames.frame(key, correlation_id.to_bytes(4) + content))
-        del content  # it may have the password
+        del content  # it may have the password, which a traceback with local variables would show
         while correlation_id not in self._replies:
             self._poll(
-                _left(
+                _remaining_s(
                     deadline, lambda: failures.missing_reply(self.where, key.text, time.monotonic() - started)
                 )
             )
         return self._replies.pop(correlation_id)
 
-    def _read(self, reply: frames.Reply, read: Callable[[Fields], Answer]) -> Answer:
+    def _read(self, reply: frames.Reply, read: Callable[[Fields], _T]) -> _T:
+        """Parse a reply; a malformed one is a failure of the connection."""
         try:
             return read(Fields(reply.content))
         except ValueError as cause:
             self._failure = failures.invalid_bytes(self.where, cause)
             raise self._failure from None
 
-    def _need(self, key: Key, release: str) -> None:
+    def _require_command(self, key: Key, release: str) -> None:
         if key not in self.commands:
             raise InputError(
                 f"{self.where}: RabbitMQ {self.server_version} does not have the command '{key.text}' of the stream protocol: it "
@@ -531,8 +537,8 @@ class StreamConnection:
     # -- the loop
 
     def _enqueue(self, data: memoryview | bytes) -> None:
-        self._out.append(memoryview(data))
-        del data  # it may have the password
+        self._unsent.append(memoryview(data))
+        del data  # as in `_call`
         if self._failure is not None:
             raise self._failure
 
@@ -541,9 +547,7 @@ class StreamConnection:
         if self._failure is None:
             try:
                 self._queue_heartbeat()
-                self._transfer(
-                    min(wait_s, (self.heartbeat_s or 60) / 4, _LONGEST_WAIT_S), until_sent=until_sent
-                )
+                self._transfer(min(wait_s, (self.heartbeat_s or 60) / 4, _MAX_WAIT_S), until_sent=until_sent)
                 silence_s = time.monotonic() - self._last_received
                 if silence_s > (2 * self.heartbeat_s or math.inf):
                     self._failure = self._failure or failures.missed_heartbeats(self.where, silence_s)
@@ -558,21 +562,22 @@ class StreamConnection:
             raise self._failure
 
     def _transfer(self, wait_s: float, *, until_sent: bool) -> None:
+        """Send and receive what the socket allows; wait to receive only if all is sent, and not for `until_sent`."""
         self._flush()
-        if self._out:
+        if self._unsent:
             self._transport.wait(wait_s)
             self._flush()
-        data = self._transport.receive(0.0 if self._out or until_sent else wait_s)
+        data = self._transport.receive(0.0 if self._unsent or until_sent else wait_s)
         if data:
             self._last_received = time.monotonic()
-            if self._tune is None and data.startswith((b"AMQP", b"HTTP")):
-                raise _other_protocol(self._settings, data[:4].decode())
-            for frame in self._cutter.cut(data):
+            if self._proposed is None and data.startswith((b"AMQP", b"HTTP")):
+                raise failures.not_a_stream_port(self._settings, data[:4].decode())
+            for frame in self._splitter.split(data):
                 self._dispatch(frames.parse_frame(frame))
             self._flush()
 
     def _flush(self) -> None:
-        out = self._out
+        out = self._unsent
         while out:
             sent = self._transport.send(out[0])
             if not sent:
@@ -586,12 +591,14 @@ class StreamConnection:
     def _dispatch(self, message: frames.Message) -> None:
         match message:
             case frames.Reply():
-                if message.correlation_id == self._correlation_id:  # else its request has timed out
+                if (
+                    message.correlation_id == self._correlation_id
+                ):  # a reply to a request that has timed out is ignored
                     self._replies[message.correlation_id] = message
             case frames.Tune():
-                self._tune = message
+                self._proposed = message
             case frames.Closing():
-                self._out.append(memoryview(frames.reply_to_close(message.correlation_id)))
+                self._unsent.append(memoryview(frames.reply_to_close(message.correlation_id)))
                 self._failure = ConnectionLostError(
                     f"{self.where}: the broker closes the connection ({code_in_words(message.code)}): {message.reason}",
                     reply_code=message.code,
@@ -602,15 +609,19 @@ class StreamConnection:
                 self._events.append(message)
 
     def _queue_heartbeat(self) -> None:
-        if self.heartbeat_s and not self._out and time.monotonic() - self._last_sent > self.heartbeat_s / 2:
-            self._out.append(memoryview(_HEARTBEAT))
+        if (
+            self.heartbeat_s
+            and not self._unsent
+            and time.monotonic() - self._last_sent > self.heartbeat_s / 2
+        ):
+            self._unsent.append(memoryview(_HEARTBEAT))
 
     def _service(self) -> None:
-        """Send heartbeats and receive between the caller's calls."""
+        """Send a heartbeat if one is due, and receive all that has arrived."""
         if not self._lock.acquire(blocking=False):
-            return  # a call is running, whose loop does the same
+            return  # the caller's thread does the same in its call
         try:
-            received_at = math.nan
+            received_at = math.nan  # not equal to any time
             while received_at != self._last_received and not self._closed.is_set():
                 received_at = self._last_received
                 self._poll(0)
@@ -618,30 +629,22 @@ class StreamConnection:
             self._lock.release()
 
 
-def _keep_alive(connection: weakref.ref[StreamConnection], closed: threading.Event, every_s: float) -> None:
+def _keep_alive(reference: weakref.ref[StreamConnection], closed: threading.Event, interval_s: float) -> None:
     """Service a connection until it is closed or garbage-collected."""
-    while not closed.wait(every_s):
-        kept = connection()
-        if kept is None:
+    while not closed.wait(interval_s):
+        connection = reference()
+        if connection is None:
             return
         try:
-            kept._service()  # noqa: SLF001  # a bound method as the thread's target would keep the connection alive
-        except Exception as cause:  # noqa: BLE001  # it is kept as the failure, which the next call raises
-            _log.debug("%s: no more heartbeats: %s", kept.where, cause)
+            connection._service()  # noqa: SLF001  # a bound method as the thread's target would keep the connection alive
+        except Exception as cause:  # noqa: BLE001  # the next call raises it again
+            _log.debug("%s: no more heartbeats: %s", connection.where, cause)
             return
-        del kept
+        del connection
 
 
-def _other_protocol(settings: ConnectionSettings, protocol: str) -> InputError:
-    usual = "5551 with TLS" if settings.tls else "5552"
-    return InputError(
-        f"{settings.masked_url}: this port speaks {protocol}, not the stream protocol: streams are on port {usual} (rabbitmq-plugins "
-        "enable rabbitmq_stream)"
-    )
-
-
-def _left(deadline: float, late: Callable[[], RabbitChxError]) -> float:
-    left_s = deadline - time.monotonic()
-    if left_s <= 0:
-        raise late()
-    return left_s
+def _remaining_s(deadline: float, timeout_error: Callable[[], RabbitChxError]) -> float:
+    remaining_s = deadline - time.monotonic()
+    if remaining_s <= 0:
+        raise timeout_error()
+    return remaining_s

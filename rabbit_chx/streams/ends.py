@@ -1,8 +1,8 @@
-"""The ends of streams: the offset and the fingerprint of the first and the last chunk of rows, and the offset of a time.
+"""Find chunks of streams: the first and the last chunk of rows, and that of an offset or a time.
 
-Each lookup is a subscription for one chunk. The broker replies in order, so a chunk that has not arrived before the reply to a later
-request is not in the stream. An end is that of the last chunk *of rows*: the broker keeps publisher ids and consumer offsets in
-chunks of their own, which take offsets too, so an end that counted them would move in a stream that nobody writes to.
+Each lookup is a subscription with credit for one chunk. The broker replies in order, so a chunk that has not arrived before the reply
+to a later request is not in the stream. The end of a stream is that of the last chunk *of rows*. The broker keeps publisher ids and
+consumer offsets in chunks of their own, which take offsets too: an end that counted them would move without a new row.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from rabbit_chx.retry import Retry
 from rabbit_chx.streams.chunks import Chunk, Fingerprint, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
-    MOST_IDS,
+    MAX_IDS,
     Code,
     Delivery,
     Key,
     Node,
     OffsetSpec,
     StreamChanged,
-    StreamPlaces,
+    StreamMetadata,
     milliseconds,
     refusal,
 )
@@ -41,20 +41,20 @@ _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
-_PAUSE_S = 0.2
-#: How long a broker without statistics is asked whether a stream is really empty.
-_UNSURE_S = 3.0
-_ANY_SIZE = 1 << 32
+_EMPTY_POLL_S = 0.2
+#: How long a broker without statistics (before 3.11) has to deliver nothing until its stream counts as empty.
+_EMPTY_TIMEOUT_S = 3.0
+_UNLIMITED = 1 << 32  # bytes
 _RETRY_PAUSE_S = 0.5
-#: How long an end is valid while the statistics of the stream stay the same. A stream that was deleted and created may have the same.
-_CACHED_S = 1.0
+#: How long an end is cached while the statistics stay the same; not longer, since a deleted and recreated stream may have the same.
+_CACHE_S = 1.0
 
 
 class LogEnd(NamedTuple):
     """The end of a stream.
 
     Attributes:
-        offset: the offset behind the last row.
+        offset: the offset behind the last row; without rows that of the first chunk of the broker's own, or 0.
         fingerprint: of the last chunk of rows; None in a stream without rows.
     """
 
@@ -63,11 +63,11 @@ class LogEnd(NamedTuple):
 
 
 class ChunkFinder:
-    """Finds chunks and ends of the streams that a node leads.
+    """Finds chunks of the streams whose leader is on one node.
 
     Args:
-        connection: an open connection, on which nobody else subscribes meanwhile.
-        timeout_s: how long a chunk that must be there may take to arrive, in seconds.
+        connection: an open connection to the node, without other subscriptions.
+        timeout_s: the time in seconds for a chunk that exists to arrive.
         check_crc: whether the CRC of each chunk is checked.
     """
 
@@ -77,60 +77,62 @@ class ChunkFinder:
         self.connection = connection
         self._timeout_s = timeout_s
         self._check_crc = check_crc
-        # An id is reused after all others, so a late chunk is not taken for that of another subscription.
-        self._subscriptions = cycle(range(MOST_IDS))
+        # Ids are reused as late as possible: a late chunk must not be taken for that of a newer subscription.
+        self._subscriptions = cycle(range(MAX_IDS))
 
     def end(self, stream: str) -> LogEnd:
-        """Return the end of a stream. Without rows it is where the log begins: rows that were removed are before that."""
+        """Return the end of a stream. Without rows it is where the log begins: rows that retention has removed were before that."""
         last = self.chunk_at(stream, "last")
-        if last is None and self.first(stream):
-            # A majority does not have it yet.
+        if last is None and self.first(stream):  # its rows are not committed again yet: see `first`
             last = self.chunk_at(stream, "last", self._timeout_s)
         if last is not None:
             return LogEnd(last.end, last.fingerprint)
         lowest = self.chunk_at(stream, "first", chunk_selector="all")
         return LogEnd(lowest.offset if lowest else 0, None)
 
-    def locate(self, stream: str, place: OffsetSpec, end: LogEnd) -> tuple[int, Fingerprint | None]:
-        """Return the offset of a place, and the fingerprint of the chunk of rows there, if it is known.
+    def locate(self, stream: str, spec: OffsetSpec, end: LogEnd) -> tuple[int, Fingerprint | None]:
+        """Return the offset of an offset specification, and the fingerprint of the chunk of rows there, if there is one.
 
         Args:
             stream: the stream.
-            place: an offset, which is returned as it is; another place is at the end at most. A datetime is the first chunk of that
-                time or later.
+            spec: the specification. An offset is returned as it is, even behind the end; a time behind the last chunk is the end.
             end: the end of the stream.
         """
-        if place == "next":
-            return end
-        if place == "last":
+        if spec == "next":
+            return end.offset, end.fingerprint
+        if spec == "last":
             return end.fingerprint.offset if end.fingerprint else end.offset, end.fingerprint
-        if isinstance(place, int):
-            chunk = self.chunk_at(stream, min(place, end.offset))
-            return place, chunk and chunk.fingerprint
-        chunk = self._chunk_of_time(stream, place) if isinstance(place, datetime) else self.first(stream)
+        if isinstance(spec, int):
+            chunk = self.chunk_at(stream, min(spec, end.offset))
+            return spec, chunk and chunk.fingerprint
+        chunk = self._chunk_of_time(stream, spec) if isinstance(spec, datetime) else self.first(stream)
         if chunk is None or chunk.offset >= end.offset:
             return end.offset, None
         return chunk.offset, chunk.fingerprint
 
     def _chunk_of_time(self, stream: str, moment: datetime) -> Chunk | None:
+        """Return the first chunk of this time or later. Chunks have milliseconds, so the time is rounded up to them."""
         with suppress(OverflowError):  # datetime.max
             moment += timedelta(microseconds=-moment.microsecond % 1000)
         chunk = self.chunk_at(stream, moment)
-        # If all chunks are older, the broker moves the start to the end of the log.
+        # If all chunks are older, the broker moves the start into the log: the chunk is too old.
         return chunk if chunk is not None and chunk.timestamp_ms >= milliseconds(moment) else None
 
     def first(self, stream: str) -> Chunk | None:
         """Return the first chunk of rows; None in a stream without rows.
 
-        A new leader does not know yet what a majority has, and delivers nothing (osiris v1.13.1, osiris_writer.erl,
-        ``handle_continue/2``). The statistics tell that from an empty stream. Before 3.11 there are none, and time has to tell.
+        A new leader delivers nothing until it knows what a majority has (osiris v1.13.1, osiris_writer.erl, ``handle_continue/2``).
+        The statistics distinguish that from an empty stream: their committed chunk is before the first one. Before 3.11 there are no
+        statistics, and a stream that delivers nothing for 3 s counts as empty.
 
         Raises:
             BrokerTimeoutError: there are rows, and none arrives in time.
         """
         connection = self.connection
         has_statistics = Key.STREAM_STATS in connection.commands
-        until = time.monotonic() + (self._timeout_s if has_statistics else min(self._timeout_s, _UNSURE_S))
+        deadline = time.monotonic() + (
+            self._timeout_s if has_statistics else min(self._timeout_s, _EMPTY_TIMEOUT_S)
+        )
         while True:
             statistics = connection.stats(stream) if has_statistics else {}
             if has_statistics and not {"committed_chunk_id", "first_chunk_id"} <= statistics.keys():
@@ -139,11 +141,12 @@ class ChunkFinder:
                     queue=stream,
                 )
             first = self.chunk_at(stream, "first")
-            if first or (has_statistics and statistics["committed_chunk_id"] >= statistics["first_chunk_id"]):
+            is_committed = has_statistics and statistics["committed_chunk_id"] >= statistics["first_chunk_id"]
+            if first or is_committed:  # a stream without chunks has -1 in both
                 return first
-            if time.monotonic() + _PAUSE_S >= until:
+            if time.monotonic() + _EMPTY_POLL_S >= deadline:
                 break
-            time.sleep(_PAUSE_S)
+            time.sleep(_EMPTY_POLL_S)
         if has_statistics:
             raise self._timeout(stream, self._timeout_s)
         return None
@@ -156,8 +159,8 @@ class ChunkFinder:
         Args:
             stream: the stream.
             start: where the subscription starts.
-            wait_s: how long the chunk may take in seconds; 0 for None if it is not there now.
-            properties: of the subscription.
+            wait_s: the seconds in which the chunk must arrive. With 0 it is None if the stream does not have it now.
+            properties: of the subscription, such as ``chunk_selector``.
 
         Raises:
             BrokerTimeoutError: no chunk arrives within `wait_s`.
@@ -165,16 +168,16 @@ class ChunkFinder:
         """
         connection, subscription = self.connection, next(self._subscriptions)
         connection.subscribe(subscription, stream, start, 1, properties)
-        connection.metadata([stream])  # its reply comes behind a chunk that is there
-        until = time.monotonic() + wait_s
+        connection.metadata([stream])  # any request whose reply comes behind the chunk
+        deadline = time.monotonic() + wait_s
         while True:
-            left_s = max(0.0, until - time.monotonic())
-            for event in connection.events(left_s):
+            remaining_s = max(0.0, deadline - time.monotonic())
+            for event in connection.events(remaining_s):
                 if isinstance(event, Delivery) and event.subscription_id == subscription:
                     connection.unsubscribe(subscription)
                     chunk = read_chunk(event.chunk, check_crc=self._check_crc)
-                    if chunk.kind == "user":  # the CRC does not cover the counts in the header
-                        pieces(chunk, max_sub_entry_bytes=_ANY_SIZE)
+                    if chunk.kind == "user":  # raises if the header, which the CRC does not cover, is damaged
+                        pieces(chunk, max_sub_entry_bytes=_UNLIMITED)
                     return chunk
                 if isinstance(event, StreamChanged) and event.stream == stream:
                     raise ConnectionLostError(
@@ -184,7 +187,7 @@ class ChunkFinder:
             if not wait_s:
                 connection.unsubscribe(subscription)
                 return None
-            if not left_s:
+            if not remaining_s:
                 raise self._timeout(stream, wait_s)
 
     def _timeout(self, stream: str, wait_s: float) -> BrokerTimeoutError:
@@ -198,13 +201,13 @@ class ChunkFinder:
 class _CachedEnd(NamedTuple):
     statistics: dict[str, int]
     end: LogEnd
-    at: float
+    found_at: float  # by time.monotonic()
 
 
 class LogEnds:
-    """The ends of the streams of a cluster, over one connection to each leader. The connections are kept, and replaced when lost.
+    """Lookups in the streams of a cluster, over one connection to each node that has leaders; lost connections are replaced.
 
-    One thread uses it.
+    It is not thread-safe.
 
     Args:
         settings: nodes of the cluster, tried in turn.
@@ -219,14 +222,14 @@ class LogEnds:
         self._addresses = addresses
         self._timeout_s = timeout_s
         self._finders: dict[Node | None, ChunkFinder] = {}
-        self._leaders: dict[str, Node] = {}
-        self._cached: dict[str, _CachedEnd] = {}
+        self._leaders: dict[str, Node] = {}  # of each stream
+        self._cached_ends: dict[str, _CachedEnd] = {}
 
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""
         finders, self._finders = self._finders, {}
         self._leaders.clear()
-        self._cached.clear()
+        self._cached_ends.clear()
         for finder in finders.values():
             finder.connection.close()
 
@@ -237,7 +240,7 @@ class LogEnds:
             NotFoundError: there is no such super stream.
             UnreachableError: no node answers in time.
         """
-        return self._patiently(lambda: self._any().partitions(super_stream))
+        return self._retry(lambda: self._any_connection().partitions(super_stream))
 
     def streams_of(self, exchange: str) -> tuple[str, ...]:
         """Return the streams that are bound to an exchange.
@@ -248,91 +251,94 @@ class LogEnds:
         """
 
         def find() -> tuple[str, ...]:
-            connection = self._any()
+            connection = self._any_connection()
             queues = connection.queues_of(exchange)
-            places = connection.metadata(queues, missing_ok=True)
-            return tuple(queue for queue in queues if places[queue].code != Code.STREAM_DOES_NOT_EXIST)
+            metadata = connection.metadata(queues, missing_ok=True)
+            return tuple(queue for queue in queues if metadata[queue].code != Code.STREAM_DOES_NOT_EXIST)
 
-        return self._patiently(find)
+        return self._retry(find)
 
     def ends(self, streams: Iterable[str]) -> dict[str, LogEnd]:
-        """Return the ends of the streams that exist.
+        """Return the ends of those of the streams that exist. The leaders are looked up in each call.
 
         Raises:
             AccessRefusedError: the user may not read a stream.
             UnreachableError: no node answers in time, or a stream has no leader.
         """
-        return self._patiently(partial(self._ends, list(streams)))
+        return self._retry(partial(self._find_ends, list(streams)))
 
     def chunk_at(self, stream: str, offset: int) -> Chunk | None:
         """Return the chunk of rows with this offset, or the first one behind it."""
-        return self._patiently(lambda: self._finder_of(stream).chunk_at(stream, offset))
+        return self._retry(lambda: self._leader_finder(stream).chunk_at(stream, offset))
 
-    def offset_of(self, stream: str, place: OffsetSpec, end: LogEnd) -> int:
-        """Return the offset of a place, as `ChunkFinder.locate` does."""
-        return self._patiently(lambda: self._finder_of(stream).locate(stream, place, end)[0])
+    def offset_of(self, stream: str, spec: OffsetSpec, end: LogEnd) -> int:
+        """Return the offset of a spec, as `ChunkFinder.locate` does."""
+        return self._retry(lambda: self._leader_finder(stream).locate(stream, spec, end)[0])
 
-    def _ends(self, streams: list[str]) -> dict[str, LogEnd]:
+    def _find_ends(self, streams: list[str]) -> dict[str, LogEnd]:
         if not streams:
             return {}
-        connection = self._any()
+        connection = self._any_connection()
         ends = {}
-        found = connection.metadata(streams, missing_ok=True)
+        metadata_of = connection.metadata(streams, missing_ok=True)
         for stream in streams:
-            places = found[stream]
-            if places.code == Code.STREAM_DOES_NOT_EXIST:
-                self._cached.pop(stream, None)
+            metadata = metadata_of[stream]
+            if metadata.code == Code.STREAM_DOES_NOT_EXIST:
+                self._cached_ends.pop(stream, None)
                 continue
-            if places.code != Code.OK:
-                raise refusal(connection.where, f"tell where stream {stream!r} is", places.code, stream)
-            self._leaders[stream] = self._leader(stream, places)
-            ends[stream] = self._end(stream)
+            if metadata.code != Code.OK:
+                raise refusal(connection.where, f"tell where stream {stream!r} is", metadata.code, stream)
+            self._leaders[stream] = self._leader_of(stream, metadata)
+            ends[stream] = self._find_end(stream)
         return ends
 
-    def _end(self, stream: str) -> LogEnd:
-        finder = self._finder_of(stream)
+    def _find_end(self, stream: str) -> LogEnd:
+        """Return the end of a stream, from the cache if its statistics have not changed."""
+        finder = self._leader_finder(stream)
         if Key.STREAM_STATS not in finder.connection.commands:  # before 3.11
             return finder.end(stream)
-        statistics, cached = finder.connection.stats(stream), self._cached.get(stream)
-        if cached and cached.statistics == statistics and time.monotonic() - cached.at < _CACHED_S:
+        statistics, cached = finder.connection.stats(stream), self._cached_ends.get(stream)
+        if cached and cached.statistics == statistics and time.monotonic() - cached.found_at < _CACHE_S:
             return cached.end
         end = finder.end(stream)
-        self._cached[stream] = _CachedEnd(statistics, end, time.monotonic())
+        self._cached_ends[stream] = _CachedEnd(statistics, end, time.monotonic())
         return end
 
-    def _any(self) -> StreamConnection:
+    def _any_connection(self) -> StreamConnection:
+        """Return an open connection to any node; connect if there is none."""
         if not self._finders:
             connection = open_any(self._settings)
             self._finders[connection.node] = ChunkFinder(connection, self._timeout_s)
         return next(iter(self._finders.values())).connection
 
-    def _leader(self, stream: str, places: StreamPlaces) -> Node:
-        if places.leader is None:
+    def _leader_of(self, stream: str, metadata: StreamMetadata) -> Node:
+        """Return the leader's node, or raise an UnreachableError while there is none."""
+        if metadata.leader is None:
             raise UnreachableError(
-                f"{self._any().where}: stream {stream!r} has no leader now: wait until one is elected",
+                f"{self._any_connection().where}: stream {stream!r} has no leader now: wait until one is elected",
                 queue=stream,
             )
-        return places.leader
+        return metadata.leader
 
-    def _finder_of(self, stream: str) -> ChunkFinder:
-        """Return the finder on the leader's node."""
-        connection = self._any()
-        if stream not in self._leaders:  # the connections are new
-            self._leaders[stream] = self._leader(stream, connection.metadata([stream])[stream])
+    def _leader_finder(self, stream: str) -> ChunkFinder:
+        """Return the finder on the node of a stream's leader; connect to the node if necessary."""
+        connection = self._any_connection()
+        if stream not in self._leaders:  # not looked up since the connections were closed
+            self._leaders[stream] = self._leader_of(stream, connection.metadata([stream])[stream])
         node = self._leaders[stream]
         if node not in self._finders:
             connection = StreamConnection(at_node(self._settings[0], node, self._addresses))
             self._finders[node] = ChunkFinder(connection, self._timeout_s)
         return self._finders[node]
 
-    def _patiently(self, attempt: Callable[[], _T]) -> _T:
-        """Return the result of the first successful attempt; each has new connections."""
+    def _retry(self, attempt: Callable[[], _T]) -> _T:
+        """Return the result of the first successful attempt. A failed one closes all connections."""
 
         def may_retry(cause: RabbitChxError) -> bool:
             self.close()
-            is_worth_it = is_transient(cause)
-            if is_worth_it:
+            may_succeed = is_transient(cause)
+            if may_succeed:
                 _log.warning("%s; trying again", cause)
-            return is_worth_it
+            return may_succeed
 
         return Retry.within(self._timeout_s, _RETRY_PAUSE_S).call(attempt, may_retry)

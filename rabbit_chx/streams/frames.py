@@ -37,7 +37,7 @@ Item = TypeVar("Item")
 OffsetSpec: TypeAlias = Literal["first", "last", "next"] | int | datetime
 
 #: The most publishers, and the most subscriptions, of a connection: their ids have 8 bits.
-MOST_IDS: Final = 256
+MAX_IDS: Final = 256
 #: The largest frame that is received before the vhost is open; the replies to the login are short.
 _LARGEST_OPENING_FRAME: Final = 1 << 20
 #: The largest frame that is received by default. A Deliver frame is a whole chunk, and frame_max does not bound it: a leader that
@@ -48,7 +48,7 @@ _SIZE: Final = struct.Struct(">I")
 #: Size, key and version: the smallest frame.
 _HEAD: Final = struct.Struct(">IHH")
 _REPLY_BIT: Final = 0x8000
-_MOST_CREDIT: Final = 0xFFFF
+_MAX_CREDIT: Final = 0xFFFF
 _KINDS: Final = {"first": 1, "last": 2, "next": 3}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -277,8 +277,8 @@ class Fields:
 # -- received bytes
 
 
-class FrameCutter:
-    """Cuts the bytes of a connection into frames.
+class FrameSplitter:
+    """Splits the bytes of a connection into frames.
 
     Attributes:
         largest: the size of the largest frame that is received, in bytes; None until the connection is open.
@@ -290,7 +290,7 @@ class FrameCutter:
         self._partial: memoryview | None = None  # a frame of known size, filled up to `_filled`
         self._filled = 0
 
-    def cut(self, data: bytes) -> list[memoryview]:
+    def split(self, data: bytes) -> list[memoryview]:
         """Return the frames that are complete now, each without its size.
 
         Args:
@@ -419,7 +419,7 @@ def reply_to_close(correlation_id: int) -> bytes:
 
 def credit(subscription_id: int, chunks: int) -> bytes:
     """Return the frame that asks for more chunks; it has no reply."""
-    check_whole("chunks", chunks, 0, _MOST_CREDIT)
+    check_whole("chunks", chunks, 0, _MAX_CREDIT)
     return frame(Key.CREDIT, id_field(subscription_id, "subscription_id") + chunks.to_bytes(2))
 
 
@@ -452,7 +452,7 @@ def name_field(name: str, label: str = "the stream name") -> bytes:
 
 def id_field(value: int, label: str) -> bytes:
     """Return the id of a publisher or a subscription."""
-    check_whole(label, value, 0, MOST_IDS - 1)
+    check_whole(label, value, 0, MAX_IDS - 1)
     return value.to_bytes()
 
 
@@ -460,7 +460,7 @@ def subscription(
     subscription_id: int, stream: str, start: OffsetSpec, chunks: int, properties: Mapping[str, str]
 ) -> bytes:
     """Return the content of a Subscribe request with a credit of so many chunks."""
-    check_whole("credit", chunks, 0, _MOST_CREDIT)
+    check_whole("credit", chunks, 0, _MAX_CREDIT)
     return (
         id_field(subscription_id, "subscription_id")
         + name_field(stream)
@@ -526,7 +526,7 @@ def node_at(host: str, port: int | str | None) -> Node:
     return Node(host, number)
 
 
-class StreamPlaces(NamedTuple):
+class StreamMetadata(NamedTuple):
     """The nodes of a stream.
 
     Attributes:
@@ -562,17 +562,17 @@ def read_opened(fields: Fields) -> Node | None:
     return None if host is None else node_at(host, properties.get("advertised_port"))
 
 
-def read_places(fields: Fields) -> dict[str, StreamPlaces]:
+def read_metadata(fields: Fields) -> dict[str, StreamMetadata]:
     """Read the nodes of each stream."""
     nodes = dict(fields.array(lambda: (fields.integer(2), node_at(fields.text(), fields.integer(4)))))
 
-    def places() -> tuple[str, StreamPlaces]:
+    def metadata() -> tuple[str, StreamMetadata]:
         stream, code, leader = fields.text(), fields.integer(2), fields.integer(2)
         replicas = fields.array(lambda: fields.integer(2))
         known = tuple(nodes[replica] for replica in replicas if replica in nodes)
-        return stream, StreamPlaces(nodes.get(leader), known, code)
+        return stream, StreamMetadata(nodes.get(leader), known, code)
 
-    return dict(fields.array(places))
+    return dict(fields.array(metadata))
 
 
 def read_statistics(fields: Fields) -> dict[str, int]:

@@ -13,13 +13,13 @@ from dataclasses import replace
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.retry import Retry
-from rabbit_chx.streams.connection import REPLY_S, StreamConnection, stream_settings
-from rabbit_chx.streams.frames import LARGEST_FRAME, Node, StreamPlaces
+from rabbit_chx.streams.connection import REQUEST_TIMEOUT_S, StreamConnection, stream_settings
+from rabbit_chx.streams.frames import LARGEST_FRAME, Node, StreamMetadata
 
-_NEXT_LOOK_S = 0.2
+_RETRY_PAUSE_S = 0.2
 #: With less time left, another attempt would only hide the error of the one before.
-AGAIN_S = 1.0
-_ONE_OF_SEVERAL_S = 5.0
+MIN_ATTEMPT_S = 1.0
+_NODE_TIMEOUT_S = 5.0
 
 
 def settings_of(
@@ -47,7 +47,9 @@ def settings_of(
         del url, urls
 
 
-def open_any(settings: deque[ConnectionSettings], *, request_timeout_s: float = REPLY_S) -> StreamConnection:
+def open_any(
+    settings: deque[ConnectionSettings], *, request_timeout_s: float = REQUEST_TIMEOUT_S
+) -> StreamConnection:
     """Connect to the first node that answers.
 
     Args:
@@ -100,7 +102,7 @@ def open_at(
     """
     deadline = time.monotonic() + timeout_s
     if request_timeout_s is None:
-        request_timeout_s = max(0.001, min(timeout_s, REPLY_S))
+        request_timeout_s = max(0.001, min(timeout_s, REQUEST_TIMEOUT_S))
 
     def connect(one: ConnectionSettings, until: float) -> StreamConnection:
         def at(where: ConnectionSettings) -> StreamConnection:
@@ -111,10 +113,10 @@ def open_at(
         first = at(one)
         try:
             # A node that is silent after the login costs little more time.
-            first.deadline = max(until, time.monotonic() + AGAIN_S)
-            places = first.metadata([stream])[stream]
+            first.deadline = max(until, time.monotonic() + MIN_ATTEMPT_S)
+            metadata = first.metadata([stream])[stream]
             first.deadline = math.inf
-            nodes = list(_nodes(places, first.node, avoid, leader=leader, stay=stay))
+            nodes = list(_nodes(metadata, first.node, avoid, leader=leader, stay=stay))
         except BaseException:
             first.close()
             raise
@@ -131,7 +133,7 @@ def open_at(
                 problem = cause
         raise problem
 
-    return Retry.within(timeout_s - AGAIN_S, _NEXT_LOOK_S).call(
+    return Retry.within(timeout_s - MIN_ATTEMPT_S, _RETRY_PAUSE_S).call(
         lambda: _in_turn(settings, deadline, connect), lambda error: isinstance(error, UnreachableError)
     )
 
@@ -142,7 +144,7 @@ def _in_turn(
     connect: Callable[[ConnectionSettings, float], StreamConnection],
 ) -> StreamConnection:
     """Connect with the first settings; if the node is unreachable, they become the last."""
-    until = deadline if len(settings) == 1 else min(deadline, time.monotonic() + _ONE_OF_SEVERAL_S)
+    until = deadline if len(settings) == 1 else min(deadline, time.monotonic() + _NODE_TIMEOUT_S)
     try:
         return connect(settings[0], until)
     except UnreachableError:
@@ -151,7 +153,7 @@ def _in_turn(
 
 
 def _nodes(
-    places: StreamPlaces,
+    metadata: StreamMetadata,
     here: Node | None,
     avoid: Collection[Node | None],
     *,
@@ -161,9 +163,9 @@ def _nodes(
     """Yield the nodes to try, the best first: a replica on this node, then the other replicas in random order."""
     found: list[Node] = []
     if not leader:
-        found += sorted(places.replicas, key=lambda node: (node != here, random.random()))  # noqa: S311
-    if places.leader is not None:
-        found.append(places.leader)
+        found += sorted(metadata.replicas, key=lambda node: (node != here, random.random()))  # noqa: S311
+    if metadata.leader is not None:
+        found.append(metadata.leader)
     yield from sorted(found, key=lambda node: (node in avoid, not (stay and node == here)))
 
 
@@ -184,5 +186,5 @@ def at_node(settings: ConnectionSettings, node: Node, addresses: Mapping[str, st
 
 
 def _in_time(settings: ConnectionSettings, deadline: float) -> ConnectionSettings:
-    left_s = max(0.001, deadline - time.monotonic())
-    return replace(settings, connection_timeout_s=min(settings.connection_timeout_s, left_s))
+    remaining_s = max(0.001, deadline - time.monotonic())
+    return replace(settings, connection_timeout_s=min(settings.connection_timeout_s, remaining_s))

@@ -1,6 +1,7 @@
 """Publish rows into streams in bulk. With a name and ids each row is stored once; `writer` explains how.
 
-The client places each row. Each stream has a `StreamWriter` with a connection of its own. One thread polls them in turn.
+The stream of each row is computed here, not by the broker. Each stream has a `StreamWriter` with a connection of its own. The
+caller's thread polls them in turn.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
 from rabbit_chx.streams.rows import Column, encode_rows
-from rabbit_chx.streams.writer import FRAME_MAX, Counts, Rows, StreamWriter
+from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, Rows, StreamWriter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MOST_ID = 2**63 - 1  # the wire has 64 bits, and clients on the JVM have no unsigned numbers
-_LONGEST_NAME = 230  # bytes, so that a message id has at most 255, which AMQP 0-9-1 can carry
-#: Rows and bytes that are encoded at a time, and all confirmed before the next.
-_PIECE_ROWS = 1 << 18
-_PIECE_BYTES = 64 << 20
+_MAX_ID = 2**63 - 1  # the protocol has unsigned 64-bit ids, and clients on the JVM signed ones
+_MAX_NAME_BYTES = 230  # bytes, so that a message id has at most 255, which AMQP 0-9-1 can carry
+#: The bounds of a batch, which is encoded at once, and confirmed before the next one is encoded.
+_BATCH_ROWS = 1 << 18
+_BATCH_BYTES = 64 << 20
+#: How long all writers together wait for confirms before the first one is polled again.
 _WAIT_S = 0.05
 
 
@@ -166,20 +168,22 @@ class StreamPublisher(Owned):
         if super_stream is not None:
             check_name(super_stream, "super stream")
         if name is not None and not (
-            isinstance(name, str) and 0 < len(bytes_of(name, "name")) <= _LONGEST_NAME
+            isinstance(name, str) and 0 < len(bytes_of(name, "name")) <= _MAX_NAME_BYTES
         ):
-            raise InputError(f"name is {name!r:.60}: give a text of 1 to {_LONGEST_NAME} bytes")
+            raise InputError(f"name is {name!r:.60}: give a text of 1 to {_MAX_NAME_BYTES} bytes")
         if ring is not None and exchange is None:
             raise InputError("a ring does not know its exchange: give its name with exchange=")
         self._exchange = (super_stream or "") if exchange is None else exchange
         self._overhead = _overhead(name, self._exchange)
-        self._placing: HashRing | SlotTable | SuperStream | None = None if ring is None else _checked(ring)
+        self._placement: HashRing | SlotTable | SuperStream | None = (
+            None if ring is None else _check_ring(ring)
+        )
         with closing(open_any(settings)) as connection:
             connection.request_timeout_s = confirm_timeout_s
-            self._frame_max = connection.frame_max or FRAME_MAX
+            self._frame_max = connection.frame_max or DEFAULT_FRAME_MAX
             if super_stream is not None:
-                self._placing = SuperStream(connection.partitions(super_stream))
-            self.streams = _streams_of(self._placing, stream)
+                self._placement = SuperStream(connection.partitions(super_stream))
+            self.streams = _streams_of(self._placement, stream)
             try:
                 connection.metadata(self.streams)
             except NotFoundError as cause:
@@ -187,12 +191,12 @@ class StreamPublisher(Owned):
                     InputError(f"{cause}. Each destination of the ring must be a stream") if ring else cause
                 ) from None
         if name is not None and management is not None:
-            for each in self.streams:
-                check_references(management, settings[0], each, name)
+            for destination in self.streams:
+                check_references(management, settings[0], destination, name)
         reading = {"url": settings.copy(), "addresses": addresses, "timeout_s": confirm_timeout_s}
         self._writers = [
             StreamWriter(
-                each,
+                destination,
                 settings.copy(),
                 name,
                 window=window,
@@ -201,11 +205,11 @@ class StreamPublisher(Owned):
                 reading=reading,
                 proof=proof,
             )
-            for each in self.streams
+            for destination in self.streams
         ]
         self._last_id = 0
         self._closed = False
-        self._unconfirmed_ids = np.empty(0, np.int64)  # of failed calls
+        self._unconfirmed_ids = np.empty(0, np.int64)  # of failed calls; a later call must begin with them
 
     def __enter__(self) -> Self:
         return self
@@ -261,21 +265,22 @@ class StreamPublisher(Owned):
         """
         if self._closed:
             raise InputError(f"{self!r} is closed: open a new one")
-        rows = self._rows(keys, bodies, ids)
+        rows = self._validated_rows(keys, bodies, ids)
         began = time.monotonic()
         for writer in self._writers:
             writer.counts = Counts()
-        # A call may repeat a part of a failed call only: the ids behind that part stay unconfirmed.
-        rest = self._unconfirmed_ids[
-            np.searchsorted(self._unconfirmed_ids, rows.ids[-1:].max(initial=0), side="right") :
+        # A call may repeat only a part of a failed call: the ids behind that part stay unconfirmed.
+        last_id = rows.ids[-1:].max(initial=0)
+        still_unconfirmed = self._unconfirmed_ids[
+            np.searchsorted(self._unconfirmed_ids, last_id, side="right") :
         ]
         try:
-            for piece in _pieces(rows):
+            for batch in _batches(rows):
                 if self._name:
                     self._unconfirmed_ids = np.append(
-                        rows.ids[np.searchsorted(rows.ids, piece.ids[0]) :], rest
+                        rows.ids[np.searchsorted(rows.ids, batch.ids[0]) :], still_unconfirmed
                     )
-                self._publish(piece)
+                self._publish(batch)
         except BaseException as cause:
             for writer in self._writers:
                 writer.drop()
@@ -284,12 +289,12 @@ class StreamPublisher(Owned):
             report = self._report(rows, began)
             # After a mismatch the same rows would fail again.
             may_repeat = len(self._unconfirmed_ids) and not isinstance(cause, MismatchError)
-            again = f"; publish again from id {self._unconfirmed_ids[0]} on" if may_repeat else ""
+            remedy = f"; publish again from id {self._unconfirmed_ids[0]} on" if may_repeat else ""
             raise PublishError(
-                f"{cause}; {report}{again}", report, queue=cause.queue, reply_code=cause.reply_code
+                f"{cause}; {report}{remedy}", report, queue=cause.queue, reply_code=cause.reply_code
             ) from cause
         if len(rows.ids):
-            self._unconfirmed_ids, self._last_id = rest, int(rows.ids[-1])
+            self._unconfirmed_ids, self._last_id = still_unconfirmed, int(rows.ids[-1])
         return self._report(rows, began)
 
     def _report(self, rows: Rows, began: float) -> StreamReport:
@@ -305,7 +310,7 @@ class StreamPublisher(Owned):
             seconds=time.monotonic() - began,
         )
 
-    def _rows(self, keys: Column, bodies: Column, ids: Iterable[int] | None) -> Rows:
+    def _validated_rows(self, keys: Column, bodies: Column, ids: Iterable[int] | None) -> Rows:
         """Validate all rows before any is sent, and return them with the stream of each."""
         if (self._name is None) != (ids is None):
             raise InputError(
@@ -316,8 +321,8 @@ class StreamPublisher(Owned):
             raise InputError(
                 f"{len(key_column)} keys and {len(body_column)} bodies: give one body for each key"
             )
-        self._check_sizes(key_column, body_column)
-        numbers = np.empty(0, np.int64) if ids is None else _rising(ids, len(key_column))
+        self._check_row_sizes(key_column, body_column)
+        numbers = np.empty(0, np.int64) if ids is None else _increasing_ids(ids, len(key_column))
         if len(numbers):
             if len(self._unconfirmed_ids) and numbers[0] > self._unconfirmed_ids[0]:
                 raise InputError(
@@ -329,58 +334,59 @@ class StreamPublisher(Owned):
                     f"the rows begin at id {numbers[0]}, and id {self._last_id} is published: the broker would drop them, so ids rise "
                     "from call to call"
                 )
-        if self._placing is None:
+        if self._placement is None:
             return Rows(key_column, body_column, numbers, None)
-        streams = self._placing.indices(key_column)
+        streams = self._placement.indices(key_column)
         if len(streams) and streams.min() < 0:
             row = int(streams.argmin())
             raise InputError(f"row {row}: the ring has no stream for the key {key_column[row].as_py()!r:.60}")
         return Rows(key_column, body_column, numbers, streams)
 
-    def _check_sizes(self, keys: Column, bodies: Column) -> None:
+    def _check_row_sizes(self, keys: Column, bodies: Column) -> None:
         sizes: Any = pc.add(pc.binary_length(keys), pc.binary_length(bodies))
         sizes = sizes.to_numpy()
-        room = self._frame_max - self._overhead
-        if sizes.max(initial=0) > room:
-            row = int(np.argmax(sizes > room))
+        max_bytes = self._frame_max - self._overhead
+        if sizes.max(initial=0) > max_bytes:
+            row = int(np.argmax(sizes > max_bytes))
             raise RowError(
-                f"row {row} has {sizes[row]} bytes of key and body: at most {room} fit into a frame of this broker, which has "
+                f"row {row} has {sizes[row]} bytes of key and body: at most {max_bytes} fit into a frame of this broker, which has "
                 f"{self._frame_max}; shorten it, or raise the broker's stream.frame_max"
             )
 
-    def _publish(self, piece: Rows) -> None:
-        taking = []
-        for number, part in piece.by_stream():
-            self._writers[number].take(part, self._exchange)
-            taking.append(self._writers[number])
-        busy = list(taking)
+    def _publish(self, batch: Rows) -> None:
+        """Give each writer its rows, and poll the writers until all rows are confirmed."""
+        busy = []
+        for number, stream_rows in batch.by_stream():
+            self._writers[number].start_batch(stream_rows, self._exchange)
+            busy.append(self._writers[number])
         wait_s = 0.0
         while busy:
-            moved = [writer.poll(wait_s) for writer in busy]
-            wait_s = 0.0 if any(moved) else _WAIT_S / len(busy)
+            has_progress = [writer.poll(wait_s) for writer in busy]
+            wait_s = 0.0 if any(has_progress) else _WAIT_S / len(busy)
             busy = [writer for writer in busy if not writer.done]
 
 
-def _pieces(rows: Rows) -> Iterator[Rows]:
+def _batches(rows: Rows) -> Iterator[Rows]:
+    """Split rows into batches of equal numbers of rows, by their mean size."""
     count = len(rows.keys)
-    size = max(1, min(_PIECE_ROWS, _PIECE_BYTES * count // max(1, rows.bodies.nbytes + rows.keys.nbytes)))
+    size = max(1, min(_BATCH_ROWS, _BATCH_BYTES * count // max(1, rows.bodies.nbytes + rows.keys.nbytes)))
     for start in range(0, count, size):
         yield rows.slice(start, size)
 
 
 def _overhead(name: str | None, exchange: str) -> int:
-    """Return the most bytes of a frame with one row, without key and body."""
-    text = b"." * 300  # which needs the long forms
-    message_ids = None if name is None else [f"{name}:{_MOST_ID}"]
+    """Return the bytes that a frame with one row may need besides key and body."""
+    text = b"." * 300  # AMQP encodes a size above 255 with 4 bytes instead of one
+    message_ids = None if name is None else [f"{name}:{_MAX_ID}"]
     row = encode_rows([text], [text], exchange=exchange, message_ids=message_ids)
-    (frame,) = row.frames(0, np.zeros(1, np.uint64), 0, 1, FRAME_MAX)
+    (frame,) = row.frames(0, np.zeros(1, np.uint64), 0, 1, DEFAULT_FRAME_MAX)
     return len(frame) - 2 * len(text)
 
 
 # -- validation of arguments
 
 
-def _checked(ring: object) -> HashRing | SlotTable:
+def _check_ring(ring: object) -> HashRing | SlotTable:
     """Return the ring if it was read from the broker and all of its destinations are queues.
 
     Raises:
@@ -396,16 +402,18 @@ def _checked(ring: object) -> HashRing | SlotTable:
         )
     if not ring.destinations:
         raise InputError("the ring has no destinations: bind streams first")
-    for place in ring.destinations:
-        if not isinstance(place, str):
-            raise InputError(f"{place} of the ring is no stream: bind streams alone, or give a slot table")
+    for destination in ring.destinations:
+        if not isinstance(destination, str):
+            raise InputError(
+                f"{destination} of the ring is no stream: bind streams alone, or give a slot table"
+            )
     return ring
 
 
-def _streams_of(placing: HashRing | SlotTable | SuperStream | None, stream: str | None) -> tuple[str, ...]:
-    if isinstance(placing, SuperStream):
-        return placing.partitions
-    return (str(stream),) if placing is None else tuple(map(str, placing.destinations))
+def _streams_of(placement: HashRing | SlotTable | SuperStream | None, stream: str | None) -> tuple[str, ...]:
+    if isinstance(placement, SuperStream):
+        return placement.partitions
+    return (str(stream),) if placement is None else tuple(map(str, placement.destinations))
 
 
 def _column(values: Any, what: str) -> Any:  # noqa: ANN401
@@ -416,7 +424,7 @@ def _column(values: Any, what: str) -> Any:  # noqa: ANN401
         if isinstance(values, (pa.Array, pa.ChunkedArray)):
             column = values
         elif hasattr(values, "dtype"):
-            # Of a NumPy array of str, given the type, pyarrow takes the first character alone.
+            # Not with the type: of each str of a NumPy array pyarrow would take only the first character.
             column = pa.array(values)
         else:
             column = pa.array(list(values), pa.large_binary())
@@ -429,10 +437,10 @@ def _column(values: Any, what: str) -> Any:  # noqa: ANN401
     return column
 
 
-def _rising(values: Any, rows: int) -> NDArray[np.int64]:  # noqa: ANN401
-    """Return increasing ids as an array."""
+def _increasing_ids(values: Any, rows: int) -> NDArray[np.int64]:  # noqa: ANN401
+    """Return ids as an array, after the check that there are so many and that they increase."""
     try:
-        values = values if hasattr(values, "__array__") else list(values)
+        values = values if hasattr(values, "__array__") else list(values)  # an iterator is consumed once
         count = len(values)
     except TypeError as cause:
         raise InputError(f"ids is {shown(values)}: give one whole number for each key") from cause
@@ -441,11 +449,11 @@ def _rising(values: Any, rows: int) -> NDArray[np.int64]:  # noqa: ANN401
     if not rows:
         return np.empty(0, np.int64)
     ids = np.asarray(values)
-    if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.min() < 1 or ids.max() > _MOST_ID:
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.min() < 1 or ids.max() > _MAX_ID:
         wanted = "give whole numbers from 1 to 2^63 - 1"
         for row, value in enumerate(values.to_pylist() if hasattr(values, "to_pylist") else values):
             plain = value.item() if isinstance(value, np.generic) else value
-            if not is_whole(plain, 1, _MOST_ID):
+            if not is_whole(plain, 1, _MAX_ID):
                 raise InputError(f"row {row} has the id {shown(plain)}: {wanted}")
         raise InputError(f"the ids are of type {ids.dtype}: {wanted}")
     if (ids[1:] <= ids[:-1]).any():

@@ -1,15 +1,16 @@
 """Read rows of a stream as Arrow record batches, up to an end that is fixed when the reader is opened.
 
-How it works. The constructor asks the stream's leader for the offsets of start and end (`ends`), since a replica may lag behind. The
-end is that of the last chunk *of rows*: publisher ids and consumer offsets are kept in chunks of their own, which take offsets too
-and may be the last ones. A reader that waited for a row at the last committed offset might wait for ever.
+How it works:
 
-A caller that knows the offsets, as Spark's tasks know them from the driver, passes `landmarks`, and the constructor does not connect.
-The range is verified later if no chunk arrives, or one that ends before the start: the log may have been cut since.
-
-Then the reader subscribes at a replica with ``chunk_selector=all``, which delivers the broker's own chunks too. So the chunks are
-contiguous, and a skipped offset is a lost one (`_Progress`). After a lost connection it resubscribes at the last chunk of rows that it
-received, which has to be the same one.
+1. The constructor finds the offsets of start and end on the stream's leader (`ChunkFinder`), since a replica may lag behind. The end is
+   that of the last chunk *of rows*. The broker keeps publisher ids and consumer offsets in chunks of their own, which take offsets too
+   and may be the last ones: a reader that waited for a row at the last committed offset might wait forever.
+2. Instead, a caller may pass the offsets with `landmarks`: the fingerprints of chunks in the range. Spark's tasks get both from the
+   driver. Then the constructor does not connect. The range is verified on the leader only if the log may have been cut since: if no
+   chunk arrives, or one that ends before the start.
+3. The reader subscribes at a replica with ``chunk_selector=all``, which delivers the broker's own chunks too. So the chunks are
+   contiguous, and a skipped offset is a lost one (`_Progress`).
+4. After a lost connection it resubscribes at the last chunk of rows that it received. A different chunk there is an error.
 
 rabbitmq-server v4.3.5 and v3.10, rabbit_stream_reader.erl (Subscribe, Credit, ``chunk_selector``); osiris 1.13.1, osiris_log.erl
 (``init_offset_reader0``: a start outside of the log is moved into it, silently).
@@ -52,7 +53,7 @@ from rabbit_chx.streams.frames import (
     StreamChanged,
     offset_spec,
 )
-from rabbit_chx.streams.nodes import AGAIN_S, open_at, settings_of
+from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at, settings_of
 from rabbit_chx.streams.rows import columns_in, schema_of
 
 if TYPE_CHECKING:
@@ -63,15 +64,15 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 _BATCH_BYTES = 16 << 20
-#: How many bytes the broker may send ahead, estimated by the largest of the latest chunks.
-_BYTES_AHEAD = 8 << 20
-_MOST_CHUNKS_AHEAD = 128
-_SUBSCRIPTION = 0
-_PAUSE_S = 0.2
+#: The credit is limited so that the chunks in flight have about this size, if each is as large as the largest of the latest ones.
+_READ_AHEAD_BYTES = 8 << 20
+_MAX_CREDIT = 128
+_SUBSCRIPTION_ID = 0
+_RETRY_PAUSE_S = 0.2
 #: Seconds without a chunk after which the range of `landmarks` is verified.
 _VERIFY_AFTER_S = 1.0
-#: How often a damaged chunk is read before it is an error.
-_MOST_DAMAGES = 3
+#: How many deliveries of a damaged chunk are an error.
+_MAX_DAMAGED_READS = 3
 
 
 class StreamReader:
@@ -81,7 +82,7 @@ class StreamReader:
     the routing key, where the row has one.
 
     The constructor connects and fixes the end; rows that are written later are not read. The rows are in the order of the stream, each
-    once, also after lost connections and leader changes. Some megabytes at most are read ahead. The loop may be slow: heartbeats are
+    once, also after lost connections and leader changes. At most some megabytes are read ahead. The loop may be slow: heartbeats are
     sent meanwhile. A reader is not thread-safe.
 
     Args:
@@ -151,7 +152,7 @@ class StreamReader:
         try:
             self._settings = settings_of(url)
         finally:
-            del url  # no variable of a frame of an error has a password
+            del url  # a traceback with local variables must not show the password
         _check_range(start, end, expect)
         check_whole("batch_rows", batch_rows, 1)
         check_seconds("timeout_s", timeout_s, zero=False)
@@ -171,23 +172,25 @@ class StreamReader:
         self._max_frame_bytes = max_frame_bytes
         self._max_sub_entry_bytes = max_sub_entry_bytes
         self._connection: StreamConnection | None = None
-        self._damaged = 0  # the offset of the damaged chunk,
-        self._damaged_at = list[Node | None]()  # and the nodes that delivered it
+        self._damaged_offset = 0  # where the latest damaged chunk begins
+        self._damaged_nodes = list[Node | None]()  # the nodes that delivered it
         self._credit = 0  # chunks that the broker may still send
-        self._ahead = 1  # the last credit limit
-        self._largest = 0  # bytes of the largest of the latest chunks
+        self._credit_limit = 1
+        self._largest_chunk = 0  # in bytes, of the latest chunks
         self._received: deque[tuple[Chunk, list[Piece]]] = deque()
         self._pieces: deque[Piece] = deque()  # the rest of the current chunk
-        self._current: Chunk | None = None  # that chunk, until a row of it is returned
+        self._unreturned_chunk: Chunk | None = None  # the current chunk, until a row of it is returned
         self._failure: Exception | None = None
         self._progress = _Progress(stream, count_missing=on_missing == "count")
         self.end_fingerprint: Fingerprint | None = None
-        self._is_unverified = landmarks is not None
+        self._is_unverified = landmarks is not None  # whether the caller found the range
         if landmarks is None:
-            until = time.monotonic() + timeout_s
-            self.end_fingerprint = self._patiently(until, lambda: self._find_range(start, end, expect, until))
+            deadline = time.monotonic() + timeout_s
+            self.end_fingerprint = self._retry(
+                deadline, lambda: self._find_range(start, end, expect, deadline)
+            )
         elif isinstance(start, int) and isinstance(end, int):
-            self._progress.begin(start, end, end)
+            self._progress.set_range(start, end, end)
             self._progress.landmarks = list(landmarks)
         else:
             raise InputError(
@@ -229,7 +232,9 @@ class StreamReader:
             raise self._failure
         try:
             batch = self._next_batch()
-        except BaseException as cause:  # a later call would skip the received chunks
+        except (
+            BaseException
+        ) as cause:  # also an interruption: a later call would skip the chunks that were already taken
             where = f"the reader of stream {self.stream!r}"
             self._failure = cause if isinstance(cause, Exception) else interruption(where, cause)
             self._disconnect()
@@ -249,47 +254,48 @@ class StreamReader:
     # -- the range
 
     def _find_range(
-        self, start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None, until: float
+        self, start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None, deadline: float
     ) -> Fingerprint | None:
-        """Find the range on the leader, and return the fingerprint of the last chunk of rows."""
-        connection = self._connection = self._open(until, leader=True)
-        finder = ChunkFinder(connection, _left_s(until), check_crc=self._check_crc)
-        log_end = finder.end(self.stream)
-        begin, at_begin = finder.locate(self.stream, start, log_end)
-        stop = log_end.offset
-        if end is not None:
-            stop = end if isinstance(end, int) else finder.locate(self.stream, end, log_end)[0]
-        before = finder.chunk_at(self.stream, expect.offset) if expect else None
-        self._disconnect()
-        self._damaged_at.clear()
-        self._progress.begin(begin, max(stop, begin), log_end.offset)
-        self._progress.landmarks += [known for known in (at_begin, log_end.fingerprint) if known]
-        if expect is not None:
-            self._progress.compare(expect, before, log_end.offset)
-        self._is_unverified = False
-        return log_end.fingerprint
-
-    def _verify_range(self, until: float) -> None:
-        """Verify on the leader the range that the caller passed, over a connection of its own.
+        """Find the range on the leader, and return the fingerprint of the last chunk of rows.
 
         Raises:
             MissingRowsError: the leader lacks a part of it, or the log was rewritten.
         """
+        connection = self._connection = self._open(deadline, leader=True)
+        finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self._check_crc)
+        log_end = finder.end(self.stream)
+        start_offset, start_chunk = finder.locate(self.stream, start, log_end)
+        end_offset = log_end.offset
+        if end is not None:
+            end_offset = end if isinstance(end, int) else finder.locate(self.stream, end, log_end)[0]
+        found = finder.chunk_at(self.stream, expect.offset) if expect else None
+        self._disconnect()  # rows are read from a replica
+        self._damaged_nodes.clear()
+        self._progress.set_range(start_offset, max(start_offset, end_offset), log_end.offset)
+        self._progress.landmarks += [chunk for chunk in (start_chunk, log_end.fingerprint) if chunk]
+        if expect is not None:
+            self._progress.check_chunk(expect, found, log_end.offset)
+        self._is_unverified = False
+        return log_end.fingerprint
+
+    def _verify_range(self, deadline: float) -> None:
+        """Verify on the leader what is left of the range that the caller passed; the next chunk needs a new subscription."""
         self._disconnect()
         self._received.clear()
         progress = self._progress
-        self._find_range(progress.next, progress.end, progress.last, until)
+        self._find_range(progress.next, progress.end, progress.last, deadline)
 
     # -- reading
 
     def _next_batch(self) -> pa.RecordBatch | None:
+        """Return the next batch; None at the end."""
         progress, batch, rows, size = self._progress, list[Piece](), 0, 0
-        until = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self._timeout_s
         while rows < self._batch_rows and size < _BATCH_BYTES:
             if not self._pieces:
-                if progress.done:
+                if progress.is_done:
                     break
-                until = self._take_chunk(until)
+                deadline = self._take_chunk(deadline)
                 continue
             piece = self._pieces[0]
             if batch and size + piece.size > _BATCH_BYTES:
@@ -297,90 +303,101 @@ class StreamReader:
             batch.append(self._pieces.popleft())
             rows += piece.records
             size += piece.size
-            if self._current is not None:
-                self.fingerprint, self._current = self._current.fingerprint, None
+            if self._unreturned_chunk is not None:
+                self.fingerprint, self._unreturned_chunk = self._unreturned_chunk.fingerprint, None
                 self.chunks += 1
         columns = columns_in(batch, self.start_offset, self.end_offset, self._include) if batch else None
-        # After the columns, which a damaged chunk may not have: its rows were not returned.
+        # Not before `columns_in`, which fails for a damaged chunk: its rows were not returned.
         self.next_offset = min(self._pieces[0].offset if self._pieces else progress.next, progress.end)
         return columns
 
-    def _take_chunk(self, until: float) -> float:
+    def _take_chunk(self, deadline: float) -> float:
         """Take the next chunk of the range, wait for it if necessary, and return the deadline for the following one."""
         progress = self._progress
         if not self._received:
-            self._patiently(until, lambda: self._receive(self._connection or self._subscribe(until), until))
-        if self._is_unverified and self._received and self._received[0][0].end <= progress.resume_at:
-            self._patiently(until, lambda: self._verify_range(until))
-        if not self._received:  # only the range was verified
-            return until
-        (chunk, found), before = self._received.popleft(), progress.next
-        if progress.take(chunk):
-            self._current = chunk
-            self._pieces.extend(
-                piece for piece in found if piece.end > before and piece.offset < progress.end
+            self._retry(
+                deadline, lambda: self._receive(self._connection or self._subscribe(deadline), deadline)
             )
-        if progress.next <= before:  # a known chunk does not extend the deadline
-            return until
-        if progress.next > self._damaged:
-            self._damaged_at.clear()
+        # If the log was cut, the broker moves the start to its end: the first chunk then is one before the start.
+        if self._is_unverified and self._received and self._received[0][0].end <= progress.resume_at:
+            self._retry(deadline, lambda: self._verify_range(deadline))
+        if not self._received:  # only the range was verified
+            return deadline
+        chunk, chunk_pieces = self._received.popleft()
+        first = progress.next
+        if progress.advance(chunk):
+            self._unreturned_chunk = chunk
+            self._pieces.extend(
+                piece for piece in chunk_pieces if piece.end > first and piece.offset < progress.end
+            )
+        if progress.next <= first:  # a known chunk does not extend the deadline
+            return deadline
+        if progress.next > self._damaged_offset:
+            self._damaged_nodes.clear()
         return time.monotonic() + self._timeout_s
 
-    def _patiently(self, until: float, attempt: Callable[[], _T]) -> _T:
-        """Return the result of the first successful attempt; each has a new connection."""
+    def _retry(self, deadline: float, attempt: Callable[[], _T]) -> _T:
+        """Return the result of the first successful attempt. A failed one closes the connection."""
 
         def with_context() -> _T:
             try:
                 return attempt()
             except DamagedChunkError as cause:
-                raise self._damage(cause) from None
+                raise self._note_damage(cause) from None
             except InputError as cause:
                 raise InputError(f"stream {self.stream!r}: {cause}") from None
 
         def may_retry(cause: RabbitChxError) -> bool:
             self._disconnect()
             if isinstance(cause, DamagedChunkError):  # another replica may have the chunk undamaged
-                is_worth_it = len(self._damaged_at) < _MOST_DAMAGES
+                may_succeed = len(self._damaged_nodes) < _MAX_DAMAGED_READS
             else:
-                is_worth_it = is_transient(cause)
-            if is_worth_it:
+                may_succeed = is_transient(cause)
+            if may_succeed:
                 _log.warning("%s; trying again", cause)
-            return is_worth_it
+            return may_succeed
 
-        return Retry(until - AGAIN_S, Backoff(_PAUSE_S, _PAUSE_S)).call(with_context, may_retry)
-
-    def _damage(self, cause: DamagedChunkError) -> DamagedChunkError:
-        """Note the node that delivered a damaged chunk, and return an error with the nodes so far."""
-        self._damaged = self._received[-1][0].end if self._received else self._progress.next
-        self._damaged_at.append(self._connection.node if self._connection else None)
-        nodes = ", ".join(str(node or "a node without an address") for node in self._damaged_at)
-        return DamagedChunkError(
-            f"stream {self.stream!r}: {cause} (read {len(self._damaged_at)} times, from {nodes})"
+        return Retry(deadline - MIN_ATTEMPT_S, Backoff(_RETRY_PAUSE_S, _RETRY_PAUSE_S)).call(
+            with_context, may_retry
         )
 
-    def _subscribe(self, until: float) -> StreamConnection:
+    def _note_damage(self, cause: DamagedChunkError) -> DamagedChunkError:
+        """Note the node that delivered a damaged chunk, and return an error with all such nodes."""
+        self._damaged_offset = self._received[-1][0].end if self._received else self._progress.next
+        self._damaged_nodes.append(self._connection.node if self._connection else None)
+        nodes = ", ".join(str(node or "a node without an address") for node in self._damaged_nodes)
+        return DamagedChunkError(
+            f"stream {self.stream!r}: {cause} (read {len(self._damaged_nodes)} times, from {nodes})"
+        )
+
+    def _subscribe(self, deadline: float) -> StreamConnection:
         """Connect to a replica and subscribe at the last known chunk."""
-        connection = self._connection = self._open(until, leader=False)
+        connection = self._connection = self._open(deadline, leader=False)
         # The broker waits for more than half of the *first* credit. That is 1 here, so it never waits.
         connection.subscribe(
-            _SUBSCRIPTION, self.stream, self._progress.resume_at, 1, {"chunk_selector": "all"}
+            _SUBSCRIPTION_ID, self.stream, self._progress.resume_at, 1, {"chunk_selector": "all"}
         )
-        self._credit = self._ahead = 1
+        self._credit = self._credit_limit = 1
         return connection
 
-    def _receive(self, connection: StreamConnection, until: float) -> None:
-        """Wait for a chunk, or verify the range; a connection that is silent for half of the timeout is replaced."""
-        silent_at = min(until, time.monotonic() + self._timeout_s / 2)
+    def _receive(self, connection: StreamConnection, deadline: float) -> None:
+        """Wait for a chunk; verify a range that the caller found if none arrives.
+
+        Raises:
+            BrokerTimeoutError: the connection was silent for half of the timeout: another one is tried in the other half.
+            MissingRowsError: the leader's log ends before the range.
+        """
+        silent_at = min(deadline, time.monotonic() + self._timeout_s / 2)
         if self._is_unverified and not self._received:
-            self._receive_within(connection, min(_VERIFY_AFTER_S, _left_s(silent_at)))
+            self._receive_within(connection, min(_VERIFY_AFTER_S, _remaining_s(silent_at)))
             if not self._received:
-                self._verify_range(until)
+                self._verify_range(deadline)
                 return
         while not self._received:
             left_s = silent_at - time.monotonic()
             if left_s <= 0:
-                with suppress(UnreachableError):
-                    self._check_log(max(until, time.monotonic() + AGAIN_S))
+                with suppress(UnreachableError):  # the silence is the error then
+                    self._check_log_end(max(deadline, time.monotonic() + MIN_ATTEMPT_S))
                 raise BrokerTimeoutError(
                     f"{connection.where}: stream {self.stream!r} gives nothing from offset {self._progress.next} on, and the reading "
                     f"ends at {self._progress.end}: look at its replicas (rabbitmq-streams stream_status), and whether it was made "
@@ -389,25 +406,21 @@ class StreamReader:
                 )
             self._receive_within(connection, left_s)
 
-    def _check_log(self, until: float) -> None:
-        """Check that the leader still has the range, which a majority had at the time of opening.
-
-        Raises:
-            MissingRowsError: the log ends before it.
-        """
-        with closing(self._open(until, leader=True)) as connection:
+    def _check_log_end(self, deadline: float) -> None:
+        """Check that the leader still has the range, which a majority had at the time of opening."""
+        with closing(self._open(deadline, leader=True)) as connection:
             last = ChunkFinder(connection, check_crc=self._check_crc).chunk_at(self.stream, "last")
-        if last is not None:  # else a majority may not have it again yet
-            self._progress.must_reach(last.end)
+        if last is not None:  # a new leader delivers nothing until a majority has caught up
+            self._progress.check_reached_by(last.end)
 
     def _receive_within(self, connection: StreamConnection, wait_s: float) -> None:
         """Receive the chunks that arrive within the wait, and replenish the credit."""
-        largest = self._largest // 2
+        largest = self._largest_chunk // 2  # so that the effect of a single large chunk fades
         for event in connection.events(wait_s):
             match event:
                 case Delivery():
                     chunk = read_chunk(event.chunk, check_crc=self._check_crc)
-                    self._received.append((chunk, self._pieces_of(chunk)))
+                    self._received.append((chunk, self._wanted_pieces(chunk)))
                     self._credit -= 1
                     largest = max(largest, len(event.chunk))
                 case StreamChanged() | CreditRefused():
@@ -418,31 +431,32 @@ class StreamReader:
                     )
                 case _:
                     pass
-        self._largest = largest
-        ahead = min(max(1, _BYTES_AHEAD // max(largest, 1)), _MOST_CHUNKS_AHEAD)
-        # A small first chunk is no measure of the next ones: it is often the publisher's first row alone.
-        ahead = min(ahead, 2 * self._ahead)
-        if self._received and self._credit <= ahead // 2:
-            connection.give_credit(_SUBSCRIPTION, ahead - self._credit)
-            self._credit = self._ahead = ahead
+        self._largest_chunk = largest
+        limit = min(max(1, _READ_AHEAD_BYTES // max(largest, 1)), _MAX_CREDIT)
+        # The limit only doubles: the first chunk often has the publisher's first row alone, and larger ones follow.
+        limit = min(limit, 2 * self._credit_limit)
+        if self._received and self._credit <= limit // 2:
+            connection.give_credit(_SUBSCRIPTION_ID, limit - self._credit)
+            self._credit = self._credit_limit = limit
 
-    def _pieces_of(self, chunk: Chunk) -> list[Piece]:
+    def _wanted_pieces(self, chunk: Chunk) -> list[Piece]:
+        """Return the pieces of a chunk that may have new rows; parsing them detects damage that the CRC does not."""
         if chunk.kind != "user" or chunk.end <= self._progress.next:
             return []
         return pieces(chunk, max_sub_entry_bytes=self._max_sub_entry_bytes)
 
-    def _open(self, until: float, *, leader: bool) -> StreamConnection:
+    def _open(self, deadline: float, *, leader: bool) -> StreamConnection:
         connection = open_at(
             self._settings,
             self.stream,
             leader=leader,
             addresses=self._addresses,
-            timeout_s=_left_s(until),
+            timeout_s=_remaining_s(deadline),
             max_frame_bytes=self._max_frame_bytes,
-            avoid=self._damaged_at,
-            stay=self._is_unverified,
+            avoid=self._damaged_nodes,
+            stay=self._is_unverified,  # with landmarks one connection is enough
         )
-        connection.deadline = until
+        connection.deadline = deadline
         return connection
 
     def _disconnect(self) -> None:
@@ -452,14 +466,14 @@ class StreamReader:
 
 
 class _Progress:
-    """The position in a range: decides which chunks are wanted, and which rows are missing. No I/O.
+    """The position in a range: decides which chunks have rows of it, and which rows are missing. No I/O.
 
     Attributes:
-        next: the first offset that was not seen yet.
+        next: the first offset that was not received yet.
         end: the first offset behind the range.
-        last: the last chunk of rows before `next`: seen, or expected before the start.
-        landmarks: further chunks that the stream had at the time of opening.
-        missing: the number of skipped offsets.
+        last: the last chunk of rows before `next`: received, or that of the reader that ended at the start.
+        landmarks: further chunks that the stream had when the range was found.
+        missing: the number of missing offsets, if they are counted.
     """
 
     def __init__(self, stream: str, *, count_missing: bool) -> None:
@@ -471,7 +485,7 @@ class _Progress:
         self._count_missing = count_missing
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the end is reached."""
         return self.next >= self.end
 
@@ -480,8 +494,8 @@ class _Progress:
         """The offset to subscribe at: the last chunk of rows again, to detect a rewritten log."""
         return self.next if self.last is None else self.last.offset
 
-    def begin(self, start: int, end: int, log_end: int) -> None:
-        """Set the range.
+    def set_range(self, start: int, end: int, log_end: int) -> None:
+        """Set the range. It ends with the log at the latest: offsets behind that are missing.
 
         Raises:
             MissingRowsError: the range begins or ends behind the end of the log.
@@ -495,71 +509,73 @@ class _Progress:
         self.next, self.end = start, end
         if end > log_end:
             self.end = max(start, log_end)
-            self._lose(self.end, end, f", it ends at {log_end}", "end there")
+            self._skip(self.end, end, f", it ends at {log_end}", "end there")
 
-    def take(self, chunk: Chunk) -> bool:
-        """Advance by a chunk, and return whether it has rows of the range.
+    def advance(self, chunk: Chunk) -> bool:
+        """Advance behind a received chunk, and return whether it has new rows of the range.
 
         Raises:
-            MissingRowsError: it differs from the known chunk at its place, or offsets before it are missing.
+            MissingRowsError: it differs from a known chunk at its offset, or offsets before it are missing.
         """
         for known in filter(None, (self.last, *self.landmarks)):
             if chunk.offset <= known.offset < chunk.end:
-                self._must_be(known, chunk)
-        if chunk.end <= self.next:  # known, or from a replica that lags behind
+                self._check_same(known, chunk)
+        if chunk.end <= self.next:  # received before, or from a replica that lags behind
             return False
         if chunk.offset > self.next:
-            self._lose(self.next, min(chunk.offset, self.end), f" any more, it goes on at {chunk.offset}")
+            self._skip(self.next, min(chunk.offset, self.end), f" any more, it goes on at {chunk.offset}")
             self.next = min(chunk.offset, self.end)
-            if self.done:
+            if self.is_done:
                 return False
         self.next = chunk.end
         if chunk.kind == "user":
             self.last = chunk.fingerprint
         return chunk.kind == "user"
 
-    def compare(self, expected: Fingerprint, found: Chunk | None, log_end: int) -> None:
-        """Compare a chunk with the first one that is now at its offset or behind it.
+    def check_chunk(self, expected: Fingerprint, found: Chunk | None, log_end: int) -> None:
+        """Check that a chunk is still in the log, unless retention has removed it.
+
+        Args:
+            expected: the chunk.
+            found: the first chunk that is now at its offset or behind it.
+            log_end: the offset behind the last row.
 
         Raises:
-            MissingRowsError: another chunk is at its place.
+            MissingRowsError: another chunk is at its offset, or the log ends before it.
         """
         if found is None or log_end <= expected.offset:
-            raise self._rewritten(expected, f"it ends at {log_end}")
+            raise self._rewritten_error(expected, f"it ends at {log_end}")
         if found.offset <= expected.offset:
-            self._must_be(expected, found)
+            self._check_same(expected, found)
 
-    def must_reach(self, log_end: int) -> None:
-        """Check that the log reaches the end of the range.
-
-        Raises:
-            MissingRowsError: the log has lost rows.
-        """
+    def check_reached_by(self, log_end: int) -> None:
+        """Raise a MissingRowsError if the log ends before the range."""
         if log_end < self.end:
-            raise self._rewritten(self.landmarks[-1], f"it ends at {log_end}")
+            raise self._rewritten_error(self.landmarks[-1], f"it ends at {log_end}")
 
-    def _must_be(self, expected: Fingerprint, chunk: Chunk) -> None:
+    def _check_same(self, expected: Fingerprint, chunk: Chunk) -> None:
         found = chunk.fingerprint
         if found != expected:
-            raise self._rewritten(expected, f"{found} is there")
+            raise self._rewritten_error(expected, f"{found} is there")
 
-    def _rewritten(self, expected: Fingerprint, found: str) -> MissingRowsError:
+    def _rewritten_error(self, expected: Fingerprint, found: str) -> MissingRowsError:
         return MissingRowsError(
             f"the log of stream {self._stream!r} has been rewritten: where {expected} was, {found}. The stream was deleted and made "
             "again, or its log was cut, and its offsets now mean other rows: read it from the first one",
             queue=self._stream,
         )
 
-    def _lose(
+    def _skip(
         self,
         begin: int,
         end: int,
-        what: str,
+        log_state: str,
         remedy: str = "retention has removed them, or its log was cut; start behind them",
     ) -> None:
+        """Count missing offsets, or raise."""
         if not self._count_missing:
             raise MissingRowsError(
-                f"stream {self._stream!r} does not have the offsets {begin} to {end - 1}{what}: {remedy}, or give "
+                f"stream {self._stream!r} does not have the offsets {begin} to {end - 1}{log_state}: {remedy}, or give "
                 "on_missing='count'",
                 queue=self._stream,
                 offsets=range(begin, end),
@@ -567,8 +583,8 @@ class _Progress:
         self.missing += end - begin
 
 
-def _left_s(until: float) -> float:
-    return max(0.001, until - time.monotonic())
+def _remaining_s(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
 
 
 def _check_range(start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None) -> None:

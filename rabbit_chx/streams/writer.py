@@ -1,18 +1,19 @@
 """Write rows to one stream, each exactly once, over a connection to its leader that is replaced when it is lost.
 
-How it works. The broker remembers the last id of each name (*reference*) in each stream. It confirms a row whose id is not higher,
-and does not store it. So a row that is sent again is stored once, under three rules:
+How it works. The broker keeps the last publishing id of each publisher reference (here: the *name*) in each stream. It confirms a row
+whose id is not higher, and does not store it. So a row that is sent again is stored once, under three rules:
 
 1. Ids increase. A row is sent only after all earlier rows of its stream were sent on the same connection: after a lost connection, a
    refused row or a leader change all rows from the lowest unconfirmed one are sent again, in order, and before any newer row.
    Otherwise the newer id would make the broker drop the older row.
-2. The ids that the broker claims are proved. When it starts a new segment, it writes the ids of a batch of rows into the log before
-   the rows. If it dies in between, it confirms and drops those rows when they are sent again (osiris v1.13.1, osiris_writer.erl,
-   ``handle_batch/2``; osiris_log.erl, ``evaluate_tracking_snapshot/2``). So rows with ids that it claims on a new connection are sent
-   alone. The confirm of such a row means that all claimed rows are committed. Then our highest id is looked up in the stream. Claimed
-   rows above it are not stored: they are published under the reference ``name~1``, by the same rules. (The ids in the trailer of a
-   chunk are no proof: the first chunk of a segment has none.)
-3. The proof needs the id in the row: the property message-id is ``name:id``.
+2. The last id that the broker reports on a new connection (the *claimed* id) is verified, since its row may not be stored. When the
+   broker starts a new segment, it writes the ids of a batch of rows into the log before the rows. If it dies in between, it confirms
+   and drops those rows when they are sent again (osiris v1.13.1, osiris_writer.erl, ``handle_batch/2``; osiris_log.erl,
+   ``evaluate_tracking_snapshot/2``). So rows up to the claimed id are sent before all others. Their confirms mean that what is stored
+   of them is committed. Then our highest id is looked up in the stream. Claimed rows above it are not stored: they are published
+   under the reference ``name~1``, by the same rules. (The ids in the trailer of a chunk are no proof: the first chunk of a segment
+   has none.)
+3. The lookup needs the id in the row: the property message-id is ``name:id``.
 
 How the highest id is found. The stream is read backward from its end. Other clients may have copied our rows with their message ids,
 so a low id near the end may be a copy. Two facts hold nevertheless: a row, or a copy of it, proves that it was stored; and ids are
@@ -21,7 +22,7 @@ search stops at the first id that is at least as high as those in question, whic
 known to be absent only after the whole part of the stream that may contain it was read: back to an offset that this writer has noted
 (`_note_end`), or else all of it. If retention has removed some of that part, the question is undecided, and publishing is refused.
 
-Without a name a row may be stored more than once.
+Without a name there are no claims, and a row may be stored more than once.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.retry import Backoff
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, Confirms, Key, PublishErrors, StreamChanged, refusal
-from rabbit_chx.streams.nodes import AGAIN_S, open_at
+from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
 from rabbit_chx.streams.rows import EncodedRows, encode_rows
 from rabbit_chx.streams.stored_ids import StoredRow, read_pieces_back
 
@@ -63,12 +64,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_BATCH_ROWS = 4_096
-FRAME_MAX = 1 << 20  # bytes, where the broker has no limit
+#: The most rows that are sent before confirms are processed.
+_SEND_ROWS = 4_096
+DEFAULT_FRAME_MAX = 1 << 20  # bytes, if the broker has no limit
 _WAIT_S = 0.05
 _BACKOFF = Backoff(0.2, 5.0)
-_NOTE_EVERY_S = 60.0
-_MOST_REPAIRS = 9
+_NOTE_INTERVAL_S = 60.0
+_MAX_REPAIRS = 9
 
 
 class Rows(NamedTuple):
@@ -77,8 +79,8 @@ class Rows(NamedTuple):
     Attributes:
         keys: the routing keys, binary.
         bodies: the bodies, binary.
-        ids: their ids; empty where they have none.
-        streams: the index of the stream of each; None for a single stream.
+        ids: the publishing ids; empty without a name.
+        streams: the index of each row's stream; None for a single stream.
     """
 
     keys: pa.Array[Any]
@@ -87,13 +89,13 @@ class Rows(NamedTuple):
     streams: NDArray[np.int32] | None
 
     def slice(self, start: int, rows: int) -> Rows:
-        """Return consecutive rows."""
-        some = slice(start, start + rows)
+        """Return so many rows from `start` on."""
+        selected = slice(start, start + rows)
         return Rows(
-            _one_array(self.keys.slice(start, rows)),
-            _one_array(self.bodies.slice(start, rows)),
-            self.ids[some],
-            None if self.streams is None else self.streams[some],
+            _as_single_array(self.keys.slice(start, rows)),
+            _as_single_array(self.bodies.slice(start, rows)),
+            self.ids[selected],
+            None if self.streams is None else self.streams[selected],
         )
 
     def by_stream(self) -> Iterator[tuple[int, Rows]]:
@@ -105,13 +107,13 @@ class Rows(NamedTuple):
         ends = np.cumsum(np.bincount(self.streams))
         for number, (start, end) in enumerate(zip(np.append(0, ends[:-1]), ends, strict=True)):
             if start < end:
-                places = order[start:end]
-                ids = self.ids[places] if len(self.ids) else self.ids
-                yield number, Rows(self.keys.take(places), self.bodies.take(places), ids, None)
+                indices = order[start:end]
+                ids = self.ids[indices] if len(self.ids) else self.ids
+                yield number, Rows(self.keys.take(indices), self.bodies.take(indices), ids, None)
 
 
 class Window:
-    """Rows in the order of their ids, until each is confirmed. No I/O.
+    """A sliding window over rows in the order of their ids: which are sent, and which confirmed. No I/O.
 
     Args:
         ids: the ids of the rows.
@@ -130,7 +132,7 @@ class Window:
         self.lowest = self.next = start
         self._ids = ids
         self._size = size
-        self._open = np.ones(self.stop, bool)
+        self._is_unconfirmed = np.ones(self.stop, bool)
 
     @property
     def done(self) -> bool:
@@ -139,38 +141,38 @@ class Window:
 
     @property
     def room(self) -> int:
-        """How many rows may be sent now."""
-        unanswered = int(np.count_nonzero(self._open[self.lowest : self.next]))
-        return min(self._size - unanswered, self.stop - self.next)
+        """The number of rows that may be sent now."""
+        in_flight = int(np.count_nonzero(self._is_unconfirmed[self.lowest : self.next]))
+        return min(self._size - in_flight, self.stop - self.next)
 
     def confirm(self, ids: NDArray[Any]) -> NDArray[np.intp]:
         """Mark rows as confirmed by their ids, and return the indices of the new ones. Ids that were not sent are ignored."""
-        wanted = ids.astype(np.int64)
-        places = np.searchsorted(self._ids[: self.next], wanted)
-        known = places < self.next
-        places = places[known][self._ids[places[known]] == wanted[known]]
-        return self._confirm(np.unique(places[self._open[places]]))
+        ids = ids.astype(np.int64)
+        indices = np.searchsorted(self._ids[: self.next], ids)
+        may_be_sent = indices < self.next
+        indices = indices[may_be_sent][self._ids[indices[may_be_sent]] == ids[may_be_sent]]
+        return self._confirm(np.unique(indices[self._is_unconfirmed[indices]]))
 
     def confirm_before(self, stop: int) -> NDArray[np.intp]:
         """Mark all rows before `stop` as confirmed, and return the indices of the new ones."""
-        return self._confirm(self.lowest + np.flatnonzero(self._open[self.lowest : stop]))
+        return self._confirm(self.lowest + np.flatnonzero(self._is_unconfirmed[self.lowest : stop]))
 
-    def _confirm(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
-        self._open[places] = False
-        still_open = self._open[self.lowest :]
-        self.lowest = self.lowest + int(still_open.argmax()) if still_open.any() else self.stop
+    def _confirm(self, indices: NDArray[np.intp]) -> NDArray[np.intp]:
+        self._is_unconfirmed[indices] = False
+        unconfirmed = self._is_unconfirmed[self.lowest :]
+        self.lowest = self.lowest + int(unconfirmed.argmax()) if unconfirmed.any() else self.stop
         self.next = max(self.next, self.lowest)
-        return places
+        return indices
 
     def rewind(self) -> int:
         """Go back to the lowest unconfirmed row, and return the number of rows to send again."""
-        resent, self.next = self.next - self.lowest, self.lowest
-        return resent
+        to_resend, self.next = self.next - self.lowest, self.lowest
+        return to_resend
 
 
 @dataclass
 class Counts:
-    """The counts of a stream in one call; see `StreamReport`. A confirmed row is known, repaired, or neither."""
+    """The counts of a stream in one call; see `StreamReport`."""
 
     confirmed: int = 0
     known: int = 0
@@ -184,13 +186,13 @@ class StreamWriter:
 
     Args:
         stream: the stream.
-        settings: nodes of the cluster, tried in turn; a deque of its own, since dead nodes are moved back.
-        name: the reference; None for none.
+        settings: nodes of the cluster, tried in turn; not shared, since unreachable nodes are moved to the end.
+        name: the publisher reference; None for at-least-once.
         window: the most unconfirmed rows.
         confirm_timeout_s: the longest time without a confirm.
         reconnect_timeout_s: how long to try to reconnect.
-        reading: the arguments of readers that look for our rows: url, addresses, timeout_s.
-        proof: whether to look for them.
+        reading: the arguments of the readers for the lookup of our rows: url, addresses, timeout_s.
+        proof: whether claimed ids are verified.
 
     Attributes:
         stream: the stream.
@@ -213,28 +215,27 @@ class StreamWriter:
         self.counts = Counts()
         self._settings = settings
         self._name = name
-        self._window_rows = window
+        self._window_size = window
         self._confirm_timeout_s = confirm_timeout_s
         self._reconnect_timeout_s = reconnect_timeout_s
         self._reading = reading
         self._proof = proof
         self._connection: StreamConnection | None = None
-        self._opened = 0  # the number of connections so far
-        self._claimed = 0  # the last id that the broker claims, until it is proved
-        self._known = 0  # the last id that it claimed before the first row was sent
+        self._connection_count = 0
+        self._claimed_id = 0  # 0 again when it is verified
+        self._known_id = 0  # the claimed id of the first connection: that of earlier runs
         self._confirmed_id = 0  # all of our rows up to this id are confirmed
-        self._noted = _Note(0, 0)
-        self._note_again_at = 0.0
-        # Our stored row with the highest id; a later call may have to be compared with it.
-        self._found: StoredRow | None = None
-        self._numbered = 0  # rows without ids that were numbered so far
+        self._search_bound = _SearchBound(0, 0)
+        self._next_note_at = 0.0
+        # Our stored row with the highest id, until it is compared with the given row of that id, perhaps in a later call.
+        self._unchecked_row: StoredRow | None = None
+        self._last_number = 0  # without a name, rows are numbered to match their confirms
         self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64), None)
         self._encoded: EncodedRows | None = None
         self._window = Window(self._rows.ids, window)
-        self._is_repaired = np.empty(
-            0, bool
-        )  # of each row: whether it was sent under a further reference, since it was lost
-        self._moved_at = 0.0
+        # Of each row: whether it was not stored although the broker confirmed it, and so was sent under a further reference.
+        self._is_repaired = np.empty(0, bool)
+        self._last_progress_at = 0.0  # when rows were confirmed, or first sent with none in flight
         self._outage_began: float | None = None
         self._attempts = 0
         self._next_attempt = 0.0
@@ -249,25 +250,25 @@ class StreamWriter:
         """Whether all rows are confirmed."""
         return self._window.done
 
-    def take(self, rows: Rows, exchange: str) -> None:
-        """Start with the next rows, after all earlier ones are confirmed."""
+    def start_batch(self, rows: Rows, exchange: str) -> None:
+        """Begin with the next rows; all earlier ones are confirmed. `exchange` is their annotation ``x-exchange``."""
         message_ids = None
         if self._name is None:
-            numbers = np.arange(self._numbered + 1, self._numbered + len(rows.keys) + 1)
-            self._numbered += len(numbers)
+            numbers = np.arange(self._last_number + 1, self._last_number + len(rows.keys) + 1)
+            self._last_number += len(numbers)
             rows = rows._replace(ids=numbers)
         else:
             texts = pa.array(rows.ids).cast(pa.string())
             message_ids = pc.binary_join_element_wise(pa.scalar(self._name), texts, ":")  # type: ignore[call-overload]
         self._encoded = encode_rows(rows.keys, rows.bodies, exchange=exchange, message_ids=message_ids)
         self._rows = rows
-        self._window = Window(rows.ids, self._window_rows)
+        self._window = Window(rows.ids, self._window_size)
         self._is_repaired = np.zeros(len(rows.ids), bool)
-        # All earlier rows are confirmed, so a loss that was noticed with the last of them is not an outage of these rows.
+        # If a connection was lost with the last earlier rows, that outage is over: all of them are confirmed.
         self._outage_began, self._attempts, self._next_attempt = None, 0, 0.0
 
     def poll(self, wait_s: float) -> bool:
-        """Connect if necessary, send what the window allows, and process received confirms.
+        """Connect and verify claimed ids if necessary, send what the window allows, and process received confirms.
 
         Args:
             wait_s: seconds to wait for events at most.
@@ -284,13 +285,13 @@ class StreamWriter:
                     time.sleep(wait_s)
                     return False
                 self._connect()
-            self._compare_found()
-            self._prove_claims()
+            self._compare_unchecked_row()
+            self._verify_claim()
             self._note_end()
             sent = self._send(0, self._window)
             confirmed = self._collect(0, self._window, 0.0 if sent else wait_s)
         except RabbitChxError as cause:
-            self._lose(cause)
+            self._lose_connection(cause)
             return False
         return bool(sent or confirmed)
 
@@ -304,44 +305,51 @@ class StreamWriter:
         """Forget unconfirmed rows, and close the connection on which they may be in flight."""
         if not self.done:
             self.close()
-            self._window = Window(np.empty(0, np.int64), self._window_rows)
+            self._window = Window(np.empty(0, np.int64), self._window_size)
 
     # -- the connection
 
     def _connect(self) -> None:
-        left_s = math.inf
+        """Connect to the leader, and go back to the lowest unconfirmed row.
+
+        Raises:
+            MismatchError: the stream has forgotten ids that it had confirmed.
+        """
+        remaining_s = math.inf
         if self._outage_began is not None:
-            left_s = max(AGAIN_S, self._outage_began + self._reconnect_timeout_s - time.monotonic())
+            remaining_s = max(
+                MIN_ATTEMPT_S, self._outage_began + self._reconnect_timeout_s - time.monotonic()
+            )
         connection = open_at(
             self._settings,
             self.stream,
             leader=True,
             addresses=self._reading["addresses"],
-            timeout_s=min(self._settings[0].connection_timeout_s, left_s),
+            timeout_s=min(self._settings[0].connection_timeout_s, remaining_s),
         )
         self._connection = connection
-        connection.request_timeout_s = min(self._confirm_timeout_s, left_s)
+        connection.request_timeout_s = min(self._confirm_timeout_s, remaining_s)
         connection.declare_publisher(0, self.stream, self._name)
         if self._name is not None:
-            self._claimed = connection.publisher_sequence(self._name, self.stream)
-            if self._claimed < self._confirmed_id:
+            self._claimed_id = connection.publisher_sequence(self._name, self.stream)
+            if self._claimed_id < self._confirmed_id:
                 raise MismatchError(
                     f"{connection.where}: stream {self.stream!r} has confirmed id {self._confirmed_id}, and now its last id of "
-                    f"{self._name!r} is {self._claimed}: the stream was deleted and made again, its log was cut, or it has forgotten the "
+                    f"{self._name!r} is {self._claimed_id}: the stream was deleted and made again, its log was cut, or it has forgotten the "
                     f"name among more than 255. Rows up to id {self._confirmed_id} may be gone: look at what it has, and publish what is "
                     "missing with a new publisher",
                     queue=self.stream,
                 )
-            if not self._opened:
-                self._known = self._claimed
-        self.counts.reconnects += self._opened > 0
+            if not self._connection_count:
+                self._known_id = self._claimed_id
+        self.counts.reconnects += self._connection_count > 0
         self.counts.resent += self._window.rewind()
-        self._opened += 1
-        self._note_again_at = 0.0
+        self._connection_count += 1
+        self._next_note_at = 0.0
         connection.request_timeout_s = self._confirm_timeout_s
 
-    def _lose(self, cause: RabbitChxError) -> None:
-        """Close the connection, and schedule the next attempt.
+    def _lose_connection(self, cause: RabbitChxError) -> None:
+        """Close the connection after an error, and schedule the next attempt.
 
         Raises:
             RabbitChxError: the error is permanent, or the time for reconnecting is over.
@@ -365,17 +373,18 @@ class StreamWriter:
 
     def _send(self, publisher_id: int, window: Window) -> int:
         """Send the rows that the window allows, and return their number."""
-        rows = min(window.room, _BATCH_ROWS)
-        worth_it = min(_BATCH_ROWS, self._window_rows // 4, window.stop - window.next)
-        if rows < max(1, worth_it):
+        rows = min(window.room, _SEND_ROWS)
+        # Many small frames would be slow: wait for more room, unless these are the last rows.
+        min_rows = min(_SEND_ROWS, self._window_size // 4, window.stop - window.next)
+        if rows < max(1, min_rows):
             return 0
         assert self._connection is not None and self._encoded is not None  # noqa: S101, PT018  # `poll` connects
         ids = self._rows.ids.view(np.uint64)
         if window.next == window.lowest:
-            self._moved_at = time.monotonic()
+            self._last_progress_at = time.monotonic()
         start, window.next = window.next, window.next + rows
         for frames in self._encoded.frames(
-            publisher_id, ids, start, window.next, self._connection.frame_max or FRAME_MAX
+            publisher_id, ids, start, window.next, self._connection.frame_max or DEFAULT_FRAME_MAX
         ):
             self._connection.send(frames, stall_s=self._confirm_timeout_s)
         return rows
@@ -384,7 +393,8 @@ class StreamWriter:
         """Process the received events, and return the number of newly confirmed rows.
 
         Raises:
-            RabbitChxError: the rows from the lowest unconfirmed one must be sent again, over another connection.
+            RabbitChxError: a row was refused, the stream has changed, or confirms are overdue. All unconfirmed rows must be sent
+                again over another connection.
         """
         if self._connection is None:
             return 0
@@ -394,17 +404,19 @@ class StreamWriter:
                 new = window.confirm(event.ids)
                 confirmed += len(new)
                 if len(new):
-                    self._outage_began, self._attempts, self._moved_at = None, 0, time.monotonic()
-                if window is self._window:
-                    self._count(new)
+                    self._outage_began, self._attempts, self._last_progress_at = None, 0, time.monotonic()
+                if (
+                    window is self._window
+                ):  # claimed rows have a window of their own, and count when they are verified
+                    self._count_confirmed(new)
             elif isinstance(event, PublishErrors):
-                raise self._refused(int(event.codes[0]))
+                raise self._refusal_error(int(event.codes[0]))
             elif isinstance(event, StreamChanged) and event.stream == self.stream:
                 raise ConnectionLostError(
                     f"{self._connection.where}: stream {self.stream!r} is deleted or has another leader",
                     queue=self.stream,
                 )
-        silent_s = time.monotonic() - self._moved_at
+        silent_s = time.monotonic() - self._last_progress_at
         if window.next > window.lowest and silent_s > self._confirm_timeout_s:
             raise BrokerTimeoutError(
                 f"{self._connection.where}: stream {self.stream!r} has confirmed nothing for {silent_s:.0f} s, and "
@@ -413,16 +425,18 @@ class StreamWriter:
             )
         return confirmed
 
-    def _count(self, places: NDArray[np.intp]) -> None:
+    def _count_confirmed(self, indices: NDArray[np.intp]) -> None:
         """Count newly confirmed rows, each once as known, repaired or neither."""
-        is_repaired = self._is_repaired[places]
-        self.counts.confirmed += len(places)
+        is_repaired = self._is_repaired[indices]
+        self.counts.confirmed += len(indices)
         self.counts.repaired += int(np.count_nonzero(is_repaired))
-        self.counts.known += int(np.count_nonzero(~is_repaired & (places < self._place_behind(self._known))))
+        self.counts.known += int(
+            np.count_nonzero(~is_repaired & (indices < self._index_after(self._known_id)))
+        )
         if self._window.lowest:
             self._confirmed_id = int(self._rows.ids[self._window.lowest - 1])
 
-    def _refused(self, code: int) -> RabbitChxError:
+    def _refusal_error(self, code: int) -> RabbitChxError:
         """Return the error for a refused row. Unless access is refused, the row is sent again over a new connection."""
         assert self._connection is not None  # noqa: S101  # it refused the row
         error = refusal(self._connection.where, f"take rows into stream {self.stream!r}", code, self.stream)
@@ -430,43 +444,50 @@ class StreamWriter:
             return error
         return ConnectionLostError(str(error), queue=self.stream)
 
-    # -- proof of the ids that the broker claims
+    # -- verification of the claimed ids
 
-    def _prove_claims(self) -> None:
-        """Send the claimed rows alone, and store those of them that are missing in the stream."""
-        start, stop = self._window.lowest, self._place_behind(self._claimed)
+    def _verify_claim(self) -> None:
+        """Send the rows up to the claimed id, and store those of them that are missing in the stream."""
+        start, stop = self._window.lowest, self._index_after(self._claimed_id)
         if self._name is None or not self._proof or start >= stop:
             return
-        if self._stored_all(0, start, stop, self._claimed):
-            self._claimed = 0  # else it is not proved for the rows that come later
-        self._count(self._window.confirm_before(stop))
+        if self._store(0, start, stop, self._claimed_id):
+            self._claimed_id = 0  # else later rows up to it are verified, too
+        self._count_confirmed(self._window.confirm_before(stop))
 
-    def _stored_all(self, nth: int, start: int, stop: int, claimed_id: int) -> bool:
-        """Store rows under the name (0) or its nth further reference, and return whether the broker's claim was true.
+    def _store(self, level: int, start: int, stop: int, claimed_id: int) -> bool:
+        """Store rows under a reference, and return whether the broker has stored all rows up to the claimed id.
 
-        The rows up to the claimed id are sent first, and proved; those that are missing are stored under the next reference. Then
-        the remaining rows are sent.
+        The rows up to the claimed id are sent first, and looked up. Those that are missing are stored under the next reference, by
+        the same method. Then the remaining rows are sent.
+
+        Args:
+            level: 0 for the name, n for the reference ``name~n``; also the publisher id on the connection.
+            start: the index of the first row.
+            stop: the index behind the last row.
+            claimed_id: the last id of the reference that the broker reports.
         """
-        claimed = min(stop, max(start, self._place_behind(claimed_id)))
+        claimed = min(stop, max(start, self._index_after(claimed_id)))
         is_true = True
         if start < claimed:
-            self._send_and_wait(nth, start, claimed)
+            self._send_and_wait(level, start, claimed)
             last_id = self._last_stored(claimed_id, *map(int, self._rows.ids[[start, claimed - 1]]))
             is_true = last_id >= claimed_id
-            lost = max(start, self._place_behind(last_id))
+            lost = max(start, self._index_after(last_id))
             if lost < claimed:
-                self._repair(nth + 1, lost, claimed)
+                self._store_lost(level + 1, lost, claimed)
         if claimed < stop:
-            self._is_repaired[claimed:stop] |= nth > 0
-            self._send_and_wait(nth, claimed, stop)
+            self._is_repaired[claimed:stop] |= level > 0
+            self._send_and_wait(level, claimed, stop)
         return is_true
 
-    def _repair(self, nth: int, start: int, stop: int) -> None:
+    def _store_lost(self, level: int, start: int, stop: int) -> None:
+        """Store rows that the broker has confirmed but not stored, under the reference of this level."""
         assert self._connection is not None  # noqa: S101  # rows were sent over it
-        reference = f"{self._name}~{nth}"
-        if nth > _MOST_REPAIRS:
+        reference = f"{self._name}~{level}"
+        if level > _MAX_REPAIRS:
             raise MismatchError(
-                f"stream {self.stream!r} has confirmed {stop - start} rows from id {self._rows.ids[start]} on under {nth} references and "
+                f"stream {self.stream!r} has confirmed {stop - start} rows from id {self._rows.ids[start]} on under {level} references and "
                 "has not stored them: is the stream cut short all the time? Look at the broker's log",
                 queue=self.stream,
             )
@@ -474,37 +495,37 @@ class StreamWriter:
             "stream %s: the broker confirmed %d rows from id %d on that it has not stored; storing them as %s",
             self.stream, stop - start, self._rows.ids[start], reference,
         )  # fmt: skip
-        self._connection.declare_publisher(nth, self.stream, reference)
+        self._connection.declare_publisher(level, self.stream, reference)
         claimed_id = self._connection.publisher_sequence(reference, self.stream)
-        self._stored_all(nth, start, stop, claimed_id)
-        self._connection.delete_publisher(nth)
+        self._store(level, start, stop, claimed_id)
+        self._connection.delete_publisher(level)
 
     def _send_and_wait(self, publisher_id: int, start: int, stop: int) -> None:
-        """Send rows, and wait for their confirms, which count only after the proof."""
-        window = Window(self._rows.ids, self._window_rows, start, stop)
+        """Send rows, and wait for their confirms, which count only after the lookup."""
+        window = Window(self._rows.ids, self._window_size, start, stop)
         while not window.done:
             sent = self._send(publisher_id, window)
             self._collect(publisher_id, window, 0.0 if sent else _WAIT_S)
 
-    def _place_behind(self, row_id: int) -> int:
+    def _index_after(self, row_id: int) -> int:
         """Return the index behind the last row with an id up to this one."""
         return int(np.searchsorted(self._rows.ids, row_id, side="right"))
 
     def _last_stored(self, claimed_id: int, first_id: int, last_id: int) -> int:
-        """Return our highest id in the stream, or any that is at least `last_id`.
+        """Return our highest id in the stream, or any id of ours that is at least `last_id`.
 
-        If there is none because retention has removed the beginning of the stream, it is the id that the broker claims.
+        If retention has removed all rows of ours, the claimed id of earlier runs is believed.
 
         Args:
-            claimed_id: the last id that the broker claims.
-            first_id: the first id in question.
-            last_id: the last id in question.
+            claimed_id: the last id that the broker reports.
+            first_id: the first id whose row may be missing.
+            last_id: the last id whose row may be missing.
 
         Raises:
-            MismatchError: the stored row has another key or body than the given one; or retention has removed the rows that would
-                prove whether the rows in question were stored.
+            MismatchError: the stored row has another key or body than the given one; or retention has removed a part of the stream
+                that could have these rows.
         """
-        bound = self._noted.offset if first_id > self._noted.id else 0
+        bound = self._search_bound.offset if first_id > self._search_bound.id else 0
         found: StoredRow | None = None
         log_end: int | None = None
         for piece in read_pieces_back(self.stream, self._name or "", self._reading, bound=bound):
@@ -514,23 +535,23 @@ class StreamWriter:
                 break
             if piece.is_cut:
                 if found is not None:
-                    raise self._undecided(found, max(found.id + 1, first_id), last_id)
-                believed = min(self._known, claimed_id)
+                    raise self._undecided_error(found, max(found.id + 1, first_id), last_id)
+                believed = min(self._known_id, claimed_id)
                 _log.warning(
                     "stream %s: it has no row of %r any more, so that it has stored all up to id %d cannot be proved",
                     self.stream, self._name, believed,
                 )  # fmt: skip
                 return believed
-        highest = found.id if found is not None else self._noted.id if bound else 0
-        if highest < last_id or highest >= claimed_id:
-            self._noted = _Note(log_end or 0, highest)
-            self._note_again_at = time.monotonic() + _NOTE_EVERY_S
+        highest = found.id if found is not None else self._search_bound.id if bound else 0
+        if highest < last_id or highest >= claimed_id:  # there is no higher id of ours in the stream
+            self._search_bound = _SearchBound(log_end or 0, highest)
+            self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
         if found is not None:
-            self._found = found
-            self._compare_found()
+            self._unchecked_row = found
+            self._compare_unchecked_row()
         return highest
 
-    def _undecided(self, found: StoredRow, first_id: int, last_id: int) -> MismatchError:
+    def _undecided_error(self, found: StoredRow, first_id: int, last_id: int) -> MismatchError:
         return MismatchError(
             f"stream {self.stream!r} has confirmed the ids {first_id} to {last_id} of {self._name!r}, and has no row with one of them. "
             f"Its highest id of this name is {found.id}, which may be a copy that another client made, and retention has removed the "
@@ -540,7 +561,10 @@ class StreamWriter:
         )
 
     def _note_end(self) -> None:
-        """Note the end of the stream from time to time while no row is in flight: later rows are behind it. From 3.11 on."""
+        """Note the end of the stream once a minute, while no row is in flight: later rows are behind it. From 3.11 on.
+
+        A later lookup reads back to this offset at most.
+        """
         connection, window, ids = self._connection, self._window, self._rows.ids
         if (
             connection is None
@@ -548,31 +572,36 @@ class StreamWriter:
             or not self._proof
             or window.done
             or window.next > window.lowest
-            or ids[0] <= self._claimed
-            or time.monotonic() < self._note_again_at
+            or ids[0] <= self._claimed_id
+            or time.monotonic() < self._next_note_at
         ):
             return
-        self._note_again_at = time.monotonic() + _NOTE_EVERY_S
+        self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
         if Key.STREAM_STATS not in connection.commands:
             return
         offset = connection.stats(self.stream)["committed_chunk_id"]
-        if offset >= 0:  # else it is empty, or its leader is new
-            self._noted = _Note(offset, max(self._noted.id, self._claimed, self._confirmed_id))
+        if offset >= 0:  # otherwise the stream is empty, or its leader is new
+            self._search_bound = _SearchBound(
+                offset, max(self._search_bound.id, self._claimed_id, self._confirmed_id)
+            )
 
-    def _compare_found(self) -> None:
+    def _compare_unchecked_row(self) -> None:
         """Compare our stored row with the highest id with the given row of that id, if there is one.
 
         Raises:
             MismatchError: their keys or bodies differ. A copy is not compared if the stream has its original.
         """
-        stored, place = self._found, 0 if self._found is None else self._place_behind(self._found.id) - 1
-        if stored is None or place < 0 or self._rows.ids[place] != stored.id:
+        stored = self._unchecked_row
+        if stored is None:
             return
-        given = StoredRow(stored.id, self._rows.keys[place].as_py(), self._rows.bodies[place].as_py(), 0)
+        index = self._index_after(stored.id) - 1
+        if index < 0 or self._rows.ids[index] != stored.id:
+            return
+        given = StoredRow(stored.id, self._rows.keys[index].as_py(), self._rows.bodies[index].as_py(), 0)
         is_first = True
         if stored.differs(given):
-            stored, is_first = self._original(stored)
-        self._found = None  # compared once
+            stored, is_first = self._find_original(stored)
+        self._unchecked_row = None
         if (what := stored.differs(given)) is not None:
             perhaps = (
                 ""
@@ -586,7 +615,7 @@ class StreamWriter:
                 queue=self.stream,
             )
 
-    def _original(self, row: StoredRow) -> tuple[StoredRow, bool]:
+    def _find_original(self, row: StoredRow) -> tuple[StoredRow, bool]:
         """Return the first row with the id of a row that may be a copy, and whether retention has removed no earlier one."""
         _log.info("stream %s: reading back to the first row with id %d", self.stream, row.id)
         is_cut = False
@@ -598,12 +627,12 @@ class StreamWriter:
         return row, not is_cut
 
 
-class _Note(NamedTuple):
-    """All of our rows with an id above `id` are at `offset` or behind it."""
+class _SearchBound(NamedTuple):
+    """A bound for lookups: all of our rows with an id above `id` are at `offset` or behind it."""
 
     offset: int
     id: int
 
 
-def _one_array(column: Any) -> pa.Array[Any]:  # noqa: ANN401
+def _as_single_array(column: Any) -> pa.Array[Any]:  # noqa: ANN401
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -11,9 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rabbit_chx.errors import MissingExtraError, NoBrokerError, UnreachableError
-from rabbit_chx.testing.commands import last_lines, run_bounded
 from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serving
-from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker, masked
+from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker, last_lines, masked, run_bounded
 
 _ANSWER_TIMEOUT_S = 10
 _PULL_TIMEOUT_S = 60

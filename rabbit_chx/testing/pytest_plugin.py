@@ -174,7 +174,7 @@ def _chx_needs(request: pytest.FixtureRequest) -> None:
 
 def _check(request: pytest.FixtureRequest, releases: str = "", *, restartable: bool = False) -> None:
     from rabbit_chx.testing import skip_unless_ci
-    from rabbit_chx.testing.needs import release_is_in
+    from rabbit_chx.testing.broker_search import release_is_in
 
     if "chx_broker" not in request.fixturenames:
         pytest.fail("the marker chx_broker is for tests that take chx_broker or chx_vhost", pytrace=False)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, NoBrokerError, UnreachableError
-from rabbit_chx.testing.commands import last_lines, run_bounded
+from rabbit_chx.testing.running_broker import last_lines, run_bounded
 
 _PROBE_TIMEOUT_S = 10.0
 

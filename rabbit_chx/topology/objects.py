@@ -67,9 +67,9 @@ _LEAST_WIDTH = 2
 # What several kinds of objects have.
 _OWNER = spec(
     choice("an owner", "ours", "external"),
-    "`external`: someone else declares it. It is checked, and never declared or deleted.",
+    "`external`: it is checked, and never declared or deleted.",
 )
-_ARGUMENTS = (TABLE, "Arguments of the declaration. A text in it may hold a range.")
+_ARGUMENTS = (TABLE, "Arguments of the declaration.")
 _DURABLE = (FLAG, "Whether it survives a restart of the broker.")
 
 
@@ -103,10 +103,8 @@ class RingMember:
     """
 
     destination: Destination = field(
-        metadata=spec(
-            NAME, "The queue that is bound. Write `queue` or `exchange`.", name="queue", ranges=True
-        )
-        | spec(NAME, "The exchange that is bound.", name="exchange", ranges=True)
+        metadata=spec(NAME, "The destination: `queue` or `exchange`.", name="queue", ranges=True)
+        | spec(NAME, "The destination exchange.", name="exchange", ranges=True)
     )
     key: str = default(
         "1",
@@ -116,7 +114,7 @@ class RingMember:
         in_file=1,
     )
     arguments: Mapping[str, Any] = default(
-        NO_ARGUMENTS, TABLE, "Arguments of the binding. They change nothing in the ring.", ranges=True
+        NO_ARGUMENTS, TABLE, "Arguments of the binding, without effect on the ring.", ranges=True
     )
     slots: tuple[int, ...] | None = None
 
@@ -151,12 +149,12 @@ _SHARER = EntryType(
     RingMember,
     (
         FileField("queue", NAME, "The queue.", required=True, ranges=True),
-        FileField("weight", WEIGHT, "Its part of the slots, relative to the other members.", 1),
+        FileField("weight", WEIGHT, "Its share of the slots, relative to the other members.", 1),
         FileField(
             "slots",
             slot_list(_MAX_SLOTS - 1),
             'Instead of `weight`: the slots that it has, as in `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds. '
-            "Then all members list theirs, and each slot is there once.",
+            "All members list their slots; each slot occurs once.",
         ),
     ),
     (EntryRule(("weight", "slots"), _weight_or_slots, {"not": {"required": ["weight", "slots"]}}),),
@@ -176,7 +174,7 @@ class ExchangeDefinition:
         f"`direct`, `fanout`, `topic`, `headers`, `{HASH_EXCHANGE}`, or any other type that the broker knows.",
     )
     durable: bool = default(True, *_DURABLE)
-    auto_delete: bool = default(False, FLAG, "Whether it goes with its last binding.")
+    auto_delete: bool = default(False, FLAG, "Whether it is deleted with its last binding.")
     internal: bool = default(False, FLAG, "Whether only other exchanges may publish to it.")
     arguments: Mapping[str, Any] = default(NO_ARGUMENTS, *_ARGUMENTS, ranges=True)
     ring: tuple[RingMember, ...] | None = default(
@@ -187,11 +185,9 @@ class ExchangeDefinition:
     slots: int | None = default(
         None,
         whole_number("the number of slots", 1, _MAX_SLOTS),
-        "Instead of `ring`: how many slot exchanges make the ring.",
+        "Instead of `ring`: the number of slots.",
     )
-    members: tuple[RingMember, ...] | None = default(
-        None, _SHARER, "With `slots`: the queues that share them."
-    )
+    members: tuple[RingMember, ...] | None = default(None, _SHARER, "With `slots`: the queues that own them.")
     max_share_moved: float | None = default(
         None,
         SHARE,
@@ -277,9 +273,9 @@ class QueueDefinition:
     type: str = default("classic", choice("a queue's type", *QUEUE_TYPES), f"Its type, `{QUEUE_TYPE}`.")
     durable: bool = default(True, *_DURABLE)
     exclusive: bool = default(
-        False, FLAG, "Whether it belongs to the connection that declared it, and goes with that."
+        False, FLAG, "Whether it belongs to the connection that declared it, and is deleted with that."
     )
-    auto_delete: bool = default(False, FLAG, "Whether it goes with its last consumer.")
+    auto_delete: bool = default(False, FLAG, "Whether it is deleted with its last consumer.")
     arguments: Mapping[str, Any] = default(NO_ARGUMENTS, *_ARGUMENTS, ranges=True)
     owner: Owner = field(default="ours", metadata=_OWNER)
 
@@ -311,18 +307,16 @@ class BindingDefinition:
         InputError: the destination is neither a name nor an ExchangeRef.
     """
 
-    source: str = field(metadata=spec(NAME, "The exchange that messages come from.", ranges=True))
+    source: str = field(metadata=spec(NAME, "The source exchange.", ranges=True))
     destination: Destination = field(
-        metadata=spec(
-            NAME, "The queue that they go to. Write `queue` or `exchange`.", name="queue", ranges=True
-        )
-        | spec(NAME, "The exchange that they go to.", name="exchange", ranges=True)
+        metadata=spec(NAME, "The destination: `queue` or `exchange`.", name="queue", ranges=True)
+        | spec(NAME, "The destination exchange.", name="exchange", ranges=True)
     )
     routing_key: str = default("", TEXT, "The binding key.", ranges=True)
     arguments: Mapping[str, Any] = default(
         NO_ARGUMENTS,
         TABLE,
-        "Arguments, such as those of a `headers` exchange. A text in it may hold a range.",
+        "Arguments, such as those of a `headers` exchange.",
         ranges=True,
     )
     owner: Owner = field(default="ours", metadata=_OWNER)
@@ -416,14 +410,14 @@ class ObjectSet:
     exchanges: tuple[ExchangeDefinition, ...] = default((), EXCHANGE, "The exchanges.")
     queues: tuple[QueueDefinition, ...] = default((), QUEUE, "The queues.")
     bindings: tuple[BindingDefinition, ...] = default(
-        (), BINDING, f"The bindings of all exchanges but `{HASH_EXCHANGE}` ones."
+        (), BINDING, f"The bindings of exchanges other than `{HASH_EXCHANGE}`."
     )
     policies: tuple[PolicyDefinition, ...] = default((), POLICY, "The policies.")
     cluster: str | None = default(None, NAME, "The name of the cluster. A plan for another one is refused.")
     max_share_moved: float | None = default(
         None,
         SHARE,
-        "The largest share of keys that a plan may move in a hash exchange, unless the exchange says otherwise.",
+        "The largest share of keys that a plan may move in a hash exchange.",
     )
     owns: tuple[str, ...] = default(
         (),

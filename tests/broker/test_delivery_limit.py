@@ -144,7 +144,7 @@ async def _handled(url: str, ending: str) -> list[int]:
 
 def _break_line(group: ConsumerGroup) -> None:
     assert group._session is not None
-    coroutine: Any = group._session.channels._connection.transport.connection._writer_task.get_coro()
+    coroutine: Any = group._session.connection._connection.transport.connection._writer_task.get_coro()
     while getattr(coroutine, "cr_frame", None) is not None:
         if writer := coroutine.cr_frame.f_locals.get("writer"):
             writer.transport.abort()

@@ -20,7 +20,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming import GroupMessage
-from rabbit_chx.consuming.channels import GroupChannels
+from rabbit_chx.consuming.channels import GroupConnection
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, NotFoundError
 from rabbit_chx.testing import RunningBroker
@@ -195,13 +195,13 @@ def test_the_number_of_a_channel_that_ended_is_not_used_at_once(stage: GroupStag
     """It would be opened before its end is confirmed, and the broker ends the connection with 541."""
 
     async def story() -> list[int]:
-        channels = await GroupChannels.open(ConnectionSettings.from_uri(stage.url))
+        connection = await GroupConnection.open(ConnectionSettings.from_uri(stage.url))
         numbers = []
         for _ in range(3):
-            line = await channels.consume_behind("q.0", 0, 1, "tag", noted.append)
-            numbers.append(line.number)
+            line = await connection.consume_behind("q.0", 0, 1, "tag", noted.append)
+            numbers.append(line._channel.number)
             await line.abandon()
-        await channels.close()
+        await connection.close()
         return numbers
 
     noted: list[DeliveredMessage] = []

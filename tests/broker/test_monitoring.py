@@ -23,7 +23,7 @@ from exposition import parsed_exposition
 from shop import Shop
 
 from rabbit_chx.cli.check import CheckReport
-from rabbit_chx.rendering.prometheus import metrics_text
+from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.testing import skip_unless_ci
 from rabbit_chx.testing.readiness import free_ports
 from rabbit_chx.topology import Topology, check

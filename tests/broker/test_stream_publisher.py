@@ -25,7 +25,7 @@ from rabbit_chx.streams.publisher import StreamPublisher
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import encode_rows
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
-from rabbit_chx.testing.needs import release_is_in
+from rabbit_chx.testing.broker_search import release_is_in
 
 pytestmark = pytest.mark.broker
 
@@ -204,12 +204,12 @@ def test_a_broker_that_is_killed(
             # stream members: noproc"; 4.3.6).
             ended.wait(COORDINATOR_S)
             for _ in range(kills):
-                seen = publisher._writers[0]._opened
+                seen = publisher._writers[0]._connection_count
                 while publisher._writers[0].counts.confirmed < 20_000 and not ended.wait(0.0005):
                     pass
                 broker.kill()
                 broker.start()
-                while publisher._writers[0]._opened == seen and not ended.wait(0.01):
+                while publisher._writers[0]._connection_count == seen and not ended.wait(0.01):
                     pass
             killed.set()
 

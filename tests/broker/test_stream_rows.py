@@ -15,7 +15,7 @@ from rabbit_chx.streams.chunks import read_chunk
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.rows import columns_of, encode_rows
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.needs import release_is_in
+from rabbit_chx.testing.broker_search import release_is_in
 
 pytestmark = pytest.mark.broker
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fuzzing import Mutator, bounded_memory, inputs, shares, told
 
 from rabbit_chx.streams import frames
-from rabbit_chx.streams.frames import Delivery, Fields, FrameCutter, Key, Reply, frame, parse_frame
+from rabbit_chx.streams.frames import Delivery, Fields, FrameSplitter, Key, Reply, frame, parse_frame
 
 NAME = b"\0\6orders"
 NODES = b"\0\0\0\1\0\0\0\4node\0\0\x15\xb0"
@@ -17,7 +17,7 @@ READERS: tuple[Callable[[Fields], object], ...] = (
     frames.read_names,
     frames.read_opened,
     frames.read_versions,
-    frames.read_places,
+    frames.read_metadata,
     frames.read_statistics,
 )
 
@@ -70,16 +70,16 @@ def dialogue(chance: random.Random) -> bytes:
 
 def heard(pieces: list[bytes]) -> tuple[list[str], str]:
     """What is read of the pieces until there is a fault, and the fault."""
-    cutter = FrameCutter()
+    splitter = FrameSplitter()
     messages: list[str] = []
     try:
         for piece in pieces:
             messages.extend(
-                repr(parse_frame(found)).partition("<memory at")[0] for found in cutter.cut(piece)
+                repr(parse_frame(found)).partition("<memory at")[0] for found in splitter.split(piece)
             )
     except ValueError as fault:
         return messages, str(fault)
-    assert cutter._filled + len(cutter._rest) <= sum(map(len, pieces))
+    assert splitter._filled + len(splitter._rest) <= sum(map(len, pieces))
     return messages, ""
 
 

@@ -125,7 +125,7 @@ def test_a_stream_that_was_made_again(stream: Streamed, plan: Plan, rows: int) -
     places = batches.after(batches.begin(), None, None)
     stream.make_again()
     stream.publish_singly(["another"] * rows)
-    time.sleep(ends._CACHED_S)  # it may have the same figures
+    time.sleep(ends._CACHE_S)  # it may have the same figures
     if rows == 30:  # its reader finds that, by the fingerprint
         assert batches.after(places, None, None)["s"].next == 30
         return

@@ -22,9 +22,8 @@ from typing import NamedTuple, NoReturn
 from reaper import Reaper, kill_group
 
 from rabbit_chx.errors import InputError, NoBrokerError
-from rabbit_chx.testing.commands import last_lines
 from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serving
-from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker
+from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker, last_lines
 
 _SERVING_TIMEOUT_S = 150
 _SHUTDOWN_TIMEOUT_S = 60

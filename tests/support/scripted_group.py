@@ -93,7 +93,7 @@ class ScriptedLine:
         self._closed(None)
 
 
-class ScriptedChannels:
+class ScriptedConnection:
     """The connections of one member."""
 
     where = "amqp://scripted"

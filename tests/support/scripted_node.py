@@ -12,7 +12,7 @@ from typing import Self
 from stream_bytes import chunk_bytes, entry
 
 from rabbit_chx.streams.connection import stream_settings
-from rabbit_chx.streams.frames import FrameCutter, Key, frame, texts_field
+from rabbit_chx.streams.frames import FrameSplitter, Key, frame, texts_field
 
 OK = b"\0\1"
 EMPTY = b"\0\0\0\0"
@@ -74,10 +74,10 @@ class ScriptedNode:
                 thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        cutter = FrameCutter()
+        splitter = FrameSplitter()
         with contextlib.suppress(OSError), client:
             while data := client.recv(65_536):
-                for request in cutter.cut(data):
+                for request in splitter.split(data):
                     key = int.from_bytes(request[:2])
                     self.seen.append(key)
                     self.requests.append(bytes(request[8:]))

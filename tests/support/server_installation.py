@@ -19,8 +19,8 @@ from local_server import find_tools
 
 from rabbit_chx.errors import NoBrokerError, RabbitChxError, UnreachableError
 from rabbit_chx.testing.broker_search import broker_is_named
-from rabbit_chx.testing.commands import last_lines, run_bounded
 from rabbit_chx.testing.containers import official_image, require_docker, require_image
+from rabbit_chx.testing.running_broker import last_lines, run_bounded
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _LOCK = Path("/run/lock/rabbit-chx-install")

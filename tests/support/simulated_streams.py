@@ -39,7 +39,7 @@ def scripted_broker() -> Iterator[ScriptedBroker]:
         for name, value in {
             "open_at": broker.open_at,
             "_BACKOFF": Backoff(0.0, 0.0),
-            "_BATCH_ROWS": 8,
+            "_SEND_ROWS": 8,
             "_WAIT_S": 0.0,
         }.items():
             patch.setattr(writer, name, value)
@@ -113,7 +113,7 @@ def publish(seed: int) -> None:
     texts = list(map(str, ids))
     resent = 0
     with scripted_broker() as broker, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publisher_module, "_PIECE_ROWS", chance.choice([10, 40, 1_000]))
+        patch.setattr(publisher_module, "_BATCH_ROWS", chance.choice([10, 40, 1_000]))
         for _ in range(chance.randint(1, 3) if named else 1):
             broker.fault = _Trouble(chance, chance.randint(0, 12), chance.randint(0, 2) if named else 0)
             window = chance.choice([1, 7, 20, 500])

@@ -23,7 +23,7 @@ from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import Confirms
 from rabbit_chx.streams.rows import encode_rows
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.needs import release_is_in
+from rabbit_chx.testing.broker_search import release_is_in
 
 pytestmark = [
     pytest.mark.broker,

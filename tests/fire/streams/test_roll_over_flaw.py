@@ -30,7 +30,7 @@ def test_rows_that_a_snapshot_covers_are_stored(
     if broker.ring_via is None or broker.ring_via[0] != "docker":
         skip_unless_ci("it cuts a file of a broker in Docker")
     if not proves:  # as other clients do it
-        monkeypatch.setattr(StreamWriter, "_prove_claims", lambda _: None)
+        monkeypatch.setattr(StreamWriter, "_verify_claim", lambda _: None)
     found = roll_over_flaw.cut(replace(vhost, ring_via=broker.ring_via))
     told = re.search(r"in the stream: 200; the broker's last id of 'load': (\d+)", capsys.readouterr().out)
     assert told

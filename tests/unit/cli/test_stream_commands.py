@@ -15,15 +15,14 @@ from scripted_api import ScriptedApi
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.cli import stream_options
-from rabbit_chx.cli.replay import ReplayedRow, no_rows_text
 from rabbit_chx.cli.stream_options import Placement, StreamOptions, parse_addresses, parse_time
-from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
+from rabbit_chx.cli.streams import ReplayedRow, RowPlace, ShownStream, StreamsReport, no_rows_text
 from rabbit_chx.cli.verify import StoredReport
 from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing
 from rabbit_chx.streams import MisplacedRow, StreamParity
-from rabbit_chx.streams.frames import Node, StreamPlaces
+from rabbit_chx.streams.frames import Node, StreamMetadata
 from rabbit_chx.streams.references import writers_of
 
 NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
@@ -227,7 +226,7 @@ def test_tables_of_streams_fit_into_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     end = RowPlace(123_456_789_012, NOW)
-    stream = ShownStream("orders-0", None, StreamPlaces(None, ()), end, end, None, 123_456, 1_234, {"w": 1})
+    stream = ShownStream("orders-0", None, StreamMetadata(None, ()), end, end, None, 123_456, 1_234, {"w": 1})
     ConsoleOutput().show(StreamsReport("shop", "4.3.6", [stream]))
     (row, times, *_) = [line.split() for line in capsys.readouterr().out.splitlines() if "orders-0" in line]
     assert row[-3:] == ["1", "of", "255"]
@@ -240,7 +239,7 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
     full = ShownStream(
         "s0",
         "orders",
-        StreamPlaces(nodes[0], tuple(nodes[1:])),
+        StreamMetadata(nodes[0], tuple(nodes[1:])),
         first,
         last,
         1_099,
@@ -248,7 +247,7 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
         2,
         {f"w{n}": n for n in range(21)},
     )
-    found = StreamsReport("shop", "4.3.6", [full, ShownStream("s1", None, StreamPlaces(None, ()))])
+    found = StreamsReport("shop", "4.3.6", [full, ShownStream("s1", None, StreamMetadata(None, ()))])
     ConsoleOutput().show(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "s0 5 1,104 1,099 13 2 21 of 255" in lines

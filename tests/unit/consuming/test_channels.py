@@ -12,7 +12,7 @@ from aiormq import exceptions
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.consuming import channels
-from rabbit_chx.consuming.channels import LateFrames
+from rabbit_chx.consuming.channels import LateFrameFilter
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, InputError, RabbitChxError
 
 
@@ -25,11 +25,11 @@ def test_the_number_of_a_channel_is_taken_again_last() -> None:
         connection = channels.ConsumingConnection(ConnectionSettings(), transport)
         taken = []
         for _ in range(4):
-            taken.append(connection._free_number())
+            taken.append(connection._next_number())
             link.channels = {2: "in use"}
         link.channels = dict.fromkeys((1, 2, 3), "in use")
         with pytest.raises(InputError, match="all 3 channels of the connection are in use"):
-            connection._free_number()
+            connection._next_number()
         return taken
 
     assert asyncio.run(numbers()) == [1, 3, 1, 3]
@@ -107,7 +107,7 @@ def test_only_a_lacking_permission_is_told_where_a_channel_closes(
         closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heard: list[RabbitChxError | None] = []
         line = channels.ConsumerChannel(
-            SimpleNamespace(closing=closing), "q", "amqp://host", channels.LateFrames(), 1
+            SimpleNamespace(closing=closing), "q", "amqp://host", channels.LateFrameFilter(), 1
         )
         line.when_closed(heard.append)
         if cause is None:
@@ -136,23 +136,23 @@ def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
     monkeypatch.setattr(channels, "_REPLY_S", 0.05)
 
     async def ends() -> None:
-        late = channels.LateFrames()
+        late = channels.LateFrameFilter()
         line = channels.ConsumerChannel(_Underlay(), "q", "amqp://scripted", late, 32)
         with pytest.raises(ConnectionLostError, match="at the end of the channel that consumes 'q'"):
             await line.abandon()
-        late.end()
+        late.uninstall()
 
     asyncio.run(ends())
 
 
 def test_only_the_frames_of_channels_that_were_ended_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("aiormq.connection")
-    late = LateFrames()
+    late = LateFrameFilter()
     late.expect(7)
     logger.error("Got frame for closed channel %d: %r", 7, "deliver")
     logger.error("Got frame for closed channel %d: %r", 8, "deliver")
     logger.error("Unexpected frame %r", 7)
-    late.end()
+    late.uninstall()
     logger.error("Got frame for closed channel %d: %r", 7, "later")
     assert [record.getMessage() for record in caplog.records] == [
         "Got frame for closed channel 8: 'deliver'",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from group_stage import eventually
-from scripted_group import ScriptedChannels, ScriptedJournal
+from scripted_group import ScriptedConnection, ScriptedJournal
 
 from rabbit_chx import ConsumerGroup, HashRing
 from rabbit_chx.consuming import GroupMessage, GroupPace, group
@@ -36,21 +36,21 @@ class Site:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **how: Any) -> None:
         self.journal = ScriptedJournal()
-        self.connections: list[ScriptedChannels] = []
+        self.connections: list[ScriptedConnection] = []
         self.openings: list[Callable[[], Awaitable[None]]] = []
         self.told: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        monkeypatch.setattr(group, "_open_channels", self._opened)
+        monkeypatch.setattr(group, "_open_connection", self._opened)
         how = {"pace": BRISK, "reconnect_backoff_s": 0.01, **how}
         self.group = ConsumerGroup(
             "amqp://scripted", ["q"], member="a", on_gained=self._gained, on_lost=self._lost, **how
         )
 
-    async def _opened(self, _settings: object) -> ScriptedChannels:
+    async def _opened(self, _settings: object) -> ScriptedConnection:
         if self.openings:
             await self.openings.pop(0)()
-        self.connections.append(ScriptedChannels(self.journal))
+        self.connections.append(ScriptedConnection(self.journal))
         return self.connections[-1]
 
     async def _gained(self, queue: str) -> None:
@@ -397,11 +397,11 @@ def test_with_a_delivery_limit_nothing_is_delivered_ahead(
 ) -> None:
     """What is delivered ahead of a message that ends its member would reach the limit together with it."""
 
-    async def arguments(_self: ScriptedChannels, _queue: str) -> dict[str, Any]:
+    async def arguments(_self: ScriptedConnection, _queue: str) -> dict[str, Any]:
         return {} if limit is None else {"x-delivery-limit": limit}
 
-    monkeypatch.setattr(ScriptedChannels, "queue_arguments", arguments)
-    monkeypatch.setattr(ScriptedChannels, "server_version", release)
+    monkeypatch.setattr(ScriptedConnection, "queue_arguments", arguments)
+    monkeypatch.setattr(ScriptedConnection, "server_version", release)
 
     async def story() -> int:
         site = Site(monkeypatch, lanes=lanes, prefetch=32)

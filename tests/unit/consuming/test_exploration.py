@@ -38,7 +38,7 @@ def test_a_member_that_does_not_finish_what_is_in_hand_breaks_the_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def retire(_ownership: QueueOwnership, subscription: Subscription) -> list[Command]:
-        subscription.state = "ended"
+        subscription.state = "closing"
         return [Abandon(subscription.number)]
 
     monkeypatch.setattr(QueueOwnership, "_retire", retire)

@@ -11,14 +11,15 @@ from typing import Any, cast
 
 import pytest
 from group_stage import eventually
-from scripted_group import ScriptedChannels, ScriptedJournal
+from scripted_group import ScriptedConnection, ScriptedJournal
 
 from rabbit_chx.consuming import GroupMessage, GroupPace
-from rabbit_chx.consuming.channels import GroupChannels
+from rabbit_chx.consuming.channels import GroupConnection
 from rabbit_chx.consuming.journal import JournalEntry
-from rabbit_chx.consuming.ownership import GroupMember, QueueOwnership
+from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession, StallDetector
+from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, HandlerError, InputError
 
 BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
@@ -29,13 +30,13 @@ class Stage:
 
     def __init__(self, pace: GroupPace = BRISK, former: tuple[str, ...] = (), **how: Any) -> None:
         self.journal = ScriptedJournal()
-        self.channels = ScriptedChannels(self.journal)
+        self.connection = ScriptedConnection(self.journal)
         self.handled: list[int] = []
         self.gate = asyncio.Event()  # cleared while handlers wait
         self.gate.set()
         self.cancelled = 0
         member = GroupMember("a", pace=pace, **how)
-        self.session = GroupSession(cast("GroupChannels", self.channels), member, self.handle, former)
+        self.session = GroupSession(cast("GroupConnection", self.connection), member, self.handle, former)
         self.runners = [
             QueueRunner(QueueOwnership(queue, member), self.session, member.prefetch)
             for queue in ("q.0", "q.1")
@@ -78,14 +79,14 @@ def test_a_message_is_handled_when_its_claim_is_read() -> None:
         async with stage.running():
             await stage.consuming()
             stage.journal.readers.clear()
-            line = await stage.channels.deliver("q.0", 1)
+            line = await stage.connection.deliver("q.0", 1)
             await eventually(lambda: "claim" in stage.journal.kinds("a"), "it claims the queue")
             await asyncio.sleep(0.05)
             assert stage.handled == [], "another member may have been elected meanwhile"
             offset, claim = next(
                 (n, entry) for n, entry in enumerate(stage.journal.entries) if entry.kind == "claim"
             )
-            stage.session.read(offset, claim)
+            stage.session.on_entry(offset, claim)
             await eventually(lambda: line.acked == [1], "it is handled and acknowledged")
 
     asyncio.run(story())
@@ -96,11 +97,11 @@ def test_while_the_broker_blocks_publishers_what_a_member_has_is_handled_and_wha
         stage = Stage()
         async with stage.running() as running:
             await stage.consuming()
-            line = await stage.channels.deliver("q.0", 1)
+            line = await stage.connection.deliver("q.0", 1)
             await eventually(lambda: line.acked == [1], "it has the queue")
             stage.journal.block()
-            await stage.channels.deliver("q.0", 2, 3)
-            await stage.channels.deliver("q.1", 9)
+            await stage.connection.deliver("q.0", 2, 3)
+            await stage.connection.deliver("q.1", 9)
             await eventually(lambda: line.acked == [1, 2, 3], "it goes on")
             await asyncio.sleep(3 * BRISK.journal_s)
             assert not running.done()
@@ -120,7 +121,7 @@ def test_a_claim_that_nothing_blocks_and_nobody_writes_ends_the_session() -> Non
         async with stage.running() as running:
             await stage.consuming()
             stage.journal.open.clear()
-            await stage.channels.deliver("q.0", 1)
+            await stage.connection.deliver("q.0", 1)
             with pytest.raises(BrokerTimeoutError, match=r"the claim of 'q\.0' is not in the stream"):
                 await running
 
@@ -133,7 +134,7 @@ def test_a_claim_that_is_written_and_never_read_ends_the_session() -> None:
         async with stage.running() as running:
             await stage.consuming()
             stage.journal.readers.clear()
-            await stage.channels.deliver("q.0", 1)
+            await stage.connection.deliver("q.0", 1)
             with pytest.raises(
                 ConnectionLostError, match=r"the claim of 'q\.0' was written .* and is not read there"
             ):
@@ -151,7 +152,7 @@ def test_a_member_joins_when_it_can_write() -> None:
         async with stage.running() as running:
             await asyncio.sleep(3 * BRISK.journal_s)
             assert not running.done()
-            assert not stage.channels.lines
+            assert not stage.connection.lines
             stage.journal.unblock()
             await stage.consuming()
 
@@ -238,7 +239,7 @@ def test_a_member_that_leaves_consumes_nothing_any_more() -> None:
         async with stage.running():
             await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
             await stage.consuming()
-            line = await stage.channels.deliver("q.0", 1)
+            line = await stage.connection.deliver("q.0", 1)
             await eventually(lambda: line.acked == [1], "it has a queue")
             await stage.session.leave()
         return [entry for entry in stage.journal.entries if entry.kind in ("ready", "released", "left")]
@@ -258,7 +259,7 @@ def test_leaving_is_not_held_up_by_a_broker_that_blocks(monkeypatch: pytest.Monk
         async with stage.running():
             await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
             await stage.consuming()
-            line = await stage.channels.deliver("q.0", 1)
+            line = await stage.connection.deliver("q.0", 1)
             await eventually(lambda: line.acked == [1], "it has the queue")
             stage.journal.block()
             async with asyncio.timeout(5):
@@ -272,33 +273,35 @@ def test_leaving_is_not_held_up_by_a_broker_that_blocks(monkeypatch: pytest.Monk
 def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(under_way: str) -> None:
     async def story() -> None:
         stage = Stage(GroupPace())
-        channels = stage.channels
+        connection = stage.connection
         async with stage.running() as running:
-            await eventually(lambda: len(channels.lines) == 2, "it consumes")
-            line = channels.lines["q.0"][0]
+            await eventually(lambda: len(connection.lines) == 2, "it consumes")
+            line = connection.lines["q.0"][0]
             match under_way:
                 case "handler" | "ack":
                     stage.gate.clear()
-                    await channels.deliver("q.0", 1, 2)
+                    await connection.deliver("q.0", 1, 2)
                     await eventually(lambda: stage.runners[0].ownership.is_held, "it has the queue")
                     if under_way == "ack":
                         line.ackable.clear()
                         stage.gate.set()
                         await eventually(lambda: stage.handled == [1], "the first one is handled")
                 case "consume":
-                    channels.consumable.clear()
+                    connection.consumable.clear()
                     stage.runners[0].execute(stage.runners[0].ownership.step_back())
                 case "claim":
                     stage.journal.block()
-                    await channels.deliver("q.0", 1)
+                    await connection.deliver("q.0", 1)
             await asyncio.sleep(0.05)
-            channels.cut()
+            connection.cut()
             async with asyncio.timeout(5):
                 with pytest.raises(ConnectionLostError):
                     await running
                 stage.session.detach()
                 await eventually(
-                    lambda: all(runner.ownership.is_empty for runner in stage.runners), "nothing is left", 5
+                    lambda: all(runner.ownership.is_finished for runner in stage.runners),
+                    "nothing is left",
+                    5,
                 )
             assert stage.cancelled == (under_way == "handler")
 
@@ -313,7 +316,7 @@ def test_what_comes_over_a_connection_that_was_given_up_counts_for_nothing() -> 
         async with stage.running():
             await stage.consuming()
             stage.session.detach()
-            stage.session.read(7, JournalEntry("claim", "b", 0.0, queue="q.0", token="b7"))  # noqa: S106
+            stage.session.on_entry(7, JournalEntry("claim", "b", 0.0, queue="q.0", token="b7"))  # noqa: S106
             assert not stage.session.roster.claims
 
     asyncio.run(story())
@@ -324,8 +327,8 @@ def test_the_log_tells_who_has_what(caplog: pytest.LogCaptureFixture) -> None:
         stage = Stage()
         async with stage.running():
             await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
-            await stage.channels.deliver("q.0", 1)
-            await stage.channels.deliver("q.1", 1)
+            await stage.connection.deliver("q.0", 1)
+            await stage.connection.deliver("q.1", 1)
             await eventually(lambda: len(stage.handled) == 2, "it has both queues")
             stage.journal.write(other("ready"))
             for _ in range(3):
@@ -372,7 +375,7 @@ def test_of_two_processes_of_one_name_the_later_one_ends_and_tells_nothing(*, is
         sign = JournalEntry("alive", "a", 0.0, token="a0")  # noqa: S106
         ready = JournalEntry("ready", "a", 0.0, queues=("q.0", "q.1"), token=stage.session.token)
         for offset, entry in enumerate((sign, ready, sign, sign)):
-            stage.session.read(offset, entry)
+            stage.session.on_entry(offset, entry)
         stage.stop.set()
         if is_own:
             await stage.session.run(stage.stop)
@@ -406,12 +409,12 @@ def test_a_member_that_is_gone_is_told_once_however_long_that_takes_to_be_read()
 def test_a_queue_that_another_member_has_is_not_consumed_anew() -> None:
     async def story() -> None:
         stage = Stage(replace(BRISK, watch_s=0.02))
-        stage.channels.waiting.update({"q.0": 5, "q.1": 5})
+        stage.connection.waiting.update({"q.0": 5, "q.1": 5})
         async with stage.running():
             await stage.consuming()
             stage.journal.write(JournalEntry("claim", "b", 0.0, queue="q.0", token="b1"))  # noqa: S106
-            await eventually(lambda: len(stage.channels.lines["q.1"]) > 1, "nobody has the other queue")
-            assert len(stage.channels.lines["q.0"]) == 1
+            await eventually(lambda: len(stage.connection.lines["q.1"]) > 1, "nobody has the other queue")
+            assert len(stage.connection.lines["q.0"]) == 1
 
     asyncio.run(story())
 

@@ -7,23 +7,25 @@ from typing import Any
 import pytest
 
 from rabbit_chx.consuming.ownership import (
+    POLL,
     Abandon,
     Ack,
+    CancelHandler,
     Claim,
     DeliveredMessage,
     FailGroup,
     FetchParked,
-    GroupMember,
-    Interrupt,
     LogWarning,
     QueueOwnership,
     Reject,
     Reply,
     RunHook,
-    Start,
+    StartHandler,
     StartTimer,
     Subscribe,
+    TimerReason,
 )
+from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 FLUSH, BEGIN, END = (HandOverMarker(kind, "e.slot.00", "1", "e.park") for kind in ("flush", "begin", "end"))
@@ -44,16 +46,16 @@ def active(**how: Any) -> QueueOwnership:
     assert ownership.on_subscribed(1) == []
     assert ownership.on_delivered(1, message(1)) == [Claim(1)]
     assert ownership.on_claimed(1, 40) == [RunHook("gained", 40)]
-    assert ownership.on_hook_done() == [Start(1, message(1), 1, 40)]
+    assert ownership.on_hook_done() == [StartHandler(1, message(1), 1, 40)]
     assert ownership.on_handled(1, 1) == [Ack(1, 1)]
     return ownership
 
 
 def test_one_message_at_a_time() -> None:
     ownership = active()
-    assert ownership.on_delivered(1, message(2)) == [Start(1, message(2), 1, 40)]
+    assert ownership.on_delivered(1, message(2)) == [StartHandler(1, message(2), 1, 40)]
     assert ownership.on_delivered(1, message(3)) == []
-    assert ownership.on_handled(1, 2) == [Ack(1, 2), Start(1, message(3), 1, 40)]
+    assert ownership.on_handled(1, 2) == [Ack(1, 2), StartHandler(1, message(3), 1, 40)]
     assert ownership.on_handled(1, 3) == [Ack(1, 3)]
     assert ownership.is_idle
 
@@ -61,12 +63,12 @@ def test_one_message_at_a_time() -> None:
 def test_lanes_keep_the_order_of_each_key() -> None:
     ownership = active(lanes=2, prefetch=10)
     even, odd = "a", "d"  # crc32 puts them into different lanes
-    assert [type(c) for c in ownership.on_delivered(1, message(2, even))] == [Start]
+    assert [type(c) for c in ownership.on_delivered(1, message(2, even))] == [StartHandler]
     assert ownership.on_delivered(1, message(3, even)) == []
-    assert ownership.on_delivered(1, message(4, odd)) == [Start(1, message(4, odd), 1, 40)]
+    assert ownership.on_delivered(1, message(4, odd)) == [StartHandler(1, message(4, odd), 1, 40)]
     assert ownership.on_delivered(1, message(5, odd)) == []
-    assert ownership.on_handled(1, 4) == [Ack(1, 4), Start(1, message(5, odd), 1, 40)]
-    assert ownership.on_handled(1, 2) == [Ack(1, 2), Start(1, message(3, even), 1, 40)]
+    assert ownership.on_handled(1, 4) == [Ack(1, 4), StartHandler(1, message(5, odd), 1, 40)]
+    assert ownership.on_handled(1, 2) == [Ack(1, 2), StartHandler(1, message(3, even), 1, 40)]
 
 
 def test_messages_of_a_key_that_wait_together_are_started_in_their_order() -> None:
@@ -77,10 +79,10 @@ def test_messages_of_a_key_that_wait_together_are_started_in_their_order() -> No
     for tag in (4, 5, 6, 7):
         assert ownership.on_delivered(1, message(tag, even)) == []
     assert ownership.on_delivered(1, message(8, odd)) == []
-    assert ownership.on_handled(1, 3) == [Ack(1, 3), Start(1, message(8, odd), 1, 40)]
+    assert ownership.on_handled(1, 3) == [Ack(1, 3), StartHandler(1, message(8, odd), 1, 40)]
     for tag in (2, 4, 5, 6):
         following = 4 if tag == 2 else tag + 1
-        assert ownership.on_handled(1, tag) == [Ack(1, tag), Start(1, message(following, even), 1, 40)]
+        assert ownership.on_handled(1, tag) == [Ack(1, tag), StartHandler(1, message(following, even), 1, 40)]
 
 
 @pytest.mark.parametrize("on_failure", ["dead-letter", "stop"])
@@ -113,9 +115,9 @@ def test_stopping_finishes_the_message_in_hand_and_leaves_the_rest() -> None:
         "on_lost before the next member is elected"
     )
     assert ownership.on_hook_done() == [Abandon(1)]
-    assert not ownership.is_empty
-    assert ownership.on_closed(1) == []
-    assert ownership.is_empty
+    assert not ownership.is_finished
+    assert ownership.on_abandoned(1) == []
+    assert ownership.is_finished
 
 
 def test_stopping_while_the_broker_is_asked_to_consume() -> None:
@@ -123,17 +125,17 @@ def test_stopping_while_the_broker_is_asked_to_consume() -> None:
     ownership.consume()
     assert ownership.stop() == []
     assert ownership.on_subscribed(1) == [Abandon(1)]
-    ownership.on_closed(1)
-    assert ownership.is_empty
+    ownership.on_abandoned(1)
+    assert ownership.is_finished
 
 
 def test_a_message_is_repeated_in_its_place() -> None:
     ownership = active(retries=1, backoff_s=2.0)
     ownership.on_delivered(1, message(2))
     ownership.on_delivered(1, message(3))
-    assert ownership.on_handled(1, 2, failed=True) == [StartTimer(1, "0", 2.0)]
-    assert ownership.on_timer(1, "0") == [Start(1, message(2), 2, 40)]
-    assert ownership.on_handled(1, 2) == [Ack(1, 2), Start(1, message(3), 1, 40)]
+    assert ownership.on_handled(1, 2, failed=True) == [StartTimer(1, TimerReason("retry", 0), 2.0)]
+    assert ownership.on_timer(1, TimerReason("retry", 0)) == [StartHandler(1, message(2), 2, 40)]
+    assert ownership.on_handled(1, 2) == [Ack(1, 2), StartHandler(1, message(3), 1, 40)]
 
 
 def test_an_attempt_after_another_member_had_the_queue_has_a_new_generation() -> None:
@@ -142,15 +144,21 @@ def test_an_attempt_after_another_member_had_the_queue_has_a_new_generation() ->
     ownership.on_delivered(1, message(2))
     ownership.on_handled(1, 2, failed=True)
     assert ownership.on_superseded() == []
-    assert ownership.on_timer(1, "0") == [Claim(1), StartTimer(1, "0", 0.05)]
+    assert ownership.on_timer(1, TimerReason("retry", 0)) == [
+        Claim(1),
+        StartTimer(1, TimerReason("retry", 0), 0.05),
+    ]
     assert ownership.on_claimed(1, 60) == []
-    assert ownership.on_timer(1, "0") == [Start(1, message(2), 2, 60)]
+    assert ownership.on_timer(1, TimerReason("retry", 0)) == [StartHandler(1, message(2), 2, 60)]
     assert ownership.on_handled(1, 2) == [Ack(1, 2), RunHook("lost", 60)]
 
 
 @pytest.mark.parametrize(
     ("on_failure", "expected"),
-    [("dead-letter", [Reject(1, 2), Start(1, message(3), 1, 40)]), ("stop", [FailGroup(1, message(2))])],
+    [
+        ("dead-letter", [Reject(1, 2), StartHandler(1, message(3), 1, 40)]),
+        ("stop", [FailGroup(1, message(2))]),
+    ],
 )
 def test_after_the_last_attempt(on_failure: str, expected: list[Any]) -> None:
     ownership = active(retries=0, on_failure=on_failure)
@@ -173,7 +181,7 @@ def test_a_message_that_waits_for_its_next_attempt_goes_back_at_a_stop() -> None
     ownership.on_delivered(1, message(2))
     ownership.on_handled(1, 2, failed=True)
     assert ownership.stop() == [RunHook("lost", 40)]
-    assert ownership.on_timer(1, "0") == []
+    assert ownership.on_timer(1, TimerReason("retry", 0)) == []
 
 
 def test_stepping_back_finishes_the_message_in_hand_and_consumes_behind_the_others() -> None:
@@ -185,7 +193,7 @@ def test_stepping_back_finishes_the_message_in_hand_and_consumes_behind_the_othe
         "on_lost before the next member is elected"
     )
     assert ownership.on_hook_done() == [Abandon(1)]
-    assert ownership.on_closed(1) == [Subscribe(2)]
+    assert ownership.on_abandoned(1) == [Subscribe(2)]
     assert ownership.on_subscribed(2) == []
     assert ownership.on_delivered(2, message(3)) == [Claim(2)]
 
@@ -196,7 +204,7 @@ def test_stepping_back_while_the_broker_is_asked_to_consume() -> None:
     ownership.consume()
     assert ownership.step_back() == []
     assert ownership.on_subscribed(1) == [Abandon(1)]
-    assert ownership.on_closed(1) == [Subscribe(2)]
+    assert ownership.on_abandoned(1) == [Subscribe(2)]
     assert ownership.on_subscribed(2) == []
     assert ownership.is_idle
 
@@ -207,7 +215,7 @@ def test_stepping_back_twice_is_stepping_back_once() -> None:
     assert ownership.step_back() == []
     assert ownership.on_hook_done() == [Abandon(1)]
     assert ownership.step_back() == []
-    assert ownership.on_closed(1) == [Subscribe(2)]
+    assert ownership.on_abandoned(1) == [Subscribe(2)]
 
 
 def test_stopping_while_stepping_back() -> None:
@@ -215,8 +223,8 @@ def test_stopping_while_stepping_back() -> None:
     assert ownership.step_back() == [RunHook("lost", 40)]
     assert ownership.stop() == []
     assert ownership.on_hook_done() == [Abandon(1)]
-    assert ownership.on_closed(1) == []
-    assert ownership.is_empty
+    assert ownership.on_abandoned(1) == []
+    assert ownership.is_finished
 
 
 def test_a_message_that_waits_for_its_next_attempt_goes_to_the_next_member() -> None:
@@ -224,7 +232,7 @@ def test_a_message_that_waits_for_its_next_attempt_goes_to_the_next_member() -> 
     ownership.on_delivered(1, message(2))
     ownership.on_handled(1, 2, failed=True)
     assert ownership.step_back() == [RunHook("lost", 40)]
-    assert ownership.on_timer(1, "0") == []
+    assert ownership.on_timer(1, TimerReason("retry", 0)) == []
     assert ownership.on_hook_done() == [Abandon(1)]
 
 
@@ -239,7 +247,7 @@ def test_another_member_has_had_the_queue() -> None:
 def test_a_lost_connection_interrupts_the_handler_and_waits_for_its_end() -> None:
     ownership = active()
     ownership.on_delivered(1, message(2))
-    assert ownership.on_lost() == [Interrupt(1, 2)]
+    assert ownership.on_connection_lost() == [CancelHandler(1, 2)]
     ownership.consume()
     ownership.on_subscribed(2)
     assert ownership.on_delivered(2, message(1)) == [], "the old handler still runs"
@@ -250,7 +258,7 @@ def test_a_lost_connection_interrupts_the_handler_and_waits_for_its_end() -> Non
 def test_what_a_closed_channel_still_delivers_is_not_handled() -> None:
     """The broker has returned it, and delivers it to the next consumer."""
     ownership = active()
-    assert ownership.on_closed(1) == [RunHook("lost", 40)]
+    assert ownership.on_connection_lost() == [RunHook("lost", 40)]
     assert ownership.on_hook_done() == []
     assert ownership.consume() == [Subscribe(2)]
     assert ownership.on_subscribed(2) == []
@@ -267,7 +275,7 @@ def test_a_flush_is_answered_when_all_before_it_is_handled() -> None:
         Ack(1, 2),
         Reply(1, "mover", FLUSH.reply("flushed")),
         Ack(1, 3),
-        Start(1, message(4, "other"), 1, 40),
+        StartHandler(1, message(4, "other"), 1, 40),
     ]
 
 
@@ -276,27 +284,27 @@ def test_a_message_behind_a_marker_is_started() -> None:
     ownership.on_delivered(1, message(2))
     ownership.on_delivered(1, marker(3, FLUSH))
     ownership.on_delivered(1, message(4))
-    assert ownership.on_handled(1, 2)[-1] == Start(1, message(4), 1, 40)
+    assert ownership.on_handled(1, 2)[-1] == StartHandler(1, message(4), 1, 40)
 
 
 def test_a_begin_reads_the_parking_queue_up_to_the_end() -> None:
     ownership = active()
     assert ownership.on_delivered(1, marker(2, BEGIN)) == [
-        StartTimer(1, "taking 2", 30.0),
+        StartTimer(1, TimerReason("hand-over", 2), 30.0),
         FetchParked(1, "e.park"),
     ]
     ownership.on_delivered(1, message(3))
-    assert ownership.on_fetched(1, message(4)) == [Start(1, message(4), 1, 40)]
+    assert ownership.on_fetched(1, message(4)) == [StartHandler(1, message(4), 1, 40)]
     assert ownership.on_handled(1, 4) == [Ack(1, 4), FetchParked(1, "e.park")]
-    assert ownership.on_fetched(1, None) == [StartTimer(1, "poll", 0.05)]
-    assert ownership.on_timer(1, "poll") == [FetchParked(1, "e.park")]
+    assert ownership.on_fetched(1, None) == [StartTimer(1, POLL, 0.05)]
+    assert ownership.on_timer(1, POLL) == [FetchParked(1, "e.park")]
     assert ownership.on_fetched(1, marker(5, END)) == [
         Ack(1, 2),
         Ack(1, 5),
         Reply(1, "mover", BEGIN.reply("taken")),
-        Start(1, message(3), 1, 40),
+        StartHandler(1, message(3), 1, 40),
     ]
-    assert ownership.on_timer(1, "taking 2") == []
+    assert ownership.on_timer(1, TimerReason("hand-over", 2)) == []
 
 
 def test_an_end_that_does_not_come() -> None:
@@ -304,10 +312,10 @@ def test_an_end_that_does_not_come() -> None:
     ownership.on_delivered(1, marker(2, BEGIN))
     ownership.on_delivered(1, message(3))
     ownership.on_fetched(1, None)
-    note, *rest = ownership.on_timer(1, "taking 2")
+    note, *rest = ownership.on_timer(1, TimerReason("hand-over", 2))
     assert isinstance(note, LogWarning)
     assert "e.slot.00" in note.message
-    assert rest == [Ack(1, 2), Start(1, message(3), 1, 40)]
+    assert rest == [Ack(1, 2), StartHandler(1, message(3), 1, 40)]
 
 
 def test_what_is_fetched_while_the_member_leaves_goes_back() -> None:
@@ -323,30 +331,36 @@ def test_what_is_fetched_while_the_member_leaves_goes_back() -> None:
 def test_the_end_is_awaited_until_the_answer_of_the_parking_queue_is_here() -> None:
     ownership = active()
     ownership.on_delivered(1, marker(2, BEGIN))
-    assert ownership.on_timer(1, "taking 2") == [StartTimer(1, "taking 2", 0.05)]
-    assert ownership.on_fetched(1, message(3)) == [Start(1, message(3), 1, 40)]
-    assert ownership.on_timer(1, "taking 2") == [StartTimer(1, "taking 2", 30.0)]
-    assert ownership.on_timer(1, "taking 2")[1:] == [Ack(1, 2)]
+    assert ownership.on_timer(1, TimerReason("hand-over", 2)) == [
+        StartTimer(1, TimerReason("hand-over", 2), 0.05)
+    ]
+    assert ownership.on_fetched(1, message(3)) == [StartHandler(1, message(3), 1, 40)]
+    assert ownership.on_timer(1, TimerReason("hand-over", 2)) == [
+        StartTimer(1, TimerReason("hand-over", 2), 30.0)
+    ]
+    assert ownership.on_timer(1, TimerReason("hand-over", 2))[1:] == [Ack(1, 2)]
 
 
 def test_the_end_is_awaited_as_long_as_parked_messages_come() -> None:
     ownership = active()
     ownership.on_delivered(1, marker(2, BEGIN))
     for tag in range(3, 6):
-        assert ownership.on_fetched(1, message(tag)) == [Start(1, message(tag), 1, 40)]
-        assert ownership.on_timer(1, "taking 2") == [StartTimer(1, "taking 2", 30.0)]
+        assert ownership.on_fetched(1, message(tag)) == [StartHandler(1, message(tag), 1, 40)]
+        assert ownership.on_timer(1, TimerReason("hand-over", 2)) == [
+            StartTimer(1, TimerReason("hand-over", 2), 30.0)
+        ]
         assert ownership.on_handled(1, tag) == [Ack(1, tag), FetchParked(1, "e.park")]
-    assert ownership.on_fetched(1, None) == [StartTimer(1, "poll", 0.05)]
-    assert isinstance(ownership.on_timer(1, "taking 2")[0], LogWarning)
+    assert ownership.on_fetched(1, None) == [StartTimer(1, POLL, 0.05)]
+    assert isinstance(ownership.on_timer(1, TimerReason("hand-over", 2))[0], LogWarning)
 
 
 def test_what_is_parked_later_does_not_keep_a_dead_mover_awaited() -> None:
     ownership = active()
     ownership.on_delivered(1, marker(2, BEGIN))
     ownership.on_fetched(1, None)
-    assert ownership.on_timer(1, "poll") == [FetchParked(1, "e.park")]
-    assert ownership.on_fetched(1, message(3)) == [Start(1, message(3), 1, 40)]
-    assert isinstance(ownership.on_timer(1, "taking 2")[0], LogWarning)
+    assert ownership.on_timer(1, POLL) == [FetchParked(1, "e.park")]
+    assert ownership.on_fetched(1, message(3)) == [StartHandler(1, message(3), 1, 40)]
+    assert isinstance(ownership.on_timer(1, TimerReason("hand-over", 2))[0], LogWarning)
 
 
 @pytest.mark.parametrize("slot", ["e.slot.00", "e.slot.01"])
@@ -357,9 +371,11 @@ def test_the_end_of_a_later_hand_over_is_known_when_its_begin_comes(slot: str) -
     ownership.on_delivered(1, marker(2, BEGIN))
     ownership.on_delivered(1, marker(3, begin))
     assert ownership.on_fetched(1, marker(4, end)) == [Ack(1, 4), FetchParked(1, "e.park")]
-    assert ownership.on_fetched(1, None) == [StartTimer(1, "poll", 0.05)]
-    assert ownership.on_timer(1, "taking 2") == [StartTimer(1, "taking 2", 30.0)]
-    assert ownership.on_timer(1, "taking 2")[1:] == [
+    assert ownership.on_fetched(1, None) == [StartTimer(1, POLL, 0.05)]
+    assert ownership.on_timer(1, TimerReason("hand-over", 2)) == [
+        StartTimer(1, TimerReason("hand-over", 2), 30.0)
+    ]
+    assert ownership.on_timer(1, TimerReason("hand-over", 2))[1:] == [
         Ack(1, 2),
         Reply(1, "mover", begin.reply("taken")),
         Ack(1, 3),
@@ -379,4 +395,4 @@ def test_without_a_journal_there_is_no_generation() -> None:
     ownership.consume()
     ownership.on_subscribed(1)
     assert ownership.on_delivered(1, message(1)) == [RunHook("gained", None)]
-    assert ownership.on_hook_done() == [Start(1, message(1), 1, None)]
+    assert ownership.on_hook_done() == [StartHandler(1, message(1), 1, None)]

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.consuming.channels import WANTED, learn_argument
+from rabbit_chx.consuming.channels import REQUIRED_ARGUMENTS, learn_argument
 from rabbit_chx.consuming.group import _check_delivery_limits, _queue_warnings
 from rabbit_chx.errors import MismatchError
 
@@ -23,7 +23,7 @@ def refusal(argument: str, current: str, received: str = "none") -> str:
 
 def test_arguments_are_learned_one_by_one() -> None:
     first = {"x-queue-type": "quorum", "x-single-active-consumer": True}
-    assert first == WANTED
+    assert first == REQUIRED_ARGUMENTS
     second = learn_argument(
         "q", first, refusal("x-dead-letter-exchange", "the value 'dlx' of type 'longstr'")
     )
@@ -45,17 +45,17 @@ def test_arguments_are_learned_one_by_one() -> None:
 )
 def test_a_queue_that_is_not_fit(text: str) -> None:
     with pytest.raises(MismatchError, match="a group needs quorum queues with a single active consumer"):
-        learn_argument("q", WANTED, text)
+        learn_argument("q", REQUIRED_ARGUMENTS, text)
 
 
 @pytest.mark.parametrize("text", ["PRECONDITION_FAILED - something else", refusal("x-new", "none")])
 def test_what_is_not_understood_is_not_known(text: str) -> None:
-    assert learn_argument("q", WANTED, text) is None
+    assert learn_argument("q", REQUIRED_ARGUMENTS, text) is None
 
 
 def test_a_default_limit_is_told_with_and_without_a_dead_letter_exchange() -> None:
-    plain = {f"q.{n}": WANTED for n in range(7)}
-    dead_lettered = {"d": {**WANTED, "x-dead-letter-exchange": ""}}
+    plain = {f"q.{n}": REQUIRED_ARGUMENTS for n in range(7)}
+    dead_lettered = {"d": {**REQUIRED_ARGUMENTS, "x-dead-letter-exchange": ""}}
     dropping, moving = _queue_warnings({**plain, **dead_lettered}, (4, 3, 6), "stop")
     assert dropping.startswith(
         "q.0, q.1, q.2, q.3, q.4 and 2 more: the delivery limit is 20, which RabbitMQ 4.0 and newer set by default"
@@ -65,7 +65,7 @@ def test_a_default_limit_is_told_with_and_without_a_dead_letter_exchange() -> No
     assert moving.startswith("d: the delivery limit is 20, which RabbitMQ 4.0")
     assert "dead-letters the message, and the messages behind it overtake it" in moving
     assert list(_queue_warnings({**plain, **dead_lettered}, (3, 13, 7), "stop")) == []
-    unlimited = {"u": {**WANTED, "x-delivery-limit": -1}, "unknown": None}
+    unlimited = {"u": {**REQUIRED_ARGUMENTS, "x-delivery-limit": -1}, "unknown": None}
     assert len(list(_queue_warnings(unlimited, (4, 3, 6), "stop"))) == 1, (
         "only that its arguments are not known"
     )
@@ -73,7 +73,10 @@ def test_a_default_limit_is_told_with_and_without_a_dead_letter_exchange() -> No
 
 @pytest.mark.parametrize("release", [(3, 10, 8), (4, 0, 5), (4, 3, 6)])
 def test_a_limit_of_the_queue_is_told(release: tuple[int, ...]) -> None:
-    queues = {"a": {**WANTED, "x-delivery-limit": 5}, "b": {**WANTED, "x-delivery-limit": 0}}
+    queues = {
+        "a": {**REQUIRED_ARGUMENTS, "x-delivery-limit": 5},
+        "b": {**REQUIRED_ARGUMENTS, "x-delivery-limit": 0},
+    }
     five, zero = _queue_warnings(queues, release, "stop")
     assert five.startswith("a: the delivery limit is 5, of the argument x-delivery-limit.")
     assert "x-delivery-limit = -1 (4.0 and newer; before, without the argument)" in five
@@ -81,7 +84,7 @@ def test_a_limit_of_the_queue_is_told(release: tuple[int, ...]) -> None:
 
 
 def test_a_queue_that_loses_what_cannot_be_handled() -> None:
-    queues = {"a": {**WANTED, "x-delivery-limit": -1}, "b": None}
+    queues = {"a": {**REQUIRED_ARGUMENTS, "x-delivery-limit": -1}, "b": None}
     missing, unknown = _queue_warnings(queues, (4, 3, 6), "dead-letter")
     assert missing.startswith("queue a has no argument x-dead-letter-exchange")
     assert unknown.startswith("queue b: whether it is a quorum queue")
@@ -89,7 +92,11 @@ def test_a_queue_that_loses_what_cannot_be_handled() -> None:
 
 @pytest.mark.parametrize(("release", "refused"), [((3, 8, 9), True), ((3, 13, 7), True), ((4, 0, 0), False)])
 def test_a_limit_that_drops_what_is_returned_is_refused(release: tuple[int, ...], refused: bool) -> None:  # noqa: FBT001
-    queues = {"a": {**WANTED, "x-delivery-limit": 5}, "b": None, "c": {**WANTED, "x-delivery-limit": -1}}
+    queues = {
+        "a": {**REQUIRED_ARGUMENTS, "x-delivery-limit": 5},
+        "b": None,
+        "c": {**REQUIRED_ARGUMENTS, "x-delivery-limit": -1},
+    }
     with (
         pytest.raises(MismatchError, match=r"queue 'c': x-delivery-limit is -1, with which RabbitMQ 3\.")
         if refused

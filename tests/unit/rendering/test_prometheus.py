@@ -8,7 +8,7 @@ import pytest
 from exposition import parsed_exposition
 
 from rabbit_chx.rendering import Gauge, PrometheusOutput
-from rabbit_chx.rendering.prometheus import metrics_text
+from rabbit_chx.rendering.output import metrics_text
 
 HOSTILE = 'a "b" \\ c\nd\\n, e="f"} é\U0001f407'
 

@@ -17,7 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, NotFoundError, UnreachableError
 from rabbit_chx.streams import connection, nodes
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.streams.frames import Key, Node, StreamPlaces, frame
+from rabbit_chx.streams.frames import Key, Node, StreamMetadata, frame
 
 
 @pytest.fixture
@@ -113,14 +113,14 @@ def test_an_interruption_in_the_middle_of_a_frame_ends_the_connection(
 def test_which_node_is_tried_first() -> None:
     """By one broker no other is advertised; the tests on a cluster do it for real."""
     a, b, c = (Node(name, 5552) for name in "abc")
-    places = StreamPlaces(a, (b, c))
+    places = StreamMetadata(a, (b, c))
     assert list(nodes._nodes(places, c, (), leader=True)) == [a]
     assert list(nodes._nodes(places, c, (), leader=False)) == [c, b, a]
     assert list(nodes._nodes(places, c, (c,), leader=False)) == [b, a, c]
     assert {tuple(nodes._nodes(places, a, (), leader=False)) for _ in range(100)} == {(b, c, a), (c, b, a)}
     assert next(nodes._nodes(places, a, (), leader=False, stay=True)) == a
     assert list(nodes._nodes(places, a, (a,), leader=False, stay=True))[-1] == a
-    assert list(nodes._nodes(StreamPlaces(None, ()), a, (), leader=True)) == []
+    assert list(nodes._nodes(StreamMetadata(None, ()), a, (), leader=True)) == []
 
 
 def test_a_stream_without_a_leader_is_waited_for_and_given_up(scripted: ScriptedNode) -> None:

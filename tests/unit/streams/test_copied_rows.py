@@ -193,7 +193,7 @@ def test_a_publisher_that_finds_a_loss_reads_back_to_where_it_began(
 
 def test_the_end_is_noted_now_and_then(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a publisher that writes for days need not read all of it, which retention may have removed."""
-    monkeypatch.setattr(writer, "_NOTE_EVERY_S", 0.0)
+    monkeypatch.setattr(writer, "_NOTE_INTERVAL_S", 0.0)
     stream = broker.streams["s"]
     with publisher(name="load") as made:
         for first in (1, 101, 201):

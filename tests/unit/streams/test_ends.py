@@ -13,7 +13,7 @@ from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
 from rabbit_chx.streams import ends as ends_module
 from rabbit_chx.streams.chunks import Chunk
 from rabbit_chx.streams.ends import ChunkFinder, LogEnd, LogEnds
-from rabbit_chx.streams.frames import Code, Key, Node, StreamPlaces
+from rabbit_chx.streams.frames import Code, Key, Node, StreamMetadata
 from rabbit_chx.streams.nodes import settings_of
 
 URL = "rabbitmq-stream://h"
@@ -38,13 +38,13 @@ class Scripted:
     def __init__(self) -> None:
         self.chunks: dict[Any, Chunk] = {"first": FIRST, "last": LAST}
         self.late: dict[Any, Chunk] = {}
-        self.places = {"s": StreamPlaces(self.node, ())}
+        self.places = {"s": StreamMetadata(self.node, ())}
         self.figures = {"committed_chunk_id": 20, "first_chunk_id": 10}
         self.asked: list[tuple[Any, float]] = []
 
-    def metadata(self, streams: Iterable[str], *, missing_ok: bool = False) -> dict[str, StreamPlaces]:
+    def metadata(self, streams: Iterable[str], *, missing_ok: bool = False) -> dict[str, StreamMetadata]:
         assert missing_ok
-        nowhere = StreamPlaces(None, (), Code.STREAM_DOES_NOT_EXIST)
+        nowhere = StreamMetadata(None, (), Code.STREAM_DOES_NOT_EXIST)
         return {stream: self.places.get(stream, nowhere) for stream in streams}
 
     def stats(self, _stream: str) -> dict[str, int]:
@@ -113,7 +113,7 @@ def test_the_end_is_asked_again_when_the_figures_change(leader: Scripted, ends: 
 
 
 def test_a_stream_without_a_leader(leader: Scripted) -> None:
-    leader.places["s"] = StreamPlaces(None, ())
+    leader.places["s"] = StreamMetadata(None, ())
     with pytest.raises(UnreachableError, match="stream 's' has no leader now"):
         LogEnds(settings_of(URL), {}, 0.1).ends(["s"])
 
@@ -140,7 +140,7 @@ class ScriptedLeader:
         return FIRST if self.rows and not self.looks else None
 
     def first(self: Any, monkeypatch: pytest.MonkeyPatch, timeout_s: float) -> Chunk | None:
-        monkeypatch.setattr(ends_module, "_PAUSE_S", 0.01)
+        monkeypatch.setattr(ends_module, "_EMPTY_POLL_S", 0.01)
         finder = ChunkFinder(self, timeout_s)
         monkeypatch.setattr(finder, "chunk_at", self.chunk_at)
         return finder.first("s")

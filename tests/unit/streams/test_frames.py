@@ -20,13 +20,13 @@ from rabbit_chx.streams.frames import (
     CreditRefused,
     Delivery,
     Fields,
-    FrameCutter,
+    FrameSplitter,
     Heartbeat,
     Key,
     Node,
     Reply,
     StreamChanged,
-    StreamPlaces,
+    StreamMetadata,
     Tune,
     offset_spec,
     parse_frame,
@@ -226,10 +226,10 @@ def test_metadata_has_a_code_for_each_stream() -> None:
     message = parse_frame(memoryview(frame))
     assert isinstance(message, Reply)
     assert message.code == Code.OK
-    assert frames.read_places(Fields(message.content)) == {
-        "there": StreamPlaces(Node("b", 5553), (Node("a", 5552),), Code.OK),
-        "leaderless": StreamPlaces(None, (), Code.OK),
-        "missing": StreamPlaces(None, (), Code.STREAM_DOES_NOT_EXIST),
+    assert frames.read_metadata(Fields(message.content)) == {
+        "there": StreamMetadata(Node("b", 5553), (Node("a", 5552),), Code.OK),
+        "leaderless": StreamMetadata(None, (), Code.OK),
+        "missing": StreamMetadata(None, (), Code.STREAM_DOES_NOT_EXIST),
     }
 
 
@@ -306,8 +306,8 @@ def test_frames_are_cut_out_of_whatever_comes() -> None:
     sent = [bytes([i]) * size for i, size in enumerate((4, 5, 300, 4, 70_000))]
     wire = b"".join(len(frame).to_bytes(4) + frame for frame in sent)
     for step in (1, 2, 3, 7, 64, 1_000, len(wire)):
-        cutter = FrameCutter()
-        found = [frame for at in range(0, len(wire), step) for frame in cutter.cut(wire[at : at + step])]
+        splitter = FrameSplitter()
+        found = [frame for at in range(0, len(wire), step) for frame in splitter.split(wire[at : at + step])]
         assert [bytes(frame) for frame in found] == sent
 
 
@@ -316,11 +316,11 @@ def test_frames_are_cut_out_of_whatever_comes() -> None:
 )
 def test_what_begins_no_frame(begin: bytes) -> None:
     with pytest.raises(ValueError, match="begins no frame of the stream protocol"):
-        FrameCutter().cut(begin)
+        FrameSplitter().split(begin)
 
 
 def test_once_the_connection_is_open_a_chunk_may_be_as_large_as_it_is() -> None:
-    cutter = FrameCutter()
-    cutter.largest = frames.LARGEST_FRAME
-    assert cutter.cut((5 << 20).to_bytes(4)) == []
-    assert len(cutter.cut(bytes(5 << 20))[0]) == 5 << 20
+    splitter = FrameSplitter()
+    splitter.largest = frames.LARGEST_FRAME
+    assert splitter.split((5 << 20).to_bytes(4)) == []
+    assert len(splitter.split(bytes(5 << 20))[0]) == 5 << 20

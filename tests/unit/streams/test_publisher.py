@@ -167,7 +167,7 @@ def test_a_hole_that_is_longer_than_a_call_is_closed_by_the_next_call(broker: Sc
 def test_a_hole_that_begins_behind_a_call_or_piece_is_closed(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, cuts: tuple[int, ...], piece_rows: int
 ) -> None:
-    monkeypatch.setattr(publisher_module, "_PIECE_ROWS", piece_rows)
+    monkeypatch.setattr(publisher_module, "_BATCH_ROWS", piece_rows)
     with publisher(name="load") as made:
         publish(made, rows=60)
     broker.streams["s"].claims = {"load": 150}
@@ -183,7 +183,7 @@ def test_a_hole_that_begins_behind_a_call_or_piece_is_closed(
 def test_a_claim_that_is_true_is_proved_once(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     with publisher(name="load") as made:
         publish(made)
-    monkeypatch.setattr(publisher_module, "_PIECE_ROWS", 20)
+    monkeypatch.setattr(publisher_module, "_BATCH_ROWS", 20)
     looks = []
 
     def look(**how: Any) -> Any:
@@ -296,7 +296,7 @@ def test_whatever_happens_each_row_is_stored_once_and_in_order(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)  # noqa: S311  # it scripts faults
-    monkeypatch.setattr(publisher_module, "_PIECE_ROWS", chance.choice([10, 40, 1_000]))
+    monkeypatch.setattr(publisher_module, "_BATCH_ROWS", chance.choice([10, 40, 1_000]))
     stream = broker.streams["s"]
 
     def anything(connection: ScriptedConnection) -> None:
@@ -321,7 +321,7 @@ def test_an_attempt_that_dies_anywhere_is_finished_by_another(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)  # noqa: S311  # it scripts faults
-    monkeypatch.setattr(publisher_module, "_PIECE_ROWS", chance.choice([25, 60, 1_000]))
+    monkeypatch.setattr(publisher_module, "_BATCH_ROWS", chance.choice([25, 60, 1_000]))
     stream = broker.streams["s"]
     ids = list(range(1, 151))
 

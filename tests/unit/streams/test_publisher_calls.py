@@ -214,7 +214,7 @@ def test_names_are_counted_in_each_stream(
     assert counted == [("a", "load"), ("b", "load"), ("c", "load")]
 
 
-@pytest.mark.parametrize(("limit", "value"), [("_PIECE_ROWS", 30), ("_PIECE_BYTES", 3_000)])
+@pytest.mark.parametrize(("limit", "value"), [("_BATCH_ROWS", 30), ("_BATCH_BYTES", 3_000)])
 def test_a_call_encodes_its_rows_piece_by_piece(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
@@ -254,7 +254,7 @@ def test_a_broker_that_confirms_nothing_is_given_up(broker: ScriptedBroker) -> N
 def test_a_row_that_no_frame_can_carry_is_refused_before_any_is_sent(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, place: str, name: str | None
 ) -> None:
-    monkeypatch.setattr(publisher_module, "_PIECE_ROWS", 10)
+    monkeypatch.setattr(publisher_module, "_BATCH_ROWS", 10)
     columns = {"keys": ["k"] * ROWS, "bodies": ["b"] * ROWS}
     columns[place][150] = "x" * ScriptedConnection.frame_max
     with (

@@ -23,28 +23,28 @@ def chunk(offset: int, records: int = 10, *, kind="user", epoch: int = 1, crc: i
 
 def progress(start: int, end: int, log_end: int | None = None, *, count_missing: bool = False) -> _Progress:
     made = _Progress("s", count_missing=count_missing)
-    made.begin(start, end, end if log_end is None else log_end)
+    made.set_range(start, end, end if log_end is None else log_end)
     return made
 
 
 def test_the_chunks_of_the_range_are_taken_and_those_of_the_broker_passed_over():
     reading = progress(5, 35)
     chunks = [chunk(0), chunk(10, 1, kind="delta"), chunk(11), chunk(21, 1, kind="snapshot"), chunk(22, 20)]
-    assert [reading.take(one) for one in chunks] == [True, False, True, False, True]
-    assert (reading.done, reading.next, reading.missing) == (True, 42, 0)
+    assert [reading.advance(one) for one in chunks] == [True, False, True, False, True]
+    assert (reading.is_done, reading.next, reading.missing) == (True, 42, 0)
     assert reading.last == Fingerprint(22, 1, 22 * 7 + 1)
 
 
 def test_a_chunk_of_the_broker_can_be_the_last_before_the_end():
     reading = progress(0, 11)
-    assert reading.take(chunk(0))
-    assert not reading.done
-    assert not reading.take(chunk(10, 1, kind="delta"))
-    assert reading.done
+    assert reading.advance(chunk(0))
+    assert not reading.is_done
+    assert not reading.advance(chunk(10, 1, kind="delta"))
+    assert reading.is_done
 
 
 def test_an_empty_range_is_done():
-    assert progress(7, 7, 7).done
+    assert progress(7, 7, 7).is_done
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_an_empty_range_is_done():
 def test_offsets_that_are_jumped_over_are_missing(before, after, gone):
     reading, counting = progress(5, 50), progress(5, 50, count_missing=True)
     for one in before:
-        reading.take(one)
-        counting.take(one)
+        reading.advance(one)
+        counting.advance(one)
     words = (
         f"stream 's' does not have the offsets {gone[0]} to {gone[-1]} any more, it goes on at {after.offset}"
     )
     with pytest.raises(MissingRowsError, match=words) as error:
-        reading.take(after)
+        reading.advance(after)
     assert (error.value.offsets, error.value.queue) == (gone, "s")
-    assert counting.take(after) == (after.kind == "user" and after.offset < 50)
-    assert (counting.missing, counting.done) == (len(gone), after.end >= 50)
+    assert counting.advance(after) == (after.kind == "user" and after.offset < 50)
+    assert (counting.missing, counting.is_done) == (len(gone), after.end >= 50)
 
 
 def test_an_end_behind_the_log_is_missing():
@@ -77,7 +77,7 @@ def test_an_end_behind_the_log_is_missing():
     counting = progress(5, 50, 40, count_missing=True)
     assert (counting.end, counting.missing) == (40, 10)
     nothing = progress(45, 50, 40, count_missing=True)
-    assert (nothing.done, nothing.missing) == (True, 5)
+    assert (nothing.is_done, nothing.missing) == (True, 5)
 
 
 @pytest.mark.parametrize("count_missing", [False, True])
@@ -89,11 +89,11 @@ def test_a_start_behind_the_log_is_an_error_in_any_case(count_missing):
 def test_a_reading_goes_on_at_its_last_chunk_which_is_not_given_twice():
     reading = progress(0, 40)
     assert reading.resume_at == 0
-    assert reading.take(chunk(0))
-    assert reading.take(chunk(10))
-    assert not reading.take(chunk(20, 1, kind="delta"))
+    assert reading.advance(chunk(0))
+    assert reading.advance(chunk(10))
+    assert not reading.advance(chunk(20, 1, kind="delta"))
     assert reading.resume_at == 10
-    assert [reading.take(one) for one in (chunk(10), chunk(20, 1, kind="delta"), chunk(21))] == [
+    assert [reading.advance(one) for one in (chunk(10), chunk(20, 1, kind="delta"), chunk(21))] == [
         False,
         False,
         True,
@@ -103,8 +103,8 @@ def test_a_reading_goes_on_at_its_last_chunk_which_is_not_given_twice():
 def test_a_replica_that_is_behind_gives_older_chunks_first():
     reading = progress(0, 40)
     for one in (chunk(0), chunk(10)):
-        reading.take(one)
-    assert [reading.take(one) for one in (chunk(0), chunk(10), chunk(20))] == [False, False, True]
+        reading.advance(one)
+    assert [reading.advance(one) for one in (chunk(0), chunk(10), chunk(20))] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_a_replica_that_is_behind_gives_older_chunks_first():
 def test_another_chunk_where_the_last_one_was_is_another_log(other):
     reading = progress(0, 40)
     for one in (chunk(0), chunk(10)):
-        reading.take(one)
+        reading.advance(one)
     with pytest.raises(
         MissingRowsError, match=r"log of stream 's' has been rewritten: where .*offset=10, epoch=1"
     ):
-        reading.take(other)
+        reading.advance(other)
 
 
 def test_chunks_that_were_there_when_the_reading_began_are_known_again():
@@ -131,35 +131,35 @@ def test_chunks_that_were_there_when_the_reading_began_are_known_again():
         reading = progress(0, 40)
         reading.landmarks = [Fingerprint(landmark.offset, landmark.epoch, landmark.crc)]
         for offset in range(0, landmark.offset, 10):
-            assert reading.take(chunk(offset))
+            assert reading.advance(chunk(offset))
         with pytest.raises(MissingRowsError, match="has been rewritten"):
-            reading.take(chunk(landmark.offset, epoch=2))
-        assert reading.take(landmark)
+            reading.advance(chunk(landmark.offset, epoch=2))
+        assert reading.advance(landmark)
 
 
 def test_a_log_that_ends_before_the_range_was_rewritten():
     reading = progress(0, 40)
     reading.landmarks = [Fingerprint(30, 1, 211)]
-    reading.must_reach(40)
+    reading.check_reached_by(40)
     with pytest.raises(MissingRowsError, match=r"rewritten: where .* was, it ends at 39"):
-        reading.must_reach(39)
+        reading.check_reached_by(39)
 
 
 def test_a_last_chunk_that_retention_removed_tells_nothing():
     reading = progress(0, 40)
     for one in (chunk(0), chunk(10)):
-        reading.take(one)
-    assert reading.take(chunk(20))
+        reading.advance(one)
+    assert reading.advance(chunk(20))
 
 
 def test_what_was_before_the_start_is_compared():
     expected = Fingerprint(10, 1, 71)
     reading = progress(20, 40)
-    reading.compare(expected, chunk(10), 40)
-    reading.compare(expected, chunk(20), 40)  # retention
+    reading.check_chunk(expected, chunk(10), 40)
+    reading.check_chunk(expected, chunk(20), 40)  # retention
     for found, log_end in ((chunk(10, crc=1), 40), (chunk(0, 15), 40), (None, 20), (chunk(0), 10)):
         with pytest.raises(MissingRowsError, match="has been rewritten"):
-            reading.compare(expected, found, log_end)
+            reading.check_chunk(expected, found, log_end)
 
 
 @pytest.mark.parametrize(

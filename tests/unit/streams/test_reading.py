@@ -280,7 +280,7 @@ def _announcing(said: Callable[..., bytes], announced: bytes) -> Callable[..., b
 
 
 def test_the_credit_is_what_may_be_under_way(log: ScriptedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_MOST_CHUNKS_AHEAD", 8)
+    monkeypatch.setattr(reader, "_MAX_CREDIT", 8)
     log.chunks = chunks_of(400)
     log.at_once = 4
     with opened(log, batch_rows=1) as reading:
@@ -289,7 +289,7 @@ def test_the_credit_is_what_may_be_under_way(log: ScriptedLog, monkeypatch: pyte
 
 
 def test_large_chunks_come_one_at_a_time(log: ScriptedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_BYTES_AHEAD", 5_000)
+    monkeypatch.setattr(reader, "_READ_AHEAD_BYTES", 5_000)
     log.chunks = chunks_of(20, 10, bytes(1_000))
     with opened(log, batch_rows=1) as reading:
         assert len(numbers(reading)) == 200
@@ -302,7 +302,7 @@ def test_large_chunks_come_one_at_a_time(log: ScriptedLog, monkeypatch: pytest.M
 def test_a_node_that_logs_in_and_is_silent_costs_little_among_several(
     log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nodes, "_ONE_OF_SEVERAL_S", 0.3)
+    monkeypatch.setattr(nodes, "_NODE_TIMEOUT_S", 0.3)
     with ScriptedLog(chunks_of(8)) as silent:
         silent.silent = {Key.METADATA}
         started = time.monotonic()

@@ -6,7 +6,7 @@ import pytest
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import in_ci, skip_unless_ci
-from rabbit_chx.testing.needs import release_is_in
+from rabbit_chx.testing.broker_search import release_is_in
 
 
 @pytest.mark.parametrize(("value", "expected"), [("true", True), ("1", True), ("false", False), ("", False)])

@@ -1,24 +1,30 @@
-"""``rabbit-chx stream show``: the rows, the nodes and the writers of streams."""
+"""``rabbit-chx stream show`` and ``replay``: the rows, the nodes and the writers of streams; the rows of some keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import base64
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import document, entry, numbers, texts
-from rabbit_chx.cli.stream_options import parse_addresses, time_text
+from rabbit_chx.cli.report import document, entry, numbers, or_dash, texts
+from rabbit_chx.cli.stream_options import StreamOptions, address_option, parse_addresses, time_text
 from rabbit_chx.errors import NotFoundError, RabbitChxError
-from rabbit_chx.rendering import Block, Facts, Line, Table
+from rabbit_chx.rendering import Block, Facts, Line, Table, printable
+from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.streams.frames import Code, StreamPlaces
+from rabbit_chx.streams.frames import Code, StreamMetadata
 from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _UNKNOWN = "-"
 _MOST_WRITERS = 20
@@ -50,7 +56,7 @@ class ShownStream:
 
     name: str
     exchange: str | None
-    places: StreamPlaces
+    places: StreamMetadata
     first: RowPlace | None = None
     last: RowPlace | None = None
     rows: int | None = None
@@ -83,11 +89,11 @@ class StreamsReport:
         rows = [
             (
                 stream.name,
-                _UNKNOWN if stream.first is None else stream.first.offset,
-                _UNKNOWN if stream.last is None else stream.last.offset,
+                or_dash(stream.first and stream.first.offset),
+                or_dash(stream.last and stream.last.offset),
                 _rows_text(stream),
-                *([_UNKNOWN if stream.chunks is None else stream.chunks] if has_chunks else []),
-                _UNKNOWN if stream.segments is None else stream.segments,
+                *([or_dash(stream.chunks)] if has_chunks else []),
+                or_dash(stream.segments),
                 _UNKNOWN if stream.writers is None else f"{len(stream.writers)} of {MOST_REFERENCES}",
             )
             for stream in self.streams
@@ -165,12 +171,7 @@ def show(
     *,
     names: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="NAME..."),
     count: bool = option(is_flag=True, help="Read all rows, and count them and their chunks."),
-    address: tuple[str, ...] = option(
-        "--address",
-        multiple=True,
-        metavar="HOST:PORT=HOST:PORT",
-        help="An address that a node advertises for streams, and where it is reached from here.",
-    ),
+    address: tuple[str, ...] = address_option(),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
     """Show streams: first and last row, how many rows, leader and replicas, and who writes to them.
@@ -267,3 +268,131 @@ def _with_figures(at: LiveBroker, streams: Sequence[ShownStream]) -> Iterator[Sh
         yield replace(stream, **figures)
     if problem is not None:
         say(str(problem))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedRow:
+    """A row of a stream."""
+
+    stream: str
+    offset: int
+    timestamp: datetime
+    key: bytes
+    value: bytes
+
+    def as_line(self) -> str:
+        """Return the row with tabs between its fields; bytes that are no UTF-8 as ``base64:``."""
+        fields = (
+            self.stream,
+            str(self.offset),
+            time_text(self.timestamp),
+            _text(self.key),
+            _text(self.value),
+        )
+        return "\t".join(map(printable, fields))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document ``rabbit-chx/row``."""
+        return document(
+            "row",
+            stream=self.stream,
+            offset=self.offset,
+            timestamp=time_text(self.timestamp),
+            **text_or_base64("key", self.key),
+            **text_or_base64("value", self.value),
+        )
+
+
+def text_or_base64(name: str, value: bytes) -> dict[str, str]:
+    """Return bytes for JSON: as text, or in base64 under another name where they are not UTF-8."""
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
+
+
+def _text(value: bytes) -> str:
+    (name, text), *_ = text_or_base64("text", value).items()
+    return text if name == "text" else f"base64:{text}"
+
+
+@command(
+    example="rabbit-chx replay user-42 --exchange orders --since 2h --management-url http://guest:guest@localhost:15672 "
+    "--ring-via 'docker exec rabbitmq'",
+    output_help="The form of the rows; table is a line each, with tabs between the fields.",
+)
+def replay(
+    *,
+    keys: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="KEY..."),
+    exchange: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The hash exchange that the rows were published to. Its queues are streams.",
+    ),
+    topology: str | None = option(
+        metavar="FILE", help="The ring that this topology file says, in the place of that of the broker."
+    ),
+    stream: StreamOptions = options(StreamOptions),
+    broker: BrokerOptions = options(BrokerOptions),
+) -> Outcome:
+    """Show the rows of each KEY, oldest first: stream, offset, time, key and value. Only the stream that has a KEY is read.
+
+    --exchange or --super-stream says where the rows were published. The ring of an exchange has to be known: by --ring-via, --ring or
+    --topology. A KEY is the routing key of a row. Rows without one are not found: those of other clients of the stream protocol. With
+    --by-message-id a KEY is the message id of a row, where those clients often write it.
+
+    The ring is the one of now. Rows that were written before it changed may be in another stream: give the ring of that time by
+    --ring FILE to see them.
+
+    --url is that of streams, rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, and then the port
+    is 5552, or 5551 with TLS. The end is what is there when the reading begins. The exit code is 0 without rows, too.
+    """
+    from rabbit_chx.streams import replay as replay_rows
+
+    at = broker.live(streams=True)
+    (since, until), addresses = stream.range, parse_addresses(stream.addresses)
+    placement = stream.placement(at, exchange, topology)
+    is_super_stream = isinstance(placement.placing, SuperStream)
+    counts = Counter[str]()
+    batches = replay_rows(
+        stream_settings(at.settings),
+        keys,
+        **{"super_stream": placement.exchange} if is_super_stream else {"ring": placement.placing},
+        exchange=stream.published_to or placement.exchange,
+        key_column=stream.key_column,
+        since=since,
+        until=until,
+        addresses=addresses,
+        counts=counts,
+    )
+    shown = Counter[str]()
+
+    def finish() -> None:
+        found = ", ".join(f"{plural(count, 'row')} in {name}" for name, count in shown.items())
+        older = (
+            ""
+            if is_super_stream or stream.ring
+            else "; rows from before a change of the ring may be elsewhere"
+        )
+        say(f"{found or no_rows_text(keys, stream.published_to or placement.exchange, counts)}{older}")
+
+    return Outcome(batches=_records(batches, shown), finish=finish)
+
+
+def no_rows_text(keys: Sequence[str], exchange: str, counts: Counter[str]) -> str:
+    """Return the words for a replay that shows no row."""
+    which = f"the key {keys[0]!r:.60}" if len(keys) == 1 else "one of the keys"
+    read = f"{plural(counts['read'], 'row')} {'was' if counts['read'] == 1 else 'were'} read"
+    if others := counts["other_exchange"]:
+        return (
+            f"no row with {which} was published to {exchange!r}: {read}, and {others:,} with {which} were published to another "
+            "exchange, which --published-to names"
+        )
+    return f"no row has {which}: {read}"
+
+
+def _records(batches: Iterable[pa.RecordBatch], shown: Counter[str]) -> Iterator[Sequence[ReplayedRow]]:
+    for batch in batches:
+        rows = [ReplayedRow(**row) for row in batch.to_pylist()]
+        shown[rows[0].stream] += len(rows)
+        yield rows
