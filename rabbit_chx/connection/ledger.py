@@ -39,17 +39,30 @@ class Ledger(Generic[Batch]):
     Attributes:
         sent: messages published so far; the last delivery tag.
         answered: messages that the broker acked or nacked.
+        acked: messages that the broker acked, including those that it returned.
         nacked: messages that the broker nacked.
         open: messages without a confirm.
         open_bytes: bytes on the wire of the batches that have an open message.
         refused: the nacked messages, until `take_refused` returns them.
     """
 
-    __slots__ = ("_ahead", "_entries", "_low", "answered", "nacked", "open", "open_bytes", "refused", "sent")
+    __slots__ = (
+        "_ahead",
+        "_entries",
+        "_low",
+        "acked",
+        "answered",
+        "nacked",
+        "open",
+        "open_bytes",
+        "refused",
+        "sent",
+    )
 
     def __init__(self) -> None:
         self.sent = 0
         self.answered = 0
+        self.acked = 0
         self.nacked = 0
         self.open = 0
         self.open_bytes = 0
@@ -57,11 +70,6 @@ class Ledger(Generic[Batch]):
         self._ahead: set[int] = set()  # answered tags above it
         self._entries: deque[_Entry[Batch]] = deque()  # batches with an open message, oldest first
         self.refused: list[Part[Batch]] = []
-
-    @property
-    def acked(self) -> int:
-        """Messages that the broker acked, including those that it returned."""
-        return self.answered - self.nacked
 
     def enter(self, messages: int, size: int, batch: Batch) -> None:
         """Enter a batch that is published now.
@@ -169,6 +177,7 @@ class Ledger(Generic[Batch]):
             ahead.remove(tag)
         self._low = tag
         self.answered = tag + len(ahead)
+        self.acked = self.answered - self.nacked
         self.open = self.sent - self.answered
         entries = self._entries
         while entries and entries[0].last <= tag:

@@ -76,7 +76,7 @@ def test_a_routed_key_changes_file_ten_times_at_most() -> None:
 
 
 def test_a_published_row_changes_file_23_times_at_most(publisher: Publisher) -> None:
-    """The shortest of twenty, since an ack may need several polls. The guard against other threads is one of the changes."""
+    """The shortest of twenty: two polls where the ack is not there at once. The guard against other threads is one of the changes."""
     walks = [files_of(lambda: publisher.publish_many(["k"], [b"b"])) for _ in range(20)]
     files = min(walks, key=len)
     assert len(files) - 1 <= 23
