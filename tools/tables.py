@@ -13,9 +13,8 @@ from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
 from rabbit_chx.cli.command import Command
 from rabbit_chx.routing.release import Numbers
 from rabbit_chx.routing.rules import RULES
-from rabbit_chx.topology.fields import EntryType, FileField
+from rabbit_chx.topology.fields import EntryType, FileField, toml_value
 from rabbit_chx.topology.objects import FILE
-from rabbit_chx.topology.toml_file import toml_value
 from spark_connector.columns import COLUMNS
 from spark_connector.options.common import ADDRESS_OPTIONS, Option
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS

@@ -28,7 +28,7 @@ from rabbit_chx.cli.command import (
 )
 from rabbit_chx.cli.inputs import STDIN, read_topology
 from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
-from rabbit_chx.cli.report import document, entries, ring_text
+from rabbit_chx.cli.report import document, entries, entry, ring_document, ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, Report, Section
 from rabbit_chx.routing import HashRing
@@ -55,7 +55,7 @@ class ApplyReport:
         changes: the changes that were done.
         rings: the rings that changed, as they are afterwards.
         refusals: why it was refused.
-        says: what went wrong, in words; None where nothing did.
+        problem: what went wrong, in words; None where nothing did.
         done: what was done with slots and parked messages; None where nothing was.
     """
 
@@ -65,7 +65,7 @@ class ApplyReport:
     changes: Sequence[PlannedChange] = ()
     rings: Mapping[str, HashRing] | None = None
     refusals: Sequence[Finding] = ()
-    says: str | None = None
+    problem: str | None = None
     done: Applied | None = None
 
     def blocks(self) -> Iterator[Block]:
@@ -93,32 +93,24 @@ class ApplyReport:
             yield "slots", f"{plural(len(self.done.handed_over), 'slot')} with another queue"
         if self.done.unparked:
             yield "parked", f"{plural(self.done.unparked, 'message')} published once more"
-        for says in self.done.overtaken:
-            yield "overtaken", says
+        for sentence in self.done.overtaken:
+            yield "overtaken", sentence
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
         done, slots = self.done, {}
         if done is not None and (done.handed_over or done.unparked):
-            slots = {
-                "handed_over": [
-                    {"slot": slot, "old": old, "new": new} for slot, old, new in done.handed_over
-                ],
-                "unparked": done.unparked,
-                "overtaken": done.overtaken,
-            }
+            handed_over = entries(done.handed_over, "slot", "old", "new")
+            slots = {"handed_over": handed_over, **entry(done, "unparked", "overtaken")}
         return document(
             "apply",
-            state=self.state,
-            checksum=self.checksum,
-            planned=self.planned,
+            **entry(self, "state", "checksum", "planned"),
             changes=list(map(change_entry, self.changes)),
             rings=[
-                {"exchange": name, "ring": json.loads(ring.to_json())}
-                for name, ring in (self.rings or {}).items()
+                {"exchange": name, "ring": ring_document(ring)} for name, ring in (self.rings or {}).items()
             ],
             refusals=entries(self.refusals, "says=text", "message", "fix", "allow_with"),
-            says=self.says,
+            says=self.problem,
             **slots,
         )
 
@@ -223,7 +215,7 @@ def apply(
         report = live.report(refusals, whole=how.whole)
         if refusals:
             refused = ApplyReport(
-                "refused", plan.checksum, size, refusals=refusals, says="nothing was changed"
+                "refused", plan.checksum, size, refusals=refusals, problem="nothing was changed"
             )
             say("the plan is refused, and nothing was changed")
             return Outcome(refused if output == "json" else report, code=REFUSED)
@@ -231,7 +223,7 @@ def apply(
             show_planned(report, output)
         if asks and not click.confirm(_question(plan), err=True):
             say("nothing was changed")
-            refused = ApplyReport("refused", plan.checksum, size, says="the answer was no")
+            refused = ApplyReport("refused", plan.checksum, size, problem="the answer was no")
             return Outcome(refused if output == "json" else None, code=REFUSED)
         done = _done(opened, plan, how, output)
         return Outcome(done, _CODES[done.state])
@@ -260,13 +252,13 @@ def _done(opened: Broker, plan: Plan, how: ApplyOptions, output: str) -> ApplyRe
         except ApplyError as error:
             say(str(error))
             part = error.applied
-            return ApplyReport("partly", plan.checksum, size, part.changes, says=str(error), done=part)
+            return ApplyReport("partly", plan.checksum, size, part.changes, problem=str(error), done=part)
         except PlanOutdatedError:
             raise
         except PlanRefusedError as error:
             if output != "json":
                 raise
-            return ApplyReport("refused", plan.checksum, size, refusals=error.refusals, says=str(error))
+            return ApplyReport("refused", plan.checksum, size, refusals=error.refusals, problem=str(error))
         except KeyboardInterrupt:
             say(f"at least {done:,} of {plural(size, 'change')} were done: apply again, which does the rest")
             raise

@@ -105,7 +105,9 @@ def arrange(
     for name in done.uncommented:
         say(f"{name}: its list of members is written anew, and the comments in it are gone")
     if write:
-        _write(file, given.text, done.text)
+        if done.text != given.text:
+            _replace(Path(file), done.text)
+        say(f"{file} stays as it is" if done.text == given.text else f"{file} is written")
     return Outcome(ArrangedFile(None if write else done.text, tuple(better.values()), pinned))
 
 
@@ -123,14 +125,6 @@ def _say(ring: RingPlan, order: RingProposal | None) -> None:
         say(f"{written}; no order moves less")
     elif ring.moved or ring.moved_at_worst:
         say(f"{written}; no order is proposed, as the exchange or members of it are replaced")
-
-
-def _write(file: str, old: str, new: str) -> None:
-    if new == old:
-        say(f"{file} stays as it is")
-        return
-    _replace(Path(file), new)
-    say(f"{file} is written")
 
 
 def _figures(moving: RingPlan | RingProposal) -> str:

@@ -100,10 +100,9 @@ class CheckReport:
         names = [name for check in self.ended.values() for name in check.without_ring]
         if not names:
             return ""
-        are = "is" if len(names) == 1 else "are"
-        says = "its bindings" if len(names) == 1 else "their bindings"
+        are, bindings = ("is", "its bindings") if len(names) == 1 else ("are", "their bindings")
         rest = "not checked" if self.file is None else "compared with the file, as far as the file has them"
-        return f"{listed(names, _MOST_NAMES)} {are} of type x-modulus-hash: {says} are {rest}"
+        return f"{listed(names, _MOST_NAMES)} {are} of type x-modulus-hash: {bindings} are {rest}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the document ``rabbit-chx/check``; nothing where the check did not come to its end."""

@@ -170,10 +170,10 @@ class UpgradeReport:
         for exchange in self.exchanges:
             for finding in exchange.findings:
                 together.setdefault(finding.message, []).append((exchange.name, finding.fix))
-        for number, (says, cures) in enumerate(together.items(), 1):
-            names = ", ".join(dict.fromkeys(name for name, _ in cures))
-            yield Line(f"({number}) {names}: {says}.")
-            yield Facts(cures)
+        for number, (message, fixes) in enumerate(together.items(), 1):
+            names = ", ".join(dict.fromkeys(name for name, _ in fixes))
+            yield Line(f"({number}) {names}: {message}.")
+            yield Facts(fixes)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command for a topology file."""

@@ -15,11 +15,11 @@ from rabbit_chx.cli.report import document
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.topology import Topology
+from rabbit_chx.topology.fields import toml_value
 from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.shards import without_shards
 from rabbit_chx.topology.slots import collapsed, not_collapsed
-from rabbit_chx.topology.toml_file import toml_value
 
 #: What one queue of five takes when it comes or goes.
 _SHARE = 0.2
@@ -77,7 +77,9 @@ def export(
     topology = without_shards(topology)
     if live:
         _say_what_is_missed(topology)
-    written = _with_slots(topology)
+    for exchange, why in not_collapsed(topology).items():
+        say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
+    written = collapsed(topology)
     return Outcome(TopologyText(_with_choices(written.to_toml(), written)))
 
 
@@ -109,13 +111,6 @@ def _without_exclusive(topology: Topology) -> Topology:
         bindings=tuple(binding for binding in topology.bindings if binding.destination not in gone),
         left_out=(*topology.left_out, *said),
     )
-
-
-def _with_slots(topology: Topology) -> Topology:
-    """Return a topology with `slots` where they say what is there, and say on stderr what keeps others plain."""
-    for exchange, why in not_collapsed(topology).items():
-        say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
-    return collapsed(topology)
 
 
 def _with_choices(text: str, topology: Topology) -> str:

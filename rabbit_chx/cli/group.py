@@ -15,7 +15,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import document, entries, numbers, texts
+from rabbit_chx.cli.report import document, entries, entry, numbers, or_dash, texts
 from rabbit_chx.consuming import JOURNAL, GroupStatus, JournalEntry, Roster, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table
@@ -75,25 +75,18 @@ class GroupReport:
         rows = [
             (
                 queue.name,
-                _UNKNOWN if queue.ready is None else f"{queue.ready:,}",
-                _UNKNOWN if queue.unacked is None else f"{queue.unacked:,}",
+                or_dash(queue.ready),
+                or_dash(queue.unacked),
                 len(queue.consumers),
                 ", ".join(consumer.name for consumer in queue.active) or _UNKNOWN,
                 _moment(self.switches.get(queue.name)),
             )
             for queue in queues
         ]
-        ready, unacked = (
-            sum(queue.ready or 0 for queue in queues),
-            sum(queue.unacked or 0 for queue in queues),
-        )
-        total = ("all", f"{ready:,}", f"{unacked:,}", sum(len(queue.consumers) for queue in queues), "", "")
-        columns = [
-            *texts("queue"),
-            *numbers("ready", "unacked", "consumers"),
-            *texts("active", "last switch"),
-        ]
-        yield Table(columns, rows, total)
+        ready, unacked = (sum(getattr(queue, name) or 0 for queue in queues) for name in ("ready", "unacked"))
+        total = ("all", ready, unacked, sum(len(queue.consumers) for queue in queues), "", "")
+        counted = numbers("ready", "unacked", "consumers")
+        yield Table([*texts("queue"), *counted, *texts("active", "last switch")], rows, total)
         if members:
             yield Table(
                 [*texts("member", "connected"), *numbers("active", "waiting")],
@@ -113,16 +106,12 @@ class GroupReport:
         """Return the document ``rabbit-chx/group``."""
         return document(
             "group",
-            exchange=self.exchange,
-            vhost=self.vhost,
-            version=self.release.version,
+            **entry(self, "exchange", "vhost", "version=release.version"),
             queues=[
                 {
-                    "name": queue.name,
-                    "type": queue.type,
-                    "single_active_consumer": queue.single_active,
-                    "ready": queue.ready,
-                    "unacked": queue.unacked,
+                    **entry(
+                        queue, "name", "type", "single_active_consumer=single_active", "ready", "unacked"
+                    ),
                     "active": [consumer.name for consumer in queue.active],
                     "waiting": [consumer.name for consumer in queue.consumers if not consumer.active],
                     "last_switch": _moment_json(self.switches.get(queue.name)),
@@ -133,8 +122,7 @@ class GroupReport:
                 {
                     "name": member.name,
                     "connected_at": _moment_json(member.connected_at),
-                    "active": member.active,
-                    "waiting": member.waiting,
+                    **entry(member, "active", "waiting"),
                 }
                 for member in self.status.members
             ],

@@ -15,7 +15,7 @@ from rabbit_chx.analysis.wording import listed, percent, place_text, plural
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import DIFFERENCE, DONE, REFUSED, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
-from rabbit_chx.cli.report import entry, matrix_table, numbers, ring_text, texts, to_json
+from rabbit_chx.cli.report import entry, matrix_table, numbers, ring_text, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
 from rabbit_chx.topology import (
@@ -32,11 +32,11 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import kind_of, name_of
+from rabbit_chx.topology.fields import toml_value
 from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.movement import SlotHandOver
 from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_changes, counted_kind
 from rabbit_chx.topology.ranges import expanded, folded
-from rabbit_chx.topology.toml_file import toml_value
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
@@ -90,7 +90,7 @@ class PlanReport:
             table = changes_table(plan.changes, whole=self.whole)
             is_long = len(table.rows) > _FOLDED_ROWS
             title = plural(len(plan.changes), "change") if is_long else "Changes"
-            yield Section(title, [table, *_helpers(plan)], folded=is_long)
+            yield Section(title, [table, *_temporary_objects(plan)], folded=is_long)
         for ring in moving:
             blocks = _ring_blocks(ring, is_new=ring.exchange in new, whole=self.whole)
             yield Section(f"Ring of {ring.exchange}", list(blocks))
@@ -129,8 +129,8 @@ def _summary(
     for modulus in plan.moduli.values():
         if modulus.before and modulus.moved_at_worst:
             yield "moves", f"{modulus.exchange}: {modulus.moves}"
-    for says in plan.warnings:
-        yield "warning", says
+    for warning in plan.warnings:
+        yield "warning", warning
     for queue, count in plan.parked.items():
         yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes once more"
     if refusals:
@@ -146,7 +146,7 @@ def _modulus_facts(modulus: ModulusPlan) -> Iterator[tuple[str, str]]:
         yield "unroutable", f"{percent(modulus.lost_at_worst)} of the keys at the worst moment"
 
 
-def _helpers(plan: Plan) -> Iterator[Line]:
+def _temporary_objects(plan: Plan) -> Iterator[Line]:
     """Yield a sentence where something is created only to be deleted."""
     created, deleted = (
         {(change.kind, change.name): None for change in plan.changes if change.action == action}
@@ -194,7 +194,7 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
         if ring.moved_at_worst:
             rows = [(way.strategy, percent(way.moved), percent(way.moved_at_worst)) for way in ring.proposals]
             yield Table([*texts("way"), *numbers("in the end", "at worst")], rows)
-        yield Facts([(proposal.strategy, _said(proposal)) for proposal in ring.proposals])
+        yield Facts([(proposal.strategy, _proposal_text(proposal)) for proposal in ring.proposals])
 
 
 def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
@@ -209,7 +209,7 @@ def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
     return Table([TableColumn(name, numeric=False, code=True) for name in ("slot", "from", "to")], rows)
 
 
-def _said(proposal: RingProposal) -> str:
+def _proposal_text(proposal: RingProposal) -> str:
     if proposal.strategy not in _ORDERED:
         return proposal.description
     return f"{proposal.description}: {_listed(_members(proposal.ring))}"
@@ -240,38 +240,28 @@ def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
 
 def _refused(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
     entries = folded(
-        [{"says": refusal.text, "with": refusal.allow_with or ""} for refusal in refusals], ["says"]
+        [{"text": refusal.text, "flag": refusal.allow_with or "no flag"} for refusal in refusals], ["text"]
     )
-    pairs = [(entry["with"] or "no flag", entry["says"]) for entry in entries]
+    pairs = [(entry["flag"], entry["text"]) for entry in entries]
     if len(pairs) > _MOST_REFUSALS and not whole:
         return [*pairs[:_MOST_REFUSALS], ("...", f"{len(pairs) - _MOST_REFUSALS:,} more; --all shows them")]
     return pairs
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A run of like changes."""
-
-    change: str
-    name: str
-    fields: tuple[str, ...]
-    count: int
 
 
 def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
     """Return the changes in order, field by field."""
     rows: list[tuple[str, str, str, str]] = []
     step = 1
-    for row in _rows(changes):
-        steps = f"{step}" if row.count == 1 else f"{step}-{step + row.count - 1}"
-        step += row.count
-        first, *others = row.fields or ("",)
-        rows += [(steps, row.change, row.name, first), *(("", "", "", field) for field in others)]
+    for change, name, fields, count in _runs(changes):
+        steps = f"{step}" if count == 1 else f"{step}-{step + count - 1}"
+        step += count
+        first, *others = fields or ("",)
+        rows += [(steps, change, name, first), *(("", "", "", field) for field in others)]
     hidden = len(rows) - _FIRST_ROWS - _LAST_ROWS
     if hidden > 1 and not whole:
         rows[_FIRST_ROWS:-_LAST_ROWS] = [("...", f"{hidden:,} rows more", "", "--all shows them")]
     columns = [*texts("step", "change"), TableColumn("name", numeric=False, code=True)]
-    if any(fields for *_, fields in rows):
+    if any(field for *_, field in rows):
         return Table([*columns, TableColumn("fields", numeric=False, code=True)], rows)
     return Table(columns, [row[:-1] for row in rows])
 
@@ -281,17 +271,17 @@ def ranged(names: Iterable[str]) -> list[str]:
     return [entry["name"] for entry in folded([{"name": name} for name in names], ["name"])]
 
 
-def _rows(changes: Sequence[PlannedChange]) -> Iterator[_Row]:
-    """Yield a row for each run of like changes whose names count up, or down."""
+def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
+    """Yield each run of like changes whose names count up, or down: the change, the names, the fields, and how many."""
     for change, run in groupby(changes, key=_described):
         entries = [(like.name, tuple(_fields(like))) for like in run]
         up, down = _folded(entries), _folded(entries[::-1])
         if len(down) < len(up):
             for name, fields, count in down[::-1]:
-                yield _Row(change, f"{name}, last first" if count > 1 else name, fields, count)
+                yield change, f"{name}, last first" if count > 1 else name, fields, count
         else:
             for name, fields, count in up:
-                yield _Row(change, name, fields, count)
+                yield change, name, fields, count
 
 
 def _described(change: PlannedChange) -> str:
@@ -367,12 +357,10 @@ class LivePlan:
             refusals,
             whole,
             ending,
-            to_json(
-                {
-                    "file": self.file.name,
-                    "broker": entry(self, "cluster=live.cluster", "release=live.release", "vhost"),
-                }
-            ),
+            {
+                "file": self.file.name,
+                "broker": entry(self, "cluster=live.cluster", "release=live.release", "vhost"),
+            },
         )
 
 

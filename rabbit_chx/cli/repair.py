@@ -29,7 +29,7 @@ from rabbit_chx.cli.command import (
 )
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.plan import PlanReport
-from rabbit_chx.cli.report import document, entries, ring_text
+from rabbit_chx.cli.report import document, entries, entry, ring_document, ring_text
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Facts
 from rabbit_chx.routing import HashRing
@@ -72,7 +72,7 @@ class RepairReport:
         ring: the ring afterwards.
         gap_s: the longest time that a member was without a bucket, at most, in seconds; None where it was not measured.
         left: what a check finds afterwards.
-        says: what went wrong, in words; None where nothing did.
+        problem: what went wrong, in words; None where nothing did.
         asks: whether it is shown before a question, and not as the result.
     """
 
@@ -86,7 +86,7 @@ class RepairReport:
     ring: HashRing | None = None
     gap_s: float | None = None
     left: Sequence[Finding] = ()
-    says: str | None = None
+    problem: str | None = None
     asks: bool = False
 
     @property
@@ -142,15 +142,14 @@ class RepairReport:
         operations = 0 if self.gap is None else self.gap.operations
         return document(
             "repair",
-            state=self.state,
-            exchange=self.exchange,
+            **entry(self, "state", "exchange"),
             plan=json.loads(self.plan.to_json()),
             refusals=entries(self.refusals, "says=text", "message", "fix", "allow_with"),
             done=len(self.changes),
-            ring=None if self.ring is None else json.loads(self.ring.to_json()),
+            ring=self.ring and ring_document(self.ring),
             longest_gap={"operations": operations, "seconds": self.gap_s},
             left=[finding.kind for finding in self.left],
-            says=self.says,
+            says=self.problem,
         )
 
 
@@ -218,7 +217,7 @@ def repair(
             report = replace(report, state="unchanged")
         elif how.applies and not how.yes and has_terminal() and not _agreed(report, output):
             say("nothing was changed")
-            report = replace(report, state="refused", says="the answer was no")
+            report = replace(report, state="refused", problem="the answer was no")
             return Outcome(report if output == "json" else None, code=report.code)
         elif how.applies:
             report = _applied(opened, report, gaps, wanted, how)
@@ -258,7 +257,7 @@ def _applied(
             )
         except ApplyError as error:
             say(str(error))
-            return replace(report, state="partly", changes=error.applied.changes, says=str(error))
+            return replace(report, state="partly", changes=error.applied.changes, problem=str(error))
     return replace(
         report,
         state="applied",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
@@ -86,6 +87,17 @@ def to_json(value: Any) -> Any:  # noqa: ANN401
     if is_dataclass(value):
         return entry(value, *(field.name for field in fields(value)))
     return value
+
+
+def ring_document(ring: KeyMap) -> dict[str, Any]:
+    """Return the whole ring, or the table of its slots, as its own `to_json` writes it."""
+    written: dict[str, Any] = json.loads(ring.to_json())
+    return written
+
+
+def or_dash(value: object) -> object:
+    """Return a value for a table; a dash where it is not known."""
+    return "-" if value is None else value
 
 
 def outcome_text(outcome: Place | Refused) -> str:

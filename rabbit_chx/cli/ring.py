@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import bucket_ranges, document, exchange_facts, numbers, texts
+from rabbit_chx.cli.report import bucket_ranges, document, exchange_facts, numbers, ring_document, texts
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
 from rabbit_chx.routing import KeyMap, SlotTable, queue_behind, ring_beneath
 from rabbit_chx.routing.ring_changes import Provenance
@@ -67,7 +66,7 @@ class RingReport:
     def as_json(self) -> dict[str, Any]:
         """Return the ring as its `to_json` writes it, with the exchange's arguments."""
         arguments = None if self.arguments is None else dict(self.arguments)
-        return {**json.loads(self.ring.to_json()), "arguments": arguments}
+        return {**ring_document(self.ring), "arguments": arguments}
 
 
 @command(

@@ -71,11 +71,6 @@ class RingInput:
         """Whether it is from a topology file that does not say which queue has which slot."""
         return isinstance(self.source, SlotTable) and self.source.owners_assumed
 
-    @classmethod
-    def without_ring(cls, source: ModuloMap) -> RingInput:
-        """Return an exchange without a ring, which hashes the routing key."""
-        return cls(source, {})
-
     @property
     def type(self) -> ExchangeType:
         """The type of the exchange."""
@@ -269,7 +264,7 @@ class RingOptions:
         pairs = tuple(map(parse_binding, bindings))
         if type_ is not None and type_ != "x-consistent-hash":
             kind: ModuloKind = "x-modulus-hash" if type_ == "x-modulus-hash" else "super-stream"
-            return RingInput.without_ring(ModuloMap("offline", kind, pairs, rules)).of_type(type_)
+            return RingInput(ModuloMap("offline", kind, pairs, rules), {}).of_type(type_)
         ring = HashRing.from_bindings(pairs, rules)
         say_ignored(ring.release, pairs)
         return RingInput(ring)
@@ -445,7 +440,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     topology, exchange = file.topology, exchange_in(file, name)
     modulo = modulo_map_of(exchange, topology.bindings, topology.release)
     if modulo is not None:
-        return RingInput.without_ring(modulo).under(rules)
+        return RingInput(modulo, {}).under(rules)
     say_unpinned(file, exchange)
     return RingInput(topology.key_map(exchange.name, rules), hash_arguments_of(exchange))
 
@@ -514,7 +509,7 @@ def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
             live, slots = broker.hash_exchange(exchange, "")
         except MismatchError:
             modulo = read_modulo_map(broker.management(""), broker.settings.vhost, exchange)
-            return replace(RingInput.without_ring(modulo), is_live=True)
+            return RingInput(modulo, {}, is_live=True)
         ring, source, faults = slots.ring, slots.key_map(), slots.faults
         arguments, findings = live.arguments, ring_findings(ring, live.bindings, live.alternate)
         for fault in faults.values():

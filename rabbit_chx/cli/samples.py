@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import chain, count, islice, repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -223,14 +223,6 @@ class Sample:
     numbers: Sequence[int] | None = None
     unit: str = "line"
 
-    def where(self, number: int, key: str) -> str:
-        """Return what messages call a key."""
-        return f"key {key!r:.60}" if self.source is None else f"{self.unit} {number} of {self.source}"
-
-    def numbered(self) -> Iterator[tuple[int, str]]:
-        """Yield the keys, each with its number for `where`."""
-        yield from zip(count(1) if self.numbers is None else self.numbers, self.keys, strict=False)
-
     @contextmanager
     def values(self, hashing: Hashing, source: KeyMap | ModuloMap) -> Iterator[list[Any]]:
         """Give a block what the exchange hashes for each key; name the key and its line in an error of the block."""
@@ -247,7 +239,12 @@ class Sample:
                 try:
                     _route(hashing, source, key)
                 except InputError as cause:
-                    raise type(error)(f"{self.where(number, key)}: {cause}") from None
+                    where = (
+                        f"key {key!r:.60}"
+                        if self.source is None
+                        else f"{self.unit} {number} of {self.source}"
+                    )
+                    raise type(error)(f"{where}: {cause}") from None
             raise
 
     def _around_the_first_bad(
@@ -259,7 +256,8 @@ class Sample:
             try:
                 hashing.route_all([hashed_value(hashing, key) for key in batch], source)
             except InputError:
-                yield from islice(self.numbered(), start, start + _BATCH)
+                numbers = self.numbers or range(1, len(self.keys) + 1)
+                yield from zip(numbers[start : start + _BATCH], batch, strict=True)
                 return
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,8 +43,13 @@ class ShardsReport:
         columns = [*texts("shard", "type", "bound"), *numbers("messages", "consumers")]
         yield Table(columns, list(map(_row, exchange.shards)))
         if exchange.findings:
-            pairs = [[(finding.kind, finding.message), ("", finding.fix)] for finding in exchange.findings]
-            yield Facts(functools.reduce(operator.iadd, pairs, []))
+            yield Facts(
+                [
+                    pair
+                    for finding in exchange.findings
+                    for pair in ((finding.kind, finding.message), ("", finding.fix))
+                ]
+            )
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""

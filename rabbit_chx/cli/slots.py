@@ -93,16 +93,6 @@ class SlotSample:
     messages: int
     source: str
 
-    @classmethod
-    def counted(cls, load: SlotLoad, source: str) -> SlotSample:
-        """Return the sample of a load."""
-        counted = int(sum(load.messages.values()))
-        if not counted:
-            raise InputError(
-                f"{source} has no message that comes to a slot: give a sample of the exchange's own keys"
-            )
-        return cls(load, counted + load.nowhere, source)
-
     def share(self, messages: float) -> float:
         """Return the share of the load that so many messages are."""
         return rounded(messages / sum(self.load.messages.values()))
@@ -127,11 +117,6 @@ class LoadOptions:
                 f"--type {self.type_} is the type of the keys of a sample: give --keys or --pattern too"
             )
 
-    @property
-    def given(self) -> bool:
-        """Whether any sample was asked for."""
-        return self.sample.given
-
     def read(self, table: LiveTable) -> SlotSample:
         """Count the keys of the sample. The memory that this takes does not grow with a file."""
         header = table.arguments.get("hash-header")
@@ -143,7 +128,12 @@ class LoadOptions:
         batches = StreamedSample(self.sample, hashing, table.slots)
         with batches.named():
             load = SlotLoad.of_keys(table.slots, batches, hashing=hashing)
-        return SlotSample.counted(load, self.sample.source)
+        counted = int(sum(load.messages.values()))
+        if not counted:
+            raise InputError(
+                f"{self.sample.source} has no message that comes to a slot: give a sample of the exchange's own keys"
+            )
+        return SlotSample(load, counted + load.nowhere, self.sample.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,10 +345,7 @@ def _facts(table: LiveTable, sample: SlotSample | None) -> list[tuple[str, str]]
 
 def _about(table: LiveTable, sample: SlotSample | None) -> dict[str, Any]:
     return {
-        "exchange": table.exchange,
-        "vhost": table.vhost,
-        "provenance": table.slots.provenance,
-        "rate": table.rates.exchange,
+        **entry(table, "exchange", "vhost", "provenance=slots.provenance", "rate=rates.exchange"),
         "sample": sample and entry(sample, "source", "messages", "nowhere=load.nowhere"),
     }
 
@@ -409,11 +396,11 @@ def show(
     --ring-via. The exit code is 0.
     """
     live = broker.live()
-    if load.given:
+    if load.sample.given:
         live.need_rings()
     table = LiveTable.read(live, exchange)
 
-    report = SlotsReport(table, load.read(table) if load.given else None)
+    report = SlotsReport(table, load.read(table) if load.sample.given else None)
     return Outcome(report, plot=("slots", table.slots))
 
 
@@ -452,7 +439,7 @@ def balance(
     """
     live = broker.live()
     aim, weighted = LoadTarget.from_text(target), _parsed_weights(weights)
-    if not load.given:
+    if not load.sample.given:
         raise InputError(
             "RabbitMQ does not count the messages of slots: give --keys FILE with a sample of keys, or --pattern TEXT"
         )

@@ -14,7 +14,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import document, entry, numbers, texts
+from rabbit_chx.cli.report import document, entry, numbers, or_dash, texts
 from rabbit_chx.cli.stream_options import StreamOptions, address_option, parse_addresses, time_text
 from rabbit_chx.errors import NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table, printable
@@ -89,11 +89,11 @@ class StreamsReport:
         rows = [
             (
                 stream.name,
-                _UNKNOWN if stream.first is None else stream.first.offset,
-                _UNKNOWN if stream.last is None else stream.last.offset,
+                or_dash(stream.first and stream.first.offset),
+                or_dash(stream.last and stream.last.offset),
                 _rows_text(stream),
-                *([_UNKNOWN if stream.chunks is None else stream.chunks] if has_chunks else []),
-                _UNKNOWN if stream.segments is None else stream.segments,
+                *([or_dash(stream.chunks)] if has_chunks else []),
+                or_dash(stream.segments),
                 _UNKNOWN if stream.writers is None else f"{len(stream.writers)} of {MOST_REFERENCES}",
             )
             for stream in self.streams

@@ -377,20 +377,13 @@ def verify(
         if streams and exchange is None and topology is None and stored.super_stream is None:
             exchange = exchange_of(at, streams[0], stored)
         placement = stored.placement(at, exchange, topology)
-        return _of_stored_rows(at, placement, streams, stored)
+        report = verify_stored(at, placement, streams or placement.streams, stored)
+        return Outcome(report, code=report.code)
     if idle := typed(StreamOptions):
         raise InputError(f"{idle[0]} is about the rows of streams: give --stream NAME or --all-streams, too")
     if exchange is None and topology is None:
         raise InputError("there is nothing to verify: give EXCHANGE, or --topology FILE")
     return _of_messages(broker.live(), exchange, topology, sample)
-
-
-def _of_stored_rows(
-    at: LiveBroker, placement: Placement, names: Sequence[str], stored: StreamOptions
-) -> Outcome:
-    """Compare the rows of streams; of all that the ring has, where no stream is named."""
-    report = verify_stored(at, placement, names or placement.streams, stored)
-    return Outcome(report, code=report.code)
 
 
 def _of_messages(

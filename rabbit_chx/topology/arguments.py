@@ -73,25 +73,34 @@ def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return ArgumentTable(arguments).plain()
 
 
+def argument_fault(name: str, value: object) -> tuple[str, str] | None:
+    """Return what is wrong with the value of an argument, and what to do; None if the broker can have it."""
+    if isinstance(value, (list, tuple)):
+        return next(filter(None, (argument_fault(name, inner) for inner in value)), None)
+    if isinstance(value, Mapping):
+        return next(filter(None, (argument_fault(str(key), inner) for key, inner in value.items())), None)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"the argument {name!r} is {value}", "give a finite number: RabbitMQ reads no other"
+    if isinstance(value, int) and value not in _LONG:
+        return (
+            f"the argument {name!r} is a number of more than 64 bits",
+            "give a smaller one: AMQP carries none",
+        )
+    if value is None or isinstance(value, (str, int, float)):
+        return None
+    rule = f"the argument {name!r} is {value!r:.60} ({type(value).__name__})"
+    return rule, "give text, a number, true or false, a list or a table"
+
+
 def _frozen(name: str, value: Any) -> ArgumentValue:  # noqa: ANN401
-    if value is None or isinstance(value, (str, bool, ArgumentTable)):
-        return value
-    if isinstance(value, int):
-        if value not in _LONG:
-            raise InputError(f"the argument {name!r} is a number of more than 64 bits: AMQP carries none")
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise InputError(f"the argument {name!r} is {value}: RabbitMQ reads finite numbers only")
-        return value
     if isinstance(value, (list, tuple)):
         return tuple(_frozen(name, inner) for inner in value)
     if isinstance(value, Mapping):
-        return ArgumentTable(value)
-    raise InputError(
-        f"the argument {name!r} is {value!r:.60} ({type(value).__name__}): give text, a number, true or false, "
-        "a list or a table"
-    )
+        return value if isinstance(value, ArgumentTable) else ArgumentTable(value)
+    if fault := argument_fault(name, value):
+        raise InputError(": ".join(fault))
+    checked: ArgumentValue = value
+    return checked
 
 
 def _plain(value: ArgumentValue) -> Any:  # noqa: ANN401

@@ -18,7 +18,7 @@ from typing import Any
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology.fields import file_finding, shown_value
+from rabbit_chx.topology.fields import file_finding
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     OBJECT_LISTS,
@@ -64,11 +64,11 @@ def definitions_content(text: str | bytes, vhost: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        problem = file_finding("the text", "", f"this is not JSON: {error}", "export it again")
+        problem = file_finding("the text", None, f"this is not JSON: {error}", "export it again")
         raise TopologyError([problem], what=_WHAT) from None
     if not isinstance(document, dict) or not any(name in document for name in OBJECT_LISTS):
         rule = f"there is none of {', '.join(OBJECT_LISTS)}"
-        problem = file_finding("the text", "", rule, "give what `rabbitmqctl export_definitions` writes")
+        problem = file_finding("the text", None, rule, "give what `rabbitmqctl export_definitions` writes")
         raise TopologyError([problem], what=_WHAT)
     version = document.get("rabbitmq_version", document.get("rabbit_version"))
     try:
@@ -206,7 +206,7 @@ class _Lists:
         if vhosts and self._vhost not in vhosts:
             rule = f"there is no vhost {self._vhost!r} in the file"
             remedy = f"give one of {', '.join(sorted(map(repr, vhosts)))}"
-            raise TopologyError([file_finding("vhosts", "", rule, remedy)], what=_WHAT)
+            raise TopologyError([file_finding("vhosts", None, rule, remedy)], what=_WHAT)
         self.problems.clear()  # `objects` finds the same again
 
     def other_objects(self) -> list[str]:
@@ -265,7 +265,7 @@ class _Lists:
         return type_()
 
     def _add(self, path: str, value: object, rule: str) -> None:
-        self.problems.append(file_finding(path, shown_value(value), rule, _REMEDY))
+        self.problems.append(file_finding(path, value, rule, _REMEDY))
 
 
 def _binding(destination: str, destination_type: str, **fields: Any) -> BindingDefinition:  # noqa: ANN401

@@ -8,35 +8,38 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
-from rabbit_chx.amqp.fields import INTEGER_RANGES
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_number, is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
+from rabbit_chx.topology.arguments import argument_fault
 from rabbit_chx.topology.ranges import RangeError, expanded
 
 _SHOWN = 60
+#: str() refuses a number of 4,300 digits, which TOML may have in another base.
+_MOST_BITS = 200
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def file_finding(path: str, value: str, message: str, fix: str, line: int | None = None) -> Finding:
+def file_finding(path: str, value: object, message: str, fix: str, line: int | None = None) -> Finding:
     """Return the finding of a mistake in a file.
 
     Args:
         path: the path of the field, such as ``exchanges[2].ring[0].weight``, counted from 0.
-        value: its value as TOML, shortened; empty where something is missing.
+        value: its value; None where something is missing.
         message: what is wrong.
         fix: what to do about it.
         line: the number of the line, counted from 1; None where it is not known.
     """
-    return Finding("file", message, fix, subject=f"{path} = {value}" if value else path, line=line)
+    subject = path if value is None else f"{path} = {shown_value(value)}"
+    return Finding("file", message, fix, subject=subject, line=line)
 
 
 def similar(word: str, words: Iterable[str]) -> str | None:
@@ -46,25 +49,30 @@ def similar(word: str, words: Iterable[str]) -> str | None:
     return by_lower[close[0]] if close else None
 
 
-def shown_value(value: Any) -> str:  # noqa: ANN401  # whatever a file holds
+def shown_value(value: object) -> str:
     """Return a value for a message, as TOML writes it, shortened."""
-    if value is None:
-        return ""
-    text = _written(value)
+    text = toml_value(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def _written(value: Any) -> str:  # noqa: ANN401
+def toml_value(value: object) -> str:
+    """Return a value as TOML writes it, on one line."""
     if isinstance(value, Mapping):
-        pairs = ", ".join(f"{name} = {_written(inner)}" for name, inner in list(value.items())[:_SHOWN])
+        pairs = ", ".join(f"{toml_key(name)} = {toml_value(inner)}" for name, inner in value.items())
         return f"{{ {pairs} }}" if pairs else "{}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_written, value[:_SHOWN]))}]"
-    if isinstance(value, (str, bool)):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, int) and value.bit_length() > 200:
-        return f"a number of {value.bit_length()} bits"
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"a number of {value.bit_length()} bits"  # only a message has such a number
+    if value is None or isinstance(value, (str, int)):
+        # JSON text is TOML text but for U+007F, which TOML wants escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return str(value)
+
+
+def toml_key(name: str) -> str:
+    """Return the name of a field as TOML writes it."""
+    return name if _BARE_KEY.fullmatch(name) else toml_value(name)
 
 
 T = TypeVar("T")
@@ -72,10 +80,8 @@ Entry = Mapping[str, Any]
 #: What is wrong with a value, and what to write instead.
 Fault = tuple[str, str]
 
-_LONG = INTEGER_RANGES["long"]
 _WEIGHT = r"^\+?0*[1-9][0-9]*$"
 _MAX_KEY = 255
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SLOTS = re.compile(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?")
 
 
@@ -191,23 +197,7 @@ def _weight_fault(value: Any) -> Fault | None:  # noqa: ANN401
 def _table_fault(value: object) -> Fault | None:
     if not isinstance(value, Mapping):
         return "this is a table", "write it as { name = value, other = value }"
-    return _value_fault(value)
-
-
-def _value_fault(value: Any) -> Fault | None:  # noqa: ANN401
-    if isinstance(value, (Mapping, list)):
-        inner = value.values() if isinstance(value, Mapping) else value
-        return next(filter(None, map(_value_fault, inner)), None)
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"RabbitMQ does not read the number {value}", "write a finite number"
-    if is_whole(value) and value not in _LONG:
-        return "AMQP carries whole numbers of 64 bits at most", "write a smaller number"
-    if isinstance(value, (str, bool, int, float)):
-        return None
-    return (
-        f"a value here is text, a number, true or false, a list or a table, not a {type(value).__name__}",
-        "write a date as text in quotes, or as the number of its seconds",
-    )
+    return next(filter(None, (argument_fault(str(name), inner) for name, inner in value.items())), None)
 
 
 NAME = Kind("name", {"type": "string", "minLength": 1}, _name_fault)
@@ -403,8 +393,7 @@ class FileObjects(NamedTuple):
         queues: the queues.
         bindings: the bindings.
         policies: the policies.
-        problems: what is wrong with single fields, and with fields that belong together.
-        range_problems: what is wrong with ranges, and with names that come of them.
+        problems: what is wrong with single fields, with fields that belong together, and with ranges.
     """
 
     settings: dict[str, Any]
@@ -413,7 +402,6 @@ class FileObjects(NamedTuple):
     bindings: list[FileEntry]
     policies: list[FileEntry]
     problems: list[Finding]
-    range_problems: list[Finding]
 
 
 def read_document(document: Entry, file: EntryType) -> FileObjects:
@@ -425,13 +413,12 @@ def read_document(document: Entry, file: EntryType) -> FileObjects:
         for field in file.fields
         if isinstance(field.kind, EntryType)
     }
-    return FileObjects(settings, **lists, problems=reader.problems, range_problems=reader.range_problems)
+    return FileObjects(settings, **lists, problems=reader.problems)
 
 
 class _Reader:
     def __init__(self) -> None:
         self.problems: list[Finding] = []
-        self.range_problems: list[Finding] = []
 
     def objects(self, entries: list[tuple[str, Entry]], type_: EntryType) -> Iterator[FileEntry]:
         """Yield the objects of a list of entries, with ranges expanded."""
@@ -450,13 +437,10 @@ class _Reader:
                 for entry in expanded(values, [name for name in type_.ranged if name in written]):
                     yield FileEntry(path, written, bad, type_.object_of(entry), members)
             except RangeError as error:
-                at = f"{path}.{error.field}"
-                self.range_problems.append(
-                    file_finding(at, shown_value(error.text), error.rule, error.remedy)
-                )
+                self.add(f"{path}.{error.field}", error.text, error.rule, error.remedy)
             except InputError as error:  # a destination that AMQP cannot carry
                 at = f"{path}.{'exchange' if values['queue'] is None else 'queue'}"
-                self.range_problems.append(file_finding(at, "", str(error), "write another name"))
+                self.add(at, None, str(error), "write another name")
 
     def fields(self, written: Entry, path: str, type_: EntryType) -> tuple[dict[str, Any], frozenset[str]]:
         """Return the value of each field, a default where there is none or a wrong one, and the names of the wrong ones."""
@@ -526,9 +510,8 @@ class _Reader:
 
     def add(self, path: str, value: object, rule: str, remedy: str) -> None:
         """Add a problem."""
-        self.problems.append(file_finding(path, shown_value(value), rule, remedy))
+        self.problems.append(file_finding(path, value, rule, remedy))
 
 
 def _joined(path: str, name: str) -> str:
-    shown = name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-    return f"{path}.{shown}" if path else shown
+    return f"{path}.{toml_key(name)}" if path else toml_key(name)

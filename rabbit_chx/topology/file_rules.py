@@ -23,7 +23,7 @@ from rabbit_chx.routing import HASH_ARGUMENTS, HASH_PROPERTIES, Destination, Exc
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.fields import FileEntry, FileObjects, file_finding, shown_value, similar
+from rabbit_chx.topology.fields import FileEntry, FileObjects, file_finding, similar
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     QUEUE_TYPE,
@@ -75,7 +75,21 @@ def _count(argument: str, least: int, most: int | None = None, unit: str = "") -
 
 _MAX_AGE = re.compile(r"[0-9]+[YMDhms]")
 _OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+#: The arguments that a type of queue refuses.
+_REFUSED = {
+    "quorum": ("x-max-priority", "x-queue-mode"),
+    "stream": (
+        "x-message-ttl", "x-expires", "x-max-length", "x-max-priority", "x-dead-letter-exchange", "x-overflow",
+        "x-dead-letter-routing-key", "x-single-active-consumer", "x-queue-mode", "x-delivery-limit",
+    ),
+}  # fmt: skip
+_NOUNS = {"quorum": "a quorum queue", "stream": "a stream"}
 _QUEUE_RULES = (
+    *(
+        _ArgumentRule(name, lambda _: False, f"{_NOUNS[type_]} has no {name}", "leave it out", type_)
+        for type_, refused in _REFUSED.items()
+        for name in refused
+    ),
     _count("x-message-ttl", 0, unit=" of milliseconds"),
     _count("x-expires", 1, unit=" of milliseconds"),
     _count("x-max-length", 0),
@@ -115,15 +129,8 @@ _EXCHANGE_RULES = (
         HASH_EXCHANGE,
     ),
 )
+_DEAD_LETTER_KEY = "x-dead-letter-routing-key"
 _MATCHES = ("all", "any", "all-with-x", "any-with-x")
-#: The arguments that a type of queue refuses.
-_REFUSED = {
-    "quorum": ("x-max-priority", "x-queue-mode"),
-    "stream": (
-        "x-message-ttl", "x-expires", "x-max-length", "x-max-priority", "x-dead-letter-exchange", "x-overflow",
-        "x-dead-letter-routing-key", "x-single-active-consumer", "x-queue-mode", "x-delivery-limit",
-    ),
-}  # fmt: skip
 #: The value of a flag that queues other than classic ones refuse, and why.
 _REFUSED_FLAGS = (
     ("durable", False, "always durable"),
@@ -167,7 +174,7 @@ def problems_of(objects: FileObjects) -> Iterator[Finding]:
                 path = field if field.startswith(entry.path) else f"{entry.path}.{field}"
                 if (path, remedy) not in reported:
                     reported.add((path, remedy))
-                    yield file_finding(path, shown_value(value), what, remedy)
+                    yield file_finding(path, value, what, remedy)
     yield from _made_by_slots(objects)
     yield from _twice(objects.exchanges, "exchange", "name")
     yield from _twice(objects.queues, "queue", "name")
@@ -187,7 +194,7 @@ def _twice(entries: list[FileEntry], noun: str, *identity: str) -> Iterator[Find
             rule = f"this {noun} is in the file already, as {first[key]}"
             if first[key] == entry.path:
                 rule = f"this entry stands for the same {noun} more than once"
-            value = shown_value(getattr(entry.value, identity[0]))
+            value = getattr(entry.value, identity[0])
             yield file_finding(f"{entry.path}.{identity[0]}", value, rule, "write each one once")
 
 
@@ -221,10 +228,13 @@ def _destination(place: Destination) -> tuple[str, str]:
 def _arguments(
     definition: ExchangeDefinition | QueueDefinition, rules: Iterable[_ArgumentRule]
 ) -> Iterator[_Finding]:
+    """Yield a finding for each argument that breaks a rule, for the first one that it breaks."""
+    right = set(definition.arguments)
     for rule in rules:
-        if rule.argument in definition.arguments and rule.of_type in (None, definition.type):
+        if rule.argument in right and rule.of_type in (None, definition.type):
             value = definition.arguments[rule.argument]
             if not rule.is_right(value):
+                right.remove(rule.argument)
                 yield f"arguments.{rule.argument}", value, rule.rule, rule.remedy
 
 
@@ -293,43 +303,28 @@ def _queue_type(entry: FileEntry) -> Iterator[_Finding]:
         yield field, type_, "`type` says another type", f"leave {QUEUE_TYPE} out"
 
 
-def _noun(type_: str) -> str:
-    return "a stream" if type_ == "stream" else f"a {type_} queue"
-
-
 def _queue_flags(entry: FileEntry) -> Iterator[_Finding]:
     queue: QueueDefinition = entry.value
-    if queue.type == "classic" or "type" in entry.bad:
+    if queue.type not in _NOUNS or "type" in entry.bad:
         return
-    for field, refused, says in _REFUSED_FLAGS:
+    for field, refused, message in _REFUSED_FLAGS:
         if getattr(queue, field) is refused:
             yield (
                 field,
                 refused,
-                f"{_noun(queue.type)} is {says}",
+                f"{_NOUNS[queue.type]} is {message}",
                 f'leave `{field}` out, or write type = "classic"',
             )
 
 
 def _queue_arguments(entry: FileEntry) -> Iterator[_Finding]:
     queue: QueueDefinition = entry.value
-    if not queue.arguments:
-        return
-    refused = () if "type" in entry.bad else _REFUSED.get(queue.type, ())
-    for name in refused:
-        if name in queue.arguments:
-            rule = f"{_noun(queue.type)} has no {name}"
-            yield f"arguments.{name}", queue.arguments[name], rule, "leave it out"
-    yield from _arguments(queue, (rule for rule in _QUEUE_RULES if rule.argument not in refused))
-    key = "x-dead-letter-routing-key"
-    if (
-        key not in refused
-        and _is_text(queue.arguments.get(key))
-        and "x-dead-letter-exchange" not in queue.arguments
-    ):
+    yield from _arguments(queue, _QUEUE_RULES)
+    key = queue.arguments.get(_DEAD_LETTER_KEY)
+    if _is_text(key) and queue.type != "stream" and "x-dead-letter-exchange" not in queue.arguments:
         rule = "a routing key for dead letters needs an exchange for them"
         remedy = 'write x-dead-letter-exchange too; "" is the default exchange'
-        yield f"arguments.{key}", queue.arguments[key], rule, remedy
+        yield f"arguments.{_DEAD_LETTER_KEY}", key, rule, remedy
 
 
 def _binding_names(entry: FileEntry) -> Iterator[_Finding]:
@@ -443,7 +438,7 @@ def _made_by_slots(objects: FileObjects) -> Iterator[Finding]:
         if is_binding:
             rule = f"the slots of {exchange_of[name]} make the bindings of {name}"
             remedy = f"write `members` of {exchange_of[name]} instead"
-        yield file_finding(f"{entry.path}.{field}", shown_value(name), rule, remedy)
+        yield file_finding(f"{entry.path}.{field}", name, rule, remedy)
 
 
 def misspellings(topology: ObjectSet) -> Iterator[str]:

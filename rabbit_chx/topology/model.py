@@ -85,7 +85,7 @@ class Topology(ObjectSet):
         text = text.removeprefix("\ufeff")  # as some Windows editors begin a file
         document = parsed(text, file)
         objects = read_document(document, FILE)
-        problems = [*objects.problems, *objects.range_problems, *problems_of(objects)]
+        problems = [*objects.problems, *problems_of(objects)]
         if problems:
             raise TopologyError(_with_lines(problems, text, document), file=file)
         lists: dict[str, Any] = {

@@ -7,7 +7,6 @@ it, so it is found by the headings. In the text of a topology, runs of names are
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,14 +17,20 @@ from typing import Any, NamedTuple
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.fields import EntryType, FileEntry, FileField, file_finding, read_document
+from rabbit_chx.topology.fields import (
+    EntryType,
+    FileEntry,
+    FileField,
+    file_finding,
+    read_document,
+    toml_value,
+)
 from rabbit_chx.topology.objects import FILE, ObjectSet, RingMember, slot_width
 from rabbit_chx.topology.ranges import folded
 
 _MOST_LEVELS = 100
-_TOO_DEEP = file_finding("the text", "", "it is nested too deep", f"write at most {_MOST_LEVELS} levels")
+_TOO_DEEP = file_finding("the text", None, "it is nested too deep", f"write at most {_MOST_LEVELS} levels")
 _MANY_DIGITS = re.compile(r"[0-9_]{4000}")
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _HEADING = re.compile(r"\s*\[\[\s*(\w+)\s*\]\]")
 _KEY = re.compile(r"""\s*(?:\[\s*\w+\s*\.\s*)?["']?([\w-]+)["']?\s*(?:=|\.|\])""")
 _PATH = re.compile(r"(\w+)(?:\[(\d+)\])?(?:\.([\w-]+))?(?:\[(\d+)\])?")
@@ -58,14 +63,14 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
         remedy = "text is written in quotes, and each key once; see https://toml.io"
         if text.endswith(".toml"):
             remedy = "this is the name of a file: give its text, as Path(...).read_text()"
-        problem = file_finding("the text", "", rule, remedy, line)
+        problem = file_finding("the text", None, rule, remedy, line)
     except RecursionError:
         pass
     except ValueError:  # of int(), which reads no more than 4,300 digits
         digits = _MANY_DIGITS.search(text)
         line = text.count("\n", 0, digits.start()) + 1 if digits else 1
         problem = file_finding(
-            "the text", "", "a number has thousands of digits", "write a shorter one", line
+            "the text", None, "a number has thousands of digits", "write a shorter one", line
         )
     raise TopologyError([problem], file=file)
 
@@ -216,26 +221,9 @@ def members_text(members: Sequence[str]) -> str:
     return "\n".join(["[", *(f"    {member}," for member in members), "]"])
 
 
-def toml_value(value: Any) -> str:  # noqa: ANN401
-    """Return a value as TOML writes it, on one line."""
-    if isinstance(value, Mapping):
-        pairs = ", ".join(f"{_key(name)} = {toml_value(inner)}" for name, inner in value.items())
-        return f"{{ {pairs} }}" if pairs else "{}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, float):
-        return repr(value)
-    # JSON text is TOML text but for U+007F, which TOML wants escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else toml_value(name)
-
-
 def _refuse_none(heading: str, entries: Iterable[Mapping[str, Any]]) -> None:
     problems = [
-        file_finding(f"{heading} {entry.get('name', entry.get('source'))}: {field}.{name}", "", "the value is null, which TOML cannot write", "leave the object out")
+        file_finding(f"{heading} {entry.get('name', entry.get('source'))}: {field}.{name}", None, "the value is null, which TOML cannot write", "leave the object out")
         for entry in entries
         for field in ("arguments", "definition")
         for name, value in entry.get(field, {}).items()

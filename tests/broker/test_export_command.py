@@ -91,17 +91,6 @@ def test_a_modulus_hash_exchange_is_exported(topologies: Topologies) -> None:
     assert 'type = "x-modulus-hash"' in text
 
 
-def test_an_exchange_is_exported_with_what_it_reaches(topologies: Topologies) -> None:
-    declare_everything(topologies.shop)
-    text, _ = topologies.run("export", "--exchange", "by header")
-    found = Topology.from_toml(text)
-    assert [exchange.name for exchange in found.exchanges] == ["by header", "f", "slot", "t"]
-    assert [queue.name for queue in found.queues] == ["jobs.1", "jobs.2", "jobs.10", "q4", "ttl"]
-    assert topologies.document("plan", topologies.file(text))["changes"] == []
-    _, errors = topologies.run("export", "--exchange", "order", code=2)
-    assert "there is no exchange order: did you mean orders?" in errors
-
-
 def test_what_is_not_written_is_said(topologies: Topologies) -> None:
     channel = topologies.shop.channel
     mine = channel.queue_declare("", exclusive=True).method.queue

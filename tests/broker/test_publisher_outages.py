@@ -19,7 +19,6 @@ from rabbit_chx.testing import RunningBroker, skip_unless_ci
 pytestmark = pytest.mark.broker
 
 ROWS = 20_000
-WINDOW = 1_000
 
 
 def test_a_connection_limit_passes(

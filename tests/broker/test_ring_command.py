@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ def test_the_true_ring_is_shown(shop: Shop, answer: Callable[..., Any]) -> None:
 
 
 def test_a_shown_ring_says_what_is_hashed(
-    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     declare(shop.channel, "x", {"hash-header": "tenant"})
     document = answer("ring", "show", "x", *shop.live, *shop.via)
@@ -36,9 +35,3 @@ def test_a_shown_ring_says_what_is_hashed(
     assert answer("ring", "show", "x", *shop.live[:2], *shop.via)["arguments"] is None
     assert main(["ring", "show", "x", *shop.live, *shop.via]) == 0
     assert "hashes    hash-header 'tenant'" in capsys.readouterr().out
-    path = tmp_path / "ring.json"
-    path.write_text(json.dumps(document))
-    assert main(["route", "--ring", str(path), "k", "--explain"]) == 0
-    found = capsys.readouterr()
-    assert "header 'tenant'" in found.out
-    assert "the exchange of this ring hashes hash-header 'tenant'" in found.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from slotted import declare_slots
 
 from rabbit_chx import ExchangeRef, SlotTable
 from rabbit_chx.broker import Broker, DiagnosticsRing
-from rabbit_chx.cli import main
 from rabbit_chx.errors import ManagementNeededError, NotFoundError
 
 pytestmark = pytest.mark.broker
@@ -90,14 +88,3 @@ def test_without_the_management_api_nobody_knows_the_queues(slotted: Shop) -> No
         pytest.raises(ManagementNeededError, match="give management_url="),
     ):
         live.slots("e")
-
-
-def test_a_slot_with_two_queues_is_said_and_the_ring_still_shown(
-    slotted: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    slotted.channel.queue_bind("e.1", "e.slot.01", "")
-    assert main(["ring", "show", "e", *slotted.live, *slotted.via, "--output", "json"]) == 0
-    said = capsys.readouterr()
-    assert "slot e.slot.01 of exchange 'e' is bound to 2 queues, e.1 and e.2" in said.err
-    shown = json.loads(said.out)["slots"]
-    assert shown == {slot.name: queue for slot, queue in OWNERS.items() if slot != SLOTS[1]}

@@ -103,18 +103,6 @@ def test_rows_that_are_elsewhere_are_found(trips: Trips, answer: Callable[..., A
         assert other.destination_for(example["key"]) == example["belongs_to"] != example["stream"]
 
 
-def test_a_guess_is_no_proof(
-    trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = answer("verify", "trips", "--all-streams", *trips.at, code=3)
-    assert (found["ring"]["provenance"], found["right"]) == ("assumed", 40)
-    assert main(["replay", "user-7", "--exchange", "trips", *trips.at]) == 2
-    assert (
-        "the ring is assumed from the bindings, so the keys may be in another stream"
-        in capsys.readouterr().err
-    )
-
-
 def test_rows_that_came_through_another_exchange(
     trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

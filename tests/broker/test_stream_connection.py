@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import struct
 import time
 import zlib
@@ -11,12 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
-import trustme
 from cluster import RunningCluster
 from declared import with_login
 from exchange_types import CHX, DIRECT
@@ -141,8 +138,8 @@ def proxy(url: str) -> Iterator[Callable[..., Proxy]]:
     """Makes proxies to the stream port."""
     made: list[Proxy] = []
 
-    def make(tls: ssl.SSLContext | None = None) -> Proxy:
-        made.append(Proxy(url, tls))
+    def make() -> Proxy:
+        made.append(Proxy(url))
         return made[-1]
 
     yield make
@@ -150,13 +147,11 @@ def proxy(url: str) -> Iterator[Callable[..., Proxy]]:
         proxy_.close()
 
 
-def through(
-    url: str, proxy: Proxy, parameters: str = "", scheme: str = "rabbitmq-stream"
-) -> StreamConnection:
+def through(url: str, proxy: Proxy, parameters: str = "") -> StreamConnection:
     parts = urlsplit(url)
     login = parts.netloc.rpartition("@")[0]
     return StreamConnection(
-        stream_settings(f"{scheme}://{login}@127.0.0.1:{proxy.port}{parts.path}?{parameters}")
+        stream_settings(f"rabbitmq-stream://{login}@127.0.0.1:{proxy.port}{parts.path}?{parameters}")
     )
 
 
@@ -225,21 +220,6 @@ def test_nobody_there(url: str, proxy: Callable[..., Proxy]) -> None:
     closed.close()
     with pytest.raises(UnreachableError, match="nobody answers there"):
         through(url, closed)
-
-
-def test_tls(url: str, proxy: Callable[..., Proxy], tmp_path: Path) -> None:
-    authority, ca = trustme.CA(), tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    line = proxy(tls=context)
-    with closing(through(url, line, f"cacertfile={ca}", "rabbitmq-stream+tls")) as opened:
-        opened.create_stream("s")
-        opened.declare_publisher(0, "s", None)
-        stored(opened, range(1, 20_001))
-        assert chunks_from(opened, "first", 20_000)[0][0] == 0
-    with pytest.raises(UnreachableError, match=r"certificate is not accepted .*cacertfile"):
-        through(url, line, scheme="rabbitmq-stream+tls")
 
 
 # -- requests

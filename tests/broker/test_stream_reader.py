@@ -156,12 +156,13 @@ def test_what_comes_after_the_begin_is_not_read(stream: Streamed) -> None:
         assert reading.next_offset == 2
 
 
-@pytest.mark.parametrize("start", ["first", "last", "next", 0, datetime(2020, 1, 1, tzinfo=UTC)])
-def test_a_stream_without_rows_ends_at_once(stream: Streamed, start: Any) -> None:
+def test_a_stream_without_rows_ends_at_once(stream: Streamed) -> None:
+    starts: tuple[Any, ...] = ("first", "last", "next", 0, datetime(2020, 1, 1, tzinfo=UTC))
     for _ in range(2):
-        with reader(stream, start=start) as reading:
-            assert list(reading) == []
-            assert reading.end_fingerprint is None
+        for start in starts:
+            with reader(stream, start=start) as reading:
+                assert list(reading) == []
+                assert reading.end_fingerprint is None
         stream.store_offsets()
 
 

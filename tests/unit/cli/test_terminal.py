@@ -10,6 +10,7 @@ import pty
 import struct
 import subprocess
 import termios
+from collections.abc import Callable
 
 import pytest
 from command_line import PROGRAM
@@ -18,15 +19,24 @@ from rabbit_chx.cli import main
 from rabbit_chx.rendering.table import cell_width
 
 
-def test_json_is_json_where_the_output_lacks_a_character() -> None:
-    done = subprocess.run(
-        [PROGRAM, "route", "--bind", "é😀=1", "é", "--output", "json"],
-        capture_output=True,
-        timeout=60,
-        check=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )
-    assert json.loads(done.stdout)["answers"] == [{"key": "é", "destination": "é😀"}]
+@pytest.fixture
+def in_ascii(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs a command whose stdout takes ASCII alone, and gives what it prints."""
+
+    def run(*arguments: str) -> str:
+        content = io.BytesIO()
+        stdout = io.TextIOWrapper(content, encoding="ascii")
+        monkeypatch.setattr("sys.stdout", stdout)
+        assert main(arguments) == 0
+        stdout.flush()
+        return content.getvalue().decode("ascii")
+
+    return run
+
+
+def test_json_is_json_where_the_output_lacks_a_character(in_ascii: Callable[..., str]) -> None:
+    document = json.loads(in_ascii("route", "--bind", "é😀=1", "é", "--output", "json"))
+    assert document["answers"] == [{"key": "é", "destination": "é😀"}]
 
 
 def test_names_do_not_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,26 +48,12 @@ def test_names_do_not_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> 
     assert "q[red]" in capsys.readouterr().out
 
 
-def test_a_character_that_the_terminal_lacks_is_escaped() -> None:
-    done = subprocess.run(
-        [PROGRAM, "keys", "--bind", "é=1", "é", "--pattern", "é{n}"],
-        capture_output=True,
-        timeout=60,
-        check=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )
-    assert done.stdout == b"\\xe90\n"
+def test_a_character_that_the_terminal_lacks_is_escaped(in_ascii: Callable[..., str]) -> None:
+    assert in_ascii("keys", "--bind", "é=1", "é", "--pattern", "é{n}") == "\\xe90\n"
 
 
-def test_columns_stay_straight_where_a_character_is_escaped() -> None:
-    done = subprocess.run(
-        [PROGRAM, "route", "--bind", "é=1", "ü", "plain"],
-        capture_output=True,
-        timeout=60,
-        check=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )
-    head, line, *rows = done.stdout.decode("ascii").splitlines()[:4]
+def test_columns_stay_straight_where_a_character_is_escaped(in_ascii: Callable[..., str]) -> None:
+    head, line, *rows = in_ascii("route", "--bind", "é=1", "ü", "plain").splitlines()[:4]
     assert head.index("destination") == rows[0].index("\\xe9") == rows[1].index("\\xe9")
     assert set(line) == {" ", "-"}
     assert rows[0].startswith(" \\xfc ")

@@ -25,9 +25,8 @@ from rabbit_chx.topology import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.fields import EntryType, FileField, read_document
+from rabbit_chx.topology.fields import EntryType, FileField, read_document, toml_value
 from rabbit_chx.topology.objects import FILE
-from rabbit_chx.topology.toml_file import toml_value
 
 # To JSON Schema 1.0 is an integer. To TOML, to AMQP and to the parser it is a float.
 _TYPES = Draft7Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)

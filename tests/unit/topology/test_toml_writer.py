@@ -18,7 +18,7 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.toml_file import toml_value
+from rabbit_chx.topology.fields import toml_value
 
 
 def test_a_file_is_written_as_a_person_would() -> None:
