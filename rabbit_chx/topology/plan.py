@@ -52,7 +52,7 @@ from rabbit_chx.topology.ring_plan import RingPlan, RingWork, plan_rings, too_mu
 from rabbit_chx.topology.slots import expand_slots, parking_queues
 
 _MOST_NAMES = 10
-#: The arguments of the queue that takes the place of a ghost: a queue with a message could not be deleted.
+#: The arguments of a stand-in queue, which rejects messages: see `_with_stand_ins`.
 _TAKES_NOTHING = {"x-max-length": 0, "x-overflow": "reject-publish"}
 
 
@@ -133,7 +133,9 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         name for layout in layouts.values() if layout.is_ours for name in layout.names.exchanges
     }
     replaced: set[str] = set()
-    while True:  # an exchange whose ring no unbind can restore is replaced, which changes what depends on it
+    # A ring that no unbind can restore needs its exchange replaced. That changes the differences of what is bound to it: compute them
+    # again until no such ring is left.
+    while True:
         objects = object_differences(plain, live, replaced)
         bindings = binding_differences(plain, live, objects, slot_exchanges)
         rings = plan_rings(plain, live, objects, (*bindings.early, *bindings.bound))
@@ -275,6 +277,7 @@ def _shards_exchanges(change: PlannedChange) -> bool:
 def _ordered_binds(
     plain: Sequence[PlannedChange], rings: Mapping[str, RingWork], existing: Collection[Destination]
 ) -> Iterator[PlannedChange]:
+    """Yield the binding changes of exchanges without a ring, and the steps of rings, downstream first."""
     by_source: dict[str, list[PlannedChange]] = {}
     unbound = {change.binding.source for change in plain if change.action == "unbind"}
     # Exchanges without a queue get one before slots are handed over.
@@ -318,11 +321,11 @@ def _with_stand_ins(work: RingWork, existing: Collection[Destination]) -> list[P
 
 
 def downstream_first(exchanges: Iterable[str], targets: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return the exchanges so that each follows those that it is bound to. A cycle is cut somewhere.
+    """Return the exchanges in depth-first order: each follows those that it routes to. A cycle is cut at any of its bindings.
 
     Args:
         exchanges: the names of the exchanges.
-        targets: the exchanges that each is bound to, by its name.
+        targets: the exchanges that each routes to, by its name.
     """
     done: dict[str, None] = {}
     wanted = list(exchanges)
