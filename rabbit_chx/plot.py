@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rabbit_chx.analysis import ModuloMap, simulate
 from rabbit_chx.analysis import movement as movement_between
+from rabbit_chx.analysis import simulate
+from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.errors import InputError, MissingExtraError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.rendering import printable
-from rabbit_chx.routing import KeyMap, Place, SlotTable
+from rabbit_chx.routing import SlotTable
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.topology import Plan
 
 if TYPE_CHECKING:

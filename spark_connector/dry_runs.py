@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError, RabbitChxError
-from rabbit_chx.routing import KeyMap
+from rabbit_chx.routing.slot_table import KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.executor_functions import for_each_partition, speculation_of
 from spark_connector.options.write_options import WriteOptions, check_speculation, to_texts

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
-from rabbit_chx.routing import KeyMap
+from rabbit_chx.routing.slot_table import KeyMap
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -16,7 +16,7 @@ from typing import Any
 
 from state_search import BrokenModelError, Found, searched
 
-from rabbit_chx.consuming import JournalEntry, Roster
+from rabbit_chx.consuming.journal import JournalEntry, Roster
 
 
 @dataclass

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rabbit_chx.amqp.amqp10_values import Amqp10Type, Amqp10Value
-from rabbit_chx.amqp.client_fields import Client, Sender, field_for
-from rabbit_chx.amqp.fields import AmqpField, FieldType
+from rabbit_chx.amqp.amqp10_values import Amqp10Value
+from rabbit_chx.amqp.fields import AmqpField
 from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings, Secret, TlsSettings
+    from rabbit_chx.amqp.settings import ConnectionSettings, Secret, TlsSettings
 
 __all__ = [
-    "Amqp10Type",
     "Amqp10Value",
     "AmqpField",
-    "AuthMechanism",
-    "Client",
     "ConnectionSettings",
-    "FieldType",
     "Secret",
-    "Sender",
     "TlsSettings",
-    "field_for",
 ]
 
 __getattr__, __dir__ = lazy(
     __name__,
-    {"rabbit_chx.amqp.settings": ["AuthMechanism", "ConnectionSettings", "Secret", "TlsSettings"]},
+    {"rabbit_chx.amqp.settings": ["ConnectionSettings", "Secret", "TlsSettings"]},
 )

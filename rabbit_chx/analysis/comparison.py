@@ -10,7 +10,9 @@ from typing import Any
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
 from rabbit_chx.analysis.modulo_map import ModuloMap, check_comparable
-from rabbit_chx.routing import KeyMap, Place, Release, check_key_map
+from rabbit_chx.routing import Release
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.slot_table import KeyMap, check_key_map
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.routing import Destination, HashRing, Place
-from rabbit_chx.routing.bindings import Binding, weight_of
+from rabbit_chx.routing import Destination, HashRing
+from rabbit_chx.routing.bindings import Binding, Place, weight_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rabbit_chx.routing import Destination, KeyMap, Place, check_key_map
+from rabbit_chx.routing import Destination
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.jump import SEEDS
+from rabbit_chx.routing.slot_table import KeyMap, check_key_map
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,16 +10,9 @@ from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement_matrix
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import (
-    Destination,
-    ExchangeRef,
-    KeyMap,
-    ModulusHashExchange,
-    Place,
-    Release,
-    SuperStream,
-    check_key_map,
-)
+from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release, SuperStream
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.slot_table import KeyMap, check_key_map
 
 ModuloKind: TypeAlias = Literal["x-modulus-hash", "super-stream"]
 StreamClient: TypeAlias = Literal["java", "rstream"]

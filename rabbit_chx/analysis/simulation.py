@@ -12,7 +12,8 @@ from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
 from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.slot_load import KeySketch
-from rabbit_chx.routing import KeyMap, Place, check_key_map, queue_behind, ring_beneath
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.slot_table import KeyMap, check_key_map, queue_behind, ring_beneath
 
 #: Of more distinct keys, only the messages are counted, and the heaviest keys between bounds.
 MOST_DISTINCT = 1_000_000

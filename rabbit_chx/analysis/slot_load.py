@@ -16,7 +16,9 @@ from typing import Any
 from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, HashRing, KeyMap, Place, check_key_map, ring_beneath
+from rabbit_chx.routing import Destination, HashRing
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.slot_table import KeyMap, check_key_map, ring_beneath
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from rabbit_chx.routing import Place
+from rabbit_chx.routing.bindings import Place
 
 _LEAST_SHOWN = 0.000005
 _NOWHERE = "(nowhere)"

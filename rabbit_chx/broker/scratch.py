@@ -23,7 +23,8 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     BindingDefinition,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
@@ -32,7 +33,9 @@ from rabbit_chx.cli.report import document, entries, entry, ring_document, ring_
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, Report, Section
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import Applied, Finding, Plan, PlannedChange, QueueDefinition
+from rabbit_chx.topology import Plan, QueueDefinition
+from rabbit_chx.topology.applying import Applied
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.plan_output import change_entry, counted_changes
 

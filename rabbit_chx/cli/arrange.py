@@ -17,7 +17,8 @@ from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.cli.report import document, entry
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim
-from rabbit_chx.topology import RingPlan, RingProposal
+from rabbit_chx.topology.proposals import RingProposal
+from rabbit_chx.topology.ring_plan import RingPlan
 from rabbit_chx.topology.slots import slot_layouts
 from rabbit_chx.topology.toml_file import rearranged
 

@@ -6,15 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis import (
-    Comparison,
-    Hashing,
-    ModuloMap,
-    MovementMatrix,
-    Refused,
-    compare_rings,
-    movement,
-)
+from rabbit_chx.analysis import compare_rings, movement
+from rabbit_chx.analysis.comparison import Comparison
+from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.matrix import MovementMatrix
+from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, command, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput
@@ -34,7 +30,8 @@ from rabbit_chx.cli.ring_options import HashingOptions, OtherRingOptions, RingOp
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Section, Table, sign_of_life
-from rabbit_chx.routing import ConsistentHashExchange, KeyMap, Release, ring_beneath
+from rabbit_chx.routing import ConsistentHashExchange, Release
+from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.upgrade import ExchangeUpgrade, Verdict

@@ -16,7 +16,8 @@ from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import document, entries, entry, numbers, or_dash, texts
-from rabbit_chx.consuming import JOURNAL, GroupStatus, JournalEntry, Roster, group_findings
+from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, Roster
+from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import Release

@@ -16,12 +16,14 @@ from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.cli.command import say
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, ring_beneath
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from rabbit_chx.analysis import Hashing, ModuloMap
+    from rabbit_chx.analysis.key_routing import Hashing
+    from rabbit_chx.analysis.modulo_map import ModuloMap
     from rabbit_chx.topology import Topology
 
 STDIN = "-"

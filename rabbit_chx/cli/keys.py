@@ -9,14 +9,17 @@ from typing import Any
 
 import click
 
-from rabbit_chx.analysis import ModuloMap, NoKeyFoundError, keys_for
+from rabbit_chx.analysis import keys_for
+from rabbit_chx.analysis.key_routing import NoKeyFoundError
+from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.cli.command import TEXT, Outcome, PartlyDoneError, argument, command, option, options
 from rabbit_chx.cli.inputs import bound_destination, hashed_value
 from rabbit_chx.cli.report import document, source_as_json
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import Block, Lines
-from rabbit_chx.routing import Destination, KeyMap
+from rabbit_chx.routing import Destination
+from rabbit_chx.routing.slot_table import KeyMap
 
 _MOST_KEYS = 1_000_000_000
 

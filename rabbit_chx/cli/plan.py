@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, percent, place_text, plural
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import DIFFERENCE, DONE, REFUSED, Outcome, argument, command, option, options
@@ -18,25 +19,17 @@ from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.report import entry, matrix_table, numbers, ring_text, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
-from rabbit_chx.topology import (
-    BindingDefinition,
-    FieldChange,
-    Finding,
-    Plan,
-    PlannedChange,
-    RingMember,
-    RingPlan,
-    RingProposal,
-    Topology,
-)
+from rabbit_chx.topology import BindingDefinition, Plan, RingMember, Topology
 from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.changes import kind_of, name_of
+from rabbit_chx.topology.changes import FieldChange, PlannedChange, kind_of, name_of
 from rabbit_chx.topology.fields import toml_value
 from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.movement import SlotHandOver
 from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_changes, counted_kind
+from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.ranges import expanded, folded
+from rabbit_chx.topology.ring_plan import RingPlan
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

@@ -33,15 +33,8 @@ from rabbit_chx.cli.report import document, entries, entry, ring_document, ring_
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Facts
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import (
-    BindingDefinition,
-    Plan,
-    PlannedChange,
-    Topology,
-    check,
-    plan,
-    repair_target,
-)
+from rabbit_chx.topology import BindingDefinition, Plan, Topology, check, plan, repair_target
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.check import live_hash_exchange
 from rabbit_chx.topology.plan_output import counted_changes
 from rabbit_chx.topology.repair import MemberGap, MemberGaps

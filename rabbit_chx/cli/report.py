@@ -8,10 +8,15 @@ from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any
 
-from rabbit_chx.analysis import ModuloMap, MovementMatrix, Place, Refused
+from rabbit_chx.analysis.key_routing import Refused
+from rabbit_chx.analysis.matrix import MovementMatrix
+from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import place_text, plural
 from rabbit_chx.rendering import Block, Line, Table, TableColumn
-from rabbit_chx.routing import NEWEST, ExchangeRef, KeyMap, Release, SlotTable, ring_beneath
+from rabbit_chx.routing import ExchangeRef, Release, SlotTable
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
 
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50

@@ -13,8 +13,9 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import bucket_ranges, document, exchange_facts, numbers, ring_document, texts
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
-from rabbit_chx.routing import KeyMap, SlotTable, queue_behind, ring_beneath
+from rabbit_chx.routing import SlotTable
 from rabbit_chx.routing.ring_changes import Provenance
+from rabbit_chx.routing.slot_table import KeyMap, queue_behind, ring_beneath
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
 from rabbit_chx.topology.ring_steps import live_ring_of

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, get_a
 
 import click
 
-from rabbit_chx.analysis import Hashing, ModuloMap
+from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import TEXT, option, options, say, typed
@@ -23,19 +24,11 @@ from rabbit_chx.cli.inputs import (
 )
 from rabbit_chx.cli.report import ASSUMED, hashes_text
 from rabbit_chx.errors import InputError, MismatchError
-from rabbit_chx.routing import (
-    HASH_ARGUMENTS,
-    Destination,
-    ExchangeRef,
-    HashedOn,
-    HashRing,
-    KeyMap,
-    Release,
-    SlotTable,
-    key_map_from_json,
-)
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release, SlotTable
+from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
+from rabbit_chx.routing.slot_table import KeyMap, key_map_from_json
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.modulo_map import ModuloKind, StreamClient

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rabbit_chx.analysis import Hashing, ModuloMap, Refused
+from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.command import DIFFERENCE, DONE, TEXT, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, claim_stdin, hashed_value, parse_header, parse_property
@@ -16,16 +17,9 @@ from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table, printable
-from rabbit_chx.routing import (
-    ConsistentHashExchange,
-    ExchangeRef,
-    Explanation,
-    KeyMap,
-    Place,
-    Provenance,
-    SlotTable,
-    ring_beneath,
-)
+from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, Provenance, SlotTable
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,14 @@ from rabbit_chx.cli.command import TEXT, option, options
 from rabbit_chx.cli.inputs import STDIN, claim_stdin, file_name, hashed_value, opened
 from rabbit_chx.errors import InputError, MissingExtraError
 from rabbit_chx.rendering import reading, sign_of_life
-from rabbit_chx.routing import ConsistentHashExchange, KeyMap, ring_beneath
+from rabbit_chx.routing import ConsistentHashExchange
+from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rabbit_chx.analysis import Hashing, ModuloMap, SampleBatch
+    from rabbit_chx.analysis.key_routing import Hashing, SampleBatch
+    from rabbit_chx.analysis.modulo_map import ModuloMap
 
 _FORMATS = {"": "text", ".txt": "text", ".log": "text", ".csv": "csv", ".parquet": "parquet"}
 #: How many bytes of text, and how many rows of Parquet, are a batch.
@@ -286,7 +288,7 @@ class StreamedSample:
     _batch: Sample = field(default_factory=lambda: Sample([]))
 
     def __iter__(self) -> Iterator[SampleBatch]:
-        from rabbit_chx.analysis import SampleBatch
+        from rabbit_chx.analysis.key_routing import SampleBatch
 
         name = None if self.asked.key_file is None else self.asked.source
         for batch in self.asked.batches(progress=True):

@@ -13,7 +13,7 @@ from rabbit_chx.cli.report import document, entries, entry, numbers, texts
 from rabbit_chx.rendering import Block, Facts, Table
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology import Shard, ShardedExchange
+    from rabbit_chx.topology.shards import Shard, ShardedExchange
 
 
 @dataclass(frozen=True, slots=True)

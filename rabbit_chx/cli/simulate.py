@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis import ModuloMap, SampleCounts, Simulation
 from rabbit_chx.analysis import simulate as simulated
-from rabbit_chx.analysis.simulation import MOST_DISTINCT
+from rabbit_chx.analysis.modulo_map import ModuloMap
+from rabbit_chx.analysis.simulation import MOST_DISTINCT, SampleCounts, Simulation
 from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
 from rabbit_chx.cli.inputs import parse_binding, parse_unbind
@@ -27,7 +27,8 @@ from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Table
-from rabbit_chx.routing import HashRing, KeyMap, SlotTable
+from rabbit_chx.routing import HashRing, SlotTable
+from rabbit_chx.routing.slot_table import KeyMap
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.proposals import LeastMoved

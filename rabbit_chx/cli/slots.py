@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import click
 
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
-from rabbit_chx.analysis import Hashing, SlotLoad
+from rabbit_chx.analysis import SlotLoad
+from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import (
@@ -27,9 +28,10 @@ from rabbit_chx.cli.report import document, entry, exchange_facts, numbers, roun
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.rendering import Block, Facts, Line, Table, Verbatim
-from rabbit_chx.routing import ExchangeRef, Place, SlotTable
-from rabbit_chx.topology import LoadTarget, SlotBalance
+from rabbit_chx.routing import ExchangeRef, SlotTable
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import balance as balanced
+from rabbit_chx.topology.balance import LoadTarget, SlotBalance
 from rabbit_chx.topology.objects import SlotNames, order_of_name
 from rabbit_chx.topology.reading import PublishRates, read_rates
 from rabbit_chx.topology.toml_file import member_texts, members_text

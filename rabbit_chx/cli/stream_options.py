@@ -10,14 +10,15 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rabbit_chx.analysis import ModuloMap
+from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import hashes_text
 from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
 from rabbit_chx.errors import InputError, MismatchError
-from rabbit_chx.routing import KeyMap, SuperStream
+from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 
-from rabbit_chx.analysis import Finding, Hashing, Place, Refused, ring_findings
+from rabbit_chx.analysis import Finding, ring_findings
+from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.wording import place_text, plural
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
@@ -55,6 +56,7 @@ from rabbit_chx.cli.streams import text_or_base64
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology.reading import LiveExchange, read_hash_exchange
 
 if TYPE_CHECKING:

@@ -25,37 +25,17 @@ recognizes repeated messages.
 
 from __future__ import annotations
 
-from rabbit_chx.consuming.deduplication import DeduplicationReport, Deduplicator
+from rabbit_chx.consuming.deduplication import Deduplicator
 from rabbit_chx.consuming.group import ConsumerGroup
-from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, QueueClaim, Roster, RosterMember
-from rabbit_chx.consuming.message import GroupMessage, ShardMessage
+from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.settings import GroupPace
 from rabbit_chx.consuming.shards import PseudoQueueConsumer, ShardConsumer
-from rabbit_chx.consuming.status import (
-    GroupStatus,
-    MemberStatus,
-    QueueConsumer,
-    QueueStatus,
-    group_findings,
-)
 
 __all__ = [
-    "JOURNAL",
     "ConsumerGroup",
-    "DeduplicationReport",
     "Deduplicator",
     "GroupMessage",
     "GroupPace",
-    "GroupStatus",
-    "JournalEntry",
-    "MemberStatus",
     "PseudoQueueConsumer",
-    "QueueClaim",
-    "QueueConsumer",
-    "QueueStatus",
-    "Roster",
-    "RosterMember",
     "ShardConsumer",
-    "ShardMessage",
-    "group_findings",
 ]

@@ -22,7 +22,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing.sharding import ShardName
-from rabbit_chx.topology import ShardedExchange
+from rabbit_chx.topology.shards import ShardedExchange
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel, ConsumingConnection

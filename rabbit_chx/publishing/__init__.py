@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.lazy_names import lazy
 from rabbit_chx.publishing.batches import stable_ids
-from rabbit_chx.publishing.exchange_check import HashExchangeFacts, look_at_hash_exchange
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport, Returned
 from rabbit_chx.publishing.publisher import Publisher
@@ -16,13 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncPublisher",
-    "HashExchangeFacts",
     "Limits",
     "PublishReport",
     "Publisher",
     "Retries",
     "Returned",
-    "look_at_hash_exchange",
     "stable_ids",
 ]
 

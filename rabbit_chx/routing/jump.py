@@ -21,7 +21,9 @@ from threading import Lock
 from typing import Literal
 
 from rabbit_chx.checks import check_whole
-from rabbit_chx.erlang import Term, exs1024_uniform, phash2
+from rabbit_chx.erlang import phash2
+from rabbit_chx.erlang.exs1024 import exs1024_uniform
+from rabbit_chx.erlang.terms import Term
 
 SEEDS = 1 << 21
 SEED_MASK = SEEDS - 1

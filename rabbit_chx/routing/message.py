@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from rabbit_chx.amqp.client_fields import Headers, Sender, field_for
 from rabbit_chx.amqp.fields import AmqpField, pairs_of
 from rabbit_chx.amqp.names import short_string
-from rabbit_chx.erlang import Term
+from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.release import Rule
 

@@ -36,7 +36,8 @@ from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField
 from rabbit_chx.amqp.header_table import PROPERTY_FLAGS
 from rabbit_chx.amqp.names import bytes_of, short_string
 from rabbit_chx.checks import is_whole, shown
-from rabbit_chx.erlang import Atom, Term
+from rabbit_chx.erlang import Atom
+from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
 from rabbit_chx.routing.message import HASH_PROPERTIES, NO_KEYS, HashedTerm, SentMessage
 from rabbit_chx.routing.release import Release

@@ -16,7 +16,8 @@ from itertools import groupby
 from operator import is_
 from typing import TYPE_CHECKING, Any, Literal
 
-from rabbit_chx.erlang import Term, hash_binary
+from rabbit_chx.erlang.hashing import hash_binary
+from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.routing import ring_changes
 from rabbit_chx.routing.bindings import (

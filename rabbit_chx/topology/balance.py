@@ -15,7 +15,8 @@ from functools import cached_property
 from math import ceil
 from typing import Literal, Self, TypeAlias
 
-from rabbit_chx.analysis import Finding, KeyLoad, SlotLoad
+from rabbit_chx.analysis import Finding, SlotLoad
+from rabbit_chx.analysis.slot_load import KeyLoad
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import HASH_ARGUMENTS, NEWEST, HashRing
+from rabbit_chx.routing import HashRing
+from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology.changes import NamedObject, fields_between, kind_of, name_of
 from rabbit_chx.topology.check_queues import queue_findings
 from rabbit_chx.topology.check_rings import (

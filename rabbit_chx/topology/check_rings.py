@@ -11,7 +11,9 @@ from functools import cached_property
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.wording import listed, percent, plural
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, Place, SlotTable, share_between
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.slot_table import KeyMap, share_between
 from rabbit_chx.topology.changes import FieldChange, fields_between
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.movement import MovementCounter, bucket_count

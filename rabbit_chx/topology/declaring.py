@@ -13,9 +13,9 @@ from itertools import accumulate
 from typing import Any
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
-from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashedOn, HashRing, Release
+from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_of_destination, weight_of
-from rabbit_chx.routing.message import refuse_misspelt
+from rabbit_chx.routing.message import HashedOn, refuse_misspelt
 from rabbit_chx.topology.applying import apply_changes
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live_broker import LiveBroker

@@ -19,8 +19,9 @@ from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import too_long
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_whole
-from rabbit_chx.routing import HASH_ARGUMENTS, HASH_PROPERTIES, Destination, ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.message import HASH_ARGUMENTS, HASH_PROPERTIES
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.fields import FileEntry, FileObjects, file_finding, similar

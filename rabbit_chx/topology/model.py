@@ -11,7 +11,8 @@ from typing import Any
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import ExchangeRef, HashRing, KeyMap, Release, SlotTable
+from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
+from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.topology.definitions import definitions_content
 from rabbit_chx.topology.fields import documented, read_document
 from rabbit_chx.topology.file_rules import misspellings, problems_of

@@ -13,8 +13,9 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.wording import percent
-from rabbit_chx.routing import NEWEST, Destination, ExchangeRef, Release
+from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import order_of_binding, order_of_destination
+from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange, reference_to
 from rabbit_chx.topology.differences import ObjectDifferences

@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from rabbit_chx.routing import ExchangeRef, HashRing, Place
+from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.jump import SEEDS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, is_slot

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.errors import MismatchError
-from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, KeyMap, SlotTable
+from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import binding_key, check_destination
+from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.topology.arguments import NO_ARGUMENTS, ArgumentTable
 from rabbit_chx.topology.fields import (
     FLAG,

@@ -44,7 +44,8 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.routing import ExchangeRef, HashRing, Place
+from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import PlannedChange, TopologyObject, kind_of, name_of
 from rabbit_chx.topology.differences import binding_identity, by_name

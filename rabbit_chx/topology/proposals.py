@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place, SlotTable
-from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing.bindings import Place, weight_of
 from rabbit_chx.topology.movement import MovementCounter
 from rabbit_chx.topology.objects import RingMember, SlotNames
 from rabbit_chx.topology.ring_steps import LiveRing, best_steps, kept_members, members_of

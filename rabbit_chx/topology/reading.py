@@ -22,7 +22,6 @@ from rabbit_chx.errors import (
     NotFoundError,
 )
 from rabbit_chx.routing import (
-    HASH_ARGUMENTS,
     Binding,
     ConsistentHashExchange,
     ExchangeRef,
@@ -30,6 +29,7 @@ from rabbit_chx.routing import (
     ModulusHashExchange,
     Release,
 )
+from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.sharding import ShardName
 from rabbit_chx.topology.definitions import topology_content
 from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, try_count

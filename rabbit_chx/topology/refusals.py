@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.routing import HASH_ARGUMENTS, NEWEST, Destination, ExchangeRef, HashRing
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import (
     FieldChange,

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import HASH_ARGUMENTS, Destination, ExchangeRef, HashRing
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.differences import ObjectDifferences
 from rabbit_chx.topology.model import Topology

@@ -13,8 +13,9 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import NEWEST, Destination, HashRing, Place, Release, ring_changes
-from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing import Destination, HashRing, Release, ring_changes
+from rabbit_chx.routing.bindings import Place, weight_of
+from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.movement import MovementCounter

@@ -17,8 +17,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing, Place
-from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing.bindings import Place, weight_of
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
 from rabbit_chx.topology.changes import fields_between, name_of
 from rabbit_chx.topology.objects import (

@@ -8,22 +8,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from rabbit_chx.analysis import Finding, ModuloMap, MovementMatrix, movement
+from rabbit_chx.analysis import Finding, movement
+from rabbit_chx.analysis.matrix import MovementMatrix
+from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.routing import (
-    HASH_ARGUMENTS,
-    Binding,
-    Destination,
-    HashedOn,
-    HashRing,
-    KeyMap,
-    Release,
-    ring_beneath,
-    rules,
-)
+from rabbit_chx.routing import Binding, Destination, HashRing, Release, rules
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import Rule
+from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
 from rabbit_chx.topology.check_rings import GHOSTS_SINCE, repair_fix
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition

@@ -16,7 +16,7 @@ from rabbit_chx.amqp.names import too_long
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
-from rabbit_chx.routing import KeyMap, key_map_from_json
+from rabbit_chx.routing.slot_table import KeyMap, key_map_from_json
 from spark_connector.options.common import (
     ADDRESS_OPTIONS,
     COUNT,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import KeyMap, SuperStream
+from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.routing.super_stream import murmur3_x86_32
 from spark_connector.executor_functions import OnExecutor, check_worker_python
 from spark_connector.placing.rings import (

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import describe_ring_change
-from rabbit_chx.routing import (
-    ConsistentHashExchange,
-    HashRing,
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, SlotTable, SuperStream
+from rabbit_chx.routing.slot_table import (
     KeyMap,
-    SlotTable,
-    SuperStream,
     check_key_map,
     key_map_from_json,
     ring_beneath,

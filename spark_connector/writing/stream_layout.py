@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.retry import Retry
-from rabbit_chx.routing import KeyMap, SuperStream
+from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
 from spark_connector.placing.rings import stream_names

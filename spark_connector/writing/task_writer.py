@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing import Publisher, PublishReport, Returned
 from rabbit_chx.publishing.publish_report import NACK
-from rabbit_chx.routing import ring_beneath
+from rabbit_chx.routing.slot_table import ring_beneath
 from spark_connector.executor_functions import scratch_folder
 from spark_connector.options.write_options import WriteOptions, check_speculation
 from spark_connector.placing.rings import count_by_queue

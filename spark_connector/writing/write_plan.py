@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError, UnreachableError
-from rabbit_chx.publishing import PublishReport, look_at_hash_exchange
+from rabbit_chx.publishing import PublishReport
 from rabbit_chx.publishing.client_routing import ClientRouting
-from rabbit_chx.routing import ConsistentHashExchange, KeyMap
+from rabbit_chx.publishing.exchange_check import look_at_hash_exchange
+from rabbit_chx.routing import ConsistentHashExchange
+from rabbit_chx.routing.slot_table import KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.executor_functions import scratch_folder
 from spark_connector.options.write_options import WriteOptions, check_mode, check_speculation

@@ -10,7 +10,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import MismatchError, NotFoundError
-from rabbit_chx.publishing import HashExchangeFacts, look_at_hash_exchange
+from rabbit_chx.publishing.exchange_check import HashExchangeFacts, look_at_hash_exchange
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker

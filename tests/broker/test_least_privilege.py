@@ -27,7 +27,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
-from rabbit_chx.consuming import JOURNAL
+from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import AccessRefusedError, PublishError
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan

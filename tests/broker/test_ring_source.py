@@ -11,7 +11,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import Broker, DiagnosticsRing, SavedRing, eval_expression, pika_parameters
+from rabbit_chx.broker import Broker, DiagnosticsRing, SavedRing, pika_parameters
+from rabbit_chx.broker.ring_source import eval_expression
 from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.testing import RunningBroker

@@ -22,7 +22,8 @@ from sharded import (
 )
 
 from rabbit_chx import Broker, Topology
-from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer, ShardMessage
+from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
+from rabbit_chx.consuming.message import ShardMessage
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition

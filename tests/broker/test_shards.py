@@ -15,7 +15,8 @@ from rabbit_chx.cli import main
 from rabbit_chx.errors import ManagementNeededError, MismatchError, NotFoundError, PlanRefusedError
 from rabbit_chx.routing.sharding import ShardName, shard_names
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import ShardedExchange, Topology, check, plan
+from rabbit_chx.topology import Topology, check, plan
+from rabbit_chx.topology.shards import ShardedExchange
 
 pytestmark = pytest.mark.broker
 

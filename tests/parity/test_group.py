@@ -13,7 +13,7 @@ import pytest
 from group_stage import GroupStage, eventually, in_order
 
 from rabbit_chx import ConsumerGroup
-from rabbit_chx.consuming import JOURNAL
+from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import temporary_vhost
 from tests.parity.conftest import Rabbit

@@ -22,7 +22,8 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import ApplyError, PlanOutdatedError
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import Applied, ExchangeDefinition, Plan, QueueDefinition, RingMember, plan
+from rabbit_chx.topology import ExchangeDefinition, Plan, QueueDefinition, RingMember, plan
+from rabbit_chx.topology.applying import Applied
 from tests.parity.conftest import Rabbit
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]

@@ -17,7 +17,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from topology_machine import OWNED, TopologyMachine, led
 
 from rabbit_chx import HashRing, Topology
-from rabbit_chx.topology import Applied, BindingDefinition, Plan
+from rabbit_chx.topology import BindingDefinition, Plan
+from rabbit_chx.topology.applying import Applied
 from tests.parity.conftest import Rabbit
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]

@@ -25,7 +25,8 @@ from pika.exchange_type import ExchangeType
 
 from rabbit_chx import ConsumerGroup, Publisher
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming import JOURNAL, GroupMessage, GroupPace
+from rabbit_chx.consuming import GroupMessage, GroupPace
+from rabbit_chx.consuming.journal import JOURNAL
 
 #: A group that takes notice within a second.
 QUICK = GroupPace(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=0.5, stop_s=10.0)

@@ -13,13 +13,12 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
-    PlannedChange,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
     Topology,
 )
-from rabbit_chx.topology.changes import NamedObject
+from rabbit_chx.topology.changes import NamedObject, PlannedChange
 
 _CHX = "x-consistent-hash"
 

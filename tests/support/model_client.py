@@ -10,15 +10,8 @@ from model_broker import ModelBroker
 
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology import (
-    Applied,
-    BindingDefinition,
-    Plan,
-    PolicyDefinition,
-    QueueDefinition,
-    Topology,
-)
-from rabbit_chx.topology.applying import Permission, apply_plan
+from rabbit_chx.topology import BindingDefinition, Plan, PolicyDefinition, QueueDefinition, Topology
+from rabbit_chx.topology.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.hand_over_marker import HandOverMarker
 from rabbit_chx.topology.operations import Operation, QueueCounts

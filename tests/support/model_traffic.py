@@ -9,7 +9,7 @@ from model_broker import ModelBroker
 from model_client import ModelClient
 
 from rabbit_chx import ExchangeRef, Topology
-from rabbit_chx.routing import Place
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import Plan, QueueDefinition, plan
 from rabbit_chx.topology.applying import Applied, Permission
 from rabbit_chx.topology.operations import Operation, QueueCounts

@@ -14,7 +14,8 @@ from slot_files import live_of
 
 from rabbit_chx.cli.plan import PlanReport
 from rabbit_chx.rendering import ConsoleOutput, MarkdownOutput
-from rabbit_chx.routing import ExchangeRef, HashRing, Place, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import (
     ExchangeDefinition,
     PolicyDefinition,

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rabbit_chx.consuming import GroupMessage, JournalEntry
+from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.consuming.journal import JournalEntry
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 

@@ -10,9 +10,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from rabbit_chx import AsyncPublisher, Broker, Topology
-from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer, ShardMessage
+from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
+from rabbit_chx.consuming.message import ShardMessage
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, ShardedExchange, plan
+from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, plan
+from rabbit_chx.topology.shards import ShardedExchange
 
 LONGEST_S = 30
 LOOK_EVERY_S = 0.2

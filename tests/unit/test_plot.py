@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from plan_scenarios import SCENARIOS
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology, plot
-from rabbit_chx.analysis import ModuloMap, movement_matrix
+from rabbit_chx.analysis import movement_matrix
+from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import jump

@@ -23,8 +23,9 @@ from rabbit_chx.amqp.client_fields import (
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import short_string
-from rabbit_chx.erlang import Atom, Term, phash2
+from rabbit_chx.erlang import Atom, phash2
 from rabbit_chx.erlang.hashing import GOLDEN, HCONST_10, HCONST_11, HCONST_13, MASK, SMALL_INTEGERS
+from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing.arrays.keys import (
     CHUNK_KEYS,

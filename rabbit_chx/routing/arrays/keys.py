@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rabbit_chx.amqp.names import bytes_of, too_long
-from rabbit_chx.erlang import hash_binary
-from rabbit_chx.erlang.hashing import GOLDEN, HCONST_13, MASK
+from rabbit_chx.erlang.hashing import GOLDEN, HCONST_13, MASK, hash_binary
 from rabbit_chx.errors import InputError, RowError
 
 if TYPE_CHECKING:

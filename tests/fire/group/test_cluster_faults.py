@@ -16,7 +16,7 @@ from fire_group import GROUP_QUEUES, GroupFire, group_fire, keep
 from three_nodes import LEADER_KILLED, ThreeNodes
 
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming import JOURNAL
+from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(900)]

@@ -10,7 +10,7 @@ import pytest
 from delivery_checker import Verdict
 from fire_group import GroupFire, group_fire, keep
 
-from rabbit_chx.consuming import JOURNAL
+from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", restartable=True), pytest.mark.timeout(600)]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from rabbit_chx.amqp import Amqp10Type, Amqp10Value
+from rabbit_chx.amqp import Amqp10Value
+from rabbit_chx.amqp.amqp10_values import Amqp10Type
 from routes.scenario import MODULUS, Message, Scenario, Step
 
 SINCE = (4, 0, 0)

@@ -18,9 +18,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, UnroutableError
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import SavedRing, aio_pika_arguments, eval_expression, pika_parameters
+from rabbit_chx.broker import SavedRing, aio_pika_arguments, pika_parameters
 from rabbit_chx.broker.management import Management
-from rabbit_chx.broker.ring_source import ring_by
+from rabbit_chx.broker.ring_source import eval_expression, ring_by
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release

@@ -18,8 +18,8 @@ from pamqp import encode as pamqp_encode
 from pika.compat import long
 from pika.data import encode_table as pika_encode_table  # type: ignore[import-untyped]
 
-from rabbit_chx.amqp import AmqpField, field_for
-from rabbit_chx.amqp.client_fields import table_for
+from rabbit_chx.amqp import AmqpField
+from rabbit_chx.amqp.client_fields import field_for, table_for
 from rabbit_chx.errors import InputError
 
 TAGS = {

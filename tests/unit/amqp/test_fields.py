@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbit_chx.amqp import AmqpField, field_for
-from rabbit_chx.amqp.client_fields import table_for
+from rabbit_chx.amqp import AmqpField
+from rabbit_chx.amqp.client_fields import field_for, table_for
 from rabbit_chx.errors import InputError
 
 RANGES = {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rabbit_chx.amqp.fields import AmqpField
-from rabbit_chx.analysis import Hashing, Refused, compare_releases
+from rabbit_chx.analysis import compare_releases
+from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
 
 OLD, CRASHING, NEW = Release("3.12.14"), Release("3.13.7"), Release("4.3.6")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.amqp.fields import AmqpField
-from rabbit_chx.analysis import Hashing
+from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rabbit_chx.amqp.fields import AmqpField
-from rabbit_chx.analysis import Hashing, NoKeyFoundError, keys_for
+from rabbit_chx.analysis import keys_for
+from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, Release
 

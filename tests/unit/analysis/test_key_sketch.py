@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbit_chx.analysis import KeyCount, KeySketch
+from rabbit_chx.analysis import KeySketch
+from rabbit_chx.analysis.slot_load import KeyCount
 from rabbit_chx.errors import InputError
 
 STREAMS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=200)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rabbit_chx.analysis import Hashing, KeyLoad, SlotLoad
+from rabbit_chx.analysis import SlotLoad
+from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.slot_load import KeyLoad
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, Release, SlotTable
 
 SLOTS = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]

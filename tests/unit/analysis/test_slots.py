@@ -10,7 +10,6 @@ import pytest
 
 from rabbit_chx import ConsistentHashExchange, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.analysis import (
-    Hashing,
     compare_releases,
     compare_rings,
     count_movement,
@@ -18,6 +17,7 @@ from rabbit_chx.analysis import (
     movement_matrix,
     simulate,
 )
+from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Release
 

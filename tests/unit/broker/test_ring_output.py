@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ring_terms import HOSTILE, term
 
-from rabbit_chx.broker import SavedRing, eval_expression
-from rabbit_chx.broker.ring_source import read_eval_of_exchange
+from rabbit_chx.broker import SavedRing
+from rabbit_chx.broker.ring_source import eval_expression, read_eval_of_exchange
 from rabbit_chx.errors import NotFoundError, RabbitChxError, RingSourceError
 from rabbit_chx.routing import Destination, ExchangeRef
 

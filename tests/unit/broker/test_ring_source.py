@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from ring_terms import HOSTILE, term
 
-from rabbit_chx.broker import DiagnosticsRing, SavedRing, eval_expression
+from rabbit_chx.broker import DiagnosticsRing, SavedRing
+from rabbit_chx.broker.ring_source import eval_expression
 from rabbit_chx.errors import BrokerRefusedError, NotFoundError, RingSourceError, UnreachableError
 
 

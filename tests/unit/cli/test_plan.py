@@ -11,11 +11,13 @@ import pytest
 from modelled_commands import ModelledCommands
 from slot_files import live_of
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.cli.apply import ApplyReport
 from rabbit_chx.cli.plan import PlanReport, lifting_flags
 from rabbit_chx.rendering import Facts, Section
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import BindingDefinition, Finding, PlannedChange, Topology, plan
+from rabbit_chx.topology import BindingDefinition, Topology, plan
+from rabbit_chx.topology.changes import PlannedChange
 
 BROKER = ("--url", "amqp://127.0.0.1:1")
 SLOTS = (

@@ -6,7 +6,8 @@ import pytest
 
 from rabbit_chx import Topology
 from rabbit_chx.cli.plan import changes_table, ranged
-from rabbit_chx.topology import BindingDefinition, PlannedChange, QueueDefinition, plan
+from rabbit_chx.topology import BindingDefinition, QueueDefinition, plan
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.plan_output import counted_changes
 
 FILE = """

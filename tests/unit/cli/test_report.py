@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from rabbit_chx import HashRing, Release
-from rabbit_chx.analysis import MovementMatrix
-from rabbit_chx.analysis.matrix import movement_matrix
+from rabbit_chx.analysis.matrix import MovementMatrix, movement_matrix
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, matrix_table, moved_keys
 from rabbit_chx.rendering import Line, Table
-from rabbit_chx.routing import Place
+from rabbit_chx.routing.bindings import Place
 
 _RELEASE = Release("4.3.6")
 

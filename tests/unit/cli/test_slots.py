@@ -11,12 +11,13 @@ import pytest
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.fields import FieldType
-from rabbit_chx.analysis import Hashing
+from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.cli.samples import SampleOptions
 from rabbit_chx.cli.slots import BalanceReport, LiveTable, LoadOptions, SlotSample, SlotsReport
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import ConsoleOutput, Report
-from rabbit_chx.topology import LoadTarget, balance
+from rabbit_chx.topology import balance
+from rabbit_chx.topology.balance import LoadTarget
 from rabbit_chx.topology.reading import PublishRates
 
 SLOTS = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from rabbit_chx.analysis import Finding, Place
+from rabbit_chx.analysis import Finding
 from rabbit_chx.cli.verify import Difference, ScratchReport
 from rabbit_chx.rendering import Facts
 from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology.reading import LiveExchange
 
 RELEASE = Release("4.3.6")

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.consuming import DeduplicationReport, Deduplicator
+from rabbit_chx.consuming import Deduplicator
+from rabbit_chx.consuming.deduplication import DeduplicationReport
 from rabbit_chx.errors import DeduplicationError, InputError
 
 

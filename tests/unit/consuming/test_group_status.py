@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx import Release
-from rabbit_chx.consuming import GroupStatus, group_findings
+from rabbit_chx.consuming.status import GroupStatus, group_findings
 
 NEW, OLD = Release("4.3.6"), Release("3.10.8")
 BALANCED = {"q1": ("a", "b"), "q2": ("b", "a")}

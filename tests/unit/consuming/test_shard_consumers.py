@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer, ShardMessage
+from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
+from rabbit_chx.consuming.message import ShardMessage
 from rabbit_chx.consuming.shards import _Consumer
 from rabbit_chx.errors import InputError, UnreachableError
 

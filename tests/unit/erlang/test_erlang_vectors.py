@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rabbit_chx.erlang import Atom, ErlangMap, Term, exs1024_outputs, exs1024_uniform, phash2
-from rabbit_chx.routing import arrays, jump_consistent_hash, seed_of
+from rabbit_chx.erlang import Atom, ErlangMap, phash2
+from rabbit_chx.erlang.exs1024 import exs1024_outputs, exs1024_uniform
+from rabbit_chx.erlang.terms import Term
+from rabbit_chx.routing import arrays, jump_consistent_hash
+from rabbit_chx.routing.jump import seed_of
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 SEED_BITS = (1 << 21) - 1

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from rabbit_chx.erlang import Atom
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import arrays, bucket_of_seed, jump, jump_consistent_hash, seed_of
+from rabbit_chx.routing import arrays, jump, jump_consistent_hash
+from rabbit_chx.routing.jump import bucket_of_seed, seed_of
 
 COUNTS = (2, 3, 10, 28, 100, 1000)
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from rabbit_chx.erlang import Atom
 from rabbit_chx.errors import EmptyRingError, InputError
-from rabbit_chx.routing import NEWEST, ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing.release import NEWEST
 
 FIRST_WINS = Release("4.3.6")
 APPENDS = Release("3.9.20")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rabbit_chx.errors import EmptyRingError, InputError, NotDeterminedError
-from rabbit_chx.routing import NEWEST, ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing.release import NEWEST
 
 APPENDS = Release("3.9.20")
 SHIFTS_BY_WEIGHT = Release("3.8.9")

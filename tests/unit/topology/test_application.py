@@ -17,8 +17,8 @@ from rabbit_chx.errors import (
     PlanOutdatedError,
     PlanRefusedError,
 )
-from rabbit_chx.topology import Applied, BindingDefinition, Plan, QueueDefinition, Topology, plan
-from rabbit_chx.topology.applying import Permission, apply_plan
+from rabbit_chx.topology import BindingDefinition, Plan, QueueDefinition, Topology, plan
+from rabbit_chx.topology.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.operations import Operation, QueueCounts, refused
 from rabbit_chx.topology.reading import APPLY_LOCK
 

@@ -18,13 +18,8 @@ from topologies import topologies
 from topology_schema import topology_schema
 
 from rabbit_chx import Topology, TopologyError
-from rabbit_chx.topology import (
-    BindingDefinition,
-    ExchangeDefinition,
-    Finding,
-    PolicyDefinition,
-    QueueDefinition,
-)
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.fields import EntryType, FileField, read_document, toml_value
 from rabbit_chx.topology.objects import FILE
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbit_chx.routing import HashRing, Place, Release
+from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.ring_steps import LiveRing, RingSteps, best_steps

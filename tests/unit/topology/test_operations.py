@@ -17,13 +17,8 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology import (
-    BindingDefinition,
-    ExchangeDefinition,
-    PlannedChange,
-    PolicyDefinition,
-    QueueDefinition,
-)
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.operations import (
     Operation,
     check_declared_name,

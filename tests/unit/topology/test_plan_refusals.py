@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import ExchangeDefinition, Finding, QueueDefinition, RingPlan
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.refusals import is_allowed, replacement
-from rabbit_chx.topology.ring_plan import too_much_moved
+from rabbit_chx.topology.ring_plan import RingPlan, too_much_moved
 
 _REMEDIES = (
     "add",

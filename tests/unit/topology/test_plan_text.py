@@ -6,7 +6,8 @@ import pytest
 from slot_files import live_of, slotted
 
 from rabbit_chx import Release, Topology
-from rabbit_chx.topology import Finding, plan
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.topology import plan
 
 FILE = """
 max_share_moved = 0.1

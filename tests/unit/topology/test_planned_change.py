@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology import (
-    BindingDefinition,
-    FieldChange,
-    PlannedChange,
-    PolicyDefinition,
-    QueueDefinition,
-)
-from rabbit_chx.topology.changes import fields_between
+from rabbit_chx.topology import BindingDefinition, PolicyDefinition, QueueDefinition
+from rabbit_chx.topology.changes import FieldChange, PlannedChange, fields_between
 
 
 def test_only_what_differs_is_named() -> None:

@@ -5,15 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rabbit_chx.routing import ExchangeRef, HashRing
-from rabbit_chx.topology import (
-    ExchangeDefinition,
-    QueueDefinition,
-    RingMember,
-    RingPlan,
-    RingProposal,
-    Topology,
-    plan,
-)
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
+from rabbit_chx.topology.proposals import RingProposal
+from rabbit_chx.topology.ring_plan import RingPlan
 
 
 def _planned(there: str, wanted: str) -> RingPlan:

@@ -8,7 +8,8 @@ import pytest
 
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import PlannedChange, RingMember
+from rabbit_chx.topology import RingMember
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.movement import MovementCounter
 from rabbit_chx.topology.ring_steps import LiveRing, RingSteps, best_steps, kept_members, members_of
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.sharding import ShardName, shard_names
-from rabbit_chx.topology import Shard, ShardedExchange
+from rabbit_chx.topology.shards import Shard, ShardedExchange
 
 
 def shard(name: str, *, keys: tuple[str, ...] = ("",), consumers: int | None = 1) -> Shard:

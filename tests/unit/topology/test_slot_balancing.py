@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable
-from rabbit_chx.analysis import KeyLoad, SlotLoad
+from rabbit_chx.analysis import SlotLoad
+from rabbit_chx.analysis.slot_load import KeyLoad
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology import LoadTarget, RingMember, balance
+from rabbit_chx.topology import RingMember, balance
+from rabbit_chx.topology.balance import LoadTarget
 
 SLOTS = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]
 RING = HashRing.from_bindings([(slot, 1) for slot in SLOTS])

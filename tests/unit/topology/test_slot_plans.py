@@ -12,7 +12,7 @@ from model_broker import ModelBroker
 from slot_files import NEWEST, applied, live_of, slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
-from rabbit_chx.routing import Place
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, plan
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.movement import SlotOwners

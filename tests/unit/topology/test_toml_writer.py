@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from rabbit_chx import ExchangeRef, Topology
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.topology import (
-    ArgumentTable,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
 )
+from rabbit_chx.topology.arguments import ArgumentTable
 from rabbit_chx.topology.fields import toml_value
 
 

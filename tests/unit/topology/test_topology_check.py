@@ -9,8 +9,9 @@ from typing import Literal
 import pytest
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import ExchangeRef, HashRing, Place, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.arrays import seeds
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, Topology
 from rabbit_chx.topology.reach import Reach
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naming import name_of
 
-from rabbit_chx.erlang import hash_binary, phash2
+from rabbit_chx.erlang import phash2
+from rabbit_chx.erlang.hashing import hash_binary
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.routing import ExchangeRef, HashRing, arrays
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing, KeyMap, SlotTable
+from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing.slot_table import KeyMap
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.placement import Placement, queue_names
 from spark_connector.placing.rings import NO_QUEUE, WatchedRing, as_ring, count_by_queue
