@@ -103,7 +103,7 @@ class ApplyReport:
         """Return the JSON document of this command."""
         done, slots = self.done, {}
         if done is not None and (done.handed_over or done.unparked):
-            handed_over = entries(done.handed_over, "slot", "old", "new")
+            handed_over = [{"slot": slot, "old": old, "new": new} for slot, old, new in done.handed_over]
             slots = {"handed_over": handed_over, **entry(done, "unparked", "overtaken")}
         return document(
             "apply",

@@ -137,7 +137,7 @@ def test_bad_rows_are_skipped_counted_and_shown_without_their_bodies(
     whole = WriteReport("x", (report,), "replayed", notes=("a note",))
     assert "secret" not in whole.to_json() + str(whole)
     assert json.loads(whole.to_json())["skipped"] == 40
-    assert re.search(r" rows +60\n skipped +40\n published +20\n", str(whole))
+    assert re.search(r"rows +60\nskipped +40\npublished +20\n", str(whole))
     assert "queue, predicted (replayed ring)" in str(whole)
     assert str(whole).endswith("note: a note")
 
