@@ -211,6 +211,14 @@ def test_parked_messages_alone_are_worth_an_application(ran: Ran, parked: Modell
     assert (document["state"], document["planned"], document["unparked"]) == ("applied", 0, 3)
 
 
+def test_the_slots_that_changed_hands_are_listed(ran: Ran, modelled: ModelledCommands) -> None:
+    modelled.holds(live_of(Topology.from_toml(SLOTS)))
+    third = SLOTS.replace("q{1..2}", "q{1..3}")
+    code, out, _ = ran(*modelled.arguments("apply", third, "--yes", "--allow-moved", "1", "-o", "json"))
+    (hand,) = json.loads(out)["handed_over"]
+    assert (code, sorted(hand), hand["new"]) == (0, ["new", "old", "slot"], "q3")
+
+
 def test_what_is_done_in_part_is_told_and_the_rest_is_done_next_time(ran: Ran, two: ModelledCommands) -> None:
     more = f'{TWO}[[queues]]\nname = "r{{1..3}}"\n'
     two.refuses = {"r2"}
