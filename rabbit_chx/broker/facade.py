@@ -93,8 +93,8 @@ def _ignore_progress(_done: int, _total: int) -> None:
 class Broker:
     """A live broker: declare exchanges, read rings, and apply plans. Two threads must not use it at once.
 
-    Use it in a ``with`` block, or call `open` and `close`. With asyncio, call it in a thread: ``await asyncio.to_thread(broker.apply,
-    plan)``.
+    Use it in a ``with`` block, or call `open` and `close`. With asyncio, call it in a thread:
+    ``await asyncio.to_thread(broker.apply, plan)``.
 
     Args:
         url: the AMQP URI, see :func:`rabbit_chx.amqp.settings.parse_uri`.

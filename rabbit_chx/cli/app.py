@@ -254,7 +254,7 @@ def run(arguments: Sequence[str]) -> int:
         say("stdout is closed: there is nowhere to write a result")
         return WRONG_USAGE
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal's encoding may lack a character of a key
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a character of a key
     try:
         with _warnings_as_lines():
             result = app.main(list(arguments), prog_name="rabbit-chx", standalone_mode=False)

@@ -95,6 +95,7 @@ class CheckReport:
             yield Line(f"and {len(rest):,} more ({kinds}): --output json shows them all")
 
     def _without_ring(self) -> str:
+        """Return the exchanges without rings, and the checks that they do not get."""
         names = [name for check in self.ended.values() for name in check.without_ring]
         if not names:
             return ""

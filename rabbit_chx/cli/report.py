@@ -75,8 +75,8 @@ def rounded_entry(value: object, *fields: str) -> dict[str, Any]:
 def to_json(value: Any) -> Any:  # noqa: ANN401
     """Return a value in JSON types.
 
-    A destination is as in the JSON of a ring: text is a queue, null is no destination. A broker that refuses a message is ``{"refused":
-    why}``.
+    A destination is as in the JSON of a ring: text is a queue, null is no destination. A refused message is
+    ``{"refused": why}``.
     """
     if isinstance(value, Mapping):
         return {name: to_json(inner) for name, inner in value.items()}

@@ -120,7 +120,7 @@ class KeyFile:
         columns = self._columns(names)
         rows = arrow.open_csv(
             file,
-            arrow.ReadOptions(column_names=names, use_threads=False),  # with threads errors do not name the row
+            arrow.ReadOptions(column_names=names, use_threads=False),  # with threads errors name no row
             arrow.ParseOptions(newlines_in_values=True),
             arrow.ConvertOptions(
                 include_columns=columns, column_types=dict(zip(columns, (string(), uint64()), strict=False))
@@ -182,6 +182,7 @@ class KeyFile:
 
 
 def _line_batches(file: Any) -> Iterator[list[bytes]]:  # noqa: ANN401  # as above
+    """Yield as many whole lines as can be read without waiting for more."""
     begun: list[bytes] = []
     mark = _MARK
     while chunk := file.read1(_CHUNK_BYTES):

@@ -339,6 +339,7 @@ def _obstacles(
 def _hot(
     problem: MoveProblem, slot: ExchangeRef, keys: Sequence[KeyLoad], total: float, remedy: str
 ) -> Finding:
+    """Return the reason why a slot is too hot for any queue. The first of its keys is the heaviest."""
     load, room = problem.loads[slot], max(problem.rooms.values())
     limit = f"no queue may have more than {percent(room / total)}"
     share = f"slot {slot.name} has {percent(load / total)} of the load"

@@ -302,6 +302,7 @@ def _allow_delete(file: str | None) -> str:
 
 
 def _past_policy(wanted: NamedObject, live: Topology, fix: str) -> str:
+    """Return the fix of a missing object. A policy that prevents its declaration must be deleted first."""
     if not isinstance(wanted, ExchangeDefinition) or wanted.owner == "external":
         return fix
     policy = policy_in_the_way(wanted, live.policies, live.release or NEWEST)

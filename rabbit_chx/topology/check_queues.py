@@ -96,6 +96,7 @@ def _dropping(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Find
 
 
 def _named_policy(limits: Iterable[QueueSetting]) -> str | None:
+    """Return the policy that sets a limit. An operator policy has no overflow setting."""
     return next((limit.policy for limit in limits if (limit.policy or "").startswith("policy ")), None)
 
 

@@ -167,6 +167,7 @@ def _read_again(exchange: str, wanted: HashRing, broker: LiveBroker) -> HashRing
 
 
 def _read_live(exchange: str, release: Release, broker: LiveBroker) -> LiveExchange:
+    """Read an exchange, which AMQP has found, from the management API."""
     try:
         return read_hash_exchange(broker.api, broker.vhost, exchange, release)
     except NotFoundError:

@@ -468,6 +468,7 @@ def _meant(name: str, known: Iterable[str]) -> str | None:
 
 
 def _strange_names(kind: str, used: Iterable[str], listed: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each used name that is similar to a listed one; numbers are ignored."""
     by_letters = {_NUMBERS.sub("", name): name for name in reversed(list(listed))}
     unknown: dict[str, str] = {}
     for name in used:

@@ -39,7 +39,7 @@ _MOST_NAMES = 10
 class Topology(ObjectSet):
     """The exchanges, queues, bindings and policies of a vhost, in the natural order of their names. A value.
 
-    Two topologies are equal if they have the same contents, in any order. `rings`, `release` and the attributes below do not count.
+    Two topologies are equal if they have the same objects and limits, in any order. The other attributes, such as `rings`, do not count.
 
     Attributes:
         rings: of a live topology, the ring of each ``x-consistent-hash`` exchange, by its name.

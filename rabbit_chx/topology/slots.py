@@ -210,6 +210,7 @@ def _has_a_slot(exchange: ExchangeDefinition) -> bool:
 def _layout_of(
     exchange: ExchangeDefinition, live: Topology, of_source: dict[str, list[BindingDefinition]]
 ) -> SlotLayout:
+    """Return the slots of an exchange; raise _NotCollapsibleError if its objects differ from an exchange with slots."""
     members = exchange.ring or ()
     names = SlotNames(exchange.name, len(members))
     ring = live.rings.get(exchange.name)

@@ -198,6 +198,7 @@ def member_texts(members: Iterable[RingMember]) -> list[str]:
 
 
 def _slot_texts(slots: Sequence[int], width: int) -> Iterator[str]:
+    """Yield slots by the numbers in their names; three or more in a row become a range."""
     for _, run in groupby(enumerate(slots), lambda place: place[1] - place[0]):
         numbers = [f"{slot:0{width}d}" for _, slot in run]
         yield from [f"{numbers[0]}..{numbers[-1]}"] if len(numbers) > _SHORT_RUN else numbers
