@@ -448,7 +448,7 @@ def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:
 
 
 def order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Finding]:
-    """Return a refusal for each queue that is not read by exactly one group."""
+    """Return a refusal for each queue that is not read by one group alone."""
     wanted = list(dict.fromkeys(queues))
     if not wanted:
         return []

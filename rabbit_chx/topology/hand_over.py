@@ -6,8 +6,8 @@ original exchange, routing key and properties. If the slot still has no queue, t
 or duplicated. A parked message may be overtaken by later ones with its key.
 
 *in-order*: the consumers of both queues, members of a group, cooperate. Markers in the queues of the slot mark the position up to which a
-queue is read: the old queue is read up to a marker before the new queue gets messages, and the parking queue is read next. So no message is
-overtaken.
+queue is read: the old queue is read up to a marker before the new queue gets messages, and the messages that were parked meanwhile are
+read before those of the new queue. So no message is overtaken.
 """
 
 from __future__ import annotations
