@@ -1,4 +1,4 @@
-"""A broker, as one object."""
+"""The broker facade: one object for all operations on a live broker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from rabbit_chx.topology.shards import ShardedExchange
 
 
 class _Connected:
-    """The connections of a broker, as topology code calls them: :class:`~rabbit_chx.topology.live_broker.LiveBroker`."""
+    """The connections of a broker; implements :class:`~rabbit_chx.topology.live_broker.LiveBroker`."""
 
     def __init__(
         self, settings: ConnectionSettings, management: Management | None, source: RingSource | None
@@ -47,17 +47,12 @@ class _Connected:
         self._management, self._source = management, source
 
     def close(self) -> None:
-        """Close both connections."""
         self.carrier.close()
         self.amqp.close()
 
     @property
     def api(self) -> Management:
-        """The management API.
-
-        Raises:
-            ManagementNeededError: there is no management URL.
-        """
+        """The management API. Raises ManagementNeededError if the management URL is not set."""
         if self._management is None:
             raise ManagementNeededError(
                 f"{self.where}: AMQP does not tell bindings, arguments and policies: give "
@@ -66,11 +61,11 @@ class _Connected:
         return self._management
 
     def overview(self) -> dict[str, Any]:
-        """Return the overview of the management API, and refuse another cluster's, which says nothing about this broker."""
+        """Return the overview of the management API. Refuse that of another cluster, because it does not describe this broker."""
         api, amqp = self.api, self.amqp
         overview: dict[str, Any] = api.get("overview", fields=OVERVIEW)
         connected, managed = amqp.cluster_name, overview.get("cluster_name")
-        # Nodes of one cluster may have several versions, so its name goes before them.
+        # Nodes of one cluster may have different versions, so its name precedes them.
         if connected is None or not isinstance(managed, str):
             connected, managed = (
                 f"RabbitMQ {amqp.server_version}",
@@ -84,32 +79,29 @@ class _Connected:
         return overview
 
     def read_rings(self, exchanges: Sequence[str], release: Release) -> Mapping[str, HashRing]:
-        """Read rings by the ring source."""
-        assert self._source is not None  # noqa: S101  # nobody reads rings where `has_source` is False
+        assert self._source is not None  # noqa: S101  # rings are not read if `has_source` is False
         return rings_by(self._source, self.vhost, exchanges, release)
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
         time.sleep(seconds)
 
 
 def _ignore_progress(_done: int, _total: int) -> None:
-    """Take the progress of `apply` and do nothing."""
+    """Ignore the progress of `apply`."""
 
 
 class Broker:
-    """A live broker: declare rings, read them, and apply plans. Two threads must not use it at once.
+    """A live broker: declare exchanges, read rings, and apply plans. Two threads must not use it at once.
 
     Use it in a ``with`` block, or call `open` and `close`. With asyncio, call it in a thread:
     ``await asyncio.to_thread(broker.apply, plan)``.
 
     Args:
         url: the AMQP URI, see :func:`rabbit_chx.amqp.settings.parse_uri`.
-        management_url: the management API, ``http[s]://user:password@host:15672``. It tells what AMQP cannot:
-            bindings, the exchange's arguments, the metadata store.
-        ring_source: how to read the true ring: a :class:`~rabbit_chx.broker.RingSource`, or the command
-            prefix of a :class:`~rabbit_chx.broker.DiagnosticsRing` such as ``docker exec NAME`` (``""`` for a
-            broker on this machine).
+        management_url: the management API, ``http[s]://user:password@host:15672``. It returns data that AMQP does not: bindings, the
+            exchange's arguments, the metadata store.
+        ring_source: the source of the true ring: a :class:`~rabbit_chx.broker.RingSource`, or the command prefix of a
+            :class:`~rabbit_chx.broker.DiagnosticsRing` such as ``docker exec NAME`` (``""`` for a broker on this machine).
 
     Raises:
         UriError: the URL is malformed, or has a parameter that is not supported.
@@ -140,24 +132,23 @@ class Broker:
         return f"{type(self).__name__}({self._settings.masked_url!r}{management})"
 
     def open(self) -> Self:
-        """Connect, unless it is connected; return itself.
+        """Connect, unless the broker is connected, and return it.
 
         Raises:
             BrokerRefusedError: the broker refuses the login or the vhost.
-            UnreachableError: nothing answers at the address.
+            UnreachableError: the address does not answer.
         """
         if self._connected is None:
             self._connected = _Connected(self._settings, self._management, self._ring_source)
         return self
 
     def close(self) -> None:
-        """Close the connection, if there is one; `open` connects again."""
+        """Close the connection, if it is open; `open` connects again."""
         connected, self._connected, self._release = self._connected, None, None
         if connected is not None:
             connected.close()
 
     def __enter__(self) -> Self:
-        """Connect; see `open`."""
         return self.open()
 
     def __exit__(
@@ -175,7 +166,7 @@ class Broker:
         Without a management URL the store is the default of that version, marked as not known.
 
         Raises:
-            InputError: it is not open.
+            InputError: the broker is not open.
             UnreachableError: the management API does not answer.
         """
         live = self._live
@@ -198,39 +189,36 @@ class Broker:
     ) -> Declared:
         """Declare an x-consistent-hash exchange and its durable queues, and bind them in the given order.
 
-        This is the short way for a single exchange; `apply` does whole topologies. What exists is not changed.
-        Everything is checked before anything is created. Then the bindings are made one after another, so that
-        a fresh exchange gets its buckets in their order. Exchanges as destinations must exist.
+        This is the short form for a single exchange; `apply` handles whole topologies. Existing objects are not changed. All checks precede
+        the first change. Then the bindings are made one after another, so that a fresh exchange gets its buckets in their order. Exchanges
+        as destinations must exist.
 
-        An exchange that exists must have what is asked for, or its beginning; the rest is then bound at the
-        end. A ring source compares the whole ring. A management URL compares the bindings, without their
-        order, and the arguments that decide about routing. Without both the call is refused, since a second
-        binding of a queue would be ignored or add buckets, depending on the release. `allow_existing` permits
-        it: it says that the exchange has no other bindings than these. The broker itself compares type and
-        durability, not ``hash-header`` or ``hash-property`` (rabbitmq-server v4.3.6, rabbit_exchange.erl,
+        The ring of an existing exchange must equal the wanted ring or its beginning; the other bindings are then added at the end. A ring
+        source compares the whole ring. A management URL compares the bindings, without their order, and the arguments that determine the
+        routing. Without both the call is refused, because a second binding of a queue would be ignored or add buckets, depending on the
+        release. `allow_existing` permits it: the caller asserts that the exchange has no other bindings than these. The broker itself
+        compares type and durability, not ``hash-header`` or ``hash-property`` (rabbitmq-server v4.3.6, rabbit_exchange.erl,
         ``assert_args_equivalence/2``).
 
         Args:
             exchange: the exchange's name.
-            bindings: ``(destination, weight)`` pairs, or a mapping, in the order of the ring; a weight is an
-                int or the binding key's text.
-            durable: whether the exchange survives a restart of the broker.
+            bindings: ``(destination, weight)`` pairs, or a mapping, in the order of the ring; a weight is an int or the binding key's text.
+            durable: True if the exchange survives a restart of the broker.
             arguments: the exchange's arguments, such as ``{"hash-header": "tenant"}``.
             queue_arguments: the arguments of all queues, such as ``{"x-queue-type": "quorum"}``.
-            allow_existing: whether to bind to an exchange that exists and cannot be compared.
+            allow_existing: permits binding to an existing exchange that cannot be compared.
 
         Returns:
-            What was created and bound, and the ring afterwards.
+            The created objects and bindings, and the ring afterwards.
 
         Raises:
-            MismatchError: something exists with another type, durability or arguments; or the exchange has
-                another ring, or other bindings, than asked for.
+            MismatchError: an object exists with another type, durability or arguments; or the exchange has another ring, or other bindings.
             NotFoundError: a destination exchange does not exist.
             AccessRefusedError: the user lacks a permission.
-            RingSourceError: the ring of an exchange that exists could not be read.
+            RingSourceError: the ring of an existing exchange could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
-            InputError: it is not open; the broker or AMQP would not accept a name, weight or argument; or the
-                exchange exists, and nothing tells what is bound to it.
+            InputError: the broker is not open; a name, weight or argument is not valid in RabbitMQ or AMQP; or the exchange exists, and its
+                bindings cannot be read.
         """
         asked = AskedExchange(exchange, bindings, durable, arguments, queue_arguments, allow_existing)
         return declare_exchange(asked, self._live, self.release)
@@ -242,9 +230,9 @@ class Broker:
             exchange: the exchange's name.
 
         Raises:
-            InputError: it is not open.
-            ManagementNeededError: there is neither a ring source nor a management URL.
-            NotFoundError: there is no such exchange.
+            InputError: the broker is not open.
+            ManagementNeededError: neither a ring source nor a management URL is set.
+            NotFoundError: the exchange does not exist.
             MismatchError: the exchange is of another type.
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
@@ -262,16 +250,16 @@ class Broker:
     def slots(self, exchange: str) -> SlotTable:
         """Return the slots of an exchange: its ring, and the queue of each slot from the management API.
 
-        The ring is read by the ring source, else assumed from the bindings. A slot that is bound to no queue has no owner in
-        the table. Exchanges of the ring that are no slots are its `other_exchanges`.
+        The ring is read by the ring source, else assumed from the bindings. A slot that is not bound to a queue has no owner in the table.
+        Exchanges of the ring that are not slots are its `other_exchanges`.
 
         Args:
             exchange: the exchange's name.
 
         Raises:
-            InputError: it is not open.
-            ManagementNeededError: there is no management URL.
-            NotFoundError: there is no such exchange.
+            InputError: the broker is not open.
+            ManagementNeededError: the management URL is not set.
+            NotFoundError: the exchange does not exist.
             MismatchError: the exchange is of another type, or a slot is bound to two queues.
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
@@ -280,18 +268,18 @@ class Broker:
         return read_slots(live.api, live.vhost, exchange, ring).table()
 
     def publish_rates(self, exchange: str) -> PublishRates:
-        """Return how many messages a second come to an exchange and to the queues of its vhost.
+        """Return the messages per second of an exchange and of the queues of its vhost.
 
-        The management API counts them for the exchange that they are published to, and for queues. Slots have no figures. A
-        figure is that of the last few seconds.
+        The management API counts them for the exchange that they are published to, and for queues. Slots have no rates. A rate is that of
+        the last few seconds.
 
         Args:
             exchange: the exchange's name.
 
         Raises:
-            InputError: it is not open.
-            ManagementNeededError: there is no management URL.
-            NotFoundError: there is no such exchange.
+            InputError: the broker is not open.
+            ManagementNeededError: the management URL is not set.
+            NotFoundError: the exchange does not exist.
             UnreachableError: the management API does not answer.
         """
         return read_rates(self._live.api, self._live.vhost, exchange)
@@ -303,9 +291,9 @@ class Broker:
             name: the exchange's name.
 
         Raises:
-            InputError: it is not open.
-            ManagementNeededError: there is no management URL. AMQP does not tell what an exchange hashes.
-            NotFoundError: there is no such exchange.
+            InputError: the broker is not open.
+            ManagementNeededError: the management URL is not set. AMQP does not return the arguments of an exchange.
+            NotFoundError: the exchange does not exist.
             MismatchError: the exchange is of a type that does not hash.
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
@@ -315,30 +303,30 @@ class Broker:
     def sharding(self, exchange: str, *, counts: bool = True) -> ShardedExchange:
         """Return an exchange that the plugin rabbitmq_sharding shards: its policy, its shards on all nodes, and findings.
 
-        A topology declares such an exchange: an exchange of type ``x-modulus-hash``, and a policy with ``shards-per-node``
-        that matches its name.
+        A topology declares such an exchange as an exchange of type ``x-modulus-hash``, and a policy with ``shards-per-node`` that matches
+        its name.
 
         Args:
             exchange: the exchange's name.
-            counts: whether to ask each shard, over AMQP, how many messages and consumers it has.
+            counts: True: query the number of messages and consumers of each shard over AMQP.
 
         Raises:
-            InputError: it is not open.
-            ManagementNeededError: there is no management URL.
-            NotFoundError: there is no such exchange.
+            InputError: the broker is not open.
+            ManagementNeededError: the management URL is not set.
+            NotFoundError: the exchange does not exist.
             MismatchError: no policy shards the exchange, and it has no shards.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
         return read_sharded_exchange(self._live, exchange, self.release, counts=counts)
 
     def topology(self) -> Topology:
-        """Return what is in the vhost: exchanges, queues, bindings, policies and rings. It changes nothing.
+        """Return the topology of the vhost: exchanges, queues, bindings, policies and rings. Read-only.
 
         Rings are read by the ring source, else assumed from the bindings. The members of each ring are in its order.
 
         Raises:
-            InputError: it is not open.
-            ManagementNeededError: there is no management URL.
+            InputError: the broker is not open.
+            ManagementNeededError: the management URL is not set.
             AccessRefusedError: the user may not read the vhost.
             RingSourceError: the rings could not be read.
             UnreachableError: the management API does not answer.
@@ -346,14 +334,11 @@ class Broker:
         return read_topology(self._live)
 
     def consumers(self, queues: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Return the tags of the consumers of queues. The management API lists a new consumer after some seconds.
-
-        Args:
-            queues: the names of the queues.
+        """Return the consumer tags of `queues`. The management API lists a new consumer after some seconds.
 
         Raises:
-            InputError: it is not open.
-            ManagementNeededError: there is no management URL.
+            InputError: the broker is not open.
+            ManagementNeededError: the management URL is not set.
             UnreachableError: the management API does not answer.
         """
         tags = read_consumer_tags(queues, self._live)
@@ -369,32 +354,32 @@ class Broker:
         hand_over: HandOverLevel = "parked",
         progress: Callable[[int, int], None] = _ignore_progress,
     ) -> Applied:
-        """Do what a plan says, in its order, and compare the rings afterwards.
+        """Perform the changes of a plan in order, and compare the rings afterwards.
 
-        Everything is read again first. If the broker is not as it was when the plan was made, nothing is changed. While it
-        runs, an exclusive queue keeps others from applying a plan. If it is interrupted, make another plan and apply that: it
-        has what is left. What is in the parking queues of exchanges with slots is published once more.
+        The topology is read again first. If the broker has changed since the plan was made, nothing is changed. Meanwhile an exclusive
+        queue prevents others from applying a plan. After an interruption, make another plan and apply it: it contains the remaining
+        changes. Messages in the parking queues of exchanges with slots are published again.
 
         Args:
             plan: the plan, of :func:`rabbit_chx.topology.plan`.
-            allow_moved: the share of keys that may move in each ring, 0 to 1; None: what the topology says.
-            allow_delete: whether objects may be deleted and replaced.
-            allow_loss: whether queues may be deleted that have messages or consumers.
-            hand_over: how slots change hands. ``parked``: nothing is lost, and what comes while a slot has no queue may be
-                overtaken. ``in-order``: nothing is overtaken either; a ConsumerGroup has to read both queues.
-            progress: called with the number of changes that are done, and of all.
+            allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
+            allow_delete: permits deleting and replacing objects.
+            allow_loss: permits deleting queues that have messages or consumers.
+            hand_over: the method of moving slots. ``parked``: no message is lost, but messages that arrive while a slot has no queue may be
+                overtaken. ``in-order``: no message is overtaken either; a ConsumerGroup must read both queues.
+            progress: called with the number of completed changes, and of all.
 
         Returns:
-            The changes that were done, and the rings afterwards.
+            The completed changes, and the rings afterwards.
 
         Raises:
             PlanOutdatedError: the broker has changed since the plan was made, or another plan is being applied.
-            PlanRefusedError: the plan does more than it may. The error says which arguments allow it.
-            ApplyError: something went wrong after the first change. The error has what was done.
-            ManagementNeededError: there is no management URL.
+            PlanRefusedError: the plan exceeds the permissions. The error names the arguments that permit it.
+            ApplyError: an error after the first change. The error contains the completed changes.
+            ManagementNeededError: the management URL is not set.
             AccessRefusedError: the user lacks a permission, and nothing was changed.
             UnreachableError: the broker does not answer, and nothing was changed.
-            InputError: it is not open, `plan` is no plan, a share is not from 0 to 1, or there is no such way to hand over.
+            InputError: the broker is not open, `plan` is not a plan, a share is not from 0 to 1, or `hand_over` is unknown.
         """
         if allow_moved is not None and not 0 <= allow_moved <= 1:
             raise InputError(f"allow_moved is {allow_moved!r}: give a share from 0 to 1")
@@ -416,7 +401,7 @@ def _managed(url: str | ManagementUrl | None) -> ManagementUrl | None:
     return ManagementUrl.of(url) if isinstance(url, str) else url
 
 
-def _as_ring_source(source: Any) -> RingSource | None:  # noqa: ANN401 - it is looked at here
+def _as_ring_source(source: Any) -> RingSource | None:  # noqa: ANN401 - it is checked here
     if isinstance(source, str | list | tuple):
         return DiagnosticsRing(source)
     if source is None or hasattr(source, "read"):

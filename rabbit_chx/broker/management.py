@@ -1,6 +1,6 @@
-"""The management plugin's HTTP API, as far as it is needed. It follows no redirect, so a password goes nowhere else.
+"""A client of the management plugin's HTTP API. It follows no redirect, so it sends a password only to the configured host.
 
-Whatever answers there, a request ends: its time and the size of the answer are bounded.
+Every request ends, whatever server answers: its time and the size of the answer are bounded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOT_ALLOWED = (
     "check user and password; the user needs a tag, rabbitmqctl set_user_tags USER management (policymaker to change "
     "policies), and permissions on the vhost, rabbitmqctl set_permissions -p VHOST USER '^$' '^$' '^$' or more"
 )
-#: What the API says where another tag is needed, and that tag.
+#: The API's reason if another tag is required, and that tag.
 _TAGS = {"Not administrator user": "administrator", "Not monitor user": "monitoring"}
 _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
     400: (BrokerRefusedError, "correct what it names"),
@@ -62,13 +62,12 @@ class Management:
     """Requests to one broker's HTTP API.
 
     Args:
-        url: ``http[s]://user:password@host:port``, with a path prefix where there is one. ``https`` takes the parameters
-            of TLS that an AMQP URI takes, such as ``?cacertfile=ca.pem&certfile=me.pem&keyfile=me.key``; or what
-            `ManagementUrl.of` made of it.
+        url: ``http[s]://user:password@host:port``, with an optional path prefix. ``https`` accepts the TLS parameters of an AMQP URI, such
+            as ``?cacertfile=ca.pem&certfile=me.pem&keyfile=me.key``; or the result of `ManagementUrl.of`.
         timeout_s: seconds for connecting, and for each piece of an answer; six times as many for the whole answer.
 
     Raises:
-        InputError: the URL cannot be followed, or the TLS files cannot be used. The message shows no password.
+        InputError: the URL is invalid, or the TLS files cannot be used. The message does not contain the password.
     """
 
     def __init__(self, url: str | ManagementUrl, *, timeout_s: float = 10.0) -> None:
@@ -82,20 +81,20 @@ class Management:
     def request(
         self, method: str, *path: str, query: Mapping[str, str] | None = None, body: object = None
     ) -> Any:  # noqa: ANN401  # JSON
-        """Make one request below ``/api`` and return the decoded answer; None where the answer to a change is empty.
+        """Send a request below ``/api`` and return the decoded answer; None if the answer to a change is empty.
 
         Args:
             method: GET, PUT, POST or DELETE.
             path: the segments of the path, not yet quoted; the default vhost is ``"/"``.
-            query: the parameters behind the question mark.
-            body: what to send as JSON; None for no body.
+            query: the query parameters.
+            body: the JSON body; None: no body.
 
         Raises:
             AccessRefusedError: the broker refuses the user, or the user lacks a permission.
-            NotFoundError: there is no such object.
-            BrokerRefusedError: the answer is any other than success, or it is not JSON.
-            BrokerTimeoutError: the whole answer is not there in time.
-            UnreachableError: nothing answers at the address.
+            NotFoundError: the object does not exist.
+            BrokerRefusedError: the answer has any other error status, or it is not JSON.
+            BrokerTimeoutError: the answer is not complete in time.
+            UnreachableError: the address does not answer.
         """
         target = f"{self._url.prefix}/api/" + "/".join(quote(segment, safe="") for segment in path)
         request_line = f"{method} {target}"
@@ -145,15 +144,10 @@ class Management:
     def get(
         self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type] | None = None
     ) -> Any:  # noqa: ANN401  # JSON
-        """Return what is at a path.
-
-        Args:
-            path: the segments of the path.
-            query: the parameters behind the question mark.
-            fields: the fields that the object has, and their types; None: any answer will do.
+        """Return the object at a path. `fields` are its required fields and their types; None: any answer is accepted.
 
         Raises:
-            RabbitChxError: as `request` does, and for an answer of another shape.
+            RabbitChxError: as in `request`, and for an answer of another shape.
         """
         answer = self.request("GET", *path, query=query)
         if fields is not None:
@@ -163,26 +157,21 @@ class Management:
     def get_list(
         self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type]
     ) -> list[dict[str, Any]]:
-        """Return the list of objects at a path.
-
-        Args:
-            path: the segments of the path.
-            query: the parameters behind the question mark.
-            fields: the fields that each object has, and their types.
+        """Return the list of objects at a path. `fields` are the required fields of each object, and their types.
 
         Raises:
-            RabbitChxError: as `request` does, and for an answer of another shape.
+            RabbitChxError: as in `request`, and for an answer of another shape.
         """
         answer: list[dict[str, Any]] = self.request("GET", *path, query=query)
         self._check_fields(answer, fields, "a list of objects", path)
         return answer
 
     def put(self, *path: str, body: object) -> None:
-        """Create or update what is at a path; errors as of `request`."""
+        """Create or update the object at a path; errors as in `request`."""
         self.request("PUT", *path, body=body)
 
     def delete(self, *path: str) -> None:
-        """Delete what is at a path; errors as of `request`."""
+        """Delete the object at a path; errors as in `request`."""
         self.request("DELETE", *path)
 
     def _check_fields(
@@ -207,7 +196,7 @@ class Management:
         deadline = time.monotonic() + _ANSWER_TIMES * self._timeout_s
 
         class Response(http.client.HTTPResponse):
-            """A response whose reading ends at the deadline, that of its headers too."""
+            """A response whose reading ends at the deadline, also that of its headers."""
 
             def __init__(
                 self,
@@ -233,7 +222,6 @@ class Management:
         )
 
     def _read(self, answer: http.client.HTTPResponse, request_line: str) -> bytes:
-        """Read an answer to its end."""
         content = bytearray()
         while piece := answer.read1(_PIECE):
             content += piece
@@ -247,17 +235,16 @@ class Management:
         return bytes(content)
 
     def _reason(self, content: bytes) -> str:
-        """Return the broker's own words for a refusal, behind a blank; nothing where there are none."""
         try:
             reason = str(json.loads(content)["reason"])
         except (ValueError, RecursionError, LookupError, TypeError):
             return ""
-        # Nobody who answers can have us show the password.
+        # An answer cannot cause an error message with the password.
         return "" if self._login.reveal() in reason else f" ({' '.join(reason.split())[:_LONGEST_REASON]})"
 
 
 class _Https(http.client.HTTPSConnection):
-    """HTTPS which asks for a name of our choice; that of http.client asks for the host, always."""
+    """An HTTPS connection with a configurable TLS server name; http.client always sends the host."""
 
     def __init__(
         self, host: str, port: int | None, *, timeout: float, context: ssl.SSLContext, server_name: str | None
@@ -275,7 +262,7 @@ class _OutOfTimeError(Exception):
 
 
 class _ReadUntil(io.RawIOBase):
-    """What a socket receives, until a deadline. The socket's own limit is one for each piece, and there may be many."""
+    """A socket's input up to a deadline. The socket's own time limit is per piece, and an answer may have many pieces."""
 
     def __init__(self, sock: socket.socket, file: io.BufferedReader, deadline: float) -> None:
         self._sock, self._file, self._deadline = sock, file, deadline

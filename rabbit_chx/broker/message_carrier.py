@@ -1,6 +1,6 @@
-"""A connection that carries messages: it takes them out of a queue, byte for byte, and publishes them again.
+"""A connection that moves messages: it takes them from a queue and publishes them again, byte for byte.
 
-pika reads headers into types of Python, which lose those of the wire. So properties go as the bytes that came.
+pika decodes headers to Python types, which lose the wire types. So properties are copied as the received bytes.
 """
 
 from __future__ import annotations
@@ -27,17 +27,13 @@ _log = logging.getLogger(__name__)
 
 _PERSISTENT = 2
 _LOOK_S = 0.5
-#: How many copies may wait for their confirmation. After a crash this many messages may be there twice.
+#: The largest number of unconfirmed copies. A crash may duplicate this many messages.
 _WINDOW = 100
 _RETURNED = "no queue takes it"
 
 
 class MessageCarrier:
-    """Carries messages. It connects when it is first needed, and again after an error.
-
-    Args:
-        settings: the settings of the connection.
-    """
+    """Moves messages. It connects on first use, and again after an error."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings
@@ -47,28 +43,20 @@ class MessageCarrier:
         self._replied: list[HandOverMarker] = []
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if it is open."""
         connection, self._connection, self._replies = self._connection, None, None
         self._replied.clear()
         if connection is not None:
             connection.close()
 
     def move_messages(self, queue: str, exchange: str, limit: int) -> int:
-        """Publish the first messages of a queue once more, to an exchange, with all that they came with.
+        """Publish the first messages of a queue to an exchange, with all their properties, and return their number.
 
-        Each one is removed only after the broker has confirmed its copy. So a message may be there twice after a crash, and none
-        is lost.
-
-        Args:
-            queue: the queue.
-            exchange: the exchange.
-            limit: the largest number of messages.
-
-        Returns:
-            The number of messages. It is less than `limit` if the queue has no more.
+        Each message is removed only after the broker has confirmed its copy. So a crash may duplicate a message, but does not lose one. The
+        number is less than `limit` if the queue has no more messages.
 
         Raises:
-            RabbitChxError: the broker refuses a message, or the connection ended.
+            RabbitChxError: the broker refuses a message, or the connection is closed.
         """
         with (
             self._connected() as connection,
@@ -99,14 +87,10 @@ class MessageCarrier:
         return count
 
     def send_marker(self, queue: str, marker: HandOverMarker) -> None:
-        """Send a marker to a queue, confirmed. Replies come to a queue of the carrier.
-
-        Args:
-            queue: the queue.
-            marker: the marker.
+        """Send a marker to a queue, with a confirm. Replies are sent to a queue of the carrier.
 
         Raises:
-            RabbitChxError: the broker refuses the marker, or the connection ended.
+            RabbitChxError: the broker refuses the marker, or the connection is closed.
         """
         with self._connected() as connection:
             if self._replies is None:
@@ -133,7 +117,7 @@ class MessageCarrier:
         longest_s: float,
         queues: Sequence[str],
     ) -> bool:
-        """Wait for the reply to a marker, as `rabbit_chx.topology.live_broker` has it."""
+        """Wait for the reply to a marker, as `rabbit_chx.topology.live_broker` defines it."""
         wanted = marker.reply(kind)
         began_at = read_at = time.monotonic()
         with self._connected() as connection:
@@ -151,7 +135,7 @@ class MessageCarrier:
 
     @contextmanager
     def _connected(self) -> Iterator[PikaConnection]:
-        """Give a block the connection, and close it if the block raises: what it holds goes back to the head of its queue."""
+        """Yield the connection, and close it if the block raises: unacknowledged messages return to the head of their queue."""
         try:
             if self._connection is None:
                 self._connection = PikaConnection(self._settings)
@@ -179,13 +163,12 @@ class MessageCarrier:
 
     @staticmethod
     def _lengths(connection: PikaConnection, queues: Sequence[str]) -> dict[str, int]:
-        """Return how many messages wait in each queue that exists."""
         counted = {queue: try_count(connection, queue) for queue in queues}
         return {queue: counts.messages for queue, counts in counted.items() if counts is not None}
 
 
 class _Copies:
-    """Messages that are published once more, and not all confirmed yet. pika's blocking channel waits for each of them."""
+    """Published copies that are not yet confirmed. pika's blocking channel waits for each confirm."""
 
     def __init__(self, connection: PikaConnection, channel: BlockingChannel) -> None:
         self._connection = connection
@@ -200,13 +183,12 @@ class _Copies:
         connection.wait_until(lambda: bool(ready))
 
     def publish(self, exchange: str, method: Any, properties: pika.BasicProperties, body: bytes) -> None:  # noqa: ANN401
-        """Publish the copy of a message."""
         self._count += 1
         self._open[self._count] = method.delivery_tag
         self._inner.basic_publish(exchange, method.routing_key, body, properties, mandatory=True)
 
     def confirmed(self, most: int) -> list[int]:
-        """Wait until at most this many copies are open; return the delivery tags of those that were confirmed since."""
+        """Wait until at most this many copies are unconfirmed; return the delivery tags of those that were confirmed since."""
         self._connection.wait_until(lambda: len(self._open) <= most)
         done, self._done = self._done, []
         return done
@@ -222,7 +204,7 @@ class _Copies:
             original = self._open.pop(tag)
             if isinstance(answer, pika.spec.Basic.Nack):
                 self.refused = self.refused or "a queue refuses it, which is full for example"
-            # A return comes before the answer, and does not say to which copy it belongs.
+            # A return arrives before the answer, and does not identify its copy.
             elif self.refused != _RETURNED:
                 self._done.append(original)
 

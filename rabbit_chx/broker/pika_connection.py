@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 REPLY_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 5.0
-_MAX_FRAME_MAX = 131_072  # what pika allows
-_PROPERTIES_START = 7 + 12  # behind the frame's own header, class, weight and body size
-#: What pika keeps of the broker's answer while it opens a connection.
+_MAX_FRAME_MAX = 131_072  # pika's limit
+_PROPERTIES_START = 7 + 12  # after the frame's own header, class, weight and body size
+#: The part of the broker's answer that pika keeps while it opens a connection.
 _ANSWER = re.compile(r"ConnectionClosedByBroker: \(([0-9]+)\) ('.*'|\".*\")", re.DOTALL)
 _FAILURES: tuple[ClientFailure, ...] = (
     (pika_errors.AuthenticationError, lambda settings, _: no_mechanism(settings)),
@@ -57,7 +57,7 @@ _T = TypeVar("_T")
 
 
 class _PreferredCredentials(pika_credentials.PlainCredentials):
-    """The first of our mechanisms that the broker offers; each of pika's own classes knows a single mechanism."""
+    """The first of our mechanisms that the broker offers; each of pika's classes supports a single mechanism."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         super().__init__(settings.username, settings.password.reveal())
@@ -73,11 +73,10 @@ class _PreferredCredentials(pika_credentials.PlainCredentials):
 
 
 def pika_parameters(target: str | ConnectionSettings) -> pika.ConnectionParameters:
-    """Return a URL or settings in pika's terms, for programs that use pika themselves.
+    """Return a URL or settings as pika parameters, for programs that use pika themselves.
 
-    pika's own URLParameters refuses ``cacertfile`` and does not know ``connection_timeout``. pika makes one
-    attempt, which the connection timeout bounds. It sends the host as the TLS server name even where no name
-    is checked.
+    pika's URLParameters refuses ``cacertfile`` and does not support ``connection_timeout``. pika makes one attempt, which the connection
+    timeout bounds. It sends the host as the TLS server name even if the name is not verified.
 
     Args:
         target: an AMQP URI, or the settings of a connection.
@@ -113,18 +112,18 @@ def pika_parameters(target: str | ConnectionSettings) -> pika.ConnectionParamete
 class PikaConnection:
     """One connection to a broker. Do not share it between threads.
 
-    Heartbeats are off unless the settings ask for them. pika answers them only within a call, so the broker
-    would close a connection that is merely idle. In their place every call has a time limit.
+    Heartbeats are off unless the settings enable them. pika answers them only within a call, so the broker would close an idle connection.
+    Instead, every call has a time limit.
 
     Args:
         settings: the settings of the connection.
-        reply_timeout_s: how many seconds the broker may take for each answer.
+        reply_timeout_s: the time limit in seconds of each answer of the broker.
 
     Raises:
         AccessRefusedError: the broker refuses the user, the password or the vhost.
-        NotFoundError: there is no such vhost.
+        NotFoundError: the vhost does not exist.
         BrokerTimeoutError: the connection was not open in time.
-        UnreachableError: nothing answers at the address, or not in AMQP, or TLS cannot be agreed on.
+        UnreachableError: the address does not answer, or not in AMQP, or the TLS handshake fails.
         InputError: the TLS files cannot be used.
     """
 
@@ -137,9 +136,9 @@ class PikaConnection:
         except (pika_errors.AMQPError, connection_workflow.AMQPConnectorException, OSError) as cause:
             error = _opening_error(settings, cause)
         else:
-            #: The version that the broker named itself by, such as ``4.3.6``.
+            #: The broker's version by its server properties, such as ``4.3.6``.
             self.server_version = self._connection.server_property("version") or "unknown"
-            #: The name of its cluster; None where it did not tell.
+            #: The name of its cluster; None if the server properties do not contain it.
             self.cluster_name = self._connection.server_property("cluster_name")
             return
         raise error
@@ -147,13 +146,10 @@ class PikaConnection:
     def perform(self, operation: Operation) -> None:
         """Perform an operation, and wait for the answer.
 
-        Args:
-            operation: the operation.
-
         Raises:
             RabbitChxError: the broker refuses it; see :func:`~rabbit_chx.topology.operations.refused`.
-            ConnectionLostError: the connection ended.
-            BrokerTimeoutError: the answer did not come in time; the connection is closed.
+            ConnectionLostError: the connection is closed.
+            BrokerTimeoutError: the answer did not arrive in time; the connection is closed.
             InputError: pika cannot send the arguments.
         """
         self.check_sendable([operation])
@@ -166,17 +162,13 @@ class PikaConnection:
         raise refusal
 
     def perform_together(self, operations: Sequence[Operation]) -> bool:
-        """Perform operations in order, and wait only for the last answer.
+        """Perform operations, at least one, in order, and wait only for the last answer.
 
-        Args:
-            operations: the operations, at least one.
-
-        Returns:
-            False if the broker refused one of them. It does not tell which one; those before it are done.
+        Return False if the broker refused one of them. It does not report which one; earlier operations are done.
 
         Raises:
-            ConnectionLostError: the connection ended.
-            BrokerTimeoutError: the answer did not come in time; the connection is closed.
+            ConnectionLostError: the connection is closed.
+            BrokerTimeoutError: the answer did not arrive in time; the connection is closed.
             InputError: pika cannot send the arguments.
         """
         self.check_sendable(operations)
@@ -194,27 +186,17 @@ class PikaConnection:
         return True
 
     def check_sendable(self, operations: Sequence[Operation]) -> None:
-        """Refuse arguments that pika cannot send. Nothing is sent.
-
-        Args:
-            operations: the operations.
-
-        Raises:
-            InputError: pika cannot send the arguments of one of them.
-        """
+        """Raise InputError for arguments that pika cannot send. Nothing is sent."""
         for operation in operations:
             _check_arguments(operation)
 
     def count(self, queue: str) -> QueueCounts:
-        """Count what is in a queue, by a passive declaration.
-
-        Args:
-            queue: the queue's name.
+        """Return the counts of a queue, by a passive declaration.
 
         Raises:
-            RabbitChxError: the broker refuses it, as where there is no such queue.
-            ConnectionLostError: the connection ended.
-            BrokerTimeoutError: the answer did not come in time; the connection is closed.
+            RabbitChxError: the broker refuses it, for example because the queue does not exist.
+            ConnectionLostError: the connection is closed.
+            BrokerTimeoutError: the answer did not arrive in time; the connection is closed.
         """
         answer: Any = self._ask_passively(
             lambda channel: channel.queue_declare(queue, passive=True), queue=queue
@@ -224,13 +206,10 @@ class PikaConnection:
     def check_exchange(self, exchange: str) -> None:
         """Check that an exchange exists, of any type, by a passive declaration.
 
-        Args:
-            exchange: the exchange's name.
-
         Raises:
-            NotFoundError: there is no such exchange.
-            ConnectionLostError: the connection ended.
-            BrokerTimeoutError: the answer did not come in time; the connection is closed.
+            NotFoundError: the exchange does not exist.
+            ConnectionLostError: the connection is closed.
+            BrokerTimeoutError: the answer did not arrive in time; the connection is closed.
         """
         self._ask_passively(
             lambda channel: channel.exchange_declare(exchange, passive=True), exchange=exchange
@@ -245,10 +224,10 @@ class PikaConnection:
         raise error_for(code, text, where=self._where, **about)
 
     def _ask(self, ask: Callable[[BlockingChannel], _T]) -> _T:
-        """Call a function with the channel, which is opened if there is none.
+        """Call a function with the channel, which is opened if necessary.
 
         Raises:
-            _RefusedError: the broker closed the channel or the connection in place of an answer.
+            _RefusedError: the broker closed the channel or the connection instead of answering.
         """
         if not self._connection.is_open:
             raise ConnectionLostError(f"{self._where}: the connection was lost before: connect again")
@@ -268,15 +247,14 @@ class PikaConnection:
 
     @contextlib.contextmanager
     def channel(self, *, raw_headers: bool = False) -> Iterator[BlockingChannel]:
-        """Open a channel, for example to consume. An error of pika leaves the block as our own.
+        """Open a channel, for example to consume. An error of pika in the block is raised as a RabbitChxError.
 
         Args:
-            raw_headers: whether each message's properties get an attribute ``raw``: their bytes, as the
-                broker sent them.
+            raw_headers: True: each message's properties get an attribute ``raw``, their bytes as the broker sent them.
 
         Raises:
             RabbitChxError: the broker refuses something.
-            ConnectionLostError: the connection ended.
+            ConnectionLostError: the connection is closed.
         """
         with self.own_errors():
             channel = self.open_channel(raw_headers=raw_headers)
@@ -284,19 +262,14 @@ class PikaConnection:
             channel.close()
 
     def open_channel(self, *, raw_headers: bool = False) -> BlockingChannel:
-        """Open a channel that stays open, to be used within `own_errors`. The argument is that of `channel`."""
+        """Open a channel that stays open, for use within `own_errors`. The argument is that of `channel`."""
         if raw_headers:
             self._connection.keep_raw_properties()
         return self._connection.channel()
 
     @contextlib.contextmanager
     def own_errors(self) -> Iterator[None]:
-        """Raise an error of pika in the block as our own.
-
-        Raises:
-            RabbitChxError: the broker refuses something.
-            ConnectionLostError: the connection ended.
-        """
+        """Raise an error of pika in the block as a RabbitChxError, ConnectionLostError for a closed connection."""
         try:
             yield
         except (pika_errors.ChannelClosedByBroker, pika_errors.ConnectionClosedByBroker) as refusal:
@@ -314,11 +287,7 @@ class PikaConnection:
     @staticmethod
     @contextlib.contextmanager
     def refusal_unlogged(code: int | None) -> Iterator[None]:
-        """Hide pika's warning of a channel that the broker closes, where that is simply the answer.
-
-        Args:
-            code: the reply code; None to hide nothing.
-        """
+        """Suppress pika's warning about a channel that the broker closes with this reply code, if that is an expected answer."""
         words = f"Received remote Channel.Close ({code})"
 
         def is_other(record: logging.LogRecord) -> bool:
@@ -332,33 +301,29 @@ class PikaConnection:
             log.removeFilter(is_other)
 
     def process(self, seconds: float) -> None:
-        """Wait for at most `seconds`, or until something has come; callbacks of consumers run in here."""
-        limit: Any = seconds  # pika's stubs know whole seconds only
+        """Process events for at most `seconds`, or until one arrives; callbacks of consumers run in this call."""
+        limit: Any = seconds  # pika's stubs have whole seconds only
         self._connection.process_data_events(time_limit=limit)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds, which an answer of the broker makes true.
-
-        Args:
-            condition: looked at after each answer.
+        """Wait until a condition holds, which is evaluated after each answer of the broker.
 
         Raises:
-            AMQPError: the connection ended; an error of pika, as within `channel`.
+            AMQPError: the connection is closed; an error of pika, as within `channel`.
             BrokerTimeoutError: it does not hold in time; the connection is closed.
         """
         if not condition():
             self._connection._flush_output(condition)  # noqa: SLF001
 
     def close(self) -> None:
-        """Close the connection; may be called again, also after an error."""
+        """Close the connection; idempotent, also after an error."""
         self._connection.reply_timeout_s = min(self._connection.reply_timeout_s, _CLOSE_TIMEOUT_S)
-        # After Ctrl-C within pika, its state may fit none of its own checks.
+        # After Ctrl-C within pika, its state may violate its own checks.
         with contextlib.suppress(Exception):
             self._connection.close()
 
 
 def _opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
-    """Return our error for pika's failure to open a connection."""
     words = _words_of(cause)
     answer = _ANSWER.fullmatch(words)
     if answer is not None:
@@ -367,7 +332,7 @@ def _opening_error(settings: ConnectionSettings, cause: BaseException) -> Rabbit
 
 
 def _words_of(cause: BaseException) -> str:
-    """Return the words of the innermost of pika's nested errors, on one line."""
+    """Return the text of the innermost of pika's nested errors, on one line."""
     inner = getattr(cause, "exception", None) or next(iter(cause.args), None)
     if isinstance(inner, BaseException):
         return _words_of(inner)
@@ -375,11 +340,11 @@ def _words_of(cause: BaseException) -> str:
 
 
 class _RefusedError(Exception):
-    """The broker closed the channel or the connection: its code and its words."""
+    """The broker closed the channel or the connection: its reply code and reply text."""
 
 
 def _call(channel: Any, operation: Operation) -> None:  # noqa: ANN401  # pika's two kinds of channels
-    """Perform an operation. A blocking channel waits for the answer. Its inner channel only sends."""
+    """Perform an operation. A blocking channel waits for the answer; its inner channel only sends."""
     subject, arguments = operation.subject, _table(operation)
     match subject:
         case BindingDefinition(source, destination, key):
@@ -410,7 +375,7 @@ def _table(operation: Operation) -> dict[str, Any]:
 
 
 def _check_arguments(operation: Operation) -> None:
-    # Before the call: pika's channel cannot be used any more after arguments that it could not encode.
+    # Before the call, because pika's channel is unusable after arguments that it could not encode.
     try:
         pika.data.encode_table([], _table(operation))
     except (pika_errors.AMQPError, TypeError, ValueError, AttributeError) as cause:
@@ -420,10 +385,10 @@ def _check_arguments(operation: Operation) -> None:
 
 
 class _BoundedConnection(pika.BlockingConnection):
-    """A BlockingConnection whose waits end.
+    """A BlockingConnection whose waits have a time limit.
 
-    pika's own calls wait for an answer for ever, as long as heartbeats come. All of them wait in
-    `_flush_output`. A timer ends the stream, as pika itself does with a connection that stays blocked.
+    pika's own calls wait for an answer without limit, as long as heartbeats arrive. All of them wait in `_flush_output`. A timer ends the
+    stream, as pika does for a connection that stays blocked.
     """
 
     _impl: Any
@@ -438,7 +403,7 @@ class _BoundedConnection(pika.BlockingConnection):
         return value.decode(errors="replace") if isinstance(value, bytes) else value and str(value)
 
     def keep_raw_properties(self) -> None:
-        """Keep what pika's reader loses: it maps several types to one, and takes the last of equal names."""
+        """Keep data that pika's decoder loses: it maps several types to one, and keeps the last of equal names."""
         impl, read_frame = self._impl, self._impl._read_frame  # noqa: SLF001
 
         def read_and_keep() -> Any:  # noqa: ANN401

@@ -1,9 +1,9 @@
-"""Ring sources: the actual ring of an exchange, bucket by bucket, from the broker's tools or their saved output.
+"""Ring sources: the true ring of an exchange, bucket by bucket, from the broker's tools or their saved output.
 
-AMQP and the management API do not show it. ``rabbitmqctl eval`` tells everything, on every release since 3.8.5, also the kind of
-each destination and the number of the next bucket. ``rabbitmq-diagnostics consistent_hash_exchange_ring_state`` tells less: it
-crashes if an exchange is a destination, it prints names by the broker's locale, and it omits the number of the next bucket. So only
-its saved output is read, with and without ``--formatter json``. Names are read unchanged, whatever text they contain.
+AMQP and the management API do not return it. ``rabbitmqctl eval`` returns all of it, on every release since 3.8.5, including the kind of
+each destination and the number of the next bucket. ``rabbitmq-diagnostics consistent_hash_exchange_ring_state`` returns less: it crashes if
+an exchange is a destination, it prints names by the broker's locale, and it omits the number of the next bucket. So only its saved output
+is read, with and without ``--formatter json``. Names are read unchanged, whatever text they contain.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _NO_RING = "Exchange does not exist or is of a different type"
 _UNREAD = "the ring was not read: "
 
 
-class Buckets(tuple["Destination | None", ...]):  # noqa: SLOT001 - a tuple takes none that hold something
+class Buckets(tuple["Destination | None", ...]):  # noqa: SLOT001 - a subclass of tuple cannot have nonempty slots
     """The destination of bucket 0, 1 and so on, None at a hole: a tuple.
 
     Attributes:
-        next_bucket: the number of the next bucket that the broker makes. It is the length of this tuple,
-            holes at the end included; None where the output does not tell it.
+        next_bucket: the number of the next bucket that the broker makes. It is the length of this tuple, including holes at the end; None
+            if the output does not contain it.
     """
 
     next_bucket: int | None
 
     def __new__(cls, buckets: Iterable[Destination | None] = (), next_bucket: int | None = None) -> Self:
-        """Make the tuple of the buckets, with the number of the next bucket."""
+        """Create the tuple of the buckets, with the number of the next bucket."""
         ring = super().__new__(cls, buckets)
         ring.next_bucket = next_bucket
         return ring
@@ -61,19 +61,15 @@ class Buckets(tuple["Destination | None", ...]):  # noqa: SLOT001 - a tuple take
 def eval_expression(vhost: str, exchange: str) -> str:
     """Return an Erlang expression for ``rabbitmqctl eval`` that prints the ring, with kinds, in plain ASCII.
 
-    Mirrors rabbitmq-server v4.3.6, rabbit_exchange_type_consistent_hash.erl, ``ring_state/2`` and the record
-    ``chx_hash_ring``, as they are since 3.8.5. Names go in as lists of bytes and come out as whole numbers
-    (with a 1 before the first byte). So quotes, line breaks, alphabets and locales do not matter.
-
-    Args:
-        vhost: the exchange's vhost.
-        exchange: the exchange's name.
+    Mirrors rabbitmq-server v4.3.6, rabbit_exchange_type_consistent_hash.erl, ``ring_state/2`` and the record ``chx_hash_ring``, unchanged
+    since 3.8.5. Names are passed as lists of bytes and returned as whole numbers (with a 1 before the first byte). So quotes, line breaks,
+    alphabets and locales do not matter.
     """
     arguments = ", ".join(map(_binary, (vhost, exchange)))
     return f"case rabbit_exchange_type_consistent_hash:ring_state({arguments}) of {_RING_CASE} end."
 
 
-#: What becomes of an answer of ring_state: a term of numbers and atoms.
+#: The parsed answer of ring_state: a term of numbers and atoms.
 _RING_CASE = (
     "{ok, Ring} -> Number = fun(Name) -> binary:decode_unsigned(<<1, Name/binary>>) end, Of = element(2, Ring), "
     "{ring, Number(element(2, Of)), Number(element(4, Of)), element(4, Ring), "
@@ -88,12 +84,7 @@ def _binary(name: str) -> str:
 
 
 def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
-    """Return an Erlang expression that prints the rings of several exchanges; `eval_expression` prints a single ring.
-
-    Args:
-        vhost: the vhost of the exchanges.
-        exchanges: their names.
-    """
+    """Return an Erlang expression that prints the rings of several exchanges; `eval_expression` prints a single ring."""
     names = ",".join(map(_binary, exchanges))
     return (
         f"{{rings, [case rabbit_exchange_type_consistent_hash:ring_state({_binary(vhost)}, Exchange) of {_RING_CASE} end "
@@ -102,12 +93,7 @@ def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
 
 
 def read_eval_of_all(text: str, vhost: str, exchanges: Sequence[str]) -> dict[str, Buckets]:
-    """Read the rings from the output of `eval_of_all`, by the exchange. One that is not there is left out.
-
-    Args:
-        text: the output.
-        vhost: the vhost that was asked for.
-        exchanges: the exchanges that were asked for, in the same order.
+    """Read the rings from the output of `eval_of_all` for the same exchanges, by name. An exchange that does not exist is left out.
 
     Raises:
         RingSourceError: the text is not such output, or has the ring of another exchange.
@@ -130,13 +116,9 @@ def read_eval_of_all(text: str, vhost: str, exchanges: Sequence[str]) -> dict[st
 
 
 def eval_of_exchange(vhost: str, exchange: str) -> str:
-    """Return an Erlang expression that prints a ring as `eval_expression` does, and what the exchange hashes.
+    """Return an Erlang expression that prints a ring as `eval_expression` does, and the exchange's arguments.
 
     Mirrors the record ``exchange`` of rabbitmq-server v3.8.0 to v4.3.6, rabbit.hrl, whose seventh element are the arguments.
-
-    Args:
-        vhost: the exchange's vhost.
-        exchange: the exchange's name.
     """
     name = f"rabbit_misc:r({_binary(vhost)}, exchange, {_binary(exchange)})"
     ring = eval_expression(vhost, exchange).removesuffix(".")
@@ -149,15 +131,10 @@ def eval_of_exchange(vhost: str, exchange: str) -> str:
 
 
 def read_eval_of_exchange(text: str, vhost: str, exchange: str) -> tuple[Buckets, dict[str, str]]:
-    """Read the ring, and the arguments that say what is hashed, from the output of `eval_of_exchange`.
-
-    Args:
-        text: the output.
-        vhost: the vhost that was asked for.
-        exchange: the exchange that was asked for.
+    """Read the ring, and the arguments that determine the hashed value, from the output of `eval_of_exchange`.
 
     Raises:
-        NotFoundError: there was no x-consistent-hash exchange of that name.
+        NotFoundError: the x-consistent-hash exchange does not exist.
         RingSourceError: the text is not such output, or is of another exchange.
     """
     match = _EXCHANGE.fullmatch("".join(text.split()))
@@ -170,13 +147,8 @@ def read_eval_of_exchange(text: str, vhost: str, exchange: str) -> tuple[Buckets
 def read_eval(text: str, vhost: str, exchange: str) -> Buckets:
     """Read the ring from the output of the eval expression.
 
-    Args:
-        text: the output.
-        vhost: the vhost that was asked for.
-        exchange: the exchange that was asked for.
-
     Raises:
-        NotFoundError: there was no x-consistent-hash exchange of that name.
+        NotFoundError: the x-consistent-hash exchange does not exist.
         RingSourceError: the text is not such output, or is the ring of another exchange.
     """
     if _NOT_FOUND.fullmatch(text):
@@ -197,13 +169,8 @@ def read_eval(text: str, vhost: str, exchange: str) -> Buckets:
 def read_saved(text: str, vhost: str, exchange: str) -> Buckets:
     """Read the ring from output of any of the three forms.
 
-    Args:
-        text: the output.
-        vhost: the vhost that was asked for.
-        exchange: the exchange that was asked for.
-
     Raises:
-        NotFoundError: there was no x-consistent-hash exchange of that name.
+        NotFoundError: the x-consistent-hash exchange does not exist.
         RingSourceError: the text is not such output, or is the ring of another exchange.
     """
     try:
@@ -212,7 +179,7 @@ def read_saved(text: str, vhost: str, exchange: str) -> Buckets:
         pass
     else:
         return _read_json(document, text, vhost, exchange)
-    # Not splitlines(): names may hold other line ends.
+    # Not splitlines(): names may contain other line ends.
     lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
     if lines[-1:] == [_NO_RING]:
         _fail_not_found(vhost, exchange)
@@ -237,7 +204,7 @@ def _read_json(document: Any, text: str, vhost: str, exchange: str) -> Buckets: 
 
 
 def _vhost_in(ring: dict[str, Any]) -> str | None:
-    """Return the vhost from the message ``... for exchange 'x' in vhost '/'``: it is in no field."""
+    """Return the vhost from the message ``... for exchange 'x' in vhost '/'``: no field contains it."""
     start = f"Consistent hashing ring state for exchange '{ring.get('exchange')}' in vhost '"
     message = ring.get("message")
     return message[len(start) : -1] if isinstance(message, str) and message.startswith(start) else None
@@ -281,7 +248,7 @@ def _name(number: str) -> str:
 def _in_order(buckets: dict[int, Any], next_bucket: int | None = None) -> Buckets:
     size = max(buckets, default=-1) + 1
     if next_bucket is not None and next_bucket < size:
-        # A release that counts wrong: a bind would overwrite buckets, which no ring here can say.
+        # A release that counts wrong: a bind would overwrite buckets, which HashRing cannot express.
         next_bucket = None
     return Buckets((buckets.get(bucket) for bucket in range(next_bucket or size)), next_bucket)
 
@@ -294,24 +261,22 @@ def _fail_not_found(vhost: str, exchange: str) -> NoReturn:
 
 
 _Reading = TypeVar("_Reading")
-#: Names of exchanges are a part of the command line, whose length is limited.
+#: Names of exchanges are part of the command line, whose length is limited.
 _RINGS_AT_ONCE = 100
 
 
 class RingSource(Protocol):
-    """A way to read the true ring."""
+    """A source of the true ring."""
 
     def read(self, vhost: str, exchange: str) -> tuple[Destination | None, ...]:
-        """Return the destination of bucket 0, 1 and so on; None at a hole.
-
-        :class:`Buckets` also tell the number of the next bucket.
+        """Return the destination of bucket 0, 1 and so on; None at a hole. :class:`Buckets` also contain the number of the next bucket.
 
         Args:
             vhost: the exchange's vhost.
             exchange: the exchange's name.
 
         Raises:
-            NotFoundError: there is no x-consistent-hash exchange of that name.
+            NotFoundError: the x-consistent-hash exchange does not exist.
             RingSourceError: the ring could not be read.
         """
 
@@ -319,14 +284,8 @@ class RingSource(Protocol):
 def ring_by(source: RingSource, vhost: str, exchange: str, release: Release) -> HashRing:
     """Return the ring that a source reads, under the rules of a release.
 
-    Args:
-        source: how to read the ring.
-        vhost: the exchange's vhost.
-        exchange: the exchange's name.
-        release: the release whose rules apply.
-
     Raises:
-        NotFoundError: there is no x-consistent-hash exchange of that name.
+        NotFoundError: the x-consistent-hash exchange does not exist.
         RingSourceError: the ring could not be read.
     """
     return _ring_of(source.read(vhost, exchange), release)
@@ -335,12 +294,8 @@ def ring_by(source: RingSource, vhost: str, exchange: str, release: Release) -> 
 def read_ring(exchange: LiveExchange, source: RingSource | None) -> HashRing:
     """Return the ring of an exchange by a ring source; without one, the ring that is assumed from the bindings.
 
-    Args:
-        exchange: the exchange.
-        source: how to read the ring, or None.
-
     Raises:
-        NotFoundError: there is no x-consistent-hash exchange of that name.
+        NotFoundError: the x-consistent-hash exchange does not exist.
         RingSourceError: the ring could not be read.
     """
     if source is None:
@@ -351,13 +306,7 @@ def read_ring(exchange: LiveExchange, source: RingSource | None) -> HashRing:
 def rings_by(
     source: RingSource, vhost: str, exchanges: Sequence[str], release: Release
 ) -> dict[str, HashRing]:
-    """Return the rings of several exchanges, by name. One that is not there, or of another type, is left out.
-
-    Args:
-        source: how to read the rings.
-        vhost: the vhost of the exchanges.
-        exchanges: their names.
-        release: the release whose rules apply.
+    """Return the rings of several exchanges, by name. Exchanges that do not exist or have another type are left out.
 
     Raises:
         RingSourceError: a ring could not be read.
@@ -378,13 +327,12 @@ def _ring_of(buckets: tuple[Destination | None, ...], release: Release) -> HashR
 
 
 class DiagnosticsRing:
-    """A ring source that asks the broker's command line tool, ``rabbitmqctl eval``.
+    """A ring source that runs the broker's command line tool, ``rabbitmqctl eval``.
 
     Args:
-        prefix: the command prefix that reaches the tool: ``docker exec NAME``, ``kubectl exec POD --``, ``ssh
-            HOST``, ``sudo -u rabbitmq``; empty on the broker's own machine. Text is split as a shell does; no
-            shell runs.
-        timeout_s: how many seconds the command may take.
+        prefix: the command prefix for the tool: ``docker exec NAME``, ``kubectl exec POD --``, ``ssh HOST``, ``sudo -u rabbitmq``; empty on
+            the broker's own machine. Text is split as in a shell; no shell runs.
+        timeout_s: the time limit of the command, in seconds.
 
     Raises:
         InputError: the prefix is a text that a shell could not split.
@@ -398,14 +346,14 @@ class DiagnosticsRing:
         return f"{type(self).__name__}({shlex.join(self._prefix)!r})"
 
     def read(self, vhost: str, exchange: str) -> Buckets:
-        """Return the ring as it is now.
+        """Return the current ring.
 
         Args:
             vhost: the exchange's vhost.
             exchange: the exchange's name.
 
         Raises:
-            NotFoundError: there is no x-consistent-hash exchange of that name.
+            NotFoundError: the x-consistent-hash exchange does not exist.
             RingSourceError: the command cannot be run or fails, or its output is not a ring.
         """
         return self._evaluated(
@@ -413,14 +361,14 @@ class DiagnosticsRing:
         )
 
     def read_exchange(self, vhost: str, exchange: str) -> tuple[Buckets, dict[str, str]]:
-        """Return the ring as it is now, and the arguments of the exchange that say what it hashes.
+        """Return the current ring, and the arguments of the exchange that determine the hashed value.
 
         Args:
             vhost: the exchange's vhost.
             exchange: the exchange's name.
 
         Raises:
-            NotFoundError: there is no x-consistent-hash exchange of that name.
+            NotFoundError: the x-consistent-hash exchange does not exist.
             RingSourceError: the command cannot be run or fails, or its output is not a ring.
         """
         return self._evaluated(
@@ -428,16 +376,16 @@ class DiagnosticsRing:
         )
 
     def read_all(self, vhost: str, exchanges: Sequence[str]) -> dict[str, Buckets]:
-        """Return the rings of several exchanges, by name. An exchange that is not there, or of another type, is left out.
+        """Return the rings of several exchanges, by name. Exchanges that do not exist or have another type are left out.
 
-        One command reads many rings, since its start takes longer than the reading.
+        One command reads many rings, because its start takes longer than the reading.
 
         Args:
             vhost: the vhost of the exchanges.
             exchanges: their names.
 
         Raises:
-            RingSourceError: a command cannot be run or fails, or its output is no list of rings.
+            RingSourceError: a command cannot be run or fails, or its output is not a list of rings.
         """
         rings: dict[str, Buckets] = {}
         for start in range(0, len(exchanges), _RINGS_AT_ONCE):
@@ -448,7 +396,7 @@ class DiagnosticsRing:
         return rings
 
     def _evaluated(self, expression: str, read: Callable[[str], _Reading]) -> _Reading:
-        """Return what the broker's answer to an Erlang expression says.
+        """Return the result of an Erlang expression.
 
         Raises:
             RingSourceError: the command cannot be run or fails, or its output cannot be read.
@@ -464,9 +412,9 @@ class DiagnosticsRing:
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         if self._prefix and Path(self._prefix[0]).name == "ssh":
-            command = tuple(map(shlex.quote, command))  # ssh hands a line to a shell over there
+            command = tuple(map(shlex.quote, command))  # ssh passes a line to the remote shell
         try:
-            return subprocess.run(  # noqa: S603 - the prefix is the user's own, and no shell runs
+            return subprocess.run(  # noqa: S603 - the user sets the prefix, and no shell runs
                 [*self._prefix, *command],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -513,9 +461,8 @@ def _words(prefix: str | Sequence[str]) -> tuple[str, ...]:
 class SavedRing:
     """A ring source of saved output: of the eval expression, or of the diagnostics command as text or JSON.
 
-    The diagnostics command prints names by the locale of its process, so decode its output by that locale.
-    Output of the eval expression is ASCII. Where the output names the exchange or the vhost, any other one is
-    refused.
+    The diagnostics command prints names by the locale of its process, so decode its output by that locale. Output of the eval expression is
+    ASCII. If the output names the exchange or the vhost, any other one is refused.
 
     Args:
         text: the saved output.
@@ -543,14 +490,14 @@ class SavedRing:
             ) from None
 
     def read(self, vhost: str, exchange: str) -> Buckets:
-        """Return the ring as it was saved.
+        """Return the saved ring.
 
         Args:
             vhost: the exchange's vhost.
             exchange: the exchange's name.
 
         Raises:
-            NotFoundError: there is no x-consistent-hash exchange of that name.
+            NotFoundError: the x-consistent-hash exchange does not exist.
             RingSourceError: the text is not such output, or is the ring of another exchange.
         """
         return read_saved(self._text, vhost, exchange)

@@ -1,6 +1,6 @@
 """A scratch vhost that is deleted at the end of a block, a copy of a ring in it, and the queues that messages reach there.
 
-Names do not matter for routing. So the copy has names of its own: one queue for each run of buckets.
+Names do not affect routing. So the copy has other names: one queue for each run of buckets.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _SERVER_ERROR = 500
 
 @contextmanager
 def scratch_vhost(management: Management, user: str | None = None) -> Iterator[str]:
-    """Create a vhost for a block; it is deleted with all that is in it, also where the block is interrupted.
+    """Create a vhost for a block; it is deleted with all its objects, also if the block is interrupted.
 
     Args:
         management: the broker's HTTP API, with a user who may create vhosts.
-        user: a further user who gets all permissions in the vhost; None for none.
+        user: another user, who gets all permissions in the vhost; None: no other user.
 
     Yields:
         The name of the vhost.
@@ -56,7 +56,7 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
     Raises:
         AccessRefusedError: the user may not create vhosts.
         BrokerRefusedError: the broker refuses the vhost or the permissions.
-        UnreachableError: nothing answers at the address.
+        UnreachableError: the address does not answer.
     """
     name = f"rabbit_chx-{secrets.token_hex(4)}"
     try:
@@ -80,15 +80,13 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
 def _remove(management: Management, name: str, *, may_still_appear: bool) -> None:
     try:
         _try_to_remove(management, name, may_still_appear=may_still_appear)
-    except KeyboardInterrupt:  # the first signal comes while the vhost is deleted
+    except KeyboardInterrupt:  # the first signal arrives while the vhost is deleted
         _try_to_remove(management, name, may_still_appear=may_still_appear)
         raise
 
 
 def _try_to_remove(management: Management, name: str, *, may_still_appear: bool) -> None:
-    """Delete the vhost, more than once if need be: a large one takes its time, and a request may have been
-    cut short.
-    """
+    """Delete the vhost, with retries: a large vhost takes time, and a request may have been interrupted."""
     for last in (*(False,) * (_REMOVAL_TRIES - 1), True):
         try:
             management.request("DELETE", "vhosts", name)
@@ -114,11 +112,10 @@ _BETWEEN_LOOKS = 500
 
 @dataclass(frozen=True, slots=True)
 class CopiedRun:
-    """Buckets in a row that have one destination.
+    """Consecutive buckets with one destination.
 
     Attributes:
-        name: the name of the queue in the copy, and of the exchange before it where the destination is an
-            exchange.
+        name: the name of the queue in the copy, and of the exchange before it if the destination is an exchange.
         place: the destination that the queue represents; None for a hole.
         weight: the number of buckets.
     """
@@ -130,23 +127,14 @@ class CopiedRun:
 
 @dataclass(frozen=True, slots=True)
 class ScratchMessage:
-    """A message to publish, without its body.
-
-    Attributes:
-        routing_key: the routing key.
-        properties: the properties; None for none.
-    """
+    """A message to publish, without its body."""
 
     routing_key: str = ""
     properties: pika.BasicProperties | None = None
 
 
 def copied_runs(ring: HashRing) -> list[CopiedRun]:
-    """Return the runs of the buckets that routing counts; with holes, routing never draws the last bucket
-    numbers.
-
-    Args:
-        ring: the ring to copy.
+    """Return the runs of the buckets that routing counts; with holes, routing never draws the last bucket numbers.
 
     Raises:
         EmptyRingError: the ring has no buckets.
@@ -165,13 +153,7 @@ def copied_runs(ring: HashRing) -> list[CopiedRun]:
 
 
 def declare_copy(connection: PikaConnection, runs: Sequence[CopiedRun], arguments: Mapping[str, str]) -> None:
-    """Declare an exchange with these runs as its ring; it is deleted with its vhost.
-
-    Args:
-        connection: a connection to the vhost of the copy.
-        runs: the runs of the ring, in its order.
-        arguments: the exchange's arguments.
-    """
+    """Declare an exchange with these runs as its ring; it is deleted with its vhost."""
     exchange = ExchangeDefinition(_EXCHANGE, HASH_EXCHANGE, durable=False, arguments=arguments)
     connection.perform(Operation("declare", exchange))
     for run in runs:
@@ -191,16 +173,12 @@ def route_on_copy(
     messages: Sequence[ScratchMessage],
     seen: Callable[[int], None] = lambda _: None,
 ) -> list[CopiedRun]:
-    """Publish messages to the copy, consume them all, and return the run that each message came to.
+    """Publish messages to the copy, consume them all, and return the run that each message reached.
 
-    Args:
-        connection: a connection to the vhost of the copy.
-        runs: the runs of the ring, as they were declared.
-        messages: the messages to publish.
-        seen: called from time to time with the number of messages that have come.
+    `seen` is called from time to time with the number of received messages.
 
     Raises:
-        BrokerTimeoutError: no message came for 30 s, and some are missing.
+        BrokerTimeoutError: no message arrived for 30 s, and some are missing.
     """
     arrived: dict[int, CopiedRun] = {}
 

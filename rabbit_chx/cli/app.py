@@ -49,7 +49,7 @@ from rabbit_chx.rendering import ConsoleOutput, JsonOutput, MarkdownOutput, Prom
 
 _BROKEN_PIPE = 141
 
-#: The first class that fits decides.
+#: The first matching class applies.
 CODES: tuple[tuple[type[BaseException], int], ...] = (
     (click.ClickException, WRONG_USAGE),
     (click.Abort, 130),
@@ -61,7 +61,7 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
     (PlanRefusedError, REFUSED),
     (UnreachableError, 69),
     (RingSourceError, 70),
-    (NotFoundError, WRONG_USAGE),  # a name that the caller gave
+    (NotFoundError, WRONG_USAGE),  # a name in the arguments
     (BrokerRefusedError, 77),
     (BaseException, 70),
 )
@@ -74,7 +74,7 @@ _OUTPUTS: dict[str, type[ConsoleOutput | JsonOutput | MarkdownOutput | Prometheu
 }
 
 
-#: Each command by purpose: its line of help, and its function as ``module:function`` of this package.
+#: Each command by purpose: its help line, and its function as ``module:function`` of this package.
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Predict where keys go": {
         "route": ("Destination of each key, and why.", "route:route"),
@@ -135,10 +135,10 @@ _GROUPS = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called: its help is this table.
+    """A group whose commands are imported on use: its help lists this table.
 
     Args:
-        table: for each command its line of help, and a group or ``module:function``.
+        table: the help line of each command, and a group or ``module:function``.
     """
 
     def __init__(self, *, table: Mapping[str, tuple[str, str | click.Group]], **attributes: Any) -> None:  # noqa: ANN401  # as click has them
@@ -162,7 +162,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command of the arguments; the error for an unknown one names a similar one."""
+        """Return the command of the arguments; the error for an unknown command suggests a similar one."""
         if args and args[0] not in self._table and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], self._table, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
@@ -250,7 +250,7 @@ def completion(shell: str) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line, show its result and return the exit code."""
-    if sys.stdout is None:  # Python sets None where the stream is closed
+    if sys.stdout is None:  # Python sets None if the stream is closed
         say("stdout is closed: there is nowhere to write a result")
         return WRONG_USAGE
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -261,7 +261,7 @@ def run(arguments: Sequence[str]) -> int:
             code = _shown(result) if isinstance(result, Outcome) else int(result or 0)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The interpreter flushes stdout once more at its end, and would complain.
+        # The interpreter flushes stdout again at exit, and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a user needs a message, not a traceback
@@ -285,7 +285,7 @@ def _shown(outcome: Outcome) -> int:
 
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """Show each warning of the library as one line, whatever Python does with warnings."""
+    """Print each warning of the library as one line, whatever warning filters Python has."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         say(str(message))

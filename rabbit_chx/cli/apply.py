@@ -1,4 +1,4 @@
-"""``rabbit-chx topology apply``: turns what is there into what a file says."""
+"""``rabbit-chx topology apply``: change the live topology to that of a file."""
 
 from __future__ import annotations
 
@@ -42,24 +42,21 @@ from rabbit_chx.topology.plan_output import change_entry, counted_changes
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
 
-#: How an application ended.
+#: The result of an application.
 ApplyState: TypeAlias = Literal["applied", "unchanged", "refused", "partly"]
 _CODES: dict[ApplyState, int] = {"applied": DONE, "unchanged": DONE, "refused": REFUSED, "partly": PARTLY}
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyReport:
-    """What was done of a plan.
+    """The result of applying a plan.
 
     Attributes:
-        state: how it ended.
-        checksum: the checksum of the plan.
-        planned: how many changes there were to do.
-        changes: the changes that were done.
-        rings: the rings that changed, as they are afterwards.
-        refusals: why it was refused.
-        problem: what went wrong, in words; None where nothing did.
-        done: what was done with slots and parked messages; None where nothing was.
+        planned: the number of planned changes.
+        changes: the completed changes.
+        rings: the changed rings, as they are afterwards.
+        problem: the error, in words; None without an error.
+        done: the results for slots and parked messages; None if nothing was done.
     """
 
     state: ApplyState
@@ -72,7 +69,7 @@ class ApplyReport:
     done: Applied | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """Return what was done. What was to be done is shown before it."""
+        """Return the completed changes. The plan is printed before it."""
         if self.state == "unchanged":
             yield Facts(
                 [("applied", "nothing: what is there is as the file says"), ("checksum", self.checksum)]
@@ -120,7 +117,7 @@ class ApplyReport:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """How a plan is to be applied."""
+    """The options for applying a plan."""
 
     yes: bool = option(
         is_flag=True, help="Do not ask. Needed where there is no terminal, unless --checksum is given."
@@ -157,7 +154,7 @@ class ApplyOptions:
     )
 
     def expected(self) -> str | None:
-        """Return the checksum that is asked for, given as it is or as a plan; None where none is."""
+        """Return the required checksum, given directly or as a plan; None if it is not given."""
         path, checksum = self.plan_file, self.checksum
         if path is None:
             return checksum
@@ -233,7 +230,6 @@ def apply(
 
 
 def _done(opened: Broker, plan: Plan, how: ApplyOptions, output: str) -> ApplyReport:
-    """Do the plan, and return what was done of it."""
     size, done = len(plan.changes), 0
     with unwound_by_signals(), counted("applied", size) as seen:
 
@@ -269,7 +265,7 @@ def _done(opened: Broker, plan: Plan, how: ApplyOptions, output: str) -> ApplyRe
 
 
 def tell_done(changes: Sequence[PlannedChange], before: int, now: int, *, always: bool = False) -> None:
-    """Tell each change that is done on stderr, if that is a terminal."""
+    """Print each completed change on stderr, if that is a terminal."""
     if always or (sys.stderr is not None and sys.stderr.isatty()):
         for number, change in enumerate(changes[before:now], before + 1):
             kind = "" if change.kind == "binding" else f"{change.kind} "
@@ -283,14 +279,14 @@ def _question(plan: Plan) -> str:
 
 
 def show_planned(report: Report, output: str) -> None:
-    """Show what is to be done, before it is; on stderr where stdout is for programs."""
+    """Print the plan before it is applied; on stderr if stdout is for programs."""
     stream = sys.stdout if output == "table" else sys.stderr
     ConsoleOutput(stream).show(report)
     stream.write("\n")
 
 
 def question_of(plan: Plan) -> str:
-    """Return the question whether to do the changes of a plan."""
+    """Return the question whether to apply a plan."""
     size = len(plan.changes)
     return f"Do {'this' if size == 1 else 'these'} {plural(size, 'change')}?"
 
@@ -307,5 +303,5 @@ def _exclusive(plan: Plan) -> Iterator[Finding]:
 
 
 def has_terminal() -> bool:
-    """Return whether somebody can be asked."""
+    """Return True if the user can be asked."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))

@@ -1,4 +1,4 @@
-"""``rabbit-chx topology arrange``: a topology file whose rings move the fewest keys, and that says which queue has which slot."""
+"""``rabbit-chx topology arrange``: a topology file whose rings move the fewest keys, and that lists the slots of each queue."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ArrangedFile:
     """A topology file with its rings in other orders.
 
     Attributes:
-        text: the text of the file; None where it was written to the file.
-        rings: the rings that have another order, each with the plan as it was and the order.
+        text: the text of the file; None if it was written to the file.
+        rings: the rings that have another order, each with the plan before and the order.
         pinned: the exchanges whose members now list their slots.
     """
 
@@ -43,7 +43,7 @@ class ArrangedFile:
             yield Verbatim(self.text)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the text, and what each ring moves before and after."""
+        """Return the text, and the share that each ring moves before and after."""
         moved = ("moved", "moved_at_worst")
         rings = [
             {"exchange": ring.exchange, "before": entry(ring, *moved), "after": entry(order, *moved)}
@@ -133,7 +133,7 @@ def _figures(moving: RingPlan | RingProposal) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file at once or not at all; it keeps its permissions, and a link stays one."""
+    """Write a file atomically; it keeps its permissions, and a link stays a link."""
     target = path.resolve()
     try:
         with tempfile.NamedTemporaryFile(

@@ -33,13 +33,13 @@ _LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LiveBroker:
-    """How to reach the broker.
+    """The addresses of a broker.
 
     Attributes:
         url: the AMQP URI.
-        settings: the settings that the URI gives.
-        management_url: the URL of the HTTP API; None where it was not given.
-        ring_source: how to read the true ring; None where it was not given.
+        settings: the settings in the URI.
+        management_url: the URL of the HTTP API; None if it is not given.
+        ring_source: the source of the true ring; None if it is not given.
     """
 
     url: str
@@ -51,7 +51,7 @@ class LiveBroker:
         return f"LiveBroker({self.settings.masked_url!r})"
 
     def management(self, why: str) -> Management:
-        """Return the HTTP API, with the login of the AMQP URI where its own URL has none."""
+        """Return the HTTP API, with the login of the AMQP URI if its URL has no login."""
         from rabbit_chx.broker.management import Management
 
         if self.management_url is None:
@@ -59,7 +59,7 @@ class LiveBroker:
         return Management(self._management_address(self.management_url))
 
     def hash_exchange(self, name: str, why: str) -> tuple[LiveExchange, LiveSlots]:
-        """Read an x-consistent-hash exchange over the HTTP API; its slots have its ring, which is assumed without a ring source."""
+        """Read an x-consistent-hash exchange over the HTTP API; its slots contain its ring, which is assumed without a ring source."""
         from rabbit_chx.broker.ring_source import read_ring
         from rabbit_chx.topology.reading import read_hash_exchange, read_slots
 
@@ -68,7 +68,7 @@ class LiveBroker:
         return live, read_slots(management, live.vhost, live.name, read_ring(live, self.ring_source))
 
     def broker(self) -> Broker:
-        """Return a `Broker` with all that the options tell; it is not yet open."""
+        """Return a `Broker` with all options; it is not yet open."""
         from rabbit_chx.broker import Broker
 
         if self.settings.protocol != "amqp":
@@ -80,7 +80,7 @@ class LiveBroker:
         return Broker(self.url, address, self.ring_source)
 
     def reach(self, timeout_s: float) -> None:
-        """Return where all that is named answers: AMQP, and the HTTP API, which a proxy or another host may serve later."""
+        """Return if all named addresses answer: AMQP, and the HTTP API, which a proxy or another host may serve later."""
         from rabbit_chx.broker.management import Management
         from rabbit_chx.connection.blocking_connection import Connection
         from rabbit_chx.streams.connection import StreamConnection
@@ -89,21 +89,21 @@ class LiveBroker:
         (Connection if settings.protocol == "amqp" else StreamConnection)(settings).close()
         if self.management_url is not None:
             address = self._management_address(self.management_url)
-            with suppress(BrokerRefusedError):  # an answer too
+            with suppress(BrokerRefusedError):  # also an answer
                 Management(address, timeout_s=timeout_s).request("GET", "whoami")
 
     def in_vhost(self, name: str) -> LiveBroker:
-        """Return the same broker in another vhost."""
+        """Return the same broker with another vhost."""
         url = with_path(self.url, quote(name, safe=""))
         return replace(self, url=url, settings=replace(self.settings, vhost=name))
 
     def vhosts(self) -> list[str]:
-        """Return the names of all vhosts that the user may see."""
+        """Return the names of all vhosts that the user may list."""
         listed = self.management("AMQP does not list vhosts").request("GET", "vhosts")
         return sorted(vhost["name"] for vhost in listed)
 
     def need_rings(self) -> None:
-        """Raise an error unless rings can be read."""
+        """Raise an error unless a ring source is given."""
         if self.ring_source is None:
             raise InputError(
                 "only the buckets of a ring tell its order, and what is lost: give --ring-via PREFIX, such as "
@@ -118,7 +118,7 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BrokerOptions:
-    """The options that name a broker. Nothing is read before `live`."""
+    """The options that name a broker."""
 
     section: ClassVar = "Broker"
     url: str | None = option(
@@ -151,7 +151,7 @@ class BrokerOptions:
     )
 
     def live(self, *, streams: bool = False) -> LiveBroker:
-        """Return the broker that they name, once it is there. An option goes before the environment."""
+        """Return the broker of the options when it answers. An option precedes the environment."""
         broker = self._named(streams=streams)
         if self.wait:
             _wait_for(broker, self.wait)
@@ -178,7 +178,6 @@ class BrokerOptions:
 
 
 def _wait_for(broker: LiveBroker, seconds: float) -> None:
-    """Return when the broker can be reached."""
     end = time.monotonic() + seconds
 
     def reach() -> None:
@@ -194,7 +193,7 @@ def _wait_for(broker: LiveBroker, seconds: float) -> None:
 
 @contextmanager
 def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show the progress of a block, which reports how far it is."""
+    """Print the progress of a block, which reports its position."""
     now = 0
 
     def seen(count: int) -> None:

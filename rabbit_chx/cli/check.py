@@ -1,4 +1,4 @@
-"""``rabbit-chx topology check`` and ``rabbit-chx ring check``: what is on a broker against itself and against a file."""
+"""``rabbit-chx topology check`` and ``rabbit-chx ring check``: the live objects compared with each other and with a file."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ _OUTPUT_HELP = "The form of the result; prometheus is for the textfile collector
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check of one vhost or of several found, or that it did not come to its end.
+    """The result of a check of one vhost or of several, or of a failed check.
 
     Attributes:
         address: the broker's host and port.
-        checks: the check of each vhost; None where it did not come to its end: then there are metrics only, and the error is
-            on stderr.
-        exchanges: the exchanges that were asked for; none for all.
-        time_s: when the check ended, in seconds since 1970.
-        file: the topology file; None where there is none.
-        all_vhosts: whether each finding says its vhost.
-        ignored: the kinds of findings that are meant to be as they are: they count nowhere.
+        checks: the check of each vhost; None if it failed: then the report has metrics only, and the error is on stderr.
+        exchanges: the requested exchanges; empty for all.
+        time_s: the end of the check, in seconds since 1970.
+        file: the topology file; None without a file.
+        all_vhosts: True if each finding names its vhost.
+        ignored: the kinds of findings that the user accepts: they are not counted.
     """
 
     address: str
@@ -54,7 +53,7 @@ class CheckReport:
 
     @property
     def ended(self) -> dict[str, TopologyCheck]:
-        """The checks that came to their end."""
+        """The completed checks."""
         return {vhost: check for vhost, check in self.checks.items() if check is not None}
 
     @property
@@ -66,7 +65,7 @@ class CheckReport:
         return ((vhost, finding) for vhost, check in self.ended.items() for finding in check.findings)
 
     def blocks(self) -> Iterator[Block]:
-        """Return what was checked, and each finding with its fix."""
+        """Return the checked objects, and each finding with its fix."""
         if not self.ended:
             return
         findings = self.findings
@@ -96,7 +95,7 @@ class CheckReport:
             yield Line(f"and {len(rest):,} more ({kinds}): --output json shows them all")
 
     def _without_ring(self) -> str:
-        """Return which exchanges have no ring, and what is not checked of them."""
+        """Return the exchanges without rings, and the checks that they do not get."""
         names = [name for check in self.ended.values() for name in check.without_ring]
         if not names:
             return ""
@@ -105,7 +104,7 @@ class CheckReport:
         return f"{listed(names, _MOST_NAMES)} {are} of type x-modulus-hash: {bindings} are {rest}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document ``rabbit-chx/check``; nothing where the check did not come to its end."""
+        """Return the document ``rabbit-chx/check``; empty if the check failed."""
         if not self.ended:
             return {}
         fields = ("kind", "exchange", "destination", "share", "says=message", "cure=fix", "message", "fix")
@@ -116,7 +115,7 @@ class CheckReport:
         return document("check", findings=findings)
 
     def metrics(self) -> Iterator[Gauge]:
-        """Yield the metrics. There is a value for each exchange and kind, 0 too, so that an alert sees it fall."""
+        """Yield the metrics. Each exchange and kind has a value, also 0, so that an alert can be resolved."""
         if self.ended:
             yield from self._found()
         checks = [
@@ -178,12 +177,12 @@ class CheckReport:
         ]
 
     def _labels(self, vhost: str, exchange: str | None) -> dict[str, str]:
-        """Return the labels of a metric. Prometheus takes an empty label as one that is not there."""
+        """Return the labels of a metric. Prometheus treats an empty label as a missing one."""
         return {"broker": self.address, "vhost": vhost, "exchange": exchange or ""}
 
 
 def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
-    """Yield how many findings there are by exchange and kind, of what was not found too."""
+    """Yield the number of findings by exchange and kind, including 0."""
     counts = Counter((finding.exchange, finding.kind) for finding in check.findings)
     named = {finding.exchange for finding in check.findings} - {None, *check.exchanges}
     for exchange in (*check.exchanges, *sorted(map(str, named)), None):
@@ -289,7 +288,7 @@ def _outcome(
     all_vhosts: bool = False,
     ignored: tuple[str, ...] = (),
 ) -> Outcome:
-    """Return the checks of a vhost or of all. With metrics an error is one of them, and ends the command after them."""
+    """Return the checks of a vhost or of all. With metrics an error becomes a metric, and is raised after they are printed."""
     errors: list[RabbitChxError] = []
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Declaration of commands: each option is stated once, as a field of a dataclass or a parameter of the command's function.
+"""Declaration of commands: each option is declared once, as a field of a dataclass or a parameter of the command's function.
 
 ::
 
@@ -38,21 +38,18 @@ DONE, DIFFERENCE, WRONG_USAGE, PARTLY, REFUSED = range(5)
 
 
 class PartlyDoneError(RabbitChxError):
-    """The command did part of its work, and the output shows which."""
+    """The command did part of its work, which the output shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a command, not yet shown.
+    """The result of a command, not yet printed.
 
     Attributes:
-        report: a whole result.
-        code: the exit code.
-        batches: results that come one by one, in place of a report; each batch is shown at once.
-        finish: called when everything is shown; raises an error where the result is not complete, and may return an exit code in
-            place of `code`.
+        batches: incremental results instead of a report; each batch is printed at once.
+        finish: called after the output; raises an error if the result is not complete, and may return an exit code that replaces `code`.
         output: the form of the result, such as ``table``.
-        plot: the function of `rabbit_chx.plot` that draws the result for ``--plot``, and its arguments; empty for none.
+        plot: the function of `rabbit_chx.plot` that draws the result for ``--plot``, and its arguments; empty without a plot.
     """
 
     report: Report | None = None
@@ -67,7 +64,7 @@ class Text(click.types.StringParamType):
     """Text that is valid UTF-8; a shell may pass other bytes."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text, or fail where it is not UTF-8."""
+        """Return the text, or fail if it is not UTF-8."""
         text = super().convert(value, param, ctx)
         try:
             text.encode()
@@ -84,7 +81,6 @@ class _PlotFile(Text):
     """A file in one of the formats of a plot."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name, or fail where its suffix is of another format."""
         name = super().convert(value, param, ctx)
         if not name.lower().endswith(_PLOT_SUFFIXES):
             self.fail(f"{name!r:.80} does not end in {', '.join(_PLOT_SUFFIXES)}.", param, ctx)
@@ -92,10 +88,10 @@ class _PlotFile(Text):
 
 
 class Number(click.FloatRange):
-    """A number within bounds. NaN is within any bounds for click, as it compares with none."""
+    """A number within bounds. For click NaN is within any bounds, because comparisons with NaN are false."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  # as click has it
-        """Return the number, or fail where it is none or out of bounds."""
+        """Return the number, or fail if it is invalid or out of bounds."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
@@ -104,7 +100,7 @@ class Number(click.FloatRange):
 
 TEXT = Text()
 OWN, OUTPUT = "Command", "Output"
-#: The groups of options in a help, in their order. Each dataclass of options names its group as `section`.
+#: The groups of options in the help, in order. Each dataclass of options names its group as `section`.
 SECTIONS = (OWN, "Ring", "Other ring", "Message", "Sample", "Streams", "Broker", OUTPUT)
 
 
@@ -236,7 +232,6 @@ def command(
 
 
 def _save(drawing: tuple[Any, ...], name: str) -> None:
-    """Draw into a file."""
     from rabbit_chx import plot
 
     function, *arguments = drawing
@@ -247,7 +242,7 @@ def _save(drawing: tuple[Any, ...], name: str) -> None:
 
 
 def typed(group: type) -> list[str]:
-    """Return which options of a dataclass are on the command line, and not only in the environment."""
+    """Return the options of a dataclass that are on the command line, and not only in the environment."""
     context = click.get_current_context()
     return [
         _flag(part.name)
@@ -257,7 +252,6 @@ def typed(group: type) -> list[str]:
 
 
 def _file_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Let the shell complete a file name."""
     return [CompletionItem(incomplete, type="file")]
 
 

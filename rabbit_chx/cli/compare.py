@@ -1,4 +1,4 @@
-"""``rabbit-chx compare``: which keys move from one release or ring to another."""
+"""``rabbit-chx compare``: the keys that move between two releases or rings."""
 
 from __future__ import annotations
 
@@ -47,15 +47,13 @@ _VERDICTS: dict[Verdict, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CompareReport:
-    """The keys that move between two rings, or between two exchanges without one.
+    """The keys that move between two rings, or between two exchanges without rings.
 
     Attributes:
-        before: the ring before the change.
-        after: the same after the change.
-        exact: the exact movement over all seeds; None where the releases may hash a header differently.
+        exact: the exact movement over all seeds; None if the releases may hash a header differently.
         sample: the movement of a sample; None without a sample.
         keys: the keys of the sample.
-        rules: by which rule each hashes the first key that moves, where that is another one.
+        rules: the rules by which the releases hash the first key that moves, if they differ.
     """
 
     before: KeyMap | ModuloMap
@@ -72,7 +70,7 @@ class CompareReport:
         return DIFFERENCE if differs else DONE
 
     def blocks(self) -> Iterator[Block]:
-        """Return the sums, then from where to where keys move, then the keys."""
+        """Return the totals, then the movement between destinations, then the keys."""
         sample, exact = self.sample, self.exact
         facts = [("before", source_fact(self.before)[1]), ("after", source_fact(self.after)[1])]
         if exact:
@@ -98,7 +96,7 @@ class CompareReport:
             yield matrix_table(exact, percent)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command; it names every moved key."""
+        """Return the JSON document of this command; it contains every moved key."""
         sample = self.sample
         return document(
             "compare",
@@ -124,14 +122,7 @@ def _source_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeReport:
-    """The keys that move between two releases, for each hash exchange of a topology file.
-
-    Attributes:
-        source: the file, in words.
-        before: the release before.
-        after: the release after.
-        exchanges: what each exchange does.
-    """
+    """The keys that move between two releases, for each hash exchange of a topology file; `source` is the file, in words."""
 
     source: str
     before: Release
@@ -144,7 +135,7 @@ class UpgradeReport:
         return DONE if all(exchange.verdict == "safe" for exchange in self.exchanges) else DIFFERENCE
 
     def blocks(self) -> Iterator[Block]:
-        """Return a row for each exchange, then what happens and what to do, then from where to where keys move."""
+        """Return a row for each exchange, then the effects and remedies, then the movement between destinations."""
         releases = [("from", f"RabbitMQ {self.before}"), ("to", f"RabbitMQ {self.after}")]
         yield Facts([("file", self.source), *releases])
         columns = [*texts("exchange", "hashes"), *numbers("keys moved"), *texts("verdict")]
@@ -162,7 +153,7 @@ class UpgradeReport:
                 )
 
     def _plan(self) -> Iterator[Block]:
-        """Yield each thing that happens once, with the exchanges that it happens to and what to do for each."""
+        """Yield each effect once, with its exchanges and the remedy for each."""
         together: dict[str, list[tuple[str, str]]] = {}
         for exchange in self.exchanges:
             for finding in exchange.findings:
@@ -255,7 +246,6 @@ def compare(
 
 
 def _upgrade(file: TopologyInput, before: Release, after: Release) -> UpgradeReport:
-    """Return what an upgrade does to each hash exchange of a topology file."""
     from rabbit_chx.topology.upgrade import predict_upgrade
 
     for exchange in file.topology.exchanges:
@@ -272,7 +262,7 @@ def _upgrade(file: TopologyInput, before: Release, after: Release) -> UpgradeRep
 
 
 def _rules(compared: Comparison, hashing: Hashing) -> tuple[str, ...]:
-    """Return by which rule each release hashes the first value that moves; empty where they have one rule, or a value is refused."""
+    """Return the rule by which each release hashes the first value that moves; empty if the rule is the same, or a value is refused."""
     rules: list[str] = []
     for source in (compared.before, compared.after):
         if isinstance(source, ModuloMap) or not compared.moved:

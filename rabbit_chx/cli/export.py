@@ -1,4 +1,4 @@
-"""``rabbit-chx topology export``: what is there, as a file."""
+"""``rabbit-chx topology export``: the live topology as a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.shards import without_shards
 from rabbit_chx.topology.slots import collapsed, not_collapsed
 
-#: What one queue of five takes when it comes or goes.
+#: The share that moves when one queue of five is added or removed.
 _SHARE = 0.2
 _LAST_NUMBER = re.compile(r"[0-9]+$")
 _MOST_PATTERNS = 10
@@ -93,9 +93,9 @@ def _reached(topology: Topology, exchanges: tuple[str, ...], *, live: bool) -> T
 
 
 def _without_exclusive(topology: Topology) -> Topology:
-    """Return the topology without exclusive queues, which go with the connection of a client, and their bindings.
+    """Return the topology without exclusive queues, which are deleted with the connection of a client, and their bindings.
 
-    A ring keeps them as members, since its other members would move without them.
+    A ring keeps them as members, because its other members would move without them.
     """
     gone = {queue.name for queue in topology.queues if queue.exclusive}
     said = [f"queue {name}: it is exclusive, and goes with its connection" for name in sorted(gone)]
@@ -114,7 +114,7 @@ def _without_exclusive(topology: Topology) -> Topology:
 
 
 def _with_choices(text: str, topology: Topology) -> str:
-    """Return the text of a file with what limits a plan as comments, where the topology does not say it: the user chooses."""
+    """Return the text of a file with the limits of a plan as comments, if the topology does not set them, for the user to choose."""
     names = [exchange.name for exchange in topology.exchanges] + [queue.name for queue in topology.queues]
     comments = []
     if topology.max_share_moved is None and any(

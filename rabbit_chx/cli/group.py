@@ -1,4 +1,4 @@
-"""``rabbit-chx group``: who consumes the queues of a hash exchange, and how far behind they are."""
+"""``rabbit-chx group``: the consumers of a hash exchange's queues, and their backlog."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.reading import read_hash_exchange, read_slots
 
-#: What the management API knows is up to 5 s old.
+#: The management API's data is up to 5 s old.
 _STALE_S = 6.0
 _LOOK_S = 1.0
 _PREFETCH = 1_000  # entries of the journal
@@ -43,14 +43,9 @@ class GroupReport:
     """A group over the queues of an exchange.
 
     Attributes:
-        exchange: the exchange.
-        vhost: its vhost.
-        release: the release of the broker.
-        status: the group.
-        findings: what is wrong with it.
-        switches: when each queue last got another active member, in seconds since 1970, as the members tell it; a queue of which
-            nobody tells is missing.
-        parked: how many messages wait in the parking queue; None where there is no such queue.
+        switches: the time of each queue's last change of its active member, in seconds since 1970, as the members report it; only queues
+            with a report.
+        parked: the number of messages in the parking queue; None without a parking queue.
     """
 
     exchange: str
@@ -62,7 +57,7 @@ class GroupReport:
     parked: int | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """Return the group in a few facts, its queues, its members, and each finding with its fix."""
+        """Return a few facts about the group, its queues, its members, and each finding with its fix."""
         queues, members = self.status.queues, self.status.members
         facts = [
             ("exchange", self.exchange),
@@ -186,7 +181,6 @@ def show(
 
 
 def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:
-    """Return the queues that are bound to an exchange, and those behind its slots; and the broker's release."""
     live = read_hash_exchange(management, vhost, exchange)
     behind = read_slots(management, live.vhost, live.name, live.assumed_ring).queues.values()
     bound = [place for place in live.assumed_ring.destinations if isinstance(place, str)]
@@ -199,7 +193,7 @@ def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str]
 
 
 def _roster(settings: ConnectionSettings, journal: str, queues: Iterable[Mapping[str, Any]]) -> Roster:
-    """Return what the journal says; an empty roster where there is none, or it cannot be read."""
+    """Return the roster in the journal; empty if the journal is not given or cannot be read."""
     if any((queue["name"], queue.get("type")) == (journal, "stream") for queue in queues):
         try:
             return read_roster(settings, journal)
@@ -211,7 +205,7 @@ def _roster(settings: ConnectionSettings, journal: str, queues: Iterable[Mapping
 def _read(
     management: Management, vhost: str, names: Sequence[str]
 ) -> tuple[list[dict[str, Any]], GroupStatus]:
-    """Read the queues of the vhost and the group; look again for some seconds where nobody is active."""
+    """Read the queues of the vhost and the group; read again for some seconds if no consumer is active."""
     queues, status = _read_once(management, vhost, names)
     deadline = time.monotonic() + _STALE_S
     if status.nobody_active:
@@ -227,7 +221,6 @@ def _read(
 def _read_once(
     management: Management, vhost: str, names: Sequence[str]
 ) -> tuple[list[dict[str, Any]], GroupStatus]:
-    """Read the queues of the vhost, and the group that has some of them."""
     queues = management.request("GET", "queues", vhost, query=_QUEUES)
     consumers = management.request("GET", "consumers", vhost)
     columns = {"columns": "name,connected_at"}
@@ -236,7 +229,7 @@ def _read_once(
 
 
 def read_roster(settings: ConnectionSettings, journal: str) -> Roster:
-    """Return what a journal says. It is read from its first entry to those of now, for at most 10 s."""
+    """Return the roster in a journal. It is read from its first entry to the current end, for at most 10 s."""
     roster = Roster()
     began, last_at, heard = time.time(), 0.0, time.monotonic()
 
@@ -256,7 +249,7 @@ def read_roster(settings: ConnectionSettings, journal: str) -> Roster:
             channel.basic_qos(prefetch_count=_PREFETCH)
             channel.basic_consume(journal, take, arguments={"x-stream-offset": "first"})
             deadline = time.monotonic() + _LONGEST_S
-            # Members that live write all the time; without them the stream is at its end when nothing more comes.
+            # Running members write all the time; without them the stream is at its end when no entry arrives.
             while last_at < began and time.monotonic() < min(deadline, heard + _IDLE_S):
                 connection.process(0.1)
     finally:

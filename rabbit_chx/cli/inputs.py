@@ -1,4 +1,4 @@
-"""What files and stdin hold: rings and topologies. Keys are in `key_files`."""
+"""The contents of files and stdin: rings and topologies. Keys are in `samples`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ _MOST_LEFT_OUT = 5
 
 
 class TopologyInput(NamedTuple):
-    """A topology as it was given.
+    """A topology as given.
 
     Attributes:
-        topology: what the file says.
-        text: the file's text, as it is.
+        text: the file's text, unchanged.
         name: the file's name for messages.
-        is_definitions: whether it is a definitions file of RabbitMQ; else it is TOML.
+        is_definitions: True for a RabbitMQ definitions file, False for TOML.
     """
 
     topology: Topology
@@ -47,7 +46,7 @@ class TopologyInput(NamedTuple):
 
 
 def read_topology(path: str, vhost: str = "/", content: bytes | None = None) -> TopologyInput:
-    """Read a topology, and write what is doubtful in it to stderr."""
+    """Read a topology, and write warnings about it to stderr."""
     from rabbit_chx.topology import Topology
 
     name = file_name(path)
@@ -58,11 +57,11 @@ def read_topology(path: str, vhost: str = "/", content: bytes | None = None) -> 
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(f"line {line} of {name} is not UTF-8: a topology file is") from None
-    is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # no TOML text does
+    is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # not valid in TOML
     if not is_definitions:
         topology = Topology.from_toml(text, file=name)
         said = (topology.exchanges, topology.queues, topology.bindings, topology.policies, topology.owns)
-        if not any((*said, topology.cluster)):  # the export of an empty vhost says its cluster alone
+        if not any((*said, topology.cluster)):  # the export of an empty vhost contains only its cluster
             raise InputError(
                 f"{name} says nothing: give a file that has exchanges, queues, bindings or policies"
             )
@@ -97,7 +96,7 @@ def read_whole(path: str, what: str) -> bytes:
 
 
 def claim_stdin(what: str) -> None:
-    """Note what stdin is read for in this run."""
+    """Record the use of stdin in this run."""
     context = click.get_current_context(silent=True)
     if context is not None and (other := context.find_root().meta.setdefault(__name__, what)) != what:
         raise InputError(f"stdin cannot be both {other} and {what}: give one of them as a file")
@@ -112,10 +111,10 @@ def opened(path: str, what: str) -> BufferedReader | BinaryIO:
     """Open a file, or stdin for ``-``."""
     if path != STDIN:
         return Path(path).open("rb")
-    if sys.stdin is None:  # Python sets None where the stream is closed
+    if sys.stdin is None:  # Python sets None if the stream is closed
         pipe = "keys" if what != "topology" else "a topology"
         raise InputError(f"stdin is closed: pipe {pipe} into it, or give a file")
-    if sys.stdin.closed:  # whoever reads it whole closes it
+    if sys.stdin.closed:  # the first reader closes it
         raise InputError(f"stdin cannot be the {what} twice: give one of them as a file")
     return sys.stdin.buffer
 
@@ -127,7 +126,7 @@ _EXCHANGE = "exchange:"
 _BOOLS = {"true": True, "false": False}
 _SHOWN_DESTINATIONS = 10
 
-# Python accepts more than a shell user means: 1_000, blanks around a number, digits of other scripts.
+# Python accepts more than intended: 1_000, blanks around a number, digits of other scripts.
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?", re.ASCII)
 
 
@@ -137,7 +136,7 @@ def parse_destination(text: str) -> Destination:
 
 
 def parse_binding(text: str) -> tuple[Destination, str]:
-    """Parse ``DESTINATION=WEIGHT``; the last equals sign separates, since a name may contain one."""
+    """Parse ``DESTINATION=WEIGHT``; the last equals sign separates, because a name may contain one."""
     name, equals, weight = text.rpartition("=")
     if not equals:
         raise InputError(f"the binding {text!r} has no weight: write QUEUE=WEIGHT, as in q1=10")
@@ -145,7 +144,7 @@ def parse_binding(text: str) -> tuple[Destination, str]:
 
 
 def bound_destination(text: str, source: KeyMap | ModuloMap) -> Destination:
-    """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination will do."""
+    """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination is valid."""
     destination, known = parse_destination(text), source.destinations
     if not isinstance(source, KeyMap):
         return destination
@@ -162,9 +161,7 @@ def bound_destination(text: str, source: KeyMap | ModuloMap) -> Destination:
 
 
 def parse_unbind(text: str, source: HashRing | ModuloMap) -> tuple[Destination, str | None]:
-    """Parse ``DESTINATION``, for all its bindings, or ``DESTINATION=WEIGHT``; a name may contain an equals
-    sign.
-    """
+    """Parse ``DESTINATION``, for all its bindings, or ``DESTINATION=WEIGHT``; a name may contain an equals sign."""
     name, equals, weight = text.rpartition("=")
     if not equals or parse_destination(text) in source.destinations:
         return bound_destination(text, source), None
@@ -172,9 +169,7 @@ def parse_unbind(text: str, source: HashRing | ModuloMap) -> tuple[Destination, 
 
 
 def parse_header(text: str) -> tuple[str, Any]:
-    """Parse ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; the first equals sign separates, since a value may contain
-    one.
-    """
+    """Parse ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; the first equals sign separates, because a value may contain one."""
     name, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"the header {text!r} has no value: write NAME=VALUE, or NAME:TYPE=VALUE")
@@ -209,7 +204,7 @@ def parse_field(type_: FieldType, text: str) -> AmqpField:
 def hashed_value(hashing: Hashing, key: str) -> Any:  # noqa: ANN401
     """Return the value that an exchange hashes for a key of the command line.
 
-    A header is a bare text or int where its type allows it, since whole columns of those hash fast.
+    A header is a bare text or int if its type permits, because whole columns of those hash fast.
     """
     if hashing.hash_property is not None:
         return _property(hashing.hash_property, key)

@@ -1,4 +1,4 @@
-"""``rabbit-chx keys``: keys that land on a queue."""
+"""``rabbit-chx keys``: keys that reach a queue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_KEYS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class KeysReport:
-    """Keys that land on a destination; each is yielded as soon as it is found."""
+    """Keys that reach a destination; each is yielded as soon as it is found."""
 
     source: KeyMap | ModuloMap
     destination: Destination
@@ -44,7 +44,7 @@ class KeysReport:
 
 @dataclass(slots=True)
 class Search:
-    """Keys as they are found. `finish` reports a search that ended early, once the found keys are shown."""
+    """Keys in the order of the search. `finish` reports a search that ended early, after the found keys are printed."""
 
     endless: Iterator[str]
     count: int
@@ -58,7 +58,7 @@ class Search:
                 yield key
         except NoKeyFoundError as error:
             if not count:
-                raise RabbitChxError(str(error)) from None  # the search failed: no wrong usage
+                raise RabbitChxError(str(error)) from None  # the search failed: not a usage error
             self.ended = error
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""``rabbit-chx topology plan``: what it takes to turn what is there into what a file says."""
+"""``rabbit-chx topology plan``: the changes that turn the live topology into that of a file."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _MOST_MOVES = 20
 _MOST_REFUSALS = 20
 _FIRST_ROWS, _LAST_ROWS = 30, 10
 _ORDERED = ("least-moving-order", "fewest-steps")
-#: What a created object has where its file does not say otherwise.
+#: The defaults of a created object.
 _DEFAULTS = {"durable": True, "auto_delete": False, "internal": False, "exclusive": False, "priority": 0, "apply_to": "all"}  # fmt: skip
-#: What the name of a binding says already.
+#: The fields that the name of a binding contains.
 _NAMED = ("source", "destination", "routing_key")
 
 
@@ -56,12 +56,11 @@ class PlanReport:
     """A plan.
 
     Attributes:
-        plan: the plan to show.
-        about: names and values at its head, such as the file and the broker.
+        about: names and values in its heading, such as the file and the broker.
         about_json: the same as fields of the document.
-        refusals: why it is refused; None for the plan's own.
-        whole: whether long lists are shown whole.
-        ending: lines at the end, such as how to apply it.
+        refusals: the reasons to refuse it; None: those of the plan.
+        whole: True: long lists are not shortened.
+        ending: lines at the end, such as the command that applies it.
     """
 
     plan: Plan
@@ -72,7 +71,7 @@ class PlanReport:
     about_json: Mapping[str, object] | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """Return the changes, each ring, what is left alone, and the refusals."""
+        """Return the changes, each ring, the unmanaged objects, and the refusals."""
         plan, refusals = self.plan, self.plan.refusals if self.refusals is None else self.refusals
         moving = [ring for ring in plan.rings.values() if ring.steps or ring.moved or ring.moved_at_worst]
         new = {
@@ -105,7 +104,7 @@ class PlanReport:
             yield Lines(self.ending)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document that `Plan.to_json` writes, and what it is about."""
+        """Return the document of `Plan.to_json`, and the heading."""
         return {**json.loads(self.plan.to_json()), **(self.about_json or {})}
 
 
@@ -140,7 +139,6 @@ def _modulus_facts(modulus: ModulusPlan) -> Iterator[tuple[str, str]]:
 
 
 def _temporary_objects(plan: Plan) -> Iterator[Line]:
-    """Yield a sentence where something is created only to be deleted."""
     created, deleted = (
         {(change.kind, change.name): None for change in plan.changes if change.action == action}
         for action in ("create", "delete")
@@ -168,7 +166,7 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
     explained = ring.is_counted_by(matrix)
     figures = _figures(ring.moved, ring.moved_at_worst)
     if explained and ring.moved:
-        # In another order the shares of the members differ a little, so that even less may have to move.
+        # In another order the shares of the members differ a little, so fewer keys may have to move.
         least = min(matrix.least, *(proposal.moved for proposal in ring.proposals), ring.moved)
         figures = f"{figures}; {percent(least)} had to move in any case"
     facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures)]
@@ -191,7 +189,7 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
 
 
 def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
-    """Return which slots change hands, those beside each other in one row."""
+    """Return the slots that change hands; consecutive slots share a row."""
     entries = [
         {"slot": hand.slot, "old": hand.old or NOT_ONE_QUEUE, "new": hand.new or NOT_ONE_QUEUE}
         for hand in over
@@ -216,12 +214,10 @@ def _members(ring: Sequence[RingMember]) -> list[str]:
 
 
 def _listed(names: Sequence[str], *, whole: bool = False) -> str:
-    """Return names for a sentence; of many, the first."""
     return listed(names, len(names) if whole else _MOST_NAMES)
 
 
 def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
-    """Return how many objects of each kind are left alone, and their names."""
     by_kind: dict[str, list[str]] = {}
     for left in plan.unmanaged:
         by_kind.setdefault(kind_of(left), []).append(name_of(left))
@@ -260,12 +256,12 @@ def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
 
 
 def ranged(names: Iterable[str]) -> list[str]:
-    """Return the names with ranges in place of those that count up, such as ``orders.{1..40}``."""
+    """Return the names with ranges instead of consecutive names, such as ``orders.{1..40}``."""
     return [entry["name"] for entry in folded([{"name": name} for name in names], ["name"])]
 
 
 def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
-    """Yield each run of like changes whose names count up, or down: the change, the names, the fields, and how many."""
+    """Yield each run of equal changes whose names count up, or down: the change, the names, the fields, and their number."""
     for change, run in groupby(changes, key=_described):
         entries = [(like.name, tuple(_fields(like))) for like in run]
         up, down = _folded(entries), _folded(entries[::-1])
@@ -282,7 +278,6 @@ def _described(change: PlannedChange) -> str:
 
 
 def _folded(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...], int]]:
-    """Return names and fields with ranges, each with how many it stands for."""
     return [
         (entry["name"], fields, len(expanded(entry, ["name"])))
         for fields, like in groupby(entries, key=itemgetter(1))
@@ -291,7 +286,7 @@ def _folded(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, t
 
 
 def _fields(change: PlannedChange) -> Iterator[str]:
-    """Yield what differs; of what is created, what is not a default; of what goes, nothing but its type."""
+    """Yield the differences; for a created object the non-default values; for a deleted object only its type."""
     for field in change.fields:
         if change.action in ("update", "replace"):
             yield f"{field.field}: {_value(field, 'old')} -> {_value(field, 'new')}"
@@ -310,14 +305,7 @@ def _value(field: FieldChange, which: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
-    """A topology file beside a broker.
-
-    Attributes:
-        file: the file.
-        live: what is on the broker.
-        plan: what it takes to turn that into what the file says.
-        vhost: the vhost.
-    """
+    """A topology file and a broker; `plan` turns `live` into the topology of the file."""
 
     file: TopologyInput
     live: Topology

@@ -43,7 +43,7 @@ from rabbit_chx.topology.slots import numbered_slots
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
 
-#: How a repair ended; ``planned`` is a dry run.
+#: The result of a repair; ``planned`` is a dry run.
 RepairState: TypeAlias = Literal["planned", "unchanged", "refused", "applied", "partly"]
 _CODES: dict[RepairState, int] = {
     "planned": DIFFERENCE, "unchanged": DONE, "refused": REFUSED, "applied": DONE, "partly": PARTLY,
@@ -52,21 +52,17 @@ _CODES: dict[RepairState, int] = {
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What a repair does, or did.
+    """The plan or the result of a repair.
 
     Attributes:
-        state: how it ended.
-        exchange: the exchange.
-        about: names and values at its head.
-        plan: the plan.
-        gap: the longest time without a bucket of a member, in operations; None for none.
-        refusals: why it is refused.
-        changes: what was done.
+        about: names and values in its heading.
+        gap: the longest time without a bucket of a member, in operations; None if no member has a gap.
+        changes: the completed changes.
         ring: the ring afterwards.
-        gap_s: the longest time that a member was without a bucket, at most, in seconds; None where it was not measured.
-        left: what a check finds afterwards.
-        problem: what went wrong, in words; None where nothing did.
-        asks: whether it is shown before a question, and not as the result.
+        gap_s: the upper bound of the longest time that a member was without a bucket, in seconds; None if it was not measured.
+        left: the findings of a check afterwards.
+        problem: the error, in words; None without an error.
+        asks: True if it is printed before a question, and not as the result.
     """
 
     state: RepairState
@@ -88,7 +84,7 @@ class RepairReport:
         return _CODES[self.state]
 
     def blocks(self) -> Iterator[Block]:
-        """Return what is to be done, or was done."""
+        """Return the planned or completed changes."""
         if self.state == "unchanged":
             yield Facts([*self.about, ("repair", "nothing to do: the ring is as it should be")])
         elif self.state in ("planned", "refused"):
@@ -109,7 +105,7 @@ class RepairReport:
             )
         if self.state == "planned" and not self.asks:
             ending.append("Nothing was changed: --apply does it.")
-        # A repair goes one way.
+        # A repair has no alternative proposals.
         rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
         plan = replace(self.plan, unmanaged=(), rings=rings)
         yield from PlanReport(plan, self.about, self.refusals, ending=ending).blocks()
@@ -148,7 +144,7 @@ class RepairReport:
 
 @dataclass(frozen=True, slots=True)
 class RepairOptions:
-    """What a repair restores, and what it may do."""
+    """The wanted ring of a repair, and its permissions."""
 
     file: str | None = option(metavar="FILE", help="The topology file whose members and order are restored.")
     applies: bool = option(
@@ -218,13 +214,11 @@ def repair(
 
 
 def _agreed(report: RepairReport, output: str) -> bool:
-    """Show the repair and ask."""
     show_planned(replace(report, asks=True), output)
     return click.confirm(question_of(report.plan), err=True)
 
 
 def _healed(live: Topology, exchange: str) -> str:
-    """Return in words what a repair without a file wants."""
     bound = live_hash_exchange(live, exchange).ring or ()
     slotted = numbered_slots(exchange, bound) is not None
     return "the slots in the order of their numbers" if slotted else "the present order, healed"
@@ -233,7 +227,6 @@ def _healed(live: Topology, exchange: str) -> str:
 def _applied(
     opened: Broker, report: RepairReport, gaps: MemberGaps, wanted: Topology | None, how: RepairOptions
 ) -> RepairReport:
-    """Do the repair, check the ring afterwards, and return what was done."""
     made, exchange, done = report.plan, report.exchange, 0
     with unwound_by_signals(), counted("applied", len(made.changes)) as seen:
 

@@ -1,4 +1,4 @@
-"""How results are written: the words and the JSON of rings, destinations and shares are the same in every command."""
+"""The output of results: the words and the JSON of rings, destinations and shares are the same in every command."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
 
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
-#: How the ring is known that is assumed from the bindings of a live broker, and the remedy.
+#: The provenance of a ring that is assumed from the bindings of a live broker, and the remedy.
 ASSUMED = "assumed from the bindings, whose order no API shows: give --ring-via to read it"
-#: How the slots are known that a topology file gives to queues by weight, and the remedy.
+#: The provenance of slots that a topology file assigns to queues by weight, and the remedy.
 UNPINNED = (
     "assumed as on a new broker, since the file does not list the slots of each queue (rabbit-chx topology arrange FILE --write "
     "lists those of the broker)"
 )
-#: What is told of a value in JSON.
+#: The attributes of a value in JSON.
 _FIELDS: dict[type, tuple[str, ...]] = {
     ExchangeRef: ("exchange=name",),
     Refused: ("refused=reason",),
@@ -73,9 +73,10 @@ def rounded_entry(value: object, *fields: str) -> dict[str, Any]:
 
 
 def to_json(value: Any) -> Any:  # noqa: ANN401
-    """Return a value in JSON's own types.
+    """Return a value in JSON types.
 
-    A destination is as in the JSON of a ring: text is a queue, null is nowhere. A broker that refuses a message is ``{"refused": why}``.
+    A destination is as in the JSON of a ring: text is a queue, null is no destination. A refused message is
+    ``{"refused": why}``.
     """
     if isinstance(value, Mapping):
         return {name: to_json(inner) for name, inner in value.items()}
@@ -95,23 +96,23 @@ def to_json(value: Any) -> Any:  # noqa: ANN401
 
 
 def ring_document(ring: KeyMap) -> dict[str, Any]:
-    """Return the whole ring, or the table of its slots, as its own `to_json` writes it."""
+    """Return the whole ring, or the table of its slots, in the format of its `to_json`."""
     written: dict[str, Any] = json.loads(ring.to_json())
     return written
 
 
 def or_dash(value: object) -> object:
-    """Return a value for a table; a dash where it is not known."""
+    """Return a value for a table; a dash if it is not known."""
     return "-" if value is None else value
 
 
 def outcome_text(outcome: Place | Refused) -> str:
-    """Return a destination's name, or that the broker refuses the message."""
+    """Return a destination's name, or the text for a refused message."""
     return "(refused)" if isinstance(outcome, Refused) else place_text(outcome)
 
 
 def hashes_text(arguments: Mapping[str, str] | None) -> str:
-    """Return what an exchange hashes."""
+    """Return the description of the hashed value."""
     if arguments is None:
         return "not known over AMQP alone: give --management-url"
     return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
@@ -123,7 +124,7 @@ def rounded(number: float) -> float:
 
 
 def ring_text(ring: KeyMap) -> str:
-    """Return a ring in one line: its provenance, its release, its size, and how many of it are slots."""
+    """Return a ring in one line: its provenance, release, size, and number of slots."""
     buckets = len(ring_beneath(ring).buckets)
     size = f"{plural(buckets, 'bucket')}, {plural(len(ring.destinations), 'destination')}"
     if not buckets:
@@ -136,7 +137,7 @@ def ring_text(ring: KeyMap) -> str:
 
 
 def source_fact(source: KeyMap | ModuloMap) -> tuple[str, str]:
-    """Return what routes, in one line behind its name: a ring, or an exchange without one."""
+    """Return the source of the routing in one line after its name: a ring, or an exchange without one."""
     if not isinstance(source, ModuloMap):
         return "ring", ring_text(source)
     if source.kind == "super-stream":
@@ -147,7 +148,7 @@ def source_fact(source: KeyMap | ModuloMap) -> tuple[str, str]:
 
 
 def source_as_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
-    """Return what routes, for programs, as the fields of a document: ``ring``, which is null for an exchange without one."""
+    """Return the source of the routing as fields of a document: ``ring`` is null for an exchange without one."""
     if not isinstance(source, ModuloMap):
         return {"ring": ring_as_json(source)}
     numbered = to_json(source.numbered)
@@ -163,7 +164,7 @@ def source_as_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
 def exchange_facts(
     exchange: str, vhost: str, arguments: Mapping[str, str] | None, ring: KeyMap
 ) -> list[tuple[str, str]]:
-    """Return the facts at the head of a report about the ring of a live exchange."""
+    """Return the facts in the heading of a report about the ring of a live exchange."""
     facts = [
         ("exchange", exchange),
         ("vhost", vhost),
@@ -189,7 +190,7 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
 
 
 def ring_as_json(ring: KeyMap) -> dict[str, Any]:
-    """Return provenance, release and size of a ring for programs, and who has its slots; `to_json` of a ring writes all of it."""
+    """Return provenance, release and size of a ring, and the owners of its slots; `to_json` of a ring writes all of it."""
     size = len(ring_beneath(ring).buckets)
     described = entry(ring, "release", "provenance") | {"buckets": size} | entry(ring, "destinations")
     if isinstance(ring, SlotTable):
@@ -200,7 +201,7 @@ def ring_as_json(ring: KeyMap) -> dict[str, Any]:
 def matrix_table(
     matrix: MovementMatrix, shown: Callable[[Any], object], *, most_moves: int = _MOST_MOVES
 ) -> Table:
-    """Return a movement matrix as a table, or where that is too wide, its moves as a list, the largest first."""
+    """Return a movement matrix as a table, or if that is too wide, its moves as a list, the largest first."""
     moves = _moves_table(matrix, shown, most_moves)
     if len(matrix.after) > _MOST_COLUMNS:
         return moves
@@ -231,7 +232,7 @@ def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object], most: i
 
 
 def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], shown: int) -> Iterator[Block]:
-    """Yield the first keys that move, and how many more there are."""
+    """Yield the first keys that move, and the number of the others."""
     if shown:
         rows = [(key, outcome_text(before), outcome_text(after)) for key, before, after in moves[:shown]]
         yield Table(texts("key", "before", "after"), rows)

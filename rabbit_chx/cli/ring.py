@@ -1,4 +1,4 @@
-"""``rabbit-chx ring show`` and ``ring list``: the ring of a live exchange, and the exchanges that have one."""
+"""``rabbit-chx ring show`` and ``ring list``: the ring of a live exchange, and the exchanges that have a ring."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rabbit_chx.topology.ring_steps import live_ring_of
 
 @dataclass(frozen=True, slots=True)
 class RingReport:
-    """The ring of an exchange, or the table of its slots. What it hashes is None where that is not known."""
+    """The ring of an exchange, or the table of its slots. `arguments` is None if they are not known."""
 
     exchange: str
     vhost: str
@@ -65,7 +65,7 @@ class RingReport:
             )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the ring as its `to_json` writes it, with the exchange's arguments."""
+        """Return the ring in the format of its `to_json`, with the exchange's arguments."""
         arguments = None if self.arguments is None else dict(self.arguments)
         return {**ring_document(self.ring), "arguments": arguments}
 
@@ -117,13 +117,11 @@ class ListedRing:
     """An x-consistent-hash exchange of a list.
 
     Attributes:
-        vhost: its vhost.
-        exchange: its name.
-        members: how many queues share its keys; an exchange in the ring that is no slot counts as one of them.
-        buckets: how many buckets its ring has.
-        slots: how many of its destinations are slots.
-        provenance: how the ring is known.
-        findings: the kinds of what a check finds; None where the ring was not read, so that it cannot be checked.
+        members: the number of queues that share its keys; an exchange in the ring that is not a slot counts as one of them.
+        buckets: the number of buckets of its ring.
+        slots: the number of slots among its destinations.
+        provenance: the source of the ring.
+        findings: the kinds of a check's findings; None if the ring was not read, so that it cannot be checked.
     """
 
     vhost: str
@@ -136,7 +134,7 @@ class ListedRing:
 
     @property
     def verdict(self) -> str:
-        """What the check finds, in words."""
+        """The findings of the check, in words."""
         if self.findings is None:
             return "not checked"
         return ", ".join(dict.fromkeys(self.findings)) or "none"
@@ -147,10 +145,8 @@ class ListedModulus:
     """An x-modulus-hash exchange of a list. It has no ring, and is not checked.
 
     Attributes:
-        vhost: its vhost.
-        exchange: its name.
-        members: how many queues and exchanges share its keys.
-        bindings: how many bindings it has. Each gets the same share of the keys.
+        members: the number of queues and exchanges that share its keys.
+        bindings: the number of bindings, each with the same share of the keys.
     """
 
     vhost: str
@@ -161,7 +157,7 @@ class ListedModulus:
 
 @dataclass(frozen=True, slots=True)
 class RingList:
-    """The x-consistent-hash exchanges of a vhost, or of all vhosts, and the x-modulus-hash exchanges beside them."""
+    """The x-consistent-hash exchanges and the x-modulus-hash exchanges of a vhost, or of all vhosts."""
 
     vhosts: tuple[str, ...]
     rings: tuple[ListedRing, ...]

@@ -1,4 +1,6 @@
-"""The ring that the options give: as bindings, as a file of a ring or of a topology, or as an exchange of a live broker; and what it hashes."""
+"""The ring that the options give, as bindings, as a file of a ring or of a topology, or as an exchange of a live broker; and its hashed
+value.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,14 @@ _MOST_NAMES = 10
 
 @dataclass(frozen=True, slots=True)
 class RingInput:
-    """What routes, as it was given, with the arguments of its exchange.
+    """The source of the routing as given, with the arguments of its exchange.
 
     Attributes:
         source: the ring, or the table of its slots; or an exchange without one.
-        arguments: the exchange's arguments that decide what is hashed; None where they are not known.
-        doubt: why they are not known, as the beginning of a sentence; empty where the caller knows them.
-        faults: the slots of a live exchange that do not have one queue, with the reason.
-        is_live: whether it is that of a broker.
+        arguments: the exchange's arguments that determine the hashed value; None if they are not known.
+        doubt: why they are not known, as the beginning of a sentence; empty if the caller knows them.
+        faults: the slots of a live exchange that do not have exactly one queue, with the reason.
+        is_live: True if it is that of a broker.
     """
 
     source: KeyMap | ModuloMap
@@ -61,7 +63,7 @@ class RingInput:
 
     @property
     def is_unpinned(self) -> bool:
-        """Whether it is from a topology file that does not say which queue has which slot."""
+        """True for a topology file that does not list the slots of each queue."""
         return isinstance(self.source, SlotTable) and self.source.owners_assumed
 
     @property
@@ -70,7 +72,7 @@ class RingInput:
         return self.source.kind if isinstance(self.source, ModuloMap) else "x-consistent-hash"
 
     def under(self, rules: Release | None) -> RingInput:
-        """Return what was given under the rules of another release."""
+        """Return this input under the rules of another release."""
         if rules is None:
             return self
         if not isinstance(self.source, ModuloMap):
@@ -83,7 +85,7 @@ class RingInput:
         return replace(self, source=replace(self.source, release=rules))
 
     def of_type(self, asked: str | None) -> RingInput:
-        """Return what was given, with the client that a super stream is hashed by."""
+        """Return this input with the client whose hashing a super stream uses."""
         if asked is None:
             return self
         type_, _, client = asked.partition("/")
@@ -135,7 +137,7 @@ class RingOptions:
     broker: BrokerOptions = options(BrokerOptions)
 
     def read(self, *, other: OtherRingOptions | None = None) -> RingInput:
-        """Return the ring, and say on stderr what is doubtful about it."""
+        """Return the ring, and write warnings about it to stderr."""
         asked = self.exchange is not None and self.topology is None
         if other is not None:
             asked = asked or (other.to_exchange is not None and other.to_file is None)
@@ -160,7 +162,7 @@ class RingOptions:
         return ring
 
     def _refuse_idle(self) -> None:
-        """Raise an error if an option is about a live broker, where none is asked."""
+        """Raise an error for an option of a live broker if no broker is used."""
         idle = [name for name in typed(BrokerOptions) if self.topology is None or name != "--vhost"]
         if idle and self.topology is not None:
             raise InputError(
@@ -173,7 +175,7 @@ class RingOptions:
             )
 
     def read_file(self, other: OtherRingOptions) -> tuple[TopologyInput, Release, Release] | None:
-        """Return the topology file and two releases; None unless the options give these, and nothing else."""
+        """Return the topology file and two releases; None unless the options give exactly these."""
         others = (other.to_bindings, other.to_file, other.to_exchange)
         if any((self.bindings, self.ring_file, self.exchange, *others)):
             return None
@@ -191,7 +193,7 @@ class RingOptions:
         return file, before, after
 
     def read_other(self, first: RingInput, other: OtherRingOptions) -> RingInput:
-        """Return the ring to compare with: one of its own, or the same buckets under another release."""
+        """Return the ring to compare with: a second ring, or the same buckets under another release."""
         rules, type_ = parse_release(other.to_release), None
         if other.to_bindings:
             rules = rules or first.source.release
@@ -236,7 +238,6 @@ class RingOptions:
         type_: str | None,
         content: bytes | None = None,
     ) -> RingInput | None:
-        """Return one of the two rings; None where no option gives it."""
         ways = [
             *(["bindings"] if bindings else []),
             *([] if file is None else [f"the file {file}"]),
@@ -265,7 +266,7 @@ class RingOptions:
 
 @dataclass(frozen=True, slots=True)
 class OtherRingOptions:
-    """The options of the ring that another one is compared with."""
+    """The options of the second ring of a comparison."""
 
     section: ClassVar = "Other ring"
     to_bindings: tuple[str, ...] = option(
@@ -289,7 +290,7 @@ class OtherRingOptions:
     )
 
     def check(self) -> None:
-        """Raise an error where none of the options was given."""
+        """Raise an error if none of the options is given."""
         others = (self.to_file, self.to_exchange, self.to_release)
         if not self.to_bindings and not any(other is not None for other in others):
             raise InputError(
@@ -299,7 +300,7 @@ class OtherRingOptions:
 
 @dataclass(frozen=True, slots=True)
 class HashingOptions:
-    """The options of what is hashed."""
+    """The options of the hashed value."""
 
     section: ClassVar = "Message"
     hash_header: str | None = option(
@@ -315,7 +316,7 @@ class HashingOptions:
     )
 
     def of(self, *rings: RingInput, keys: bool = True) -> Hashing:
-        """Return what is hashed, by the options or by the exchange; the two must not contradict each other."""
+        """Return the hashed value, by the options or by the exchange; the two must not contradict each other."""
         known = [ring.arguments for ring in rings if ring.arguments is not None]
         if len(known) > 1 and dict(known[0]) != dict(known[1]):
             raise InputError(
@@ -345,7 +346,7 @@ class HashingOptions:
 
 
 def parse_release(text: str | None) -> Release | None:
-    """Parse ``VERSION`` or ``VERSION/STORE``. A series such as 4.3 is its newest known patch, and stderr names it."""
+    """Parse ``VERSION`` or ``VERSION/STORE``. A series such as 4.3 is its newest known patch, which is written to stderr."""
     if text is None:
         return None
     version, slash, store = text.partition("/")
@@ -365,7 +366,7 @@ def parse_release(text: str | None) -> Release | None:
 def say_ignored(
     release: Release, bindings: Iterable[tuple[Destination, str]], before: HashRing | None = None
 ) -> None:
-    """Say on stderr which bindings a broker ignores."""
+    """Write the bindings that a broker ignores to stderr."""
     bound: set[Destination] = set(before.destinations) if before else set()
     known: set[tuple[Destination, str]] = set(before.bindings or ()) if before else set()
     for destination, key in bindings:
@@ -412,13 +413,11 @@ def _is_definitions(text: bytes) -> bool:
 
 
 def _is_ring(text: bytes) -> bool:
-    """Return whether a text is a ring as JSON, and not a topology file or a definitions file."""
     document = _document(text)
     return bool(document) and not _is_definitions(text)
 
 
 def _document(text: bytes) -> Mapping[str, Any]:
-    """Return a JSON object; an empty one for any other text."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -427,7 +426,7 @@ def _document(text: bytes) -> Mapping[str, Any]:
 
 
 def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
-    """Return what a hash exchange of a topology file routes by."""
+    """Return the routing of a hash exchange of a topology file."""
     from rabbit_chx.topology.reading import modulo_map_of
 
     topology, exchange = file.topology, exchange_in(file, name)
@@ -439,7 +438,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
 
 
 def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
-    """Say on stderr that a topology file does not list the slots of an exchange, if that is so."""
+    """Write a warning to stderr if a topology file does not list the slots of an exchange."""
     if any(member.slots is None for member in exchange.members or ()):
         say(
             f"{file.name} shares the slots of {exchange.name} by weight, and which queue has which slot is assumed as on a new broker: "
@@ -448,7 +447,7 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
 
 
 def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
-    """Return the hash exchange of that name in a topology file; the only one there where there is no name."""
+    """Return the hash exchange of that name in a topology file; without a name, the only one."""
     from rabbit_chx.topology.objects import HASH_EXCHANGE
     from rabbit_chx.topology.reading import modulo_map_of
 
@@ -470,7 +469,7 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
 
 
 def hash_arguments_of(exchange: ExchangeDefinition) -> dict[str, str]:
-    """Return the arguments of an exchange that decide what it hashes."""
+    """Return the arguments of an exchange that determine the hashed value."""
     arguments = {name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments}
     HashedOn.from_arguments(arguments)
     return arguments

@@ -27,7 +27,7 @@ class Answer:
     """The destination of a key.
 
     Attributes:
-        key: the key, as it was given.
+        key: the key as given.
         place: the destination; None if the message is unroutable.
         explanation: the steps of the routing; None without ``--explain``.
         slot: the name of the key's slot; empty if it has none, None if the ring has no slots.
@@ -50,7 +50,7 @@ class Answer:
         return "\t".join(map(printable, fields))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the answer as a JSON document of its own."""
+        """Return the answer as a separate JSON document."""
         provenance = {} if self.provenance is None else {"provenance": self.provenance}
         return document("answer", **self.fields(), **provenance)
 
@@ -221,7 +221,6 @@ def route(
 def _count_faults(
     batches: Iterable[list[Answer]], source: KeyMap | ModuloMap, faulty: Counter[str]
 ) -> Iterator[list[Answer]]:
-    """Add the provenance to each answer, and count the faults."""
     provenance = None if isinstance(source, ModuloMap) else source.provenance
     for batch in batches:
         faulty.update(answer.fault for answer in batch if answer.fault)
@@ -231,7 +230,6 @@ def _count_faults(
 def _answer_of_place(
     key: str, given: RingInput, place: Place, explanation: Explanation | None = None
 ) -> Answer:
-    """Return the answer for a key whose bucket belongs to `place`. A slot leads on to its queue."""
     ring = given.source
     if not isinstance(ring, SlotTable):
         return Answer(key, place, explanation)

@@ -1,4 +1,4 @@
-"""Samples of keys, as options give them."""
+"""Samples of keys from options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rabbit_chx.analysis.modulo_map import ModuloMap
 
 _FORMATS = {"": "text", ".txt": "text", ".log": "text", ".csv": "csv", ".parquet": "parquet"}
-#: How many bytes of text, and how many rows of Parquet, are a batch.
+#: The size of a batch: bytes of text, rows of Parquet.
 _CHUNK_BYTES = 1 << 20
 _ROWS = 1 << 15
 _MOST_SHOWN = 20
@@ -38,10 +38,9 @@ class KeyBatch(NamedTuple):
     """Keys of a file.
 
     Attributes:
-        numbers: the line of each, from 1; in a table its row, without the header.
-        keys: the keys.
-        messages: how many messages have each; None for one.
-        unit: what the numbers count.
+        numbers: the line of each key, from 1; in a table its row, without the header.
+        messages: the number of messages of each key; None: one each.
+        unit: the unit of `numbers`.
     """
 
     numbers: Sequence[int]
@@ -52,12 +51,11 @@ class KeyBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """A file of keys, not yet read. The suffix of its name tells its format; stdin is CSV where a column is given.
+    """A file of keys, not yet read. The suffix of its name determines its format; stdin is CSV if a column is given.
 
     Attributes:
         path: the file; ``-`` is stdin.
-        column: the column with the keys, or ``NAME=COUNTS`` with that of the number of messages of each key too; None for a file
-            of lines.
+        column: the column with the keys, or ``NAME=COUNTS`` with that of the number of messages of each key too; None for a file of lines.
     """
 
     path: str
@@ -69,7 +67,7 @@ class KeyFile:
         return file_name(self.path)
 
     def batches(self, *, progress: bool = False) -> Iterator[KeyBatch]:
-        """Read the keys; a batch of lines is what can be read without waiting.
+        """Read the keys; a batch of lines contains all that can be read without waiting.
 
         An empty line is an empty key. A byte order mark at the beginning is skipped.
         """
@@ -138,7 +136,7 @@ class KeyFile:
         yield from self._rows(table.iter_batches(_ROWS, columns=columns), columns)
 
     def _columns(self, names: Sequence[str]) -> list[str]:
-        """Return the columns to read; an error names those that there are."""
+        """Return the columns to read; an error lists the existing columns."""
         shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
         if self.column is None:
             raise InputError(f"{self.name} has columns: give --column NAME, one of {shown or 'none'}")
@@ -152,7 +150,6 @@ class KeyFile:
         return columns
 
     def _rows(self, batches: Iterable[pa.RecordBatch], columns: list[str]) -> Iterator[KeyBatch]:
-        """Return the rows with whole numbers as text, and counts as numbers."""
         from pyarrow import int64, string, types, uint64
 
         first, key, counts = 1, columns[0], columns[1:]
@@ -202,7 +199,7 @@ def _line_batches(file: Any) -> Iterator[list[bytes]]:  # noqa: ANN401  # as abo
 KEYS_HELP = "A file of keys, {}: a key on each line, or .csv or .parquet with --column; - is stdin."
 COLUMN_HELP = "The column of the file that has the keys."
 PATTERN_KEYS = 100_000
-#: They are in memory all at once.
+#: All keys are in memory at once.
 _MOST_KEYS = 100_000_000
 _NUMBER = "{n}"
 _BATCH = 1 << 14
@@ -216,8 +213,8 @@ class Sample:
     Attributes:
         keys: the keys, one for each message.
         source: the file that has them; None for a pattern.
-        numbers: the line of each key in the file; None for those from 1 on.
-        unit: what the numbers count, if not lines.
+        numbers: the line of each key in the file; None: consecutive from 1.
+        unit: the unit of `numbers`, if not lines.
     """
 
     keys: Sequence[str]
@@ -227,13 +224,13 @@ class Sample:
 
     @contextmanager
     def values(self, hashing: Hashing, source: KeyMap | ModuloMap) -> Iterator[list[Any]]:
-        """Give a block what the exchange hashes for each key; name the key and its line in an error of the block."""
+        """Yield the hashed value of each key; an error in the block names the key and its line."""
         with self.named(hashing, source):
             yield [hashed_value(hashing, key) for key in self.keys]
 
     @contextmanager
     def named(self, hashing: Hashing, source: KeyMap | ModuloMap) -> Iterator[None]:
-        """Name the key and its line in an error of a block that routes the keys. Arguments and errors as in `values`."""
+        """Add the key and its line to an error of a block that routes the keys."""
         try:
             yield
         except InputError as error:
@@ -252,7 +249,6 @@ class Sample:
     def _around_the_first_bad(
         self, hashing: Hashing, source: KeyMap | ModuloMap
     ) -> Iterator[tuple[int, str]]:
-        """Yield the numbers, from 1, and the keys of the first batch that cannot be routed."""
         for start in range(0, len(self.keys), _BATCH):
             batch = self.keys[start : start + _BATCH]
             try:
@@ -264,7 +260,7 @@ class Sample:
 
 
 def _route(hashing: Hashing, source: KeyMap | ModuloMap, key: str) -> None:
-    """Route a key alone, as an error of it is not about a position in an array."""
+    """Route a single key, so that an error is not about a position in an array."""
     message = hashing.message(hashed_value(hashing, key))
     if isinstance(source, KeyMap):
         ConsistentHashExchange("sample", ring_beneath(source), hashing.arguments).route(**message)
@@ -274,13 +270,7 @@ def _route(hashing: Hashing, source: KeyMap | ModuloMap, key: str) -> None:
 
 @dataclass(slots=True)
 class StreamedSample:
-    """A sample that is read batch by batch, and counted as it is read.
-
-    Attributes:
-        asked: the sample that the options ask for.
-        hashing: what the exchange hashes.
-        source: what the keys are routed by.
-    """
+    """A sample that is read batch by batch, and counted meanwhile."""
 
     asked: SampleOptions
     hashing: Hashing
@@ -298,8 +288,8 @@ class StreamedSample:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Show a sign of life, and name the key and its line in an error of a block that counts the batches."""
-        made = self.asked.key_file is None  # what reads a file shows how far it is
+        """Show the progress of a block that counts the batches, and add the key and its line to its error."""
+        made = self.asked.key_file is None  # reading a file shows its own progress
         try:
             with sign_of_life(f"counting {self.asked.source}") if made else nullcontext():
                 yield
@@ -310,7 +300,7 @@ class StreamedSample:
 
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
-    """The sample that the options ask for, not yet read."""
+    """The options of a sample."""
 
     section: ClassVar = "Sample"
     key_file: str | None = option("--keys", metavar="FILE", help=KEYS_HELP.format("as a sample"))
@@ -338,11 +328,11 @@ class SampleOptions:
 
     @property
     def given(self) -> bool:
-        """Whether any of the options was given."""
+        """True if any of the options is given."""
         return (self.key_file, self.pattern, self.count) != (None, None, None)
 
     def read(self) -> Sample | None:
-        """Return the sample; None where none was asked for."""
+        """Return the sample; None if it is not requested."""
         self._refuse_count_alone()
         return self.read_or_make("") if self.given else None
 
@@ -352,7 +342,7 @@ class SampleOptions:
 
     @property
     def source(self) -> str:
-        """Where the keys come from, in words."""
+        """The source of the keys, in words."""
         return f"the pattern {self.pattern}" if self.key_file is None else file_name(self.key_file)
 
     def batches(self, *, progress: bool = False) -> Iterator[KeyBatch]:
@@ -371,7 +361,7 @@ class SampleOptions:
             raise InputError(f"{self.source} has no keys, or all counts are 0: give at least one message")
 
     def read_or_make(self, pattern: str, count: int = PATTERN_KEYS) -> Sample:
-        """Return the sample; where neither a file nor a pattern was given, make it of this pattern."""
+        """Return the sample; if neither a file nor a pattern is given, make it from this pattern."""
         if self.key_file is not None:
             keys: list[str] = []
             numbers, unit = array("q"), "line"

@@ -24,7 +24,7 @@ class ShardsReport:
     vhost: str
 
     def blocks(self) -> Iterator[Block]:
-        """Return the exchange and its policy, its shards, and what there is to say about them."""
+        """Return the exchange and its policy, its shards, and the findings."""
         exchange = self.exchange
         asked = f"{plural(exchange.shards_per_node, 'shard')} on each node"
         key = f", bound with {exchange.routing_key!r}" if exchange.routing_key else ""

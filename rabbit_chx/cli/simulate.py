@@ -1,4 +1,4 @@
-"""``rabbit-chx simulate``: where a ring sends keys, and what a change of the ring moves."""
+"""``rabbit-chx simulate``: the distribution of keys over a ring, and the keys that a change of the ring moves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HEAVIEST = 5
 
 @dataclass(frozen=True, slots=True)
 class SimulateReport:
-    """The result of a simulation, and how few keys the change of a ring can move."""
+    """The result of a simulation, and the smallest share of keys that the change of the ring can move."""
 
     simulation: Simulation
     least: LeastMoved | None = None
@@ -65,7 +65,7 @@ class SimulateReport:
             yield from self._sample(simulation.sample)
         if change:
             shares, messages = change.shares, change.messages
-            # In another order the shares of the members differ a little, so that even less may have to move.
+            # In another order the shares of the members differ a little, so fewer keys may have to move.
             least = min([shares.least, *(way for way in self.least or () if way is not None)])
             facts = [
                 ("change", source_fact(change.ring)[1]),
@@ -78,7 +78,7 @@ class SimulateReport:
             yield matrix_table(shares, percent)
 
     def _less(self, moved: float) -> Iterator[tuple[str, str]]:
-        """Yield ways that move fewer keys, where there are any."""
+        """Yield alternatives that move fewer keys, if any."""
         if self.least is not None:
             by_order, by_slots = self.least
             ways = []
@@ -92,7 +92,7 @@ class SimulateReport:
                 yield "less", "; ".join(ways)
 
     def _sample(self, sample: SampleCounts) -> Iterator[Block]:
-        """Yield where the messages of the sample go, how evenly, and its heaviest keys."""
+        """Yield the destinations of the sample's messages, their distribution, and its heaviest keys."""
         shares = {part.place: part.share for part in self.simulation.places}
         keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
         bounded = sample.keys is None

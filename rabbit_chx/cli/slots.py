@@ -1,4 +1,4 @@
-"""``rabbit-chx slots``: who has which slot of a live exchange, and who should."""
+"""``rabbit-chx slots``: the owners of the slots of a live exchange, and a balanced proposal."""
 
 from __future__ import annotations
 
@@ -51,11 +51,9 @@ class LiveTable:
     """The slots of a live exchange.
 
     Attributes:
-        exchange: the exchange's name.
-        vhost: its vhost.
-        arguments: its arguments that decide what is hashed.
-        slots: its slots, and who has which.
-        rates: what is published to it and its queues.
+        arguments: its arguments that determine the hashed value.
+        slots: its slots and their owners.
+        rates: the publish rates of the exchange and its queues.
     """
 
     exchange: str
@@ -83,11 +81,11 @@ class LiveTable:
 
 @dataclass(frozen=True, slots=True)
 class SlotSample:
-    """The load of slots, and where it comes from.
+    """The load of slots.
 
     Attributes:
         load: the load.
-        messages: how many messages were counted.
+        messages: the number of messages.
         source: the file of keys, or the pattern.
     """
 
@@ -96,13 +94,13 @@ class SlotSample:
     source: str
 
     def share(self, messages: float) -> float:
-        """Return the share of the load that so many messages are."""
+        """Return the share of the load of this number of messages."""
         return rounded(messages / sum(self.load.messages.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """The options of a sample of the load, not yet read."""
+    """The options of a sample of the load."""
 
     section: ClassVar = "Sample"
     sample: SampleOptions = sample_options()
@@ -120,7 +118,7 @@ class LoadOptions:
             )
 
     def read(self, table: LiveTable) -> SlotSample:
-        """Count the keys of the sample. The memory that this takes does not grow with a file."""
+        """Count the keys of the sample. The memory use does not grow with a file."""
         header = table.arguments.get("hash-header")
         if self.type_ is not None and header is None:
             raise InputError(
@@ -209,7 +207,7 @@ class SlotsReport:
         )
 
     def _held(self) -> dict[str | None, int]:
-        """Return how many slots each queue has; under None those that nobody has."""
+        """Return the number of slots of each queue; that of slots without a queue is under None."""
         slots = self.table.slots
         held = Counter(slots.owners.get(slot) for slot in slots.slots)
         named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
@@ -229,13 +227,7 @@ class SlotsReport:
 
 @dataclass(frozen=True, slots=True)
 class BalanceReport:
-    """A proposal of who should have which slot.
-
-    Attributes:
-        table: the slots.
-        sample: their load.
-        balance: the proposal.
-    """
+    """A proposal of the owner of each slot."""
 
     table: LiveTable
     sample: SlotSample
@@ -456,7 +448,7 @@ def balance(
 
 
 def _check_queues(exchange: str, weights: Mapping[str, int], there: Mapping[str, int]) -> None:
-    """Raise an error for a weight of a queue that can have no slots, or that takes none away."""
+    """Raise an error for a weight of a queue that cannot have slots, or that gives none away."""
     park = SlotNames(exchange, 1).park
     if park in weights:
         raise InputError(f"{park} is the parking queue of {exchange}, and has no slots: leave its weight out")

@@ -1,4 +1,4 @@
-"""The options of the commands that read streams: which part of them, at which addresses, and by which ring their rows are placed."""
+"""The options of the commands that read streams: the range, the addresses, and the ring that places their rows."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _TIME_HELP = "ISO 8601 with its zone (2026-11-22T10:00:00Z), or how long ago: 90
 
 
 class Placement(NamedTuple):
-    """What says which stream a key belongs to.
+    """The mapping of keys to streams.
 
     Attributes:
         exchange: the exchange, or the super stream.
-        source: it, for reports.
-        placing: what places keys.
+        source: the key map, for reports.
+        placing: maps keys to streams.
     """
 
     exchange: str
@@ -65,9 +65,9 @@ def address_option() -> Any:  # noqa: ANN401  # a field's default
     )
 
 
-@dataclass(frozen=True)  # slots have no place for what is cached
+@dataclass(frozen=True)  # cached properties need a __dict__
 class StreamOptions:
-    """The options of a part of streams, and of the placement of their rows."""
+    """The options of a range of streams, and of the placement of their rows."""
 
     section: ClassVar = "Streams"
     super_stream: str | None = option(
@@ -96,12 +96,12 @@ class StreamOptions:
 
     @property
     def key_column(self) -> KeyColumn:
-        """The column that has the keys."""
+        """The column of the keys."""
         return "message_id" if self.by_message_id else "key"
 
     @cached_property
     def range(self) -> tuple[datetime | None, datetime | None]:
-        """The times between which rows are read. Times ago are counted once, so all streams of a command have the same range."""
+        """The times between which rows are read. Relative times are computed once, so all streams of a command have the same range."""
         now = datetime.now(UTC)
         since, until = parse_time("--since", self.since, now), parse_time("--until", self.until, now)
         if since is not None and until is not None and until < since:
@@ -109,7 +109,7 @@ class StreamOptions:
         return since, until
 
     def placement(self, at: LiveBroker, exchange: str | None, topology: str | None) -> Placement:
-        """Return what places keys, by the options."""
+        """Return the placement of keys by the options."""
         ways = {
             "--super-stream": self.super_stream,
             "--ring": self.ring,
@@ -154,7 +154,7 @@ class StreamOptions:
 
 
 def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the time that an option gives; None where it is not given."""
+    """Return the time of an option; None if it is not given."""
     if text is None:
         return None
     if ago := _AGO.fullmatch(text.strip()):
@@ -174,12 +174,12 @@ def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
 
 
 def time_text(moment: datetime) -> str:
-    """Return a time in UTC, with milliseconds, as the time of a chunk has them."""
+    """Return a time in UTC, with the milliseconds of a chunk's time."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
-    """Return where each advertised address is reached."""
+    """Return the address to connect to for each advertised address."""
     for text in texts:
         if not _ADDRESS.fullmatch(text):
             raise InputError(f"--address is {text!r:.60}: give rabbit-0:5552=127.0.0.1:15552")
@@ -187,7 +187,6 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _super_stream(at: LiveBroker, name: str) -> Placement:
-    """Read the partitions of a super stream."""
     if at.management_url is not None:
         from rabbit_chx.topology.reading import read_modulo_map
 

@@ -43,15 +43,14 @@ class ShownStream:
     """A stream.
 
     Attributes:
-        name: its name.
-        exchange: the super stream or exchange that was named; None if the stream itself was named.
+        exchange: the requested super stream or exchange; None if the stream itself was requested.
         places: its nodes.
         first: its first row; None without rows.
         last: its last row.
         rows: the number of rows; None if they were not counted.
         chunks: the number of chunks, likewise.
         segments: the number of files of its log; None if unknown.
-        writers: the last id of each name that it remembers; None if unknown.
+        writers: the last publishing id of each publisher name that it stores; None if unknown.
     """
 
     name: str
@@ -200,12 +199,11 @@ def show(
 
 
 def _places(connection: StreamConnection, names: Sequence[str]) -> list[ShownStream]:
-    """Return the named streams, and the partitions of the named super streams."""
     found: dict[str, ShownStream] = {}
     of_name = connection.metadata(names, missing_ok=True)
     for name in names:
         if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
-            connection.metadata([name])  # raises where the user may not see it
+            connection.metadata([name])  # raises an error if the user may not read it
             found.setdefault(name, ShownStream(name, None, of_name[name]))
             continue
         try:
@@ -223,7 +221,6 @@ def _places(connection: StreamConnection, names: Sequence[str]) -> list[ShownStr
 def _with_ends(
     settings: ConnectionSettings, stream: ShownStream, addresses: Mapping[str, str]
 ) -> ShownStream:
-    """Return the stream with its first and its last row."""
     from rabbit_chx.streams.ends import ChunkFinder
     from rabbit_chx.streams.nodes import open_at, settings_of
 
@@ -255,7 +252,7 @@ def _counted(settings: ConnectionSettings, stream: ShownStream, addresses: Mappi
 
 
 def _with_figures(at: LiveBroker, streams: Sequence[ShownStream]) -> Iterator[ShownStream]:
-    """Yield the streams with their segments and writers. The first problem of the management API goes to stderr."""
+    """Yield the streams with their segments and writers. The first problem of the management API is written to stderr."""
     problem: RabbitChxError | None = None
     for stream in streams:
         figures: dict[str, Any] = {}
@@ -281,7 +278,7 @@ class ReplayedRow:
     value: bytes
 
     def as_line(self) -> str:
-        """Return the row with tabs between its fields; bytes that are no UTF-8 as ``base64:``."""
+        """Return the row with tabs between its fields; bytes that are not UTF-8 as ``base64:``."""
         fields = (
             self.stream,
             str(self.offset),
@@ -304,7 +301,7 @@ class ReplayedRow:
 
 
 def text_or_base64(name: str, value: bytes) -> dict[str, str]:
-    """Return bytes for JSON: as text, or in base64 under another name where they are not UTF-8."""
+    """Return bytes for JSON: as text, or in base64 under another name if they are not UTF-8."""
     try:
         return {name: value.decode()}
     except UnicodeDecodeError:
@@ -380,7 +377,7 @@ def replay(
 
 
 def no_rows_text(keys: Sequence[str], exchange: str, counts: Counter[str]) -> str:
-    """Return the words for a replay that shows no row."""
+    """Return the message for a replay without rows."""
     which = f"the key {keys[0]!r:.60}" if len(keys) == 1 else "one of the keys"
     read = f"{plural(counts['read'], 'row')} {'was' if counts['read'] == 1 else 'were'} read"
     if others := counts["other_exchange"]:

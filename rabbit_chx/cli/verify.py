@@ -72,13 +72,12 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class StoredReport:
-    """A comparison with the rows that streams have.
+    """A comparison with the rows of streams.
 
     Attributes:
-        placement: what says where rows belong.
-        vhost: the vhost.
-        streams: what was found in each stream.
-        seconds: how long it took.
+        placement: the mapping of rows to streams.
+        streams: the result of each stream.
+        seconds: the duration.
     """
 
     placement: Placement
@@ -88,7 +87,7 @@ class StoredReport:
 
     @property
     def is_guess(self) -> bool:
-        """Whether the ring is one."""
+        """True if the ring is assumed."""
         source = self.placement.source
         return isinstance(source, HashRing | SlotTable) and source.provenance == "assumed"
 
@@ -101,12 +100,12 @@ class StoredReport:
 
     @property
     def examples(self) -> list[tuple[str, MisplacedRow]]:
-        """The first rows that are wrong, each with its stream."""
+        """The first misplaced rows, each with its stream."""
         found = [(each.stream, row) for each in self.streams for row in each.examples]
         return found[:_MOST_SHOWN]
 
     def blocks(self) -> Iterator[Block]:
-        """Return what was compared, the counts of each stream, and rows that are elsewhere."""
+        """Return the compared objects, the counts of each stream, and misplaced rows."""
         named = "super stream" if isinstance(self.placement.placing, SuperStream) else "exchange"
         what, source = source_fact(self.placement.source)
         facts = [
@@ -168,7 +167,7 @@ class StoredReport:
 
 
 def exchange_of(at: LiveBroker, stream: str, options: StreamOptions) -> str | None:
-    """Return the exchange that most of the first rows of a stream were published to; None where none says one."""
+    """Return the exchange that most of the first rows of a stream were published to; None if no row names one."""
     with options.reader(at, stream, include=["exchange"]) as reader:
         for batch in reader:
             names: Counter[str] = Counter(name for name in batch["exchange"].to_pylist() if name)
@@ -215,13 +214,7 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A message of the scratch copy that is not where the mirror says.
-
-    Attributes:
-        key: what was hashed.
-        predicted: the destination by the mirror.
-        found: the destination on the broker.
-    """
+    """A message of the scratch copy whose destination (`found`) differs from that of the mirror (`predicted`)."""
 
     key: str
     predicted: Place | Refused
@@ -234,11 +227,10 @@ class ScratchReport:
 
     Attributes:
         exchange: the exchange that was copied.
-        ring: its ring.
-        findings: what is wrong with the ring.
-        found: how many messages came to each destination.
-        predicted: how many messages the mirror predicted for each destination.
-        differences: the messages that were elsewhere.
+        findings: the faults of the ring.
+        found: the number of messages that reached each destination.
+        predicted: the number of messages that the mirror predicted for each destination.
+        differences: the messages with another destination.
     """
 
     exchange: LiveExchange
@@ -250,7 +242,7 @@ class ScratchReport:
 
     @property
     def guess(self) -> str | None:
-        """What a ring that was not read leaves open; None where the ring was read."""
+        """The uncertainty of a ring that was not read; None if it was read."""
         if self.ring.provenance == "read":
             return None
         if self.ring.provenance == "assumed":
@@ -268,11 +260,11 @@ class ScratchReport:
 
     @property
     def destinations(self) -> Iterable[Place]:
-        """All that has buckets or messages."""
+        """All destinations with buckets or messages."""
         return dict.fromkeys((*self.ring.buckets, *self.found))
 
     def blocks(self) -> Iterator[Block]:
-        """Return what was compared, where the messages were, and which were elsewhere."""
+        """Return the compared objects, the destinations of the messages, and the differences."""
         compared = sum(self.found.values())
         copied = f"{plural(compared, 'message')} with a copy in a vhost of its own, now removed"
         yield Facts(
@@ -391,7 +383,6 @@ def verify(
 def _of_messages(
     at: LiveBroker, exchange: str | None, topology: str | None, sample: SampleOptions
 ) -> Outcome:
-    """Compare the messages of a sample."""
     if topology is not None and "--ring-via" in typed(BrokerOptions):
         raise InputError("the ring is given twice, by --topology and by --ring-via: leave one of them out")
     wanted = None if topology is None else read_topology(topology, at.settings.vhost)
@@ -419,7 +410,7 @@ def _of_messages(
 
 
 def _findings_against(wanted: TopologyInput, ring: HashRing, live: LiveExchange) -> list[Finding]:
-    """Return what differs between the exchange of a file and that of the broker."""
+    """Return the differences between the exchange of a file and that of the broker."""
     exchange = exchange_in(wanted, live.name)
     arguments = hash_arguments_of(exchange)
     if arguments != dict(live.arguments):
@@ -448,7 +439,6 @@ def _on_copy(
     sample: SampleOptions,
     findings: Sequence[Finding],
 ) -> ScratchReport:
-    """Publish the sample to a copy of the exchange, and compare."""
     hashing = Hashing(live.arguments.get("hash-header"), live.arguments.get("hash-property"))
     pattern = "{n}" if hashing.hash_property == "timestamp" else _DEFAULT_PATTERN
     keys = sample.read_or_make(pattern, _DEFAULT_KEYS)

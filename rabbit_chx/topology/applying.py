@@ -1,10 +1,10 @@
-"""A plan, done on a broker: checked against what is there now, done in order, and compared afterwards.
+"""Apply a plan to a broker: check it against the live topology, perform its changes in order, and compare the rings afterwards.
 
-What was done is never written down. After an interruption, another plan finds out from the broker what is left.
+Progress is not stored. After an interruption, another plan finds the remaining changes from the live topology.
 
-A broker unbinds only what has the same arguments with the same types. JSON does not tell types: 5 may have been sent as any of
-eight. So a binding with arguments may still be there after an unbind, without any error. The management API deletes it by its
-own key for it (``properties_key``).
+A broker removes a binding only if the arguments have the same types. JSON has fewer types than AMQP: 5 may have been sent as any of eight
+types. So a binding with arguments may remain after an unbind that reported no error. The management API deletes it by its
+``properties_key``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _AT_ONCE = 100
 #: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
 _LOOK_S, _LOOKS = 0.5, 14
 _NOT_FOUND, _LOCKED = 404, 405
-#: Names that are no part of a path of HTTP.
+#: Names that cannot be segments of an HTTP path.
 _NO_SEGMENTS = {".", ".."}
 _LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 _PREFIX = "rabbit-chx.group."
@@ -66,16 +66,15 @@ _TAG = re.compile(rf"{re.escape(_PREFIX)}(.+)\.[^.]+", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Applied:
-    """What was done of a plan.
+    """The result of applying a plan.
 
     Attributes:
-        changes: the changes that were done, in order.
-        rings: the rings afterwards, by exchange, of the exchanges whose rings changed. They are read where there is a ring
-            source, else replayed.
+        changes: the completed changes, in order.
+        rings: the rings afterwards, by exchange, of the exchanges whose rings changed: read by the ring source, or else replayed.
         checksum: the checksum of the plan.
-        handed_over: the slots that changed hands, each with the queue before and the queue afterwards.
-        unparked: how many messages were in parking queues, and were published once more to their exchange.
-        overtaken: a sentence for each slot whose parked messages may be overtaken, though it was to change hands in order.
+        handed_over: the slots that changed hands, each with its old and its new queue.
+        unparked: the number of messages that were moved from parking queues back to their exchange.
+        overtaken: a sentence for each slot whose parked messages may be overtaken although an in-order hand-over was requested.
     """
 
     changes: tuple[PlannedChange, ...]
@@ -91,13 +90,12 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What applying a plan may do beyond what the topology says.
+    """The permissions for applying a plan, in addition to those of the topology.
 
     Attributes:
-        moved: the share of keys that may move in each ring, 0 to 1; None: what the topology says.
-        delete: whether objects may be deleted and replaced.
-        loss: whether queues may be deleted that have messages or consumers.
-        hand_over: how slots change hands.
+        moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
+        delete: permits deleting and replacing objects.
+        loss: permits deleting queues that have messages or consumers.
     """
 
     moved: float | None = None
@@ -109,20 +107,14 @@ class Permission:
 def apply_plan(
     plan: Plan, broker: LiveBroker, permission: Permission, progress: Callable[[int, int], None]
 ) -> Applied:
-    """Apply a plan.
-
-    Args:
-        plan: the plan.
-        broker: the broker.
-        permission: what is allowed.
-        progress: called with the number of changes that are done, 0 before the first, and of all.
+    """Apply a plan. `progress` is called with the number of completed changes, first 0, and the number of all changes.
 
     Raises:
         PlanOutdatedError: the broker has changed since the plan was made, or another plan is being applied.
-        PlanRefusedError: the plan does more than it may.
-        ApplyError: something went wrong after the first change.
-        RabbitChxError: something went wrong before it.
-        InputError: it is not a plan.
+        PlanRefusedError: the plan exceeds the permissions.
+        ApplyError: an error after the first change.
+        RabbitChxError: an error before the first change.
+        InputError: `plan` is not a plan.
     """
     if not isinstance(plan, Plan):
         raise InputError(
@@ -140,7 +132,7 @@ def apply_plan(
 
 
 def _lock(broker: LiveBroker) -> None:
-    """Declare the exclusive queue that keeps others from applying a plan. The broker deletes it when the connection ends."""
+    """Declare the exclusive queue that prevents others from applying a plan. The broker deletes it when the connection closes."""
     try:
         broker.amqp.perform(Operation("declare", _LOCK))
     except AccessRefusedError as error:
@@ -161,12 +153,12 @@ def _lock(broker: LiveBroker) -> None:
 def _unlock(plan: Plan, broker: LiveBroker) -> None:
     if plan.parks:
         broker.carrier.close()
-    with contextlib.suppress(RabbitChxError):  # the connection may be gone, and the lock with it
+    with contextlib.suppress(RabbitChxError):  # the connection may be closed, which deletes the lock
         broker.amqp.perform(Operation("delete", _LOCK))
 
 
 def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> frozenset[str]:
-    """Refuse a plan that is outdated, or does more than it may. Return the empty queues with consumers that it deletes."""
+    """Refuse a plan that is outdated or exceeds the permissions. Return the empty queues with consumers that it deletes."""
     live = read_topology(broker)
     now = plan_of(plan.wanted, live, propose=False)
     if now.checksum != plan.checksum:
@@ -194,7 +186,7 @@ def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> froze
 
 
 def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> None:
-    """Refuse what the client or the broker could not take, before anything is changed."""
+    """Refuse arguments that the client or the broker would not accept, before the first change."""
     for change in changes:
         if change.action == "create" and change.kind in ("exchange", "queue"):
             check_declared_name(change.name, change.kind)
@@ -204,10 +196,9 @@ def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> N
 
 
 def _losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Finding], dict[str, int]]:
-    """Return a refusal for each queue that is deleted or replaced and may lose messages.
+    """Return a refusal for each deleted or replaced queue that may lose messages, and the consumer counts of empty queues.
 
-    An empty queue with consumers may be deleted. Such queues are returned too, with their number of consumers. AMQP counts the messages that are ready.
-    Those that consumers have not acknowledged are in the count of the management API.
+    AMQP counts ready messages only; the management API also counts unacknowledged messages.
     """
     refusals = []
     consumed: dict[str, int] = {}
@@ -217,9 +208,9 @@ def _losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Findin
         if change.action not in ("delete", "replace") or not isinstance(subject, QueueDefinition):
             continue
         if subject.name not in live_queues:
-            continue  # the plan itself makes it, to take a ghost away
+            continue  # the plan itself declares it, to remove a ghost
         if subject.name in plan.parks.values():
-            continue  # it is emptied before
+            continue  # it is drained first
         if subject.type == "stream":
             refusals.append(uncounted_loss(subject.name))
             continue
@@ -238,7 +229,6 @@ def _losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Findin
 
 
 def _unacknowledged(consumed: Mapping[str, int], broker: LiveBroker) -> list[Finding]:
-    """Return a refusal for each queue whose consumers have messages in hand."""
     if consumed:
         _await_api_counts(broker)
     counts = {name: _api_count(name, broker) for name in consumed}
@@ -246,7 +236,6 @@ def _unacknowledged(consumed: Mapping[str, int], broker: LiveBroker) -> list[Fin
 
 
 def _await_api_counts(broker: LiveBroker) -> None:
-    """Wait until the management API counts what consumers have taken so far."""
     for _ in range(_LOOKS):
         broker.sleep(_LOOK_S)
 
@@ -309,7 +298,7 @@ def _apply_parts(
     *,
     consumed: frozenset[str],
 ) -> None:
-    """Do the changes of a plan. The parking queues are empty before the first deletion, and in the end."""
+    """Perform the changes. The parking queues are drained before the first deletion, and at the end."""
     drained = False
     for part in _parts(plan):
         if isinstance(part, HandOver):
@@ -335,7 +324,7 @@ def _drain_parks(plan: Plan, broker: LiveBroker, tally: HandOverTally) -> None:
 
 
 def changes_together(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
-    """Yield the changes in groups: repeatable ones together, any other alone."""
+    """Yield the changes in groups: consecutive repeatable changes form a group, any other change is a group by itself."""
     for repeatable, group in groupby(changes, is_repeatable):
         listed = tuple(group)
         size = _AT_ONCE if repeatable else 1
@@ -351,24 +340,18 @@ def apply_changes(
     allow_loss: bool = False,
     consumed: Collection[str] = (),
 ) -> None:
-    """Do changes in order. Those that may be done again go together, and are waited for once.
-
-    Args:
-        changes: the changes.
-        broker: the broker.
-        count: called with each change that is done.
-        allow_loss: whether queues may be deleted that have messages or consumers.
-        consumed: the queues that may be deleted with their consumers if they are empty.
+    """Perform changes in order. `count` is called with each completed change; `consumed` are queues whose consumers do not prevent
+    deletion.
 
     Raises:
-        PlanRefusedError: a queue is to be deleted that has messages now.
-        RabbitChxError: the broker refuses one; those before it are counted.
+        PlanRefusedError: a queue that is to be deleted has messages.
+        RabbitChxError: the broker refuses a change; earlier changes are counted.
     """
     for group in changes_together(changes):
         operations = [
             operation for change in group for operation in operations_of(change, allow_loss=allow_loss)
         ]
-        # One by one finds the change that the broker refuses.
+        # Singly, to find the change that the broker refuses.
         together = len(group) > 1 and broker.amqp.perform_together(operations)
         for change in group:
             if not together:
@@ -408,10 +391,10 @@ def _apply_policy(policy: PolicyDefinition, broker: LiveBroker, *, is_deleted: b
 def _safe_deletion(
     queue: QueueDefinition, operations: tuple[Operation, ...], broker: LiveBroker, *, is_consumed: bool
 ) -> tuple[Operation, ...]:
-    """Return the deletion of a queue, after a check that it is empty.
+    """Return the deletion of a queue after a check that it is empty.
 
-    The broker itself checks a classic queue (``if-empty``). It refuses this condition for a quorum queue (540 NOT_IMPLEMENTED). It
-    never counts the messages that consumers have not acknowledged; the management API does.
+    The broker checks a classic queue itself (``if-empty``); for a quorum queue it refuses this condition (540 NOT_IMPLEMENTED). It never
+    counts unacknowledged messages; the management API does.
     """
     if queue.type == "classic" and not is_consumed:
         return operations
@@ -426,7 +409,7 @@ def _safe_deletion(
 
 
 def _read_rings_afterwards(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
-    """Return the rings that changed, as they are now, and refuse others than those that were planned."""
+    """Return the changed rings as they are now. Raise an error if they differ from the plan."""
     planned = {name: ring for name, ring in plan.rings.items() if ring.steps}
     if not broker.has_source or not planned:
         return {name: ring.after for name, ring in planned.items()}
@@ -444,10 +427,10 @@ def _read_rings_afterwards(plan: Plan, broker: LiveBroker) -> Mapping[str, HashR
 
 
 def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:
-    """Remove a binding that is still there after an unbind. A binding without arguments never is.
+    """Remove a binding with arguments that remains after an unbind.
 
     Raises:
-        AccessRefusedError: the user may not.
+        AccessRefusedError: the user lacks a permission.
         UnreachableError: the management API does not answer.
     """
     place = binding.destination
@@ -455,7 +438,7 @@ def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:
     if not binding.arguments or not broker.has_management or {binding.source, end[1]} & _NO_SEGMENTS:
         return
     path = ("bindings", broker.vhost, "e", binding.source, *end)
-    with contextlib.suppress(NotFoundError):  # it went meanwhile, or with one of its ends
+    with contextlib.suppress(NotFoundError):  # it was deleted meanwhile, or with one of its ends
         for entry in broker.api.get(*path):
             if (
                 entry["routing_key"] == binding.routing_key
@@ -465,11 +448,7 @@ def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:
 
 
 def order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Finding]:
-    """Return a refusal for each queue that no group reads, or not a group alone.
-
-    Raises:
-        RabbitChxError: the management API does not tell.
-    """
+    """Return a refusal for each queue that is not read by one group alone."""
     wanted = list(dict.fromkeys(queues))
     if not wanted:
         return []
@@ -496,7 +475,7 @@ def order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Finding]:
 
 
 def read_consumer_tags(queues: Iterable[str], broker: LiveBroker) -> dict[str, list[str]]:
-    """Return the tags of the consumers of each of these queues, as the management API lists them."""
+    """Return the consumer tags of each queue, as the management API lists them."""
     tags: dict[str, list[str]] = {queue: [] for queue in queues}
     for entry in broker.api.get_list("consumers", broker.vhost, fields={"consumer_tag": str}):
         queue = entry.get("queue", {}).get("name")
@@ -506,17 +485,16 @@ def read_consumer_tags(queues: Iterable[str], broker: LiveBroker) -> dict[str, l
 
 
 def _is_consumed(queues: Iterable[str], broker: LiveBroker) -> bool:
-    """Return whether one of these queues has a consumer, as AMQP tells."""
     counted = (try_count(broker.amqp, queue) for queue in queues)
     return any(counts is not None and counts.consumers for counts in counted)
 
 
 def tag_of(member: str) -> str:
-    """Return a new consumer tag of a member."""
+    """Return a new consumer tag of a group member."""
     return f"{_PREFIX}{member}.{secrets.token_hex(4)}"
 
 
 def member_of(consumer_tag: str) -> str | None:
-    """Return the member of a group that a consumer belongs to; None for a consumer of something else."""
+    """Return the group member of a consumer tag; None if the consumer does not belong to a group."""
     match = _TAG.fullmatch(consumer_tag)
     return match and match[1]

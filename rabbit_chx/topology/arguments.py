@@ -1,4 +1,4 @@
-"""The arguments of exchanges, queues, bindings and policies: a table that tells values apart as the broker does."""
+"""The arguments of exchanges, queues, bindings and policies: a table that compares values as the broker does."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LONG = INTEGER_RANGES["long"]
 
 
 class ArgumentTable(Mapping[str, ArgumentValue]):
-    """A table of arguments. A value: it cannot be changed, and it has a hash.
+    """An immutable, hashable table of arguments.
 
-    Two tables are equal if they have the same names with the same values of the same types, in any order. So 1, 1.0
-    and true differ, as they do for the broker. A table also equals a dict with the same contents.
+    Two tables are equal if they have the same names with the same values of the same types, in any order. So 1, 1.0 and true differ, as in
+    the broker. A table also equals a dict with the same contents.
 
     Args:
         arguments: names and values: text, whole numbers, floats, booleans, None, lists and tables of these.
@@ -64,17 +64,17 @@ class ArgumentTable(Mapping[str, ArgumentValue]):
         return f"ArgumentTable({self.plain()!r})"
 
     def plain(self) -> dict[str, Any]:
-        """Return the same as dicts and lists, as `json` writes them."""
+        """Return the table as dicts and lists for `json`."""
         return {name: _plain(value) for name, value in self._values.items()}
 
 
 def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as dicts and lists, as `json` writes them."""
+    """Return arguments as dicts and lists for `json`."""
     return ArgumentTable(arguments).plain()
 
 
 def argument_fault(name: str, value: object) -> tuple[str, str] | None:
-    """Return what is wrong with the value of an argument, and what to do; None if the broker can have it."""
+    """Return the fault of an argument's value and its remedy; None if the broker accepts the value."""
     if isinstance(value, (list, tuple)):
         return next(filter(None, (argument_fault(name, inner) for inner in value)), None)
     if isinstance(value, Mapping):
@@ -112,7 +112,7 @@ def _plain(value: ArgumentValue) -> Any:  # noqa: ANN401
 
 
 def _identity(value: ArgumentValue) -> Any:  # noqa: ANN401
-    """Return what tells values apart that Python calls equal, and the broker does not: 1, 1.0 and True."""
+    """Return a key that distinguishes values that are equal in Python but not in the broker: 1, 1.0 and True."""
     if isinstance(value, ArgumentTable):
         return "table", tuple((name, _identity(inner)) for name, inner in value.items())
     if isinstance(value, tuple):

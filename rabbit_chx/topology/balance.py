@@ -1,8 +1,8 @@
-"""A proposal of slots to move so that no queue has more of the load than a target allows.
+"""A proposal of slots to move so that no queue exceeds a load target.
 
-The fewest moves are a bin-packing problem. One greedy pass finds a solution close to that, and a lower bound tells how close. In
-each step the queue that is most over its limit gives a slot to the queue with the most room: the lightest slot that is enough, else
-the heaviest that fits. If none fits, it swaps a slot for a lighter one. At the end needless moves are undone.
+Finding the fewest moves is a bin-packing problem. One greedy pass finds a solution close to the optimum, and a lower bound limits the
+distance. In each step the queue that is most over its limit gives a slot to the queue with the most room: the lightest slot that is enough,
+else the heaviest that fits. If none fits, it swaps a slot for a lighter one. Unnecessary moves are undone at the end.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _TOLERANCE = 1e-9
 class LoadTarget:
     """The largest load that a queue may have.
 
-    A factor multiplies the part that a queue gets by its weight: with four queues of equal weight, 1.2 is 30 % of the load. A
-    share is a part of the whole load, the same for each queue whatever its weight.
+    A factor multiplies the part that a queue gets by its weight: with four queues of equal weight, 1.2 is 30 % of the load. A share is a
+    part of the whole load, the same for each queue whatever its weight.
 
     Attributes:
         value: the factor, such as 1.2, or the share, such as 0.3.
@@ -64,9 +64,6 @@ class LoadTarget:
     def from_text(cls, text: str) -> Self:
         """Parse a target: ``1.2`` is a factor, ``30%`` a share.
 
-        Args:
-            text: the target.
-
         Raises:
             InputError: the text is neither.
         """
@@ -82,12 +79,7 @@ class LoadTarget:
         return f"{self.value:.10g}" if self.kind == "factor" else f"{self.value * _PERCENT:.10g}%"
 
     def limits(self, weights: Mapping[str, int], load: float) -> dict[str, float]:
-        """Return the load that each queue may have.
-
-        Args:
-            weights: the weight of each queue.
-            load: the load of all of them.
-        """
+        """Return the largest permitted load of each queue, from the weights of the queues and their total load."""
         total = sum(weights.values())
         parts = {queue: weight / total if self.kind == "factor" else 1.0 for queue, weight in weights.items()}
         return {queue: self.value * part * load for queue, part in parts.items()}
@@ -95,14 +87,7 @@ class LoadTarget:
 
 @dataclass(frozen=True, slots=True)
 class SlotMove:
-    """A slot that moves to another queue.
-
-    Attributes:
-        slot: the slot.
-        old: its queue; None for none.
-        new: its new queue.
-        share: its share of the load.
-    """
+    """A slot that moves from one queue (None: no queue) to another; `share` is its share of the load."""
 
     slot: ExchangeRef
     old: str | None
@@ -116,10 +101,8 @@ class QueueLoad:
 
     Attributes:
         queue: the queue; None for the slots without a queue.
-        weight: its weight; None if it may have no slots.
-        limit: the share of the load that it may have; None if it may have no slots.
-        slots_before: how many slots it has.
-        slots_after: how many slots it has afterwards.
+        weight: its weight; None if it may not have slots.
+        limit: its largest permitted share of the load; None if it may not have slots.
         before: its share of the load.
         after: its share of the load afterwards.
     """
@@ -135,22 +118,21 @@ class QueueLoad:
 
 @dataclass(frozen=True, slots=True)
 class SlotBalance:
-    """The outcome of :func:`rabbit_chx.topology.balance`.
+    """The result of :func:`rabbit_chx.topology.balance`.
 
     Attributes:
-        state: ``balanced``: nothing to do. ``proposed``: the moves reach the target. ``impossible``: no moves reach it.
+        state: ``balanced``: no move is needed. ``proposed``: the moves reach the target. ``impossible``: no moves can reach it.
             ``not-found``: no solution was found.
         target: the largest load that a queue may have.
         before: the owner of each slot.
         after: the owner of each slot afterwards.
         moves: the slots that move, in ring order.
-        at_least: a lower bound: no fewer moves reach the target.
+        at_least: a lower bound of the number of moves that reach the target.
         queues: the load of each queue, in the natural order of their names.
-        obstacles: why the target is not reached: ``hot-key`` (a key has more messages than any queue may have), ``hot-slot`` (a
-            slot has), ``own-keys`` (a queue that is itself a destination of the ring has), ``target`` (all queues together may
-            have less than the load), ``not-found`` (no solution was found). The destination of a finding is the slot or queue;
-            `names` has the key.
-        reachable: the lowest target for which a solution was found, if there is none for this one.
+        obstacles: why the target is not reached: ``hot-key`` (a key exceeds the limit of every queue), ``hot-slot`` (a slot does),
+            ``own-keys`` (a queue that is itself a destination of the ring does), ``target`` (the sum of all limits is below the load),
+            ``not-found`` (no solution was found). The destination of a finding is the slot or queue; `names` has the key.
+        reachable: the lowest target for which a solution was found, if this target has none.
     """
 
     state: BalanceState
@@ -175,21 +157,18 @@ class SlotBalance:
 
     @property
     def busiest_before(self) -> QueueLoad:
-        """The queue that has the most of the load."""
+        """The queue with the largest load."""
         return max(self.queues, key=lambda queue: queue.before)
 
     @property
     def busiest_after(self) -> QueueLoad:
-        """The queue that has the most of the load afterwards."""
+        """The queue with the largest load afterwards."""
         return max(self.queues, key=lambda queue: queue.after)
 
     def members(self, exchange: str) -> tuple[RingMember, ...] | None:
-        """Return the queues with their slots afterwards, as in a topology file.
+        """Return the queues of `exchange` with their slots afterwards, as in a topology file.
 
-        None if no file has this form: a slot has no queue or an unusual name, or the ring has other members than slots.
-
-        Args:
-            exchange: the exchange's name.
+        None if a topology file cannot express them: a slot has no queue or an unusual name, or the ring also has other members.
         """
         slots = SlotNames(exchange, len(self.after.slots)).refs
         if self.after.ring.buckets != slots or len(self.after.owners) < len(slots):
@@ -211,17 +190,17 @@ def balance(
 ) -> SlotBalance:
     """Return slots to move so that no queue has more of the load than the target allows.
 
-    The moves are few, though not always the fewest: `SlotBalance.at_least` moves are needed in any case.
+    The moves are few, but not always the fewest: `SlotBalance.at_least` is the lower bound.
 
     Args:
         slots: the owner of each slot.
         load: the load of each slot, and of each queue that is itself a destination of the ring: messages of a sample, or rates.
-        weights: the weights of the queues that may have slots; None: equal weights for those that have slots now. Any other
-            queue gives all its slots away.
+        weights: the weights of the queues that may have slots; None: equal weights for the queues that own slots. Any other queue gives all
+            its slots away.
         target: the largest load that a queue may have; a number is a factor.
 
     Raises:
-        InputError: a weight, a load or the target cannot be used, there is no load, or no queue that may have slots.
+        InputError: a weight, a load or the target is invalid, the load is 0, or no queue may have slots.
     """
     if not isinstance(slots, SlotTable):
         raise InputError(f"{slots!r:.60} is no SlotTable: give one, as Broker.slots returns it")
@@ -286,7 +265,7 @@ def _checked_weights(weights: Mapping[str, int]) -> dict[str, int]:
 def _reachable(
     problem_of: Callable[[LoadTarget], MoveProblem], target: LoadTarget, weights: Mapping[str, int]
 ) -> LoadTarget | None:
-    """Return the lowest higher target that is reached, a factor in hundredths or a share in hundredths of a percent."""
+    """Return the lowest higher target that is reached: a factor in hundredths, or a share in hundredths of a percent."""
     parts = _HUNDREDTHS if target.kind == "factor" else _HUNDREDTHS * _HUNDREDTHS
 
     def reached(count: int) -> bool:
@@ -294,7 +273,7 @@ def _reachable(
         return not problem.hopeless and found_moves(problem) is not None
 
     low = ceil(target.value * parts)
-    # With this one the heaviest queue may have the whole load.
+    # With this target the heaviest queue may have the whole load.
     high = parts if target.kind == "share" else ceil(parts * sum(weights.values()) / max(weights.values()))
     if high <= low or not reached(high):
         return None
@@ -331,7 +310,6 @@ def _queue_loads(
 def _obstacles(
     problem: MoveProblem, keys: Sequence[KeyLoad], total: float, reachable: LoadTarget | None
 ) -> Iterator[Finding]:
-    """Yield why no moves were found: hot slots and queues, else too much load in total, else no solution."""
     rooms = problem.rooms
     remedy = "raise the target" if reachable is None else f"--target {reachable} can be reached"
     hot = [slot for slot, load in problem.loads.items() if load > max(rooms.values())]
@@ -361,7 +339,7 @@ def _obstacles(
 def _hot(
     problem: MoveProblem, slot: ExchangeRef, keys: Sequence[KeyLoad], total: float, remedy: str
 ) -> Finding:
-    """Return why a slot is too hot for any queue. The first of its keys is the heaviest."""
+    """Return the reason why a slot is too hot for any queue. The first of its keys is the heaviest."""
     load, room = problem.loads[slot], max(problem.rooms.values())
     limit = f"no queue may have more than {percent(room / total)}"
     share = f"slot {slot.name} has {percent(load / total)} of the load"
@@ -384,9 +362,8 @@ class MoveProblem:
 
     Attributes:
         loads: the load of each slot, from 0, in the order of the ring.
-        owners: the queue of each slot.
-        limits: the load that each queue may have; None for a queue that may have no slots.
-        own: the load of a queue without any slot, as a destination of the ring.
+        limits: the largest load of each queue; None if it may not have slots.
+        own: the load of a queue as a destination of the ring itself, without slots.
     """
 
     loads: Mapping[ExchangeRef, float]
@@ -413,16 +390,13 @@ class MoveProblem:
 
     @property
     def hopeless(self) -> bool:
-        """Whether a slot fits into no queue, a queue is over its limit without slots, or the queues have too little room."""
+        """True if a slot fits into no queue, a queue exceeds its limit without slots, or the queues have too little room in total."""
         rooms, loads = self.rooms.values(), self.loads.values()
         return min(rooms) < 0 or max(loads, default=0.0) > max(rooms) or sum(rooms) < sum(loads)
 
     @property
     def at_least(self) -> int:
-        """The lower bound of the number of moves.
-
-        A queue over its limit gives its heaviest slots away until the rest fits. No fewer slots do.
-        """
+        """The lower bound of the number of moves: each queue over its limit gives its heaviest slots away until the rest fits."""
         count = 0
         for queue, slots in self.slots_of.items():
             if (room := self.rooms.get(queue or "")) is None:
@@ -437,7 +411,7 @@ class MoveProblem:
         return count
 
     def loads_after(self, moves: Mapping[ExchangeRef, str]) -> dict[_Owner, float]:
-        """Return the load of each queue."""
+        """Return the load of each queue after `moves`."""
         loads = {queue: self.own.get(queue or "", 0.0) for queue in self.limits}
         for slot, queue in {**self.owners, **moves}.items():
             loads[queue] += self.loads[slot]
@@ -488,7 +462,7 @@ class _GreedyPass:
         if queue in self._room:
             fitting = [slot for slot in fitting if loads[slot] > 0]
         elif not fitting:
-            fitting = slots[:1]  # it has to move: its new queue gives others away
+            fitting = slots[:1]  # it must move: its new queue gives others away
         if not fitting:
             return False
         enough = [slot for slot in fitting if loads[slot] >= excess]

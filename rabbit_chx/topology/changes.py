@@ -20,7 +20,7 @@ ObjectKind: TypeAlias = Literal["exchange", "queue", "binding", "policy"]
 NamedObject: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 TopologyObject: TypeAlias = NamedObject | BindingDefinition
 
-#: The fields that the broker has of each kind of object, and its table of arguments.
+#: The fields of each kind of object in the broker, and its table of arguments.
 _FIELDS: dict[type, tuple[ObjectKind, tuple[str, ...], str]] = {
     ExchangeDefinition: ("exchange", ("type", "durable", "auto_delete", "internal"), "arguments"),
     QueueDefinition: ("queue", ("type", "durable", "exclusive", "auto_delete"), "arguments"),
@@ -31,13 +31,7 @@ _FIELDS: dict[type, tuple[ObjectKind, tuple[str, ...], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A field whose value changes.
-
-    Attributes:
-        field: its name, such as ``durable`` or ``arguments.x-max-length``.
-        old: its value before; None for none.
-        new: its value afterwards; None for none.
-    """
+    """A field whose value changes, such as ``durable`` or ``arguments.x-max-length``; a missing value is None."""
 
     field: str
     old: ArgumentValue
@@ -52,7 +46,7 @@ class PlannedChange:
         action: ``create``, ``update``, ``replace`` (delete and create), ``delete``, ``bind`` or ``unbind``.
         live: the live object; None for ``create`` and ``bind``.
         wanted: the wanted object; None for ``delete`` and ``unbind``.
-        ring: whether it is a step of a ring. Such steps are done over one channel, one after the other.
+        ring: True for a step of a ring. Such steps run over one channel, one after the other.
     """
 
     action: Action
@@ -68,14 +62,14 @@ class PlannedChange:
     def subject(self) -> TopologyObject:
         """The wanted object, or else the live one."""
         subject = self.live if self.wanted is None else self.wanted
-        assert subject is not None  # noqa: S101  # a change is of something
+        assert subject is not None  # noqa: S101  # a change has an object
         return subject
 
     @property
     def binding(self) -> BindingDefinition:
         """The binding of a bind or an unbind."""
         subject = self.subject
-        assert isinstance(subject, BindingDefinition)  # noqa: S101  # nothing else is bound or unbound
+        assert isinstance(subject, BindingDefinition)  # noqa: S101  # only bindings are bound or unbound
         return subject
 
     @property
@@ -85,7 +79,7 @@ class PlannedChange:
 
     @property
     def name(self) -> str:
-        """The object's name; of a binding both ends and its key, as in ``orders -> orders.1 (key 1)``."""
+        """The object's name; for a binding both ends and its key, as in ``orders -> orders.1 (key 1)``."""
         return name_of(self.subject)
 
     @property
@@ -100,7 +94,7 @@ def kind_of(subject: TopologyObject) -> ObjectKind:
 
 
 def name_of(subject: TopologyObject) -> str:
-    """Return the object's name; of a binding both ends and its key, as in ``orders -> orders.1 (key 1)``."""
+    """Return the object's name; for a binding both ends and its key, as in ``orders -> orders.1 (key 1)``."""
     if isinstance(subject, BindingDefinition):
         key = f" (key {subject.routing_key})" if subject.routing_key else ""
         return f"{subject.source} -> {subject.destination}{key}"
@@ -115,13 +109,9 @@ def reference_to(named: NamedObject) -> Destination | None:
 
 
 def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -> tuple[FieldChange, ...]:
-    """Return the fields that differ between two versions of an object, every argument by itself.
+    """Return the fields that differ between two versions of an object, each argument as one field. A missing version is None.
 
-    Values of different types differ: 1, 1.0 and true are three values, as for the broker.
-
-    Args:
-        live: the live object; None for none.
-        wanted: the wanted object; None for none.
+    Values of different types differ, as in the broker: 1, 1.0 and true are three values.
     """
     old, new = ({} if side is None else dict(_values(side)) for side in (live, wanted))
     return tuple(
@@ -132,7 +122,6 @@ def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -
 
 
 def _differ(old: ArgumentValue, new: ArgumentValue) -> bool:
-    """Return whether two values or their types differ. An ArgumentTable compares the types of its values."""
     if isinstance(old, tuple) and isinstance(new, tuple):
         return len(old) != len(new) or any(map(_differ, old, new))
     return type(old) is not type(new) or old != new

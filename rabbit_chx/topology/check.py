@@ -1,4 +1,4 @@
-"""A check: what is on a broker against itself, and against a topology. A value, made without I/O."""
+"""A check of the live topology by itself and against a wanted topology. No I/O."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ from rabbit_chx.topology.slots import expanded_by, numbered_slots, slot_layouts
 
 #: All kinds of findings of a check, in the order in which reports list them.
 CHECK_KINDS = (
-    "ghost-bucket",  # buckets of what is not bound
-    "hole",  # buckets of nothing, or a ring without buckets
-    "order",  # the ring has another order than the topology says
+    "ghost-bucket",  # buckets of a destination that is not bound
+    "hole",  # buckets without a destination, or a ring without buckets
+    "order",  # the order of the ring differs from the topology
     "second-binding",  # bound more than once
-    "silent-binding",  # bound, and no key gets there
-    "transient-destination",  # it goes by itself, and keys move then
+    "silent-binding",  # bound, without keys
+    "transient-destination",  # it is deleted automatically, which moves keys
     "missing",
     "unexpected",
-    "different",  # beside the topology, or beside the weights of the bindings
-    "unroutable-share",  # keys that end in no queue
+    "different",  # from the topology, or from the weights of the bindings
+    "unroutable-share",  # keys that reach no queue
     "expiring-destination",  # a queue that has a TTL, or expires
     "dropping-destination",  # a queue with a limit that drops its oldest messages
-    "odd-member",  # a queue whose type or arguments are unlike those of the others
+    "odd-member",  # a queue whose type or arguments differ from the others
 )
 _BROKERS_OWN = "amq."
 _DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
@@ -70,18 +70,18 @@ _WITHOUT_IT = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TopologyCheck:
-    """What a check found. A value; `check` makes it.
+    """The result of a check. A value; `check` makes it.
 
     Attributes:
-        findings: what is wrong, of the kinds of `CHECK_KINDS`.
+        findings: the faults, of the kinds of `CHECK_KINDS`.
         exchanges: the names of the hash exchanges whose rings were checked.
-        unroutable: the exact share of keys that end in no queue, by exchange.
-        misplaced: the exact share of keys that have another destination than the topology says, by exchange; without
-            those of which it says nothing.
-        parked: how many messages wait for want of a queue of their slot, by exchange; without exchanges that have no park.
-        without_ring: the ``x-modulus-hash`` exchanges that are there. They have no ring that could be checked; with a topology
-            their bindings are compared with it.
-        present: whether each hash exchange of the topology is there, by exchange; those of type ``x-modulus-hash``, too.
+        unroutable: the exact share of keys that reach no queue, by exchange.
+        misplaced: the exact share of keys whose destination differs from that of the topology, by exchange; only exchanges that the
+            topology contains.
+        parked: the number of messages in the parking queue, by exchange; only exchanges with a parking queue.
+        without_ring: the existing ``x-modulus-hash`` exchanges. They have no ring to check; their bindings are compared with the topology,
+            if there is one.
+        present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
     """
 
     findings: tuple[Finding, ...]
@@ -97,7 +97,7 @@ class TopologyCheck:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing was found."""
+        """True if there are no findings."""
         return not self.findings
 
 
@@ -108,20 +108,20 @@ def check(
     exchange: str | Sequence[str] | None = None,
     file: str | None = None,
 ) -> TopologyCheck:
-    """Return what is wrong with what is on a broker.
+    """Return the faults of the live topology.
 
-    Only rings that were read are checked, because a guess would prove nothing.
+    Only rings that were read are checked, because an assumed ring proves nothing.
 
     Args:
-        live: what is there, with the rings that were read.
-        wanted: what should be there: its hash exchanges are checked, and all of its objects. None: what is there is
-            checked by itself, with all hash exchanges.
+        live: the live topology, with the rings that were read.
+        wanted: the wanted topology: its hash exchanges and all its objects are checked. None: all hash exchanges of the live topology are
+            checked by themselves.
         exchange: check only this hash exchange, or these; None for all.
-        file: the name of the topology's file, which the fixes then name.
+        file: the name of the topology's file, for the commands in the fixes.
 
     Raises:
         InputError: the ring of an exchange was not read.
-        NotFoundError: there is no exchange of that name.
+        NotFoundError: an exchange of that name does not exist.
         MismatchError: the exchange is of another type.
     """
     layouts = {} if wanted is None else slot_layouts(wanted, live)
@@ -166,7 +166,7 @@ def check(
                 checked.finding("different", message, "write its members as `ring` in the topology")
             )
     if plain is not None and exchange is None:
-        # What slots are made of is checked with their hash exchange.
+        # The objects of slots are checked with their hash exchange.
         parts = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
         findings += _object_findings(_without(plain, parts), _without(live, parts), file)
     there = {exchange.name for exchange in live.exchanges}
@@ -190,10 +190,10 @@ def check(
 
 
 def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
-    """Return a hash exchange that is there.
+    """Return a live hash exchange.
 
     Raises:
-        NotFoundError: there is none of that name.
+        NotFoundError: it does not exist.
         MismatchError: it is of another type.
     """
     exchange = live.exchange(name)
@@ -212,7 +212,6 @@ def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
 
 
 def _hash_exchanges(live: Topology, wanted: Topology | None) -> list[str]:
-    """Return the hash exchanges that are there, of those that are wanted, or of all."""
     names = [exchange.name for exchange in live.exchanges if exchange.type == HASH_EXCHANGE]
     if wanted is None:
         return names
@@ -248,7 +247,7 @@ def _without(topology: Topology, names: frozenset[str]) -> Topology:
 
 
 def _object_findings(wanted: Topology, live: Topology, file: str | None) -> Iterator[Finding]:
-    """Yield what a plan would create, change, delete, bind and unbind, as what is wrong. Rings are checked elsewhere."""
+    """Yield a finding for each change that a plan would make, except those of rings."""
     live_objects = by_name(live)
     for key, wanted_object in by_name(wanted).items():
         live_object, what = live_objects.get(key), f"{key[0]} {wanted_object.name}"
@@ -303,7 +302,7 @@ def _allow_delete(file: str | None) -> str:
 
 
 def _past_policy(wanted: NamedObject, live: Topology, fix: str) -> str:
-    """Return the fix of an object that is not there. A policy that is in its way goes first."""
+    """Return the fix of a missing object. A policy that prevents its declaration must be deleted first."""
     if not isinstance(wanted, ExchangeDefinition) or wanted.owner == "external":
         return fix
     policy = policy_in_the_way(wanted, live.policies, live.release or NEWEST)

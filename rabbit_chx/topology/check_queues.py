@@ -1,9 +1,9 @@
-"""What is wrong with the queues of a hash exchange: those that lose messages, and those that are unlike the others.
+"""Faults of the queues of a hash exchange: queues that lose messages, and queues that differ from the others.
 
-The queues are the members of the ring, and those that have its slots. What is behind other exchanges depends on the message.
+The queues are the members of the ring, and those that have its slots. Queues of other exchanges in the ring depend on the message.
 
-A stream loses nothing here: its limits are how long it keeps what was read or not. A queue that refuses what does not fit
-loses nothing either, since the publisher gets a nack.
+A stream loses nothing here: its limits determine the retention. A queue that rejects messages over its limit loses nothing either, because
+the publisher gets a nack.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _LIMITS = {"x-max-length": "message", "x-max-length-bytes": "byte"}
 _DEAD_LETTERS = "x-dead-letter-exchange"
 #: Quorum queues have a message TTL since this release; before it a policy with one changes nothing.
 _QUORUM_TTL_SINCE = (3, 10, 0)
-#: What takes the place of the oldest message: an error for the publisher. Quorum queues take the second one for drop-head
+#: The overflow settings that reject new messages. Quorum queues treat the second one as drop-head
 #: (rabbitmq-server v4.3.6, ``rabbit_quorum_queue.erl``, ``overflow/3``).
 _REFUSES = {"classic": ("reject-publish", "reject-publish-dlx"), "quorum": ("reject-publish",)}
-#: Arguments that say where replicas are, and nothing of messages.
+#: Arguments that determine the place of replicas and do not affect messages.
 _OF_PLACEMENT = {
     "x-queue-leader-locator",
     "x-queue-master-locator",
@@ -39,7 +39,7 @@ _MOST_NAMES = 3
 
 
 def queue_findings(checked: CheckedExchange) -> Iterator[Finding]:
-    """Yield which queues lose messages, and which are unlike the others."""
+    """Yield the findings of queues that lose messages or differ from the others."""
     queues = [queue for queue in checked.live.queues if queue.name in checked.queues]
     for queue in queues:
         if queue.type != "stream":
@@ -96,7 +96,7 @@ def _dropping(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Find
 
 
 def _named_policy(limits: Iterable[QueueSetting]) -> str | None:
-    """Return the policy that sets a limit. An operator policy has no overflow."""
+    """Return the policy that sets a limit. An operator policy has no overflow setting."""
     return next((limit.policy for limit in limits if (limit.policy or "").startswith("policy ")), None)
 
 
@@ -105,7 +105,6 @@ def _by(setting: QueueSetting) -> str:
 
 
 def _ends(checked: CheckedExchange, queue: QueueDefinition) -> str:
-    """Return what becomes of a message that expires or is dropped, as the end of a sentence."""
     onwards = checked.setting(queue, _DEAD_LETTERS)
     if onwards is None:
         return "is lost"
@@ -128,7 +127,7 @@ def _finding(checked: CheckedExchange, kind: str, queue: QueueDefinition, messag
 
 
 def _odd_members(checked: CheckedExchange, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
-    """Yield each queue that is unlike most of the others, and where none is like most, how they differ."""
+    """Yield each queue that differs from the majority; without a majority, the differences."""
     unlike: dict[str, list[FieldChange]] = {}
     traits = {queue.name: _traits(queue) for queue in queues}
     for trait in sorted({trait for of_queue in traits.values() for trait in of_queue}):
@@ -155,7 +154,7 @@ def _traits(queue: QueueDefinition) -> dict[str, Any]:
 
 
 def _compared(queue: QueueDefinition, value: object) -> str:
-    """Return a value as it is compared. Texts with the name of the queue, or with other numbers, count as the same."""
+    """Return a value for comparison: texts that differ only in the queue's name or in numbers are equal."""
     if isinstance(value, str):
         return re.sub("[0-9]+", "{n}", value.replace(queue.name, "{name}"))
     return repr(value)
@@ -167,7 +166,6 @@ def _divided(
     groups: Sequence[Sequence[QueueDefinition]],
     traits: dict[str, dict[str, Any]],
 ) -> Finding:
-    """Return the finding of queues none of whose values is that of most."""
     parts = []
     for group in groups:
         value = traits[group[0].name].get(trait)

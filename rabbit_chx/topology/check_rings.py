@@ -1,4 +1,4 @@
-"""Findings of the ring and the slots of a live exchange: by themselves, and compared with the members that a topology says."""
+"""Findings about the ring and the slots of a live exchange, by themselves and compared with the members of a topology."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from rabbit_chx.topology.slots import ALTERNATE_EXCHANGE, SlotLayout, queues_of_
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5
-#: From this release on the buckets of an exclusive queue outlive it in a restart (tried on 4.3.6).
+#: From this release on the buckets of an exclusive queue outlive it in a restart (tested on 4.3.6).
 GHOSTS_SINCE = (4, 3, 0)
 
 
 def apply_fix(file: str | None, *, external: bool = False) -> str:
-    """Return the fix that applies the whole topology. It names the file where that is known."""
+    """Return the command that applies the whole topology, with the file's name if it is known."""
     name = "FILE" if file is None else shlex.quote(file)
     if external:
         return _ASK_OWNER
@@ -44,7 +44,7 @@ def apply_fix(file: str | None, *, external: bool = False) -> str:
 
 
 def repair_fix(exchange: str, file: str | None, *, external: bool = False) -> str:
-    """Return the fix that repairs the ring: to the order of a file, or without one the ring by itself."""
+    """Return the command that repairs the ring: in the order of a file, or without a file by itself."""
     about = "" if file is None else f" --file {shlex.quote(file)}"
     if external:
         return _ASK_OWNER
@@ -53,17 +53,13 @@ def repair_fix(exchange: str, file: str | None, *, external: bool = False) -> st
 
 @dataclass(frozen=True)
 class CheckedExchange:
-    """A hash exchange that is checked, and what is around it.
+    """A hash exchange that is checked, with its context.
 
     Attributes:
-        exchange: the exchange, as it is there.
-        ring: its ring, as it was read.
-        live: what is there.
-        reach: which queues and exchanges messages reach.
-        transient: the destinations that go by themselves, with the reason.
-        layout: its slots as the topology says them; None where it says none.
-        external: whether the topology says that someone else declares it.
-        file: the name of the topology's file; None where none says the exchange.
+        transient: the destinations that the broker deletes automatically, with the reason.
+        layout: its slots in the topology; None without slots.
+        external: True if the topology marks the exchange as external.
+        file: the name of the topology's file; None if the topology does not contain the exchange.
     """
 
     exchange: ExchangeDefinition
@@ -77,12 +73,12 @@ class CheckedExchange:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The exchange's name."""
         return self.exchange.name
 
     @property
     def bound(self) -> tuple[RingMember, ...]:
-        """Its bindings."""
+        """The exchange's bindings."""
         return self.exchange.ring or ()
 
     @cached_property
@@ -100,10 +96,10 @@ class CheckedExchange:
         return queues
 
     def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
-        """Return what an argument or a policy sets on a queue; None if neither does."""
+        """Return the value of an argument or policy key that applies to a queue; None if it is not set."""
         policies, applied = self.live.policies, self.live.applied_policies
         if queue.name in applied:
-            # A policy with a key that queues of this type do not have is passed over as a whole. The broker says which one applies.
+            # The broker ignores a policy with a key that queues of this type do not have. It returns the policy that applies.
             policy = next((policy for policy in policies if policy.name == applied[queue.name]), None)
         else:
             policy = applying_policy(queue, policies)
@@ -111,12 +107,12 @@ class CheckedExchange:
 
     @cached_property
     def unroutable(self) -> UnroutableKeys:
-        """The keys that end in no queue."""
+        """The keys that reach no queue."""
         return self.reach.unroutable_of(self.exchange)
 
     @cached_property
     def slots(self) -> LiveSlots:
-        """The slots that are in the ring, with all that is bound to them."""
+        """The slots in the ring, with their bindings."""
         return live_slots(self.name, self.ring, self.live.exchanges, self.live.bindings)
 
     @cached_property
@@ -132,7 +128,7 @@ class CheckedExchange:
 
     @property
     def parked(self) -> dict[str, int]:
-        """How many messages wait in each parking queue."""
+        """The number of messages in each parking queue."""
         queues = dict.fromkeys(
             binding.destination
             for binding in self.live.bindings
@@ -142,16 +138,16 @@ class CheckedExchange:
 
     @property
     def applied(self) -> str:
-        """The fix that applies the topology."""
+        """The command that applies the topology."""
         return apply_fix(self.file, external=self.external)
 
     @property
     def repaired(self) -> str:
-        """The fix that repairs the ring."""
+        """The command that repairs the ring."""
         return repair_fix(self.name, self.file, external=self.external)
 
     def moved_without(self, places: Iterable[Destination]) -> dict[Destination, float]:
-        """Return the exact share of keys that move when a member goes, for each of some members."""
+        """Return the exact share of keys that move when a member is removed, for each of some members."""
         remaining = {
             place: tuple(bucket for bucket in self.ring.buckets if bucket != place) for place in places
         }
@@ -167,7 +163,7 @@ class CheckedExchange:
 
 
 def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
-    """Yield what is wrong with a ring by itself."""
+    """Yield the faults of a ring by itself."""
     if checked.unroutable.share:
         yield _unroutable(checked)
     alternate = checked.reach.alternate_of(checked.exchange)
@@ -234,7 +230,7 @@ def _transient(checked: CheckedExchange) -> Iterator[Finding]:
 
 
 def misplaced_share(checked: CheckedExchange, members: Sequence[RingMember]) -> float | None:
-    """Return the exact share of keys that have another destination than a topology says; None if no ring is as it says."""
+    """Return the exact share of keys whose destination differs from that of the topology; None if no ring matches the topology."""
     try:
         wanted = _ring_of(checked, members)
     except InputError:
@@ -246,7 +242,7 @@ def misplaced_share(checked: CheckedExchange, members: Sequence[RingMember]) -> 
 
 
 def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]) -> Iterator[Finding]:
-    """Yield how a ring differs from that of the members that a topology says, in their order."""
+    """Yield the differences between a ring and that of the topology's members, in their order."""
     fix = checked.repaired if checked.layout is None else checked.applied
     places = {member.destination for member in members}
     if checked.layout is not None and not places & set(checked.ring.destinations):
@@ -290,7 +286,7 @@ def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]
 def wanted_order_findings(
     checked: CheckedExchange, members: Sequence[RingMember], source: str = "the topology"
 ) -> Iterator[Finding]:
-    """Yield whether a ring has the members in another order, or with other buckets, than `source` says."""
+    """Yield a finding if a ring has the members in another order, or with other buckets, than `source`."""
     ring, wanted = checked.ring, _ring_of(checked, members)
     if wanted.buckets == ring.buckets:
         return
@@ -312,7 +308,7 @@ def wanted_order_findings(
 
 
 def _difference(ring: HashRing, wanted: HashRing) -> str:
-    """Return in brackets how many buckets there are, or where there are as many, the first destination with more or fewer."""
+    """Return the differing numbers of buckets, or else the first destination whose number of buckets differs, in brackets."""
     if len(ring.buckets) != len(wanted.buckets):
         return f" ({len(ring.buckets):,}, not {len(wanted.buckets):,})"
     live_counts, wanted_counts = Counter(ring.buckets), Counter(wanted.buckets)
@@ -335,7 +331,6 @@ def _moved_to(checked: CheckedExchange, wanted: HashRing) -> float:
 
 
 def _moved_of_each(checked: CheckedExchange, wanted: HashRing) -> dict[Place, float]:
-    """Return for each destination of another ring the exact share of its keys that have another queue on the live ring."""
     import numpy as np
 
     owners = _live_owners(checked)
@@ -354,8 +349,8 @@ def _moved_of_each(checked: CheckedExchange, wanted: HashRing) -> dict[Place, fl
 def _live_owners(checked: CheckedExchange) -> dict[ExchangeRef, str]:
     """Return the queue of each slot that has one, also of slots that are not in the ring.
 
-    Of several queues that of the topology is the slot's: its keys are there, too. A slot that nothing is bound to and that is not
-    in the ring has the queue of the topology.
+    If a slot has several queues, that of the topology counts, because it gets the keys too. A slot without bindings that is not in the ring
+    has the queue of the topology.
     """
     wanted = {} if checked.layout is None else checked.layout.owners
     owners = checked.slots.sole_owners
@@ -393,7 +388,7 @@ def _keys_text(members: Sequence[RingMember]) -> str:
 
 
 def differing_fields(fields: Iterable[FieldChange]) -> str:
-    """Return in words how an object differs from what it should be."""
+    """Return the differences between an object and its wanted version in words."""
 
     def text(value: object) -> str:
         return "nothing" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
@@ -405,7 +400,7 @@ _SHOWN = 3
 
 
 def slot_findings(checked: CheckedExchange) -> Iterator[Finding]:
-    """Yield what is wrong with the slots of an exchange."""
+    """Yield the faults of an exchange's slots."""
     layout = checked.layout
     if layout is not None:
         yield from _exchanges(checked, layout)
@@ -420,7 +415,6 @@ def slot_findings(checked: CheckedExchange) -> Iterator[Finding]:
 
 
 def _only(slots: Sequence[ExchangeRef]) -> ExchangeRef | None:
-    """Return the destination of a finding about some exchanges: the single one."""
     return slots[0] if len(slots) == 1 else None
 
 
@@ -429,12 +423,11 @@ def _share(checked: CheckedExchange, slots: Iterable[ExchangeRef]) -> float:
 
 
 def _fix(checked: CheckedExchange, by_hand: str) -> str:
-    """Return the fix that applies the topology, or without one what is done by hand."""
+    """Return the command that applies the topology, or without a topology the manual fix."""
     return checked.applied if checked.external or checked.file is not None else by_hand
 
 
 def _exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
-    """Yield which of the exchanges are missing or different, but for alternate exchanges."""
     live_exchanges = {exchange.name: exchange for exchange in checked.live.exchanges}
     wanted = [exchange for exchange in layout.exchanges() if exchange.name != checked.name]
     if missing := [exchange.name for exchange in wanted if exchange.name not in live_exchanges]:
@@ -482,14 +475,13 @@ def _with_several_queues(checked: CheckedExchange) -> Iterator[Finding]:
 
 
 def _with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
-    """Yield which slots have another queue than the topology gives them."""
     owners, wanted = checked.slots.sole_owners, layout.owners
     misplaced = [slot for slot, queue in owners.items() if wanted.get(slot.name, queue) != queue]
     if not misplaced:
         return
     share = _share(checked, misplaced)
     now, then = Counter(owners.values()), Counter(wanted.values())
-    # Where the file lists the slots, it is about these slots and not about how many each queue has.
+    # If the file lists the slots, the finding is about these slots and not about the number of slots of each queue.
     counts = [
         f"{queue} has {plural(now[queue], 'slot')}, not {then[queue]:,}"
         for queue in sorted({*now, *then}, key=order_of_name)
@@ -562,7 +554,6 @@ def _transient_queues(checked: CheckedExchange) -> Iterator[Finding]:
 
 
 def _slots_are(slots: Sequence[ExchangeRef]) -> str:
-    """Return the slots as the beginning of a sentence, with its verb."""
     return f"{_named([slot.name for slot in slots], 'slot', 'slots')} {'is' if len(slots) == 1 else 'are'}"
 
 

@@ -1,8 +1,8 @@
-"""A hash exchange and its queues, declared in one call: a topology of one exchange, of which nothing is ever taken away.
+"""A hash exchange and its queues, declared in one call: a topology of one exchange that only adds objects.
 
-What exists is compared first. AMQP tells little of it, so the ring source and the management API are asked where they are
-given. What is missing is created. A new binding adds buckets at the end of the ring only, so the ring that exists must be the
-beginning of the wanted one. Anything else is refused before anything is created.
+Existing objects are compared first. AMQP shows little of them, so the ring source and the management API are used if they are configured.
+Missing objects are created. A new binding only adds buckets at the end of the ring, so an existing ring must be the beginning of the wanted
+one. Any other difference is refused before the first change.
 """
 
 from __future__ import annotations
@@ -34,16 +34,7 @@ _REMEDY = "nothing was changed; unbind and bind in the order that is wanted, whi
 
 @dataclass(frozen=True, slots=True)
 class AskedExchange:
-    """What `Broker.declare` is asked for.
-
-    Attributes:
-        exchange: the exchange's name.
-        bindings: ``(destination, weight)`` pairs, or a mapping, in the order of the ring.
-        durable: whether the exchange survives a restart of the broker.
-        arguments: the exchange's arguments.
-        queue_arguments: the arguments of all queues.
-        allow_existing: whether to bind to an exchange that exists and cannot be compared.
-    """
+    """The arguments of `Broker.declare`."""
 
     exchange: str
     bindings: GivenBindings
@@ -55,13 +46,13 @@ class AskedExchange:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What `Broker.declare` did.
+    """The result of `Broker.declare`.
 
     Attributes:
-        created: what did not exist before: the exchange as an ExchangeRef, queues by their names.
-        bound: ``(destination, binding key)`` of each binding that was made, in that order.
-        ring: the ring afterwards. Its provenance is ``read`` where a ring source compared it, ``replayed`` on
-            an exchange that was created here, and ``assumed`` otherwise.
+        created: the objects that did not exist before: the exchange as an ExchangeRef, queues by their names.
+        bound: ``(destination, binding key)`` of each new binding, in order.
+        ring: the ring afterwards. Its provenance is ``read`` if a ring source compared it, ``replayed`` if the exchange is new, and
+            ``assumed`` otherwise.
     """
 
     created: tuple[Destination, ...]
@@ -70,11 +61,7 @@ class Declared:
 
 
 def declare_exchange(asked: AskedExchange, broker: LiveBroker, release: Release) -> Declared:
-    """Declare an exchange and its queues, and bind them in order.
-
-    Raises:
-        RabbitChxError: as `Broker.declare` does.
-    """
+    """Declare an exchange and its queues, and bind them in order. Errors are those of `Broker.declare`."""
     check_declared_name(asked.exchange, "exchange")
     refuse_misspelt(asked.arguments or ())
     wanted = wanted_ring(asked.bindings, release)
@@ -114,7 +101,7 @@ def declare_exchange(asked: AskedExchange, broker: LiveBroker, release: Release)
 
 
 def _is_missing(declaration: ExchangeDefinition | QueueDefinition, broker: LiveBroker) -> bool:
-    """Return whether an exchange or a queue is missing. One that exists is declared once more: the broker refuses another one.
+    """Return True if an exchange or a queue is missing. An existing one is declared again: the broker refuses it if it differs.
 
     Raises:
         MismatchError: it exists with another type, durability or arguments.
@@ -137,7 +124,7 @@ def _is_missing(declaration: ExchangeDefinition | QueueDefinition, broker: LiveB
 def _compared(
     asked: AskedExchange, wanted: HashRing, broker: LiveBroker
 ) -> tuple[tuple[Binding, ...], HashRing]:
-    """Return what is still to be bound to an exchange that exists, and its ring so far."""
+    """Return the missing bindings of an existing exchange, and its ring so far."""
     exchange = asked.exchange
     to_bind, ring = wanted.bindings or (), wanted.with_release(wanted.release)
     if broker.has_management:
@@ -168,7 +155,6 @@ def _compared(
 
 
 def _read_again(exchange: str, wanted: HashRing, broker: LiveBroker) -> HashRing:
-    """Read the ring after bindings were added to it."""
     ring = read_ring(broker, exchange, wanted.release)
     if ring != wanted:
         raise MismatchError(
@@ -181,7 +167,7 @@ def _read_again(exchange: str, wanted: HashRing, broker: LiveBroker) -> HashRing
 
 
 def _read_live(exchange: str, release: Release, broker: LiveBroker) -> LiveExchange:
-    """Read from the management API an exchange that AMQP has found."""
+    """Read an exchange, which AMQP has found, from the management API."""
     try:
         return read_hash_exchange(broker.api, broker.vhost, exchange, release)
     except NotFoundError:
@@ -195,7 +181,7 @@ def _read_live(exchange: str, release: Release, broker: LiveBroker) -> LiveExcha
 def _refuse_ghosts(
     exchange: str, ring: HashRing, missing: Collection[ExchangeDefinition | QueueDefinition]
 ) -> None:
-    """Refuse a ring that was read if it has buckets of a queue that does not exist: their messages are lost."""
+    """Refuse a ring that was read if it has buckets of a queue that does not exist, because their messages are lost."""
     if ring.provenance != "read":
         return
     for declared in missing:
@@ -226,7 +212,7 @@ def wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
 
 
 def left_by_ring(exchange: str, wanted: HashRing, live: HashRing) -> tuple[Binding, ...]:
-    """Return the bindings of the wanted ring that come after the ring that was read.
+    """Return the bindings of the wanted ring that follow the ring that was read.
 
     Raises:
         MismatchError: the wanted ring does not begin with the ring that was read.
@@ -248,12 +234,7 @@ def left_by_ring(exchange: str, wanted: HashRing, live: HashRing) -> tuple[Bindi
 
 
 def left_by_bindings(exchange: str, wanted: HashRing, live: Collection[Binding]) -> tuple[Binding, ...]:
-    """Return the bindings of the wanted ring that come after the listed ones, whose order no API tells.
-
-    Args:
-        exchange: the exchange's name, for errors.
-        wanted: the ring to have in the end.
-        live: the bindings that the exchange has, in any order.
+    """Return the bindings of the wanted ring that follow the listed ones, whose order no API returns.
 
     Raises:
         MismatchError: the exchange has other bindings than the first of the wanted ones.

@@ -1,10 +1,10 @@
-"""RabbitMQ's own definitions files: of a whole broker, or of a single vhost.
+"""RabbitMQ's definitions files: of a whole broker, or of a single vhost.
 
-Read on exports of 3.8.9, 3.10.8, 4.0.5 and 4.3.6. What they do not tell:
+Tested with exports of 3.8.9, 3.10.8, 4.0.5 and 4.3.6. They do not contain:
 
-- The order in which queues were bound. A ring made of them is assumed.
-- Internal exchanges, on 4.3.6: the broker leaves them out of the file. 4.0.5 does not.
-- Exclusive queues. On 4.3.6 their bindings are in the file, without the queues.
+- The order in which queues were bound. A ring made from them is assumed.
+- Internal exchanges, on 4.3.6. 4.0.5 does include them.
+- Exclusive queues. On 4.3.6 the file has their bindings without the queues.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rabbit_chx.topology.objects import (
     RingMember,
 )
 
-#: The fields of an entry of each list: the type of a field that has to be there, or the default of one that may be left out.
+#: The fields of an entry of each list: the type of a required field, or the default of an optional one.
 _FIELDS: dict[str, dict[str, Any]] = {
     "exchanges": {"name": str, "type": str, "durable": False, "auto_delete": False, "internal": False, "arguments": {}},
     "queues": {"name": str, "durable": False, "exclusive": False, "auto_delete": False, "arguments": {}},
@@ -40,7 +40,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
 _BROKERS_OWN = "amq."
 _WHAT = "the definitions file"
 _REMEDY = "export the file again"
-#: What else a file may hold, by its key, with the noun for one of them.
+#: Other contents of a file, by the key, with the noun for one of them.
 _OTHER = {
     "users": "user",
     "permissions": "permission",
@@ -52,11 +52,7 @@ _NOT_EXPORTED = "it is named, but not in the file; RabbitMQ 4.3 leaves internal 
 
 
 def definitions_content(text: str | bytes, vhost: str) -> dict[str, Any]:
-    """Return the attributes of the Topology that a definitions file says.
-
-    Args:
-        text: the JSON text.
-        vhost: the vhost, if the file has several.
+    """Return the attributes of the Topology in a definitions file. `vhost` selects one vhost of several.
 
     Raises:
         TopologyError: the text is not a definitions file, or does not have that vhost.
@@ -98,10 +94,10 @@ def topology_content(
     Args:
         exchanges: all exchanges.
         queues: all queues.
-        bindings: all bindings, those of the default exchange and of rings included.
+        bindings: all bindings, including those of the default exchange and of rings.
         policies: all policies.
         release: the broker's release.
-        absence: why an exchange that is named may not be among them.
+        absence: why a referenced exchange may be missing, for the warning.
     """
     queues = tuple(queues)
     exchanges = [exchange for exchange in exchanges if exchange.name and not _is_brokers_own(exchange.name)]
@@ -156,7 +152,7 @@ def _is_brokers_own(name: str) -> bool:
 def _missing_exchanges(
     exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
 ) -> list[str]:
-    """Return the names of the exchanges that bindings or arguments name, and that are not listed."""
+    """Return the names of the exchanges that bindings or arguments refer to and that are not listed."""
     named = {binding.source for binding in bindings}
     named.update(
         binding.destination.name for binding in bindings if isinstance(binding.destination, ExchangeRef)
@@ -168,7 +164,7 @@ def _missing_exchanges(
 
 
 class _Lists:
-    """The lists of a file, and what is wrong with them."""
+    """The lists of a definitions file, and their problems."""
 
     def __init__(self, document: Mapping[str, Any], vhost: str) -> None:
         self._document = document
@@ -176,7 +172,6 @@ class _Lists:
         self.problems: list[Finding] = []
 
     def objects(self, name: str) -> list[Any]:
-        """Return the objects of a list."""
         make = _MAKERS[name]
         objects = []
         for path, entry in self._entries(name):
@@ -195,11 +190,7 @@ class _Lists:
         return objects
 
     def refuse_other_vhost(self) -> None:
-        """Refuse a file of several vhosts that does not have ours.
-
-        Raises:
-            TopologyError: the vhost is not there.
-        """
+        """Raise TopologyError if a file of several vhosts does not contain the requested one."""
         named = [entry.get("vhost") for name in OBJECT_LISTS for _, entry in self._all_entries(name)]
         named += [entry.get("name") for _, entry in self._all_entries("vhosts")]
         vhosts = {name for name in named if isinstance(name, str)}
@@ -210,7 +201,7 @@ class _Lists:
         self.problems.clear()  # `objects` finds the same again
 
     def other_objects(self) -> list[str]:
-        """Return a line for each kind of object that is no part of a topology. No line holds a value."""
+        """Return a line for each kind of object that a topology does not contain. A line never contains a value."""
         counts = {noun: len(self._entries(name)) for name, noun in _OTHER.items()}
         lines = [_counted(count, noun) for noun, count in counts.items() if count]
         lines += [
@@ -230,7 +221,6 @@ class _Lists:
         ]
 
     def _all_entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return the entries of a list, of all vhosts, with the place of each."""
         entries = self._document.get(name, [])
         if not isinstance(entries, list):
             self._add(name, entries, "this is a list")
@@ -242,7 +232,7 @@ class _Lists:
         return [(path, entry) for path, entry in places if isinstance(entry, dict)]
 
     def _entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return the entries of a list that are of our vhost. A file of a single vhost does not name it."""
+        """Return the entries of a list in the requested vhost. A file of a single vhost does not name it."""
         return [
             (path, entry)
             for path, entry in self._all_entries(name)
@@ -250,7 +240,6 @@ class _Lists:
         ]
 
     def _value(self, path: str, entry: Mapping[str, Any], field: str, expected: Any) -> Any:  # noqa: ANN401
-        """Return a field of an entry, and add a problem if it is missing or of another type."""
         is_needed = isinstance(expected, type)
         type_: type = expected if is_needed else type(expected)
         value = entry.get(field, None if is_needed else expected)

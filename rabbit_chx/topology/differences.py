@@ -36,9 +36,9 @@ class ObjectDifferences:
         updated: the policies that differ, live and wanted.
         replaced: the exchanges and queues that differ, live and wanted. The broker does not change them in place.
         deleted: live objects that are owned and not wanted.
-        unmanaged: live objects that are neither owned nor wanted: they are left alone. Objects that the topology only names, as
-            a member of a ring or as an alternate exchange, and `shards` are in neither list.
-        shards: the queues that a plugin keeps for sharded exchanges.
+        unmanaged: live objects that are neither owned nor wanted; they stay. Objects that the topology only refers to, as a member of a
+            ring or as an alternate exchange, and `shards` are in neither list.
+        shards: the queues that rabbitmq_sharding keeps for sharded exchanges.
         refusals: missing or different external objects.
     """
 
@@ -72,10 +72,7 @@ def object_differences(
 ) -> ObjectDifferences:
     """Return the differences between objects, each kind in the order of names.
 
-    Args:
-        wanted: the wanted topology.
-        live: the live topology.
-        also_replaced: exchanges that have to be declared again though they do not differ.
+    `also_replaced` are exchanges that must be declared again although they do not differ.
     """
     created: list[NamedObject] = []
     updated: list[tuple[PolicyDefinition, PolicyDefinition]] = []
@@ -116,7 +113,6 @@ def object_differences(
 
 
 def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:
-    """Yield alternate and dead-letter exchanges."""
     tables = [exchange.arguments for exchange in wanted.exchanges]
     tables += [queue.arguments for queue in wanted.queues]
     tables += [policy.definition for policy in wanted.policies]
@@ -142,10 +138,9 @@ class BindingDifferences:
 
     Attributes:
         early: unbinds before objects are replaced.
-        bound: binds, including those of replaced objects, each after the unbind that makes room for it.
+        bound: binds, including those of replaced objects, each after the unbind that it replaces.
         late: unbinds at the end.
-        unmanaged: live bindings that are neither owned nor wanted: they are left alone.
-        refusals: reasons to refuse the plan.
+        unmanaged: live bindings that are neither owned nor wanted; they stay.
     """
 
     early: tuple[PlannedChange, ...]
@@ -160,11 +155,7 @@ def binding_differences(
 ) -> BindingDifferences:
     """Return the differences between bindings.
 
-    Args:
-        wanted: the wanted topology.
-        live: the live topology.
-        objects: the differences between their exchanges and queues.
-        slots: exchanges that keep only wanted bindings. Others are unbound just before the new ones are bound.
+    `slots` are exchanges that keep only wanted bindings. Others are unbound just before the new ones are bound.
     """
     gone, again = objects.gone, objects.again
     hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
@@ -212,6 +203,6 @@ def binding_identity(binding: BindingDefinition) -> Hashable:
 
 
 def owned_binding(wanted: Topology, binding: BindingDefinition) -> bool:
-    """Return whether both ends are owned. A binding of one of the broker's own exchanges is owned with its destination."""
+    """Return True if both ends are owned. A binding of one of the broker's predeclared exchanges is owned with its destination."""
     name = binding.destination.name if isinstance(binding.destination, ExchangeRef) else binding.destination
     return wanted.owned(name) and (binding.source.startswith(_BROKERS_OWN) or wanted.owned(binding.source))

@@ -1,7 +1,7 @@
-"""What a field of a topology file may hold, and how entries become objects by it.
+"""The values of a topology file's fields, and the conversion of entries to objects.
 
-`objects` and `model` say each field once, on the dataclass: `spec` is the metadata of a dataclass field. The reader, the writer, the
-JSON Schema and the tables of docs/topology.md follow from that.
+Each field is declared once, as dataclass metadata (`spec`) in `objects` and `model`. The reader, the writer, the JSON Schema and the tables
+of docs/topology.md are derived from it.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ def file_finding(path: str, value: object, message: str, fix: str, line: int | N
 
     Args:
         path: the path of the field, such as ``exchanges[2].ring[0].weight``, counted from 0.
-        value: its value; None where something is missing.
-        message: what is wrong.
-        fix: what to do about it.
-        line: the number of the line, counted from 1; None where it is not known.
+        value: its value; None if something is missing.
+        message: the mistake.
+        fix: the remedy.
+        line: the number of the line, counted from 1; None if it is not known.
     """
     subject = path if value is None else f"{path} = {shown_value(value)}"
     return Finding("file", message, fix, subject=subject, line=line)
 
 
 def similar(word: str, words: Iterable[str]) -> str | None:
-    """Return the word that was probably meant, if any is close."""
+    """Return the most similar word; None if no word is close."""
     by_lower = {known.lower(): known for known in words}
     close = get_close_matches(word.lower().replace("-", "_"), by_lower, n=1, cutoff=0.6)
     return by_lower[close[0]] if close else None
 
 
 def shown_value(value: object) -> str:
-    """Return a value for a message, as TOML writes it, shortened."""
+    """Return a value as TOML for a message, shortened."""
     text = toml_value(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def toml_value(value: object) -> str:
-    """Return a value as TOML writes it, on one line."""
+    """Return a value as TOML on one line."""
     if isinstance(value, Mapping):
         pairs = ", ".join(f"{toml_key(name)} = {toml_value(inner)}" for name, inner in value.items())
         return f"{{ {pairs} }}" if pairs else "{}"
@@ -65,19 +65,19 @@ def toml_value(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         return f"a number of {value.bit_length()} bits"  # only a message has such a number
     if value is None or isinstance(value, (str, int)):
-        # JSON text is TOML text but for U+007F, which TOML wants escaped.
+        # JSON text is TOML text, except for U+007F, which TOML requires to be escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return str(value)
 
 
 def toml_key(name: str) -> str:
-    """Return the name of a field as TOML writes it."""
+    """Return the name of a field as TOML."""
     return name if _BARE_KEY.fullmatch(name) else toml_value(name)
 
 
 T = TypeVar("T")
 Entry = Mapping[str, Any]
-#: What is wrong with a value, and what to write instead.
+#: The fault of a value, and its remedy.
 Fault = tuple[str, str]
 
 _WEIGHT = r"^\+?0*[1-9][0-9]*$"
@@ -87,12 +87,12 @@ _SLOTS = re.compile(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """Which values a field takes.
+    """The set of values that a field accepts.
 
     Attributes:
-        label: what the documents call the kind.
-        schema: the JSON Schema of such values.
-        fault: returns what is wrong with a value; None if nothing is.
+        label: the name of the kind in the documentation.
+        schema: the JSON Schema of its values.
+        fault: returns the fault of a value and its remedy; None if the value is valid.
     """
 
     label: str
@@ -101,7 +101,7 @@ class Kind:
 
 
 def choice(what: str, *words: str) -> Kind:
-    """Return the kind of a field that is one of a few words; `what` is the subject of the rule."""
+    """Return the kind of a field with a few permitted words; `what` is the subject of the rule."""
 
     def fault(value: Any) -> Fault | None:  # noqa: ANN401
         if isinstance(value, str) and value in words:
@@ -155,7 +155,7 @@ def slot_list(most: int) -> Kind:
 
 
 def _slots_of(part: object) -> range | None:
-    """Return the slots that a part of a list says; an empty range where it counts down, None where it is wrong."""
+    """Return the slots of a part of a list; an empty range if it counts down, None if it is invalid."""
     if isinstance(part, str):
         bounds = _SLOTS.fullmatch(part)
         if bounds is None:
@@ -243,12 +243,10 @@ class FileField:
     """A field of an entry.
 
     Attributes:
-        name: its name in the file.
-        kind: which values it takes, or the entries of which it holds a list.
-        meaning: what it is, for the documents.
-        default: its value where it is not written; None: it has none.
-        required: whether it has to be there.
-        ranges: whether ``{1..40}`` in it stands for forty.
+        kind: the permitted values, or the type of the entries in its list.
+        meaning: the description in the documentation.
+        default: its value if it is not written; None: it has no default.
+        ranges: True if ``{1..40}`` in it is expanded to forty values.
     """
 
     name: str
@@ -268,27 +266,27 @@ def spec(
     required: bool = False,
     ranges: bool = False,
 ) -> dict[str, FileField]:
-    """Return the metadata of a dataclass field that a file says.
+    """Return the metadata of a dataclass field that a topology file contains.
 
     Args:
-        kind: which values it takes in the file.
-        meaning: what it is.
-        name: the field of the file that says it, where that has another name. Two of them may say one attribute together.
+        kind: the permitted values in the file.
+        meaning: the description in the documentation.
+        name: the name of the field in the file, if it differs. Two fields of a file may set one attribute together.
         in_file: the default of a field of another name.
-        required: whether a file has to say it, even though the attribute has a default.
-        ranges: whether ranges may be in it.
+        required: True if a file must contain the field although the attribute has a default.
+        ranges: True if the field may contain ranges.
     """
     return {name: FileField(name, kind, meaning, in_file, required, ranges)}
 
 
 def default(value: T, kind: Kind | EntryType, meaning: str, **more: Any) -> T:  # noqa: ANN401
-    """Return a dataclass field with a default, for type checkers the default itself. The rest is as in `spec`."""
+    """Return a dataclass field with a default, typed as the default value. The other arguments are those of `spec`."""
     field: T = dataclasses.field(default=value, metadata=spec(kind, meaning, **more))
     return field
 
 
 def documented(model: type[T]) -> type[T]:
-    """Return a dataclass whose docstring lists the meanings that `spec` gives its fields, for `help`."""
+    """Return a dataclass whose docstring lists the meanings of its fields from `spec`, for `help`."""
     heading = "    Attributes:\n"
     meanings = [
         f"        {attribute.name}: {' '.join(field.meaning for field in attribute.metadata.values())}\n"
@@ -301,7 +299,7 @@ def documented(model: type[T]) -> type[T]:
 
 
 def fields_of(model: type) -> tuple[FileField, ...]:
-    """Return the fields of a file that say the attributes of a dataclass."""
+    """Return the file fields of a dataclass's attributes."""
     fields = []
     for attribute in dataclasses.fields(model):
         for name, field in attribute.metadata.items():
@@ -315,13 +313,13 @@ def fields_of(model: type) -> tuple[FileField, ...]:
 
 
 class EntryRule(NamedTuple):
-    """A rule that joins fields of an entry.
+    """A rule about several fields of an entry.
 
     Attributes:
-        fields: the fields that it looks at.
-        fault: returns the field concerned, what is wrong and what to do, for the fields that are written; None if
-            nothing is wrong. It is not asked where one of `fields` is wrong by itself.
-        schema: the same as JSON Schema.
+        fields: the fields that the rule reads.
+        fault: returns the field, the fault and the remedy for the written fields; None if they are valid. It is not called if one of
+            `fields` is invalid by itself.
+        schema: the rule as JSON Schema.
     """
 
     fields: tuple[str, ...]
@@ -331,14 +329,14 @@ class EntryRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EntryType:
-    """What an entry may hold.
+    """The type of an entry.
 
     Attributes:
-        noun: what an entry is, with its article.
-        model: the class of which it makes an object.
-        fields: its fields, in the order of the documents.
-        rules: what joins the fields.
-        example: an entry, as it is written in a list.
+        noun: the name of an entry, with its article.
+        model: the class of its objects.
+        fields: its fields, in the order of the documentation.
+        rules: the rules about several fields.
+        example: an entry as TOML in a list.
     """
 
     noun: str
@@ -349,11 +347,11 @@ class EntryType:
 
     @property
     def ranged(self) -> tuple[str, ...]:
-        """The names of the fields that may hold ranges."""
+        """The names of the fields that may contain ranges."""
         return tuple(field.name for field in self.fields if field.ranges)
 
     def object_of(self, entry: Entry) -> Any:  # noqa: ANN401
-        """Return the object that an entry says, which has a value for each of the fields."""
+        """Return the object of an entry that has a value for each field."""
         values = dict(entry)
         if "queue" in values:
             queue, exchange = values.pop("queue"), values.pop("exchange", None)
@@ -367,13 +365,12 @@ class EntryType:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """An object, and where the file says it.
+    """An object and its place in the file.
 
     Attributes:
-        path: the entry's place in the file.
-        written: the entry as it is written.
-        bad: the fields that are wrong by themselves; the object has their defaults.
-        value: the object.
+        path: the entry's path in the file.
+        written: the entry as written.
+        bad: the fields that are invalid by themselves; the object has their defaults.
         members: the entry of each ring member.
     """
 
@@ -385,15 +382,11 @@ class FileEntry:
 
 
 class FileObjects(NamedTuple):
-    """What a file says, in its order.
+    """The content of a file, in its order.
 
     Attributes:
         settings: the fields of the file itself: ``cluster``, ``max_share_moved``, ``owns``.
-        exchanges: the exchanges.
-        queues: the queues.
-        bindings: the bindings.
-        policies: the policies.
-        problems: what is wrong with single fields, with fields that belong together, and with ranges.
+        problems: the faults of single fields, of fields that depend on each other, and of ranges.
     """
 
     settings: dict[str, Any]
@@ -405,7 +398,7 @@ class FileObjects(NamedTuple):
 
 
 def read_document(document: Entry, file: EntryType) -> FileObjects:
-    """Return what the tables of a file say."""
+    """Return the content of a parsed file."""
     reader = _Reader()
     settings, _ = reader.fields(document, "", file)
     lists = {
@@ -429,7 +422,7 @@ class _Reader:
                 if isinstance(field.kind, EntryType) and values[field.name] is not None:
                     members = tuple(self.objects(values[field.name], field.kind))
                     values[field.name] = tuple(member.value for member in members)
-            # Without these nobody knows which object the entry is.
+            # Without these the object of the entry is not known.
             identity = {field.name for field in type_.fields if field.required} | {"queue", "exchange"}
             if bad & identity:
                 continue
@@ -443,7 +436,7 @@ class _Reader:
                 self.add(at, None, str(error), "write another name")
 
     def fields(self, written: Entry, path: str, type_: EntryType) -> tuple[dict[str, Any], frozenset[str]]:
-        """Return the value of each field, a default where there is none or a wrong one, and the names of the wrong ones."""
+        """Return the value of each field, the default if it is missing or invalid, and the names of the invalid fields."""
         values = {field.name: field.default for field in type_.fields}
         bad = self.unknown(written, path, type_)
         for field in type_.fields:
@@ -468,7 +461,6 @@ class _Reader:
         return values, frozenset(bad)
 
     def entries(self, value: object, path: str, type_: EntryType) -> list[tuple[str, Entry]]:
-        """Return the entries of a list with the place of each."""
         if not isinstance(value, list):
             name = path.rpartition(".")[2]
             each = (
@@ -487,9 +479,9 @@ class _Reader:
         return entries
 
     def unknown(self, written: Entry, path: str, type_: EntryType) -> set[str]:
-        """Add a problem for each field that an entry of the type does not have; return those that were probably meant."""
+        """Add a problem for each unknown field of an entry; return the similar known fields."""
         known = {field.name for field in type_.fields}
-        # A list that is there may have a second heading; any other field that is there was not meant.
+        # An existing list may have a second heading; any other existing field is a mistake.
         candidates = [
             field.name
             for field in type_.fields
@@ -509,7 +501,6 @@ class _Reader:
         return meant - written.keys()
 
     def add(self, path: str, value: object, rule: str, remedy: str) -> None:
-        """Add a problem."""
         self.problems.append(file_finding(path, value, rule, remedy))
 
 

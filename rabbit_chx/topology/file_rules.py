@@ -1,8 +1,8 @@
-"""What RabbitMQ refuses whatever its release, and what a file cannot mean: rules beyond single fields; and misspelled names.
+"""Rules of a topology file beyond single fields, which every supported release enforces; and misspelled names.
 
-Each rule about arguments and flags was tried on 3.8.9, 3.10.8, 4.0.5 and 4.3.6, which all refuse such a declaration. What only
-some releases refuse is not here, since a file does not say its release. A broker takes a name that is probably misspelled, so
-that is no mistake of the file.
+Each rule about arguments and flags was tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6, which all refuse such a declaration. Rules of some
+releases only are not here, because a file does not contain its release. A broker accepts a name that is probably misspelled, so that is not
+a fault of the file.
 """
 
 from __future__ import annotations
@@ -38,20 +38,18 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
 
-#: The field concerned, its value, what is wrong and what to do.
+#: The field, its value, the fault and the remedy.
 _Finding = tuple[str, Any, str, str]
 _Rule = Callable[["FileEntry"], Iterator[_Finding]]
 
 
 class _ArgumentRule(NamedTuple):
-    """What an argument has to be.
+    """A rule about an argument.
 
     Attributes:
-        argument: its name.
-        is_right: whether a value is as it has to be.
-        rule: what is wrong otherwise.
-        remedy: what to do then.
-        of_type: the type of exchanges or queues whose argument it is; None: of any.
+        is_right: returns True if a value is valid.
+        rule: the message otherwise.
+        of_type: the type of exchange or queue; None: any type.
     """
 
     argument: str
@@ -156,7 +154,7 @@ _COMPARED = 100
 
 
 def problems_of(objects: FileObjects) -> Iterator[Finding]:
-    """Yield what is wrong beyond single fields; of an entry with ranges, each mistake once."""
+    """Yield the faults beyond single fields; for an entry with ranges, each fault once."""
     types = {entry.value.name: entry.value.type for entry in objects.exchanges if "type" not in entry.bad}
     policies = [entry.value for entry in objects.policies]
     rules: tuple[tuple[list[FileEntry], tuple[_Rule, ...]], ...] = (
@@ -222,14 +220,12 @@ def _text(field: str, text: str) -> Iterator[_Finding]:
 
 
 def _destination(place: Destination) -> tuple[str, str]:
-    """Return the field that says a destination, and its name."""
     return ("exchange", place.name) if isinstance(place, ExchangeRef) else ("queue", place)
 
 
 def _arguments(
     definition: ExchangeDefinition | QueueDefinition, rules: Iterable[_ArgumentRule]
 ) -> Iterator[_Finding]:
-    """Yield a finding for each argument that breaks a rule, for the first one that it breaks."""
     right = set(definition.arguments)
     for rule in rules:
         if rule.argument in right and rule.of_type in (None, definition.type):
@@ -418,7 +414,7 @@ def _slot_lists(entry: FileEntry, exchange: str, count: int) -> Iterator[_Findin
 
 
 def _made_by_slots(objects: FileObjects) -> Iterator[Finding]:
-    """Yield what the file says of exchanges that slots are made of."""
+    """Yield a fault for each entry that collides with the objects of an exchange with slots."""
     exchange_of: dict[str, str] = {}
     for entry in objects.exchanges:
         exchange: ExchangeDefinition = entry.value
@@ -443,7 +439,7 @@ def _made_by_slots(objects: FileObjects) -> Iterator[Finding]:
 
 
 def misspellings(topology: ObjectSet) -> Iterator[str]:
-    """Yield a sentence for each name that is like another one that was probably meant."""
+    """Yield a sentence for each name that is probably a misspelling of another one."""
     for exchange in topology.exchanges:
         if exchange.type not in _TYPES and (meant := _meant(exchange.type, _TYPES)):
             yield f"exchange {exchange.name} is of type {exchange.type}: did you mean {meant}?"
@@ -472,7 +468,7 @@ def _meant(name: str, known: Iterable[str]) -> str | None:
 
 
 def _strange_names(kind: str, used: Iterable[str], listed: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each used name whose letters are nearly those of a listed one; numbers do not count."""
+    """Yield a sentence for each used name that is similar to a listed one; numbers are ignored."""
     by_letters = {_NUMBERS.sub("", name): name for name in reversed(list(listed))}
     unknown: dict[str, str] = {}
     for name in used:

@@ -1,13 +1,13 @@
-"""A slot changes hands: from one queue to another, behind a ring that stays as it is.
+"""The hand-over of a slot from one queue to another, while the ring does not change.
 
-*parked*: the slot is unbound from one queue, and bound to the other as soon as the broker has answered. What comes in between is
-parked. It is then published once more to its exchange, which hashes it as it did before. So it comes to the queue that has its
-slot, with its own exchange, routing key and properties. If the slot still has no queue, the message is parked again, at the end.
-Nothing is lost or doubled. A parked message may be overtaken by later ones with its key.
+*parked*: the slot is unbound from the old queue, and bound to the new queue as soon as the broker has answered. Messages in between are
+parked. Then they are published again to their exchange, which hashes them as before. So each reaches the queue that owns its slot, with its
+original exchange, routing key and properties. If the slot still has no queue, the message is parked again, at the end. No message is lost
+or duplicated. A parked message may be overtaken by later ones with its key.
 
-*in-order*: the consumers of both queues, members of a group, help. Markers go through the queues of the slot, and say up to where
-one queue is read: the old queue is read up to a marker before the new one gets anything, and what came meanwhile is read out of
-the parking queue first. So no message is overtaken.
+*in-order*: the consumers of both queues, members of a group, cooperate. Markers in the queues of the slot mark the position up to which a
+queue is read: the old queue is read up to a marker before the new queue gets messages, and the messages that were parked meanwhile are
+read before those of the new queue. So no message is overtaken.
 """
 
 from __future__ import annotations
@@ -28,20 +28,13 @@ HandOverLevel: TypeAlias = Literal["parked", "in-order"]
 HAND_OVER_LEVELS: tuple[HandOverLevel, ...] = get_args(HandOverLevel)
 #: How long a group may take to read its queue up to a marker: seconds without any reading, and in all.
 _REPLY_S, _LONGEST_REPLY_S = 60.0, 900.0
-#: After this many seconds, what the broker was routing when a binding changed is in its queue.
+#: After this many seconds, messages that were being routed when a binding changed are in their queues.
 SETTLE_S = 0.25
 _PASSES = 50
 
 
 class HandOver(NamedTuple):
-    """A slot that changes hands by two changes of a plan.
-
-    Attributes:
-        exchange: the hash exchange.
-        park: its parking queue.
-        unbind: takes the slot from the old queue.
-        bind: gives it to the new queue.
-    """
+    """The hand-over of a slot by two changes of a plan: `unbind` from the old queue, and `bind` to the new queue."""
 
     exchange: str
     park: str
@@ -55,24 +48,24 @@ class HandOver(NamedTuple):
 
     @property
     def old(self) -> str:
-        """The queue that has the slot before."""
+        """The queue that owns the slot before."""
         return str(self.unbind.binding.destination)
 
     @property
     def new(self) -> str:
-        """The queue that has it afterwards."""
+        """The queue that owns the slot afterwards."""
         return str(self.bind.binding.destination)
 
 
 @dataclass(slots=True)
 class HandOverTally:
-    """What was done while slots changed hands.
+    """The results of hand-overs.
 
     Attributes:
         slots: the slots that changed hands, each with the old and the new queue.
-        moved: how many parked messages were published once more.
-        overtaken: a sentence for each slot that should have changed hands in order, and whose messages may be overtaken.
-        begun: whether a slot was taken from its old queue, though its new one may be refused then.
+        moved: the number of parked messages that were published again.
+        overtaken: a sentence for each slot whose messages may be overtaken although an in-order hand-over was requested.
+        begun: True if a slot was unbound from its old queue; the bind to its new queue may still be refused.
     """
 
     slots: list[tuple[str, str, str]] = field(default_factory=list)
@@ -84,7 +77,7 @@ class HandOverTally:
 def parts_of(
     changes: Sequence[PlannedChange], slots: Mapping[str, str], parks: Mapping[str, str]
 ) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
-    """Yield the changes of a plan in order: each slot that changes hands by itself, what is between together.
+    """Yield the changes of a plan in order: each hand-over of a slot by itself, the changes between hand-overs together.
 
     Args:
         changes: the changes.
@@ -119,10 +112,10 @@ def _gives(change: PlannedChange, slot: str) -> bool:
 
 
 def hand_over_slot(over: HandOver, broker: LiveBroker, level: HandOverLevel, tally: HandOverTally) -> None:
-    """Give a slot from one queue to another.
+    """Move a slot from one queue to another.
 
     Raises:
-        RabbitChxError: the broker refuses something. What is parked stays parked.
+        RabbitChxError: the broker refuses an operation. Parked messages stay parked.
     """
     if level == "in-order":
         _hand_over_in_order(over, broker, tally)
@@ -136,7 +129,7 @@ def _hand_over_at_once(over: HandOver, broker: LiveBroker, tally: HandOverTally)
     unbind, bind = Operation("unbind", over.unbind.binding), Operation("bind", over.bind.binding)
     if broker.amqp.perform_together((unbind, bind)):
         return
-    broker.amqp.perform(unbind)  # one by one, to find the one that the broker refuses
+    broker.amqp.perform(unbind)  # singly, to find the one that the broker refuses
     tally.begun = True
     broker.amqp.perform(bind)
 
@@ -175,31 +168,21 @@ def _late(over: HandOver, queue: str) -> str:
 
 
 def republish_parked(broker: LiveBroker, exchange: str, queue: str) -> int:
-    """Publish once more what is in a parking queue now, and return how many messages that were.
-
-    Args:
-        broker: the broker.
-        exchange: the hash exchange.
-        queue: its parking queue.
+    """Publish the current messages of a parking queue again to the hash exchange, and return their number.
 
     Raises:
-        RabbitChxError: the broker refuses a message. It is still in the parking queue.
+        RabbitChxError: the broker refuses a message. It stays in the parking queue.
     """
     messages = broker.amqp.count(queue).messages
     return broker.carrier.move_messages(queue, exchange, messages) if messages else 0
 
 
 def drain_park(broker: LiveBroker, exchange: str, queue: str) -> int:
-    """Publish once more what is in a parking queue, until it is empty; return how many messages that were.
-
-    Args:
-        broker: the broker.
-        exchange: the hash exchange.
-        queue: its parking queue.
+    """Publish the messages of a parking queue again to the hash exchange until the queue is empty; return their number.
 
     Raises:
-        BrokerRefusedError: messages come as fast as they are moved.
-        RabbitChxError: the broker refuses a message. It is still in the parking queue.
+        BrokerRefusedError: messages arrive as fast as they are moved.
+        RabbitChxError: the broker refuses a message. It stays in the parking queue.
     """
     total = 0
     for _ in range(_PASSES):

@@ -1,7 +1,4 @@
-"""The markers of a hand-over: messages that the mover of a slot and the consumers of both queues know by their header.
-
-For anyone else a marker is an empty message.
-"""
+"""The markers of a hand-over: empty messages that the mover of a slot and the consumers of both queues recognize by a header."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from rabbit_chx.errors import InputError
 
-#: flush, begin and end are sent by the one who moves a slot; flushed and taken are replies of the consumers.
+#: The mover of a slot sends flush, begin and end; the consumers reply flushed and taken.
 MarkerKind: TypeAlias = Literal["flush", "begin", "end", "flushed", "taken"]
 
 _KINDS: tuple[MarkerKind, ...] = get_args(MarkerKind)
@@ -23,14 +20,14 @@ class HandOverMarker:
     """A marker.
 
     Attributes:
-        kind: ``flush`` asks the consumer of the old queue to reply ``flushed`` when it has handled all that came before.
-            ``begin`` asks the consumer of the new queue to read the parking queue up to ``end``, and to reply ``taken`` then.
+        kind: ``flush`` requests that the consumer of the old queue replies ``flushed`` when it has handled all earlier messages. ``begin``
+            requests that the consumer of the new queue reads the parking queue up to ``end``, and then replies ``taken``.
         slot: the name of the slot exchange.
-        id: tells this hand-over from others. Replies have that of the question.
+        id: identifies the hand-over. A reply has the id of its request.
         park: the name of the parking queue.
 
     Raises:
-        InputError: a field is not text, or the kind is none of those.
+        InputError: a field is not text, or the kind is unknown.
     """
 
     HEADER: ClassVar[str] = "x-rabbit-chx-hand-over"
@@ -51,7 +48,7 @@ class HandOverMarker:
             )
 
     def headers(self) -> dict[str, dict[str, str]]:
-        """Return the headers of the message, as pika and aio-pika take them."""
+        """Return the headers of the message for pika and aio-pika."""
         return {self.HEADER: {name: str(getattr(self, name)) for name in _FIELDS}}
 
     def as_kind(self, kind: MarkerKind) -> HandOverMarker:
@@ -64,11 +61,7 @@ class HandOverMarker:
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, Any] | None) -> HandOverMarker | None:
-        """Return the marker that a message is; None if it is none.
-
-        Args:
-            headers: the message's headers, as pika or aio-pika gives them; None where it has none.
-        """
+        """Return the marker in a message's headers; None if the message is not a marker or has no headers."""
         table = (headers or {}).get(cls.HEADER)
         if not isinstance(table, Mapping):
             return None

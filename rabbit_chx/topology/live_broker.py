@@ -1,4 +1,4 @@
-"""What topology code asks of a live broker. Every call blocks; `rabbit_chx.broker` implements them."""
+"""The interfaces of a live broker for topology code. Every call blocks; `rabbit_chx.broker` implements them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rabbit_chx.topology.operations import Operation, QueueCounts
 
 
 class ManagementApi(Protocol):
-    """Requests below ``/api`` of the management plugin. A path is given by its segments, not quoted."""
+    """Requests below ``/api`` of the management plugin. A path is a sequence of unquoted segments."""
 
     def get(
         self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type] | None = None
     ) -> Any:  # noqa: ANN401  # JSON
-        """Return an object that has these fields with these types; None: whatever is there."""
+        """Return an object that has these fields with these types; None: any answer is accepted."""
 
     def get_list(
         self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type]
@@ -40,35 +40,31 @@ class AmqpChannel(Protocol):
     def perform_together(self, operations: Sequence[Operation]) -> bool:
         """Perform operations in order, and wait only for the last answer.
 
-        Returns:
-            False if the broker refused one of them. It does not tell which one; those before it are done.
+        Return False if the broker refused one of them. It does not report which one; earlier operations are done.
         """
 
     def check_sendable(self, operations: Sequence[Operation]) -> None:
         """Refuse arguments that the client cannot send. Nothing is sent."""
 
     def count(self, queue: str) -> QueueCounts:
-        """Count what is in a queue, by a passive declaration."""
+        """Return the counts of a queue, by a passive declaration."""
 
     def check_exchange(self, exchange: str) -> None:
         """Check that an exchange exists, of any type, by a passive declaration."""
 
 
 class MessageCarrier(Protocol):
-    """A second connection, which moves messages and sends the markers of a hand-over."""
+    """A second connection that moves messages and sends the markers of a hand-over."""
 
     def move_messages(self, queue: str, exchange: str, limit: int) -> int:
-        """Publish the first messages of a queue once more, to an exchange, with all that they came with.
+        """Publish the first messages of a queue to an exchange, with all their properties, and return their number.
 
-        Each one is removed only after the broker has confirmed its copy. So a message may be there twice after a crash, and none
-        is lost.
-
-        Returns:
-            The number of messages. It is less than `limit` if the queue has no more.
+        Each message is removed only after the broker has confirmed its copy. So a crash may duplicate a message, but does not lose one. The
+        number is less than `limit` if the queue has no more messages.
         """
 
     def send_marker(self, queue: str, marker: HandOverMarker) -> None:
-        """Send a marker to a queue, confirmed. Replies come to a queue of the carrier."""
+        """Send a marker to a queue, with a confirm. Replies are sent to a queue of the carrier."""
 
     def wait_for_reply(
         self,
@@ -79,14 +75,14 @@ class MessageCarrier(Protocol):
         longest_s: float,
         queues: Sequence[str],
     ) -> bool:
-        """Wait for the reply to a marker, and return whether it came in time.
+        """Wait for the reply to a marker, and return True if it arrived in time.
 
         Args:
             marker: the marker.
-            kind: the reply.
-            timeout_s: the most seconds in which nobody reads the queues. The time starts again when one of them gets shorter.
-            longest_s: the most seconds in all.
-            queues: the queues that are read before the reply comes.
+            kind: the kind of the reply.
+            timeout_s: the largest time in seconds without progress. The time starts again when one of the queues gets shorter.
+            longest_s: the largest time in seconds in total.
+            queues: the queues that are read before the reply arrives.
         """
 
     def close(self) -> None:
@@ -98,9 +94,8 @@ class LiveBroker(Protocol):
 
     Attributes:
         where: its AMQP address without password, for errors.
-        vhost: the vhost.
-        has_management: whether there is a management API.
-        has_source: whether there is a ring source.
+        has_management: True if a management API is configured.
+        has_source: True if a ring source is configured.
     """
 
     where: str
@@ -114,27 +109,27 @@ class LiveBroker(Protocol):
 
     @property
     def api(self) -> ManagementApi:
-        """The management API; without one, ManagementNeededError."""
+        """The management API. Raises ManagementNeededError if it is not configured."""
 
     @property
     def carrier(self) -> MessageCarrier:
-        """The second connection, which is opened when it is first needed."""
+        """The second connection, which is opened on first use."""
 
     def overview(self) -> dict[str, Any]:
-        """Return the overview of the management API: at least ``rabbitmq_version``. Another cluster's is refused."""
+        """Return the overview of the management API: at least ``rabbitmq_version``. That of another cluster is refused."""
 
     def read_rings(self, exchanges: Sequence[str], release: Release) -> Mapping[str, HashRing]:
-        """Read rings by the ring source. An exchange that is missing, or of another type, is not in the mapping."""
+        """Read rings by the ring source. Exchanges that do not exist or have another type are not in the mapping."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
 
 
 def try_count(amqp: AmqpChannel, queue: str) -> QueueCounts | None:
-    """Count what is in a queue; None if the broker refuses to tell, as for a queue that does not exist or whose node is down.
+    """Return the counts of a queue; None if the broker refuses, for example because the queue does not exist or its node is down.
 
     Raises:
-        UnreachableError: the connection ended, or the broker does not answer.
+        UnreachableError: the connection is closed, or the broker does not answer.
     """
     try:
         return amqp.count(queue)

@@ -1,4 +1,4 @@
-"""A topology: what should be on a broker, or what is there."""
+"""A topology: the wanted or the live objects of a vhost."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ _MOST_NAMES = 10
 @documented
 @dataclass(frozen=True, slots=True, repr=False)
 class Topology(ObjectSet):
-    """The exchanges, queues, bindings and policies of a vhost, sorted as people sort names. A value.
+    """The exchanges, queues, bindings and policies of a vhost, in the natural order of their names. A value.
 
-    Two topologies are equal if they say the same, in any order. Rings, the release and what was left out do not count.
+    Two topologies are equal if they have the same objects and limits, in any order. The other attributes, such as `rings`, do not count.
 
     Attributes:
         rings: of a live topology, the ring of each ``x-consistent-hash`` exchange, by its name.
         release: of a live topology, the broker's release.
-        messages: of a live topology, how many messages each queue has, by its name: a parking queue now, and any other one as
-            the management API counted them last.
-        consumers: of a live topology, the tags of the consumers of each queue, where they were asked for.
-        operator_policies: of a live topology, the operator policies of the vhost, which no file says.
-        applied_policies: of a live topology, the name of the policy that the broker applies to each queue, None for none; empty
-            where the broker does not tell.
-        left_out: what the source says beyond this, in words without values.
-        sources_left_out: the exchanges whose bindings to queues that the broker named are left out.
+        messages: of a live topology, the number of messages of each queue, by its name: the current number for a parking queue, else the
+            last count of the management API.
+        consumers: of a live topology, the consumer tags of each queue, if they were requested.
+        operator_policies: of a live topology, the operator policies of the vhost. A topology file does not contain them.
+        applied_policies: of a live topology, the name of the policy that applies to each queue, None if no policy does; empty if the broker
+            does not return it.
+        left_out: descriptions, without values, of the source's contents that a topology does not contain.
+        sources_left_out: the exchanges whose bindings to server-named queues are left out.
     """
 
     rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
@@ -64,13 +64,13 @@ class Topology(ObjectSet):
     sources_left_out: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
-        # With slots=True dataclass makes another class, of which super() without arguments knows nothing.
+        # With slots=True dataclass makes another class, for which super() without arguments fails.
         super(Topology, self).__post_init__()
         object.__setattr__(self, "left_out", tuple(self.left_out))
 
     @classmethod
     def from_toml(cls, text: str, *, file: str | None = None) -> Topology:
-        """Return what a topology file says. docs/topology.md describes the file.
+        """Return the topology in a topology file. docs/topology.md describes the format.
 
         Args:
             text: the file's text.
@@ -83,7 +83,7 @@ class Topology(ObjectSet):
             raise InputError(
                 f"a {type(text).__name__} is not the text of a topology file: give the text, such as Path(...).read_text()"
             )
-        text = text.removeprefix("\ufeff")  # as some Windows editors begin a file
+        text = text.removeprefix("\ufeff")  # which some Windows editors write
         document = parsed(text, file)
         objects = read_document(document, FILE)
         problems = [*objects.problems, *problems_of(objects)]
@@ -95,22 +95,22 @@ class Topology(ObjectSet):
         return cls(**lists, **objects.settings)
 
     def to_toml(self) -> str:
-        """Return the text of a file that says this topology; `from_toml` reads it back to an equal one.
+        """Return the text of a topology file with this topology; `from_toml` returns an equal topology.
 
-        Names that count up become ranges. What is a default is not written, nor are `rings`, `release` and `left_out`.
+        Consecutive names become ranges. Defaults, `rings`, `release` and `left_out` are not written.
 
         Raises:
-            TopologyError: an argument is None, which TOML cannot write.
+            TopologyError: an argument is None, which TOML cannot express.
         """
         return toml_text(self)
 
     @classmethod
     def from_definitions(cls, text: str | bytes, vhost: str = "/") -> Topology:
-        """Return what a definitions file of RabbitMQ says about a vhost.
+        """Return the topology of a vhost in a RabbitMQ definitions file.
 
-        The file is one of a whole broker or of a single vhost, of any release from 3.8 on. It does not hold the order in
-        which queues were bound: `rings` has the rings as listed, with the provenance ``assumed``. `left_out` says what the
-        file holds beyond a topology, such as users, and what it may lack.
+        The file is one of a whole broker or of a single vhost, of any release from 3.8 on. It does not contain the order in which queues
+        were bound: `rings` has the rings as listed, with the provenance ``assumed``. `left_out` describes the objects that a topology does
+        not contain, such as users, and objects that the file may lack.
 
         Args:
             text: the JSON text.
@@ -123,7 +123,7 @@ class Topology(ObjectSet):
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        """What `from_toml` would say of `to_toml`: the mistakes of a topology that was made in Python."""
+        """The mistakes of a topology that was made in Python: those that `from_toml` reports for its `to_toml`."""
         try:
             Topology.from_toml(self.to_toml())
         except TopologyError as error:
@@ -132,20 +132,20 @@ class Topology(ObjectSet):
 
     @property
     def misspellings(self) -> tuple[str, ...]:
-        """A sentence for each name that is probably misspelled, though a broker would take it: types, arguments, members."""
+        """A sentence for each name that is probably misspelled although a broker accepts it: types, arguments, members."""
         return tuple(misspellings(self))
 
     def ring(self, exchange: str, release: Release | None = None) -> HashRing:
-        """Return the ring of an ``x-consistent-hash`` exchange. With slots the slots are its destinations.
+        """Return the ring of an ``x-consistent-hash`` exchange. With slots, the slots are its destinations.
 
         A topology that was read from a broker has its rings. The ring of a file is replayed from the members, in their order.
 
         Args:
             exchange: the exchange's name.
-            release: the release whose rules apply; None for that of the broker, or else the newest.
+            release: the release whose rules apply; None: the broker's release, or else the newest.
 
         Raises:
-            InputError: there is no such exchange, or it is of another type, or that release refuses a weight.
+            InputError: the exchange does not exist or is of another type, or that release refuses a weight.
         """
         definition = self._hash_exchange(exchange)
         ring = self.rings.get(exchange)
@@ -157,11 +157,10 @@ class Topology(ObjectSet):
         return HashRing.from_bindings([member.binding for member in members], release or self.release)
 
     def slots(self, exchange: str, release: Release | None = None) -> SlotTable:
-        """Return which queue has which slot of an exchange.
+        """Return the owner of each slot of an exchange.
 
-        In a file a member has the slots that it lists. Where members have weights instead, each slot gets the queue that it
-        would get on a new broker, and the table is assumed: where the exchange is there, slots keep their queues as far as
-        the weights let them.
+        In a file a member has the slots that it lists. If members have weights instead, each slot gets the queue that it would get on a new
+        broker, and the table is assumed: on an existing exchange, slots keep their queues as far as the weights permit.
 
         Args:
             exchange: the exchange's name.
@@ -178,7 +177,7 @@ class Topology(ObjectSet):
         return table
 
     def key_map(self, exchange: str, release: Release | None = None) -> KeyMap:
-        """Return what says which queue gets which key: the `slots` of an exchange that has some, else its `ring`.
+        """Return the mapping of keys to queues: the `slots` of an exchange with slots, else its `ring`.
 
         Args:
             exchange: the exchange's name.
@@ -216,20 +215,13 @@ class Topology(ObjectSet):
         raise InputError(f"{says}: {choices}", exchange=name)
 
     def owned(self, name: str) -> bool:
-        """Return whether a name matches `owns`, where ``*`` is any text.
-
-        Args:
-            name: the name of an exchange or a queue.
-        """
+        """Return True if the `name` of an exchange or a queue matches `owns`, where ``*`` is any text."""
         return any(_expression(pattern).fullmatch(name) for pattern in self.owns)
 
     def with_rings(self, rings: Mapping[str, HashRing]) -> Topology:
         """Return the topology with rings that were read, and the members of those exchanges in the order of the rings.
 
-        Members without a bucket come last.
-
-        Args:
-            rings: the rings, by the name of the exchange.
+        Members without a bucket are last. `rings` has the name of the exchange as its key.
         """
         return replace(
             self,
@@ -240,7 +232,6 @@ class Topology(ObjectSet):
 
 @lru_cache(maxsize=256)
 def _expression(pattern: str) -> re.Pattern[str]:
-    """Return the expression of a pattern where ``*`` is any text."""
     return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
 
 
@@ -253,7 +244,6 @@ def _in_order(exchange: ExchangeDefinition, ring: HashRing | None) -> ExchangeDe
 
 
 def _with_lines(problems: Iterable[Finding], text: str, document: Mapping[str, Any]) -> list[Finding]:
-    """Return the problems with the numbers of their lines, in the order of the file."""
     lines = text.split("\n")
     placed = [replace(problem, line=line_of(problem.subject, lines, document)) for problem in problems]
     return sorted(

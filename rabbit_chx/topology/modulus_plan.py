@@ -1,6 +1,6 @@
 """The plan of one ``x-modulus-hash`` exchange: its bindings before and after, and the exact shares of keys that move.
 
-The broker takes the hash of a key modulo the number of bindings. `ModulusHashExchange` has the order in which it counts them.
+The broker takes the hash of a key modulo the number of bindings. `ModulusHashExchange` contains the order of the bindings.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ class ModulusPlan:
     """The movement of the keys of one ``x-modulus-hash`` exchange.
 
     Attributes:
-        exchange: the exchange's name.
         release: the release whose rules apply.
-        before: the destination of each live binding, in the order in which the broker numbers them.
+        before: the destination of each live binding, in the order of the broker's numbers.
         after: the same after the plan.
-        moved: the exact share of keys with another destination in the end; the largest possible share if `unknown` is set.
+        moved: the exact share of keys with another destination at the end; the largest possible share if `unknown` is set.
         moved_at_worst: the largest share of keys whose destination differs from `before` at any moment.
         lost_at_worst: the largest share of keys without a destination at any moment.
         unsettled: the largest share of keys whose destination differs from `after` while bindings are made.
@@ -77,7 +76,7 @@ class ModulusPlan:
         return (Finding("moved", message, fix, share=self.moved_at_worst, allow_with=flag),)
 
     def matrix(self) -> MovementMatrix | None:
-        """Return the exact share of keys that go from each destination to each other one; None if it is not known."""
+        """Return the exact share of keys that move from each destination to each other one; None if it is not known."""
         if self.unknown and self.moved_at_worst:
             return None
         return movement(*(self._modulo_map(side) for side in (self.before, self.after)))
@@ -91,14 +90,7 @@ class ModulusPlan:
 def modulus_plans(
     wanted: Topology, live: Topology, objects: ObjectDifferences, changes: Sequence[PlannedChange]
 ) -> dict[str, ModulusPlan]:
-    """Return the plan of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names.
-
-    Args:
-        wanted: the wanted topology.
-        live: the live topology.
-        objects: the differences between their exchanges and queues.
-        changes: all changes of the plan, in order.
-    """
+    """Return the plan of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names."""
     kinds = [
         {exchange.name for exchange in side.exchanges if exchange.type == MODULUS_EXCHANGE}
         for side in (live, wanted)
@@ -124,7 +116,6 @@ def _with_limit(plan: ModulusPlan, wanted: Topology, objects: ObjectDifferences)
 def _moments(
     name: str, live: Topology, changes: Iterable[PlannedChange]
 ) -> Iterator[tuple[BindingDefinition, ...]]:
-    """Yield the bindings of an exchange before the changes, and after each change that changes them."""
     bound = {binding_key_of(binding): binding for binding in live.bindings if binding.source == name}
     yield tuple(bound.values())
     for change in changes:
@@ -158,7 +149,6 @@ def _planned(
     *,
     is_hashing: tuple[bool, bool],
 ) -> ModulusPlan:
-    """Return the plan of an exchange whose bindings at each moment are known."""
     release = live.release or NEWEST
     states = [numbered(bindings, release) for bindings in moments]
     if not is_hashing[0]:
@@ -201,11 +191,9 @@ def _unknown_order(
 
 
 def numbered(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
-    """Return the destination of each binding, in the order in which the broker numbers them.
+    """Return the destination of each binding, in the order of the broker's numbers.
 
-    Args:
-        bindings: the bindings of an exchange.
-        release: the broker's release. If its order cannot be computed, the order of 4.3 is used.
+    If the order of `release` cannot be computed, that of 4.3 is used.
     """
     if release.follows(MODULUS_BY_BINDING_KEY):
         ordered = sorted(
@@ -217,12 +205,7 @@ def numbered(bindings: Iterable[BindingDefinition], release: Release) -> tuple[D
 
 
 def share_moved(before: Sequence[Destination], after: Sequence[Destination]) -> float:
-    """Return the exact share of the 2^27 hashes whose destination differs.
-
-    Args:
-        before: the destination of each number.
-        after: the same afterwards.
-    """
+    """Return the exact share of the 2^27 hashes whose destination differs between two sequences of numbered destinations."""
     if not before or not after:
         return float(bool(before or after))
     sizes = len(before), len(after)
@@ -244,10 +227,6 @@ def largest_share(before: Sequence[Destination], after: Sequence[Destination]) -
     """Return the largest share of keys that can move if the order of the bindings is not known.
 
     If the two numbers of bindings have no common divisor, each order moves the same share.
-
-    Args:
-        before: the destinations before, in any order.
-        after: the destinations afterwards, in any order.
     """
     return share_moved(before, after) if math.gcd(len(before), len(after)) == 1 else 1.0
 

@@ -1,11 +1,11 @@
-"""The exact share of keys that a change moves: by the ring, and by the queues that own its slots.
+"""The exact share of keys that a change moves, by the ring and by the owners of its slots.
 
-A key has one of 2^21 seeds. The seed and the bucket count determine its bucket. `MovementCounter` sorts the stays of all seeds in
-buckets once: by bucket, by the destination of the seed on the live ring, and by the largest bucket count of the stay. Two searches
-for each bucket of another ring then count the seeds that keep their destination.
+A key has one of 2^21 seeds. The seed and the bucket count determine its bucket. `MovementCounter` sorts the stays of all seeds in buckets
+once: by bucket, by the destination of the seed on the live ring, and by the largest bucket count of the stay. Two searches for each bucket
+of another ring then count the seeds that keep their destination.
 
-The ring of an exchange with slots leads to slot exchanges, and a message ends in the queue that owns the slot. So movement is
-counted by queue there: `SlotOwners` maps each slot to its queue, before and after each change of a plan.
+The ring of an exchange with slots leads to slot exchanges, and a message reaches the queue that owns the slot. So movement is counted by
+queue there: `SlotOwners` maps each slot to its queue, before and after each change of a plan.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
 
 _NO_ALIASES: Mapping[Place, Place] = {}
-#: The size of the table that tells which pairs of bucket and destination may have seeds. Most pairs have none.
+#: The size of the table of the pairs of bucket and destination that may have seeds. Most pairs have none.
 _MARKS = 1 << 22
 _ALTERNATE = "alternate-exchange"
 
@@ -35,9 +35,7 @@ _ALTERNATE = "alternate-exchange"
 class MovementCounter:
     """Counts the share of all keys that other rings move away from one ring. A hole and an empty ring count as destination None.
 
-    Args:
-        before: the buckets of the ring that keys move away from.
-        aliases: what counts instead of a destination of that ring, such as the queue that owns a slot.
+    `aliases` replace destinations of that ring, for example a slot by the queue that owns it.
     """
 
     def __init__(self, before: Sequence[Place], aliases: Mapping[Place, Place] = _NO_ALIASES) -> None:
@@ -67,7 +65,6 @@ class MovementCounter:
         return self._ids.setdefault(place, len(self._ids))
 
     def _resolved(self, numbers: NDArray[np.int64], aliases: Mapping[Place, Place]) -> NDArray[np.int64]:
-        """Return the numbers of the buckets that keys can have, with aliases applied."""
         import numpy as np
 
         places = numbers[: np.count_nonzero(numbers)] if numbers.any() else np.zeros(1, np.int64)
@@ -77,7 +74,7 @@ class MovementCounter:
         return np.array(resolved)[places]
 
     def prepare(self, counts: Iterable[int]) -> None:
-        """Sort the stays for rings with these bucket counts, unless that is done."""
+        """Sort the stays for rings with these bucket counts, unless they are sorted already."""
         import numpy as np
 
         from rabbit_chx.routing.arrays.seeds import stays_of_seeds
@@ -109,7 +106,7 @@ class MovementCounter:
 
         Args:
             numbers: the `numbers` of its buckets.
-            aliases: what counts instead of a destination.
+            aliases: the replacements of destinations.
             dead_ends: aliases that lead to no queue.
         """
         import numpy as np
@@ -130,14 +127,9 @@ class MovementCounter:
     def seeds_by_bucket(
         self, destinations: Sequence[Place], count: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return how many seeds of each bucket had which destination before.
+        """Return the number of seeds of each bucket by their previous destination, for `count` buckets.
 
-        Args:
-            destinations: the destinations that are counted.
-            count: the bucket count.
-
-        Returns:
-            Three arrays of one length: bucket, index of the destination, number of seeds. Pairs without seeds are left out.
+        The result is three arrays of one length: bucket, index of the destination, number of seeds. Pairs without seeds are left out.
         """
         import numpy as np
 
@@ -160,7 +152,6 @@ class MovementCounter:
     def _seeds_in(
         self, buckets: NDArray[np.int64], places: NDArray[np.int64], count: int
     ) -> NDArray[np.int64]:
-        """Return how many seeds are in each of these buckets with this bucket count and had this destination before."""
         cells = self._cells(buckets, places)
         first, end = self._stays.searchsorted(cells + count), self._stays.searchsorted(cells + self._most + 1)
         seeds: NDArray[np.int64] = self._seeds_before[end] - self._seeds_before[first]
@@ -168,18 +159,12 @@ class MovementCounter:
 
 
 def bucket_count(buckets: Sequence[Place]) -> int:
-    """Return how many buckets keys can have: holes do not count, and an empty ring counts as one hole."""
+    """Return the number of buckets that keys can have: holes do not count, and an empty ring counts as one hole."""
     return max(len(buckets) - buckets.count(None), 1)
 
 
 class SlotHandOver(NamedTuple):
-    """A slot whose queue changes.
-
-    Attributes:
-        slot: the name of the slot exchange.
-        old: its queue before; None for none or several.
-        new: its queue afterwards; None for none or several.
-    """
+    """A slot whose queue changes; `old` or `new` is None if the slot has no queue or several queues."""
 
     slot: str
     old: str | None
@@ -222,12 +207,7 @@ def slot_ownership(
 ) -> SlotOwnership | None:
     """Return the owners of the slots of an exchange before and after changes; None if it has no slots.
 
-    Args:
-        ring: the live ring.
-        members: the destinations of the wanted ring.
-        wanted: the wanted topology, expanded to plain objects.
-        live: the live topology.
-        changes: the changes.
+    `members` are the destinations of the wanted ring; `wanted` is expanded to plain objects.
     """
     refs = [place for place in (*ring.destinations, *members) if isinstance(place, ExchangeRef)]
     owners = SlotOwners.among(refs, wanted, live) if refs else None
@@ -274,7 +254,7 @@ class SlotOwners:
 
     @classmethod
     def among(cls, refs: Iterable[ExchangeRef], wanted: Topology, live: Topology) -> SlotOwners:
-        """Return the live owners of those exchanges that are slots."""
+        """Return the live owners of the exchanges that are slots."""
         refs = dict.fromkeys(refs)
         bound: dict[str, list[BindingDefinition]] = {ref.name: [] for ref in refs}
         for binding in (*live.bindings, *wanted.bindings):
@@ -284,7 +264,7 @@ class SlotOwners:
         return cls([ref for ref in refs if is_slot(ref, known.get(ref.name), bound[ref.name])], live)
 
     def apply(self, change: PlannedChange) -> bool:
-        """Apply a change, and return whether it concerns slots."""
+        """Apply a change, and return True if it concerns slots."""
         if change.action in ("bind", "unbind"):
             binding = change.binding
             queues = self._queues.get(binding.source)

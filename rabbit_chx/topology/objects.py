@@ -1,9 +1,9 @@
-"""What a topology is made of: exchanges, queues, bindings and policies, as plain values.
+"""The objects of a topology: exchanges, queues, bindings and policies, as plain values.
 
-The metadata of a field says what a topology file may hold there.
+The metadata of a field determines its values in a topology file.
 
-A slot is an internal fanout exchange that leads to queues alone. Any other exchange in a ring is no slot: its messages go
-where it sends them.
+A slot is an internal fanout exchange that is bound to queues only. Any other exchange in a ring is not a slot: it routes its messages by
+its own bindings.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rabbit_chx.topology.fields import (
     whole_number,
 )
 
-#: Who declares an object: this topology, or someone else. What is external is checked, never declared or deleted.
+#: The owner of an object: this topology, or another one. External objects are checked, never declared or deleted.
 Owner: TypeAlias = Literal["ours", "external"]
 HASH_EXCHANGE = "x-consistent-hash"
 MODULUS_EXCHANGE = "x-modulus-hash"
@@ -65,7 +65,7 @@ _NUMBER = re.compile(r"([0-9]+)")
 _NAMED_AS_SLOT = re.compile(r".+\.slot\.[0-9]+", re.DOTALL)
 _LEAST_WIDTH = 2
 
-# What several kinds of objects have.
+# The fields of several kinds of objects.
 _OWNER = spec(
     choice("an owner", "ours", "external"),
     "`external`: it is checked, and never declared or deleted.",
@@ -90,14 +90,13 @@ _DESTINATION = EntryRule(
 
 @dataclass(frozen=True, slots=True)
 class RingMember:
-    """A binding of an ``x-consistent-hash`` exchange, at its place in the ring.
+    """A binding of an ``x-consistent-hash`` exchange, at its position in the ring.
 
     Attributes:
         destination: a queue's name, or an ExchangeRef.
-        key: the binding key's text. An int is accepted too: the weight 7 is the key ``7``.
-        arguments: the binding's arguments. They change nothing in the ring, but they are part of the binding.
-        slots: of a queue that shares the slots of an exchange, the numbers of those that it has; None: as many as its weight
-            gives it.
+        key: the text of the binding key. An int is accepted too: the weight 7 is the key ``7``.
+        arguments: the binding's arguments. They do not change the ring, but they are part of the binding.
+        slots: for a queue of an exchange with slots, the numbers of its slots; None: its weight determines the number of its slots.
 
     Raises:
         InputError: the destination is neither a name nor an ExchangeRef, or the key is neither int nor text.
@@ -128,7 +127,7 @@ class RingMember:
 
     @property
     def binding(self) -> Binding:
-        """The destination and the binding key, as `HashRing.from_bindings` takes them."""
+        """The destination and the binding key, for `HashRing.from_bindings`."""
         return self.destination, self.key
 
 
@@ -266,8 +265,8 @@ EXCHANGE = EntryType("an exchange", ExchangeDefinition, fields_of(ExchangeDefini
 class QueueDefinition:
     """A queue.
 
-    ``x-queue-type`` among the arguments becomes the type and is taken out. For the broker a queue that was declared
-    without it equals one that was declared with ``classic`` (tried on 3.8.9 to 4.3.6).
+    ``x-queue-type`` among the arguments becomes the type and is removed from the arguments. For the broker a queue that was declared
+    without it equals one that was declared with ``classic`` (tested on 3.8.9 to 4.3.6).
     """
 
     name: str = field(metadata=spec(NAME, "Its name.", ranges=True))
@@ -290,7 +289,7 @@ class QueueDefinition:
 
     @property
     def declared_arguments(self) -> ArgumentTable:
-        """The arguments of ``queue.declare``: with ``x-queue-type``, so that no default of the vhost decides."""
+        """The arguments of ``queue.declare``: with ``x-queue-type``, so that the vhost's default does not apply."""
         return ArgumentTable({**self.arguments, QUEUE_TYPE: self.type})
 
 
@@ -300,7 +299,7 @@ QUEUE = EntryType("a queue", QueueDefinition, fields_of(QueueDefinition))
 @documented
 @dataclass(frozen=True, slots=True)
 class BindingDefinition:
-    """A binding of any exchange but an ``x-consistent-hash`` one.
+    """A binding of an exchange of any type except ``x-consistent-hash``.
 
     The destination is a queue's name, or an ExchangeRef.
 
@@ -358,14 +357,14 @@ POLICY = EntryType("a policy", PolicyDefinition, fields_of(PolicyDefinition))
 
 
 def order_of_name(name: str) -> tuple[object, ...]:
-    """Return a key that sorts names as people do: ``q.2`` before ``q.10``."""
+    """Return a sort key for the natural order of names: ``q.2`` before ``q.10``."""
     parts = [part.lstrip("0") if n % 2 else part for n, part in enumerate(_NUMBER.split(name))]
-    # A longer number is larger. Text and numbers alternate, so only like is compared with like.
+    # A longer number is larger. Text and numbers alternate, so only equal types are compared.
     return tuple((len(part), part) if n % 2 else part for n, part in enumerate(parts)), name
 
 
 def order_of_place(place: Destination) -> tuple[object, ...]:
-    """Return a key that sorts destinations: queues first, then exchanges, each by name as people do."""
+    """Return a sort key for destinations: queues first, then exchanges, each in the natural order of names."""
     if isinstance(place, ExchangeRef):
         return True, order_of_name(place.name)
     return False, order_of_name(place)
@@ -374,7 +373,7 @@ def order_of_place(place: Destination) -> tuple[object, ...]:
 def natural_order(
     definition: ExchangeDefinition | QueueDefinition | BindingDefinition | PolicyDefinition,
 ) -> tuple[object, ...]:
-    """Return a key that sorts objects of one kind: by name, bindings by source, destination and key."""
+    """Return a sort key for objects of one kind: by name, bindings by source, destination and key."""
     if not isinstance(definition, BindingDefinition):
         return order_of_name(definition.name)
     return (
@@ -387,14 +386,14 @@ def natural_order(
 
 
 def _freeze(definition: object, field: str) -> None:
-    """Make an ArgumentTable of a mapping. dataclass(frozen=True) leaves no other way to set an attribute."""
+    """Replace a mapping by an ArgumentTable. dataclass(frozen=True) permits no other way to set an attribute."""
     value = getattr(definition, field)
     if isinstance(value, Mapping) and not isinstance(value, ArgumentTable):
         object.__setattr__(definition, field, ArgumentTable(value))
 
 
 def _share_as_float(limited: ExchangeDefinition | ObjectSet) -> None:
-    """Make 1.0 of a `max_share_moved` of 1: a share is one value, and gives a plan one checksum, however it is written."""
+    """Convert a `max_share_moved` of 1 to 1.0, so that both give a plan the same checksum."""
     share: object = limited.max_share_moved
     if isinstance(share, int) and not isinstance(share, bool):
         object.__setattr__(limited, "max_share_moved", float(share))
@@ -403,10 +402,7 @@ def _share_as_float(limited: ExchangeDefinition | ObjectSet) -> None:
 @documented
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectSet:
-    """What a file says: the objects of a vhost, and what holds for a plan. Equal to another with the same, in any order.
-
-    The objects are sorted as people sort names.
-    """
+    """The contents of a topology file: the objects of a vhost, in natural order, and the limits of a plan. Order does not affect equality."""
 
     exchanges: tuple[ExchangeDefinition, ...] = default((), EXCHANGE, "The exchanges.")
     queues: tuple[QueueDefinition, ...] = default((), QUEUE, "The queues.")
@@ -439,18 +435,18 @@ class ObjectSet:
         return f"<{type(self).__name__} {', '.join(counts)}>"
 
     def exchange(self, name: str) -> ExchangeDefinition | None:
-        """Return the exchange whose name is `name`; None if there is none."""
+        """Return the exchange whose name is `name`; None if it does not exist."""
         return next((exchange for exchange in self.exchanges if exchange.name == name), None)
 
     def queue(self, name: str) -> QueueDefinition | None:
-        """Return the queue whose name is `name`; None if there is none."""
+        """Return the queue whose name is `name`; None if it does not exist."""
         return next((queue for queue in self.queues if queue.name == name), None)
 
     @property
     def unlisted(self) -> tuple[Destination, ...]:
-        """The exchanges and queues that bindings name and that are not listed, sorted; without ``amq.`` exchanges.
+        """The exchanges and queues that bindings refer to and that are not listed, sorted; without ``amq.`` exchanges.
 
-        Someone else declares them. They have to exist before the bindings are made.
+        They are external: they must exist before the bindings are made.
         """
         exchanges = {exchange.name for exchange in self.exchanges}
         queues = {queue.name for queue in self.queues}
@@ -470,7 +466,7 @@ class ObjectSet:
         return tuple(sorted(missing, key=lambda place: (isinstance(place, str), order_of_name(str(place)))))
 
 
-#: A file has its own fields before the lists of its objects, as TOML wants it.
+#: A file has its own fields before the lists of its objects, as TOML requires.
 FILE = EntryType(
     "the file",
     ObjectSet,
@@ -480,13 +476,11 @@ FILE = EntryType(
 
 @dataclass(frozen=True, slots=True)
 class LiveSlots:
-    """The slots of an exchange, with all that is bound to them.
+    """The slots of an exchange, with the queues that are bound to them.
 
     Attributes:
-        exchange: the exchange's name.
-        ring: its ring.
-        queues: the queues of each slot, in the order of the ring; one, if all is well.
-        other_exchanges: the exchanges among the destinations of the ring that are no slots.
+        queues: the queues of each slot, in the order of the ring; normally one.
+        other_exchanges: the exchanges among the destinations of the ring that are not slots.
     """
 
     exchange: str
@@ -496,12 +490,12 @@ class LiveSlots:
 
     @property
     def sole_owners(self) -> dict[ExchangeRef, str]:
-        """The queue of each slot that has one, and no other."""
+        """The queue of each slot that has exactly one queue."""
         return {slot: queues[0] for slot, queues in self.queues.items() if len(queues) == 1}
 
     @property
     def faults(self) -> dict[ExchangeRef, str]:
-        """Why the keys of a slot do not have one queue, for each slot that has none or several."""
+        """The reason for each slot that has no queue or several queues."""
         return {slot: self._fault(slot) for slot, queues in self.queues.items() if len(queues) != 1}
 
     def _fault(self, slot: ExchangeRef) -> str:
@@ -517,8 +511,8 @@ class LiveSlots:
     def table(self) -> SlotTable:
         """Return the table of the slots.
 
-        A slot without a queue has no owner in it. A slot with several queues is another exchange in it, which is the destination
-        of its keys. So such a slot concerns only its own keys.
+        In it, a slot without a queue has no owner. A slot with several queues is another exchange, which is the destination of its keys. So
+        such a slot concerns only its own keys.
         """
         several = {slot for slot, queues in self.queues.items() if len(queues) > 1}
         return SlotTable(self.ring, self.sole_owners, self.other_exchanges | several)
@@ -535,7 +529,7 @@ class LiveSlots:
         return self.table()
 
     def key_map(self) -> KeyMap:
-        """Return the table of the slots, or the ring where there is none."""
+        """Return the table of the slots, or the ring of an exchange without slots."""
         return self.table() if self.queues else self.ring
 
 
@@ -545,7 +539,7 @@ def live_slots(
     exchanges: Iterable[ExchangeDefinition],
     bindings: Iterable[BindingDefinition],
 ) -> LiveSlots:
-    """Return the slots of an exchange, with its ring, from what exchanges and bindings there are."""
+    """Return the slots of an exchange, with its ring, from exchanges and bindings."""
     listed = {definition.name: definition for definition in exchanges}
     bound: dict[ExchangeRef, list[BindingDefinition]] = {
         place: [] for place in ring.destinations if isinstance(place, ExchangeRef)
@@ -565,10 +559,10 @@ def live_slots(
 def is_slot(
     place: ExchangeRef, listed: ExchangeDefinition | None, bindings: Sequence[BindingDefinition]
 ) -> bool:
-    """Return whether an exchange in a ring is a slot, from how it is `listed`, if it is, and what is bound to it.
+    """Return True if an exchange in a ring is a slot, from its definition (`listed`, if it is listed) and its bindings.
 
-    Definitions of RabbitMQ 4.3 leave internal exchanges out, and a slot may have been deleted. So an exchange that is not
-    listed is a slot by its name, or if it is bound as slots are: with an empty key.
+    Definitions of RabbitMQ 4.3 leave internal exchanges out, and a slot may have been deleted. So an exchange that is not listed is a slot
+    by its name, or if it is bound like a slot: with an empty key.
     """
     if any(isinstance(binding.destination, ExchangeRef) for binding in bindings):
         return False
@@ -579,25 +573,20 @@ def is_slot(
 
 
 def slot_width(count: int) -> int:
-    """Return how many digits the numbers of that many slots have in their names."""
+    """Return the number of digits in the names of `count` slots."""
     return max(_LEAST_WIDTH, len(str(count - 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class SlotNames:
-    """The names that belong to an exchange with slots.
-
-    Attributes:
-        exchange: the name of the hash exchange.
-        count: how many slots it has.
-    """
+    """The names of the objects of an exchange with slots."""
 
     exchange: str
     count: int
 
     @property
     def prefix(self) -> str:
-        """What the name of each slot exchange begins with; its number follows."""
+        """The prefix of each slot exchange's name; its number follows."""
         return f"{self.exchange}.slot."
 
     @property

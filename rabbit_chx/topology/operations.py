@@ -25,14 +25,12 @@ AmqpObject: TypeAlias = ExchangeDefinition | QueueDefinition | BindingDefinition
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of AMQP.
+    """One AMQP method.
 
     Attributes:
         action: bindings are bound and unbound, other objects declared and deleted.
-        subject: the object.
-        if_unused: whether the broker refuses a deletion while there are bindings or consumers.
-        if_empty: whether the broker refuses the deletion of a queue with messages. It checks these conditions for classic
-            queues only.
+        if_unused: True: the broker refuses a deletion while the object has bindings or consumers.
+        if_empty: True: the broker refuses the deletion of a queue with messages. It checks both conditions for classic queues only.
     """
 
     action: Literal["declare", "delete", "bind", "unbind"]
@@ -43,24 +41,14 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """The counts of a queue.
-
-    Attributes:
-        messages: how many messages are ready for delivery.
-        consumers: how many consumers the queue has.
-    """
+    """The number of ready messages and the number of consumers of a queue."""
 
     messages: int
     consumers: int
 
 
 def operations_of(change: PlannedChange, *, allow_loss: bool) -> tuple[Operation, ...]:
-    """Return the operations of a change, in order; none for a policy.
-
-    Args:
-        change: the change.
-        allow_loss: whether a queue may be deleted that has messages or consumers.
-    """
+    """Return the operations of a change, in order; empty for a policy. `allow_loss` permits deleting queues with messages or consumers."""
     live, wanted = change.live, change.wanted
     if isinstance(change.subject, BindingDefinition):
         return (Operation("unbind" if change.action == "unbind" else "bind", change.subject),)
@@ -77,15 +65,15 @@ def operations_of(change: PlannedChange, *, allow_loss: bool) -> tuple[Operation
 
 
 def is_repeatable(change: PlannedChange) -> bool:
-    """Return whether the broker ignores a repetition of a change."""
+    """Return True if the broker ignores a repetition of a change."""
     return change.action in ("create", "bind") and change.kind != "policy"
 
 
 def check_declared_name(name: str, kind: str) -> None:
     """Refuse names that do not reach the broker unchanged.
 
-    RabbitMQ removes CR and LF from names (rabbitmq-server v4.3.6, rabbit_channel.erl, ``strip_cr_lf/1``).
-    pika then waits without end for an answer with the name that it asked for.
+    RabbitMQ removes CR and LF from names (rabbitmq-server v4.3.6, rabbit_channel.erl, ``strip_cr_lf/1``). pika then waits without limit for
+    an answer with the requested name.
 
     Raises:
         InputError: the name is empty, longer than 255 bytes, or has a line break.
@@ -110,7 +98,6 @@ def refused(where: str, operation: Operation, reply_code: int, reply_text: str) 
 
 
 def _ends(subject: AmqpObject) -> tuple[str | None, str | None]:
-    """Return the exchange and the queue of an operation."""
     if isinstance(subject, BindingDefinition):
         place = subject.destination
         return subject.source, None if isinstance(place, ExchangeRef) else place

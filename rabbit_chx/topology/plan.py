@@ -3,11 +3,11 @@
 `plan` makes it in these steps:
 
 1. Exchanges with slots are expanded to plain objects (`slots`).
-2. Both sides are compared (`differences`), and the steps of each ring are found (`ring_plan`).
+2. Both sides are compared (`differences`), and the steps of each ring are computed (`ring_plan`).
 3. All changes are put into a safe order (`ordered_changes`).
 4. The share of keys that moves is counted at each moment (`movement`, `modulus_plan`).
-5. Ways that move fewer keys are searched (`proposals`).
-6. Reasons to refuse the plan are collected (`refusals`), and warnings.
+5. Alternatives that move fewer keys are searched (`proposals`).
+6. Reasons to refuse the plan (`refusals`) and warnings are collected.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Plan:
     Attributes:
         changes: the operations, in order.
         rings: the plan of the ring of each ``x-consistent-hash`` exchange, by its name.
-        refusals: the reasons why the plan is not applied as it is, each with the flag that permits it.
-        unmanaged: what is live, not in the topology, and not owned by it. It is left alone.
-        checksum: the SHA-256, in hexadecimal digits, of the wanted topology, of the live state of its objects, and of the changes.
-            Objects of others do not count: they may come and go before the plan is applied.
+        refusals: the reasons to refuse the plan, each with the flag that permits it.
+        unmanaged: live objects that are neither in the topology nor owned by it. They stay.
+        checksum: the SHA-256, in hexadecimal digits, of the wanted topology, of the live state of its objects, and of the changes. Other
+            objects do not count: they may change before the plan is applied.
         wanted: the wanted topology.
         moduli: the movement of the keys of each ``x-modulus-hash`` exchange, by its name.
-        warnings: effects on messages or consumers that no limit covers, as sentences.
+        warnings: effects on messages or consumers without a limit, as sentences.
         parks: the parking queue of each exchange with slots, by the name of the exchange. Applying the plan empties it.
         parked: the number of messages in each of those parking queues that is not empty.
     """
@@ -95,8 +95,8 @@ class Plan:
         """Return the refusals that remain.
 
         Args:
-            allow_moved: the share of keys that may move in each ring, 0 to 1; None: as the topology limits it.
-            allow_delete: whether objects may be deleted and replaced.
+            allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
+            allow_delete: permits deleting and replacing objects.
         """
         return tuple(
             refusal
@@ -105,7 +105,7 @@ class Plan:
         )
 
     def to_json(self) -> str:
-        """Return the plan as JSON text of the format ``rabbit-chx/plan``. The same plan has the same text."""
+        """Return the plan as JSON text of the format ``rabbit-chx/plan``. Equal plans have equal texts."""
         return plan_as_json(self)
 
 
@@ -115,11 +115,11 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
     Args:
         wanted: the wanted topology.
         live: the live topology, with the rings that were read. It may be a file too.
-        propose: whether ways that move fewer keys are searched. Without it, only rings over their limit have proposals.
+        propose: True: search alternatives that move fewer keys. Otherwise only rings over their limit have proposals.
 
     Raises:
-        InputError: one of them is not a topology; or a member would get no slot, or lists of slots do not have each slot once,
-            which no file allows.
+        InputError: an argument is not a topology; or a member would get no slot, or lists of slots do not contain each slot once, which a
+            topology file does not permit.
     """
     for name, side in (("wanted", wanted), ("live", live)):
         if not isinstance(side, Topology):
@@ -228,21 +228,17 @@ def ordered_changes(
     rings: Mapping[str, RingWork],
     existing: Collection[Destination],
 ) -> tuple[PlannedChange, ...]:
-    """Return the changes in an order that a broker accepts, and that leaves as few messages unroutable as possible.
+    """Return the changes in an order that a broker accepts and that leaves as few messages unroutable as possible.
 
-    1. Policies, so that they apply to what is created. Those that shard exchanges follow after the next step.
+    1. Policies, so that they apply to new objects. Policies that shard exchanges follow the next step.
     2. New exchanges and queues.
     3. Replacements: the bindings are removed, the object is deleted and declared again.
-    4. Binds, and the steps of rings. An exchange is bound before those that are bound to it: a message that reaches an
-       exchange goes on only if that exchange is bound already.
+    4. Binds, and the steps of rings. An exchange is bound before the exchanges that route to it: a message that reaches an exchange is
+       routed further only if that exchange is already bound.
     5. Bindings that are removed.
-    6. Deletions of what has no bindings by then.
+    6. Deletions of objects that then have no bindings.
 
-    Args:
-        objects: the differences between exchanges, queues and policies.
-        bindings: the differences between bindings of exchanges without a ring.
-        rings: the plans of the rings, by exchange.
-        existing: the queues and exchanges that exist before the last step, or are created.
+    `existing` are the queues and exchanges that exist before the last step, or are created.
     """
     deleted = {named.name for named in objects.deleted if isinstance(named, ExchangeDefinition)}
     kept = {name: work for name, work in rings.items() if name not in deleted}
@@ -270,14 +266,13 @@ def ordered_changes(
 
 
 def _shards_exchanges(change: PlannedChange) -> bool:
-    """Return whether a policy shards exchanges. RabbitMQ 4.3.6 fails to declare an x-consistent-hash exchange under it."""
+    """Return True if a policy shards exchanges. RabbitMQ 4.3.6 fails to declare an x-consistent-hash exchange under it."""
     return isinstance(change.wanted, PolicyDefinition) and SHARDS_PER_NODE in change.wanted.definition
 
 
 def _ordered_binds(
     plain: Sequence[PlannedChange], rings: Mapping[str, RingWork], existing: Collection[Destination]
 ) -> Iterator[PlannedChange]:
-    """Yield the binding changes of exchanges without a ring, and the steps of rings, downstream first."""
     by_source: dict[str, list[PlannedChange]] = {}
     unbound = {change.binding.source for change in plain if change.action == "unbind"}
     # Exchanges without a queue get one before slots are handed over.
@@ -298,10 +293,10 @@ def _ordered_binds(
 
 
 def _with_stand_ins(work: RingWork, existing: Collection[Destination]) -> list[PlannedChange]:
-    """Return the late steps of a ring, and around them stand-ins for ghosts, which are buckets of something that does not exist.
+    """Return the late steps of a ring, with stand-ins for ghosts, which are buckets of a queue or exchange that does not exist.
 
-    A queue or exchange of that name is declared, bound, unbound and deleted. Meanwhile its buckets get messages. A queue with a
-    message could not be deleted, so it accepts none: publishers get a nack.
+    A queue or exchange of that name is declared, bound, unbound and deleted. Meanwhile its buckets get messages. A queue with a message
+    could not be deleted, so the stand-in rejects all: publishers get a nack.
     """
     steps = work.plan.steps[work.first :]
     ghosts: dict[Destination, NamedObject] = {}
@@ -321,12 +316,7 @@ def _with_stand_ins(work: RingWork, existing: Collection[Destination]) -> list[P
 
 
 def downstream_first(exchanges: Iterable[str], targets: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return the exchanges in depth-first order: each follows those that it routes to. A cycle is cut at any of its bindings.
-
-    Args:
-        exchanges: the names of the exchanges.
-        targets: the exchanges that each routes to, by its name.
-    """
+    """Return the exchanges in depth-first order: each follows those that it routes to (`targets`). A cycle is cut at any of its bindings."""
     done: dict[str, None] = {}
     wanted = list(exchanges)
     for start in wanted:
@@ -385,7 +375,6 @@ def _warnings(
 
 
 def _queues_of(destinations: Iterable[Destination], plain: Topology) -> dict[Destination, Destination]:
-    """Return the queue of each slot, and each other destination itself."""
     bound: dict[str, list[Destination]] = {}
     for binding in plain.bindings:
         bound.setdefault(binding.source, []).append(binding.destination)
@@ -397,9 +386,9 @@ def _queues_of(destinations: Iterable[Destination], plain: Topology) -> dict[Des
 
 
 def _unsettled_share(ring: HashRing, owners: Mapping[Destination, Destination]) -> float:
-    """Return the share of keys whose queue after the first bind of a new ring differs from that in the end.
+    """Return the share of keys whose queue after the first bind of a new ring differs from the final queue.
 
-    A later bind moves keys to the new buckets only, so no later moment has a larger share if each destination has its own queue.
+    A later bind moves keys to the new buckets only, so no later moment has a larger share if each destination has a different queue.
     """
     places = [None if place is None else owners[place] for place in ring.buckets]
     first = next((place for place in places if place is not None), None)

@@ -13,23 +13,23 @@
                  "before": {"format": "rabbit-chx/ring", ...}, "after": {"format": "rabbit-chx/ring", ...},
                  "matrix": {"moved": 0.1, "least": 0.1, "cells": [{"from": "orders.2", "to": "orders.1", "amount": 0.1}]},
                  "handed_over": [{"slot": "orders.slot.07", "old": "orders.1", "new": "orders.5"}]}],   only with slots
-      "refusals": [{"says": "...", "message": "...", "fix": "...", "allow_with": "--allow-moved 0.2"}],     null: no flag allows it; says: both
+      "refusals": [{"says": "...", "message": "...", "fix": "...", "allow_with": "--allow-moved 0.2"}],   null: no flag; says: both
       "checksum": "...",
-      "unmanaged": [{"kind": "queue", "name": "other"}],          there, not in the topology, and left as it is
-      "warnings": [{"says": "..."}],                              only where there are any
-      "parked": [{"queue": "events.park", "messages": 12}]        only where messages are parked
+      "unmanaged": [{"kind": "queue", "name": "other"}],          neither in the topology nor owned; it stays
+      "warnings": [{"says": "..."}],                              only if there are warnings
+      "parked": [{"queue": "events.park", "messages": 12}]        only if messages are parked
     }
 
-`rings` has an entry for each ``x-modulus-hash`` exchange, too, without proposals. Its ``before`` and ``after`` are
-``{"exchange": "bills", "release": ..., "destinations": ["bills.1", ...]}``: one destination for each binding, in the order in which
-the broker counts them. The matrix is null, and the shares are the largest possible ones, where that order is not known.
+`rings` also has an entry for each ``x-modulus-hash`` exchange, without proposals. Its ``before`` and ``after`` are
+``{"exchange": "bills", "release": ..., "destinations": ["bills.1", ...]}``: one destination for each binding, in the order of the broker's
+numbers. If that order is not known, the matrix is null, and the shares are the largest possible ones.
 
-A member of a ring is written as in a topology file, its weight as the text of the binding key. ``before`` and ``after`` are what
-`HashRing.to_json` writes, or with slots `SlotTable.to_json`. The matrix is null where the exchange hashes something else
-afterwards, as no ring tells then where a key goes. In its cells text is a queue, and null is nowhere. The old queue of a slot is null
-where there is none, or several; the new one likewise. The proposal ``slots`` has one field more: ``slots``, how many there are.
+A member of a ring is written as in a topology file, its weight as the text of the binding key. ``before`` and ``after`` have the format of
+`HashRing.to_json`, or with slots of `SlotTable.to_json`. The matrix is null if the exchange hashes something else afterwards, because no
+ring determines the destinations then. In its cells text is a queue, and null is no destination. The old queue of a slot is null if it has
+no queue or several queues; the new one likewise. The proposal ``slots`` also has the field ``slots``, the number of slots.
 
-The checksum depends on the two sides alone, not on the order of their parts.
+The checksum depends only on the contents of the two sides, not on the order of their parts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "rabbit-chx/plan"
 _FORMAT_VERSION = 1
-#: What a slot has in place of its one queue.
+#: The text for a slot that does not have exactly one queue.
 NOT_ONE_QUEUE = "no queue, or several"
 _MOST_SLOTS = 10
 _DONE = {
@@ -96,7 +96,7 @@ def _refusal(refusal: Finding) -> dict[str, Any]:
 
 
 def change_entry(change: PlannedChange) -> dict[str, Any]:
-    """Return a change as JSON writes it."""
+    """Return a change as an entry of the JSON document."""
     fields = []
     for field in change.fields:
         values = plain({"old": field.old, "new": field.new})
@@ -105,7 +105,7 @@ def change_entry(change: PlannedChange) -> dict[str, Any]:
 
 
 def ring_entries(members: tuple[RingMember, ...]) -> list[dict[str, Any]]:
-    """Return the members of a ring as a topology file writes them."""
+    """Return the members of a ring as entries of a topology file."""
     entries = []
     for member in members:
         place = member.destination
@@ -136,7 +136,6 @@ def _ring(ring: RingPlan) -> dict[str, Any]:
 
 
 def _key_map(ring: HashRing, names: Mapping[Place, Place]) -> dict[str, Any]:
-    """Return a ring, and who has its slots, as `to_json` of a ring or of a table of slots writes them."""
     slots = {
         place.name: queue if isinstance(queue := names[place], str) else None
         for place in ring.destinations
@@ -229,7 +228,6 @@ def _moved(ring: RingPlan) -> str:
 
 
 def _handed_over(ring: RingPlan) -> list[str]:
-    """Return a line for each of the first slots that have another queue."""
     lines = [
         f"{slot}: {old or NOT_ONE_QUEUE} -> {new or NOT_ONE_QUEUE}" for slot, old, new in ring.handed_over
     ]
@@ -238,11 +236,7 @@ def _handed_over(ring: RingPlan) -> list[str]:
 
 
 def counted_changes(changes: Iterable[PlannedChange]) -> str:
-    """Return how many changes of each kind there are, such as ``2 queues created, 3 bindings made``.
-
-    Args:
-        changes: the changes of a plan.
-    """
+    """Return the number of changes of each kind, such as ``2 queues created, 3 bindings made``."""
     counts = Counter((change.kind, change.action) for change in changes)
     return ", ".join(
         f"{counted_kind(count, kind)} {_DONE[action]}" for (kind, action), count in counts.items()
@@ -250,12 +244,7 @@ def counted_changes(changes: Iterable[PlannedChange]) -> str:
 
 
 def counted_kind(count: int, kind: str) -> str:
-    """Return a count of objects, such as ``2 policies``.
-
-    Args:
-        count: the number.
-        kind: their kind, such as ``policy``.
-    """
+    """Return a count of objects of a kind, such as ``2 policies``."""
     return f"{count:,} policies" if kind == "policy" and count != 1 else plural(count, kind)
 
 
@@ -264,11 +253,7 @@ def checksum_of(
 ) -> str:
     """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
 
-    Args:
-        wanted: the wanted topology.
-        live: the live topology. Objects that are neither wanted nor changed do not count.
-        changes: the operations, in order.
-        rings: the plans of the rings, by exchange.
+    Live objects that are neither wanted nor changed do not count.
     """
     objects, live_objects = by_name(wanted), by_name(live)
     bound = {binding_identity(binding) for binding in wanted.bindings}
@@ -291,14 +276,13 @@ def checksum_of(
 
 
 def _texts(objects: Iterable[TopologyObject]) -> list[str]:
-    """Return the objects as texts, in an order that is always the same."""
     return sorted(map(_canonical_json, objects))
 
 
 def _canonical_json(value: object) -> str:
-    """Return JSON text that is the same for the same value, and another one for 1, 1.0 and true, as for the broker."""
+    """Return canonical JSON text of a value. The texts of 1, 1.0 and true differ, as the values do in the broker."""
 
-    def as_dict(value: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON has no form for
+    def as_dict(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any type that JSON does not have
         if isinstance(value, Mapping):
             return dict(value)
         return {"is": type(value).__name__} | {

@@ -1,8 +1,7 @@
-"""Which policies match an exchange or a queue, and what the one that applies sets.
+"""The policies that match an exchange or a queue, and the settings of the one that applies.
 
-Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_policy.erl``, ``match_best/2`` and ``get_arg/3``: of the policies whose pattern
-matches, the one with the largest priority applies, and an argument goes before it. Operator policies count for queues
-(`queue_setting`).
+Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_policy.erl``, ``match_best/2`` and ``get_arg/3``: of the policies whose pattern matches,
+the one with the largest priority applies, and an argument precedes it. Operator policies count for queues (`queue_setting`).
 """
 
 from __future__ import annotations
@@ -26,12 +25,9 @@ _OF_QUEUES = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": 
 def policy_matches(
     policy: PolicyDefinition, place: Destination, queue_type: str | None = None
 ) -> bool | None:
-    """Return whether a policy is about an exchange or a queue; None where Python cannot read its pattern.
+    """Return True if a policy matches an exchange or a queue; None if Python cannot compile its pattern.
 
-    Args:
-        policy: the policy.
-        place: a queue's name, or an ExchangeRef.
-        queue_type: the queue's type; None where it is not known. Then a policy for queues of any type matches.
+    If `queue_type` is None, the type is not known, and a policy for queues of any type matches.
     """
     if isinstance(place, ExchangeRef):
         return _matches(policy, place.name, _OF_EXCHANGES)
@@ -51,9 +47,9 @@ def _matches(policy: PolicyDefinition, name: str, kinds: Sequence[str]) -> bool 
 def setting_of(
     definition: ExchangeDefinition | QueueDefinition, argument: str, policies: Iterable[PolicyDefinition]
 ) -> ArgumentValue:
-    """Return what an argument, or else the policy that applies, sets; None if neither does.
+    """Return the value of an argument, or else that of the policy that applies; None if neither sets it.
 
-    A policy whose pattern Python cannot read does not count. The key of a policy is the name of the argument without ``x-``.
+    A policy whose pattern Python cannot compile does not count. The key of a policy is the name of the argument without ``x-``.
     """
     setting: ArgumentValue = None
     if argument in definition.arguments:
@@ -66,7 +62,7 @@ def setting_of(
 def applying_policy(
     definition: ExchangeDefinition | QueueDefinition, policies: Iterable[PolicyDefinition]
 ) -> PolicyDefinition | None:
-    """Return the policy that applies; None if none does. A policy whose pattern Python cannot read does not count."""
+    """Return the policy that applies; None if no policy does. A policy whose pattern Python cannot compile does not count."""
     kinds = (
         _OF_EXCHANGES
         if isinstance(definition, ExchangeDefinition)
@@ -78,11 +74,10 @@ def applying_policy(
 
 
 class QueueSetting(NamedTuple):
-    """What holds for a queue.
+    """A setting of a queue.
 
     Attributes:
-        value: the value.
-        policy: the policy that sets it, such as ``policy limits`` or ``operator policy caps``; None: an argument does.
+        policy: the policy that sets it, such as ``policy limits`` or ``operator policy caps``; None: an argument sets it.
     """
 
     value: Any
@@ -95,10 +90,10 @@ def queue_setting(
     policy: PolicyDefinition | None,
     operator_policy: PolicyDefinition | None,
 ) -> QueueSetting | None:
-    """Return what an argument or the policies that apply set on a queue; None if nothing does.
+    """Return the setting of a queue by an argument or the policies that apply; None if it is not set.
 
-    The smallest number counts. Otherwise an operator policy goes before a policy, the argument of a classic queue before both,
-    and that of any other queue behind them (``rabbit_policies.erl``, ``merge_policy_value/3``; ``rabbit_amqqueue_process.erl``,
+    The smallest number applies. For other values an operator policy precedes a policy, the argument of a classic queue precedes both, and
+    that of any other queue follows both (``rabbit_policies.erl``, ``merge_policy_value/3``; ``rabbit_amqqueue_process.erl``,
     ``process_args_policy/1``; ``rabbit_quorum_queue.erl``, ``gather_policy_config/2``; v4.3.6).
     """
     settings: list[QueueSetting] = []
@@ -116,13 +111,7 @@ def queue_setting(
 def policy_in_the_way(
     exchange: ExchangeDefinition, policies: Iterable[PolicyDefinition], release: Release
 ) -> PolicyDefinition | None:
-    """Return the sharding policy under which the broker cannot declare an exchange; None if there is none.
-
-    Args:
-        exchange: the exchange.
-        policies: the live policies.
-        release: the broker's release.
-    """
+    """Return the sharding policy under which the broker cannot declare an exchange; None if it can."""
     if exchange.type != HASH_EXCHANGE or release.store != "khepri":
         return None
     policy = applying_policy(exchange, policies)

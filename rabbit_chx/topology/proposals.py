@@ -1,14 +1,13 @@
-"""Other ways to the same members of a ring, with the share of keys that each moves; and the order that moves the fewest keys.
+"""Alternative plans for the members of a ring, with the share of keys that each moves; and the order that moves the fewest keys.
 
-A seed keeps its bucket when the bucket count changes, unless its bucket is removed or a new one takes it. So a member keeps its
-keys if it keeps its position. The search puts each member at its old position if possible, fills gaps with members that cannot
-stay (new ones, those of another weight, those at the end of a ring that gets shorter), and then exchanges members as long as
-that helps.
+A seed keeps its bucket when the bucket count changes, unless its bucket is removed or a new one takes it. So a member keeps its keys if it
+keeps its position. The search puts each member at its old position if possible, fills gaps with members that cannot stay (new ones, those
+of another weight, those at the end of a ring that gets shorter), and then exchanges members as long as that helps.
 
-- Up to six members: all orders are tried, so the answer is the least.
-- Members of one weight: tests hold the answer against all orders, and against the best assignment of members to places.
-- Larger rings of different weights: the answer is close. Finding the least one is a packing problem. On rings that are small
-  enough to try all orders, tests hold the mean difference below 0.002 of the keys.
+- Up to six members: all orders are tried, so the result is the minimum.
+- Members of one weight: tests compare the result with all orders, and with the best assignment of members to positions.
+- Larger rings of different weights: the result is close. Finding the minimum is a packing problem. On rings that are small enough to try
+  all orders, tests keep the mean difference below 0.002 of the keys.
 """
 
 from __future__ import annotations
@@ -51,15 +50,14 @@ _MUCH_WORSE = 2
 
 @dataclass(frozen=True, slots=True)
 class RingProposal:
-    """A way to the wanted members.
+    """An alternative plan for the wanted members.
 
     Attributes:
-        strategy: its name.
-        moved: the exact share of keys whose destination is another one in the end.
+        moved: the exact share of keys whose destination differs at the end.
         moved_at_worst: the same at the worst moment between the steps.
-        ring: the members in their order.
-        description: what it is and what it costs, in words.
-        slots: of the proposal ``slots``, how many there are; else None. `ring` is who shares them.
+        ring: the members in their order; for the proposal ``slots`` the queues that share the slots.
+        description: the method and its cost, in words.
+        slots: the number of slots of the proposal ``slots``; else None.
     """
 
     strategy: _Strategy
@@ -76,13 +74,9 @@ def proposals_of(
     shares: tuple[float, float],
     counter: MovementCounter,
 ) -> tuple[RingProposal, ...]:
-    """Return the plan as written, and ways that move fewer keys or disturb them less.
+    """Return the plan as written, and alternatives that move fewer keys or disturb them less.
 
-    Args:
-        live: the live ring.
-        wanted: the wanted members, in order.
-        shares: the share that moves as written, in the end and at the worst moment.
-        counter: counts what moves away from the live ring.
+    `shares` are those that move as written, at the end and at the worst moment.
     """
     proposals = [RingProposal("as-written", *shares, wanted, "the order of the file")]
 
@@ -109,13 +103,13 @@ def proposals_of(
 def conversions_of(
     live: LiveRing, after: HashRing, sharing: Sequence[RingMember], shares: tuple[float, float]
 ) -> tuple[RingProposal, ...]:
-    """Return the plan that replaces a ring by slots as written, and ways that move fewer keys or disturb them less.
+    """Return the plan that replaces a ring by slots as written, and alternatives that move fewer keys or disturb them less.
 
     Args:
         live: the live ring.
         after: the ring of slots.
         sharing: the queues that share the slots.
-        shares: the share that moves as written, in the end and at the worst moment.
+        shares: the share that moves as written, at the end and at the worst moment.
     """
     written = slots_as_written(after, shares)
     proposals = [written, *_new_exchange(live.exchange, "slots", written.ring, shares)]
@@ -141,7 +135,7 @@ def _new_exchange(
 def _slots_for_buckets(
     live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter
 ) -> Iterator[RingProposal]:
-    """Yield slots in the place of the ring, one for each bucket, where each queue would have ten of them."""
+    """Yield slots instead of the ring, one for each bucket, if each queue would have ten of them."""
     count = live.ring.bucket_count
     names, finer = SlotNames(live.exchange, count), SlotNames(live.exchange, 2 * count)
     weights = {member.destination: weight_of(*member.binding) for member in wanted}
@@ -167,7 +161,7 @@ def _slots_for_buckets(
 
 
 def slots_as_written(after: HashRing, shares: tuple[float, float]) -> RingProposal:
-    """Return the plan of an exchange with slots as written, with the share that moves in the end and at the worst moment."""
+    """Return the plan of an exchange with slots as written, with the share that moves at the end and at the worst moment."""
     slots = tuple(map(RingMember, after.destinations))
     return RingProposal("as-written", *shares, slots, "the slots and members of the file")
 
@@ -178,7 +172,6 @@ def _shares_of(
     counter: MovementCounter,
     queues: Mapping[Place, Place] | None = None,
 ) -> tuple[float, float] | None:
-    """Return the share of keys that members move in the end and at the worst moment; None if the ring cannot be made."""
     try:
         best = best_steps(live, members, (), counter, queues or {})
     except InputError:
@@ -187,12 +180,7 @@ def _shares_of(
 
 
 def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:
-    """Return the members in the order of the live ring, and the new ones behind them.
-
-    Args:
-        live: the ring that is there.
-        wanted: the members, with the weights that they get.
-    """
+    """Return the members in the order of the live ring, followed by the new ones."""
     runs = [(place, len(list(run))) for place, run in groupby(live.buckets)]
     by_run = {(member.destination, weight_of(*member.binding)): member for member in wanted}
     staying = dict.fromkeys(by_run[run] for run in runs if run in by_run)
@@ -202,12 +190,7 @@ def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:
 def least_moving_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
     """Return the members in the order that moves the fewest keys.
 
-    Of orders that move as much, the one that takes the fewest operations comes first, then the order as written.
-
-    Args:
-        live: the ring that is there.
-        wanted: the members, with the weights that they get. Each destination is there once.
-        counter: counts what moves away from the live ring.
+    Of equal orders, the one with the fewest operations precedes, then the order as written. `wanted` has each destination once.
     """
     if len(wanted) <= ALL_ORDERS:
         return _Score(live, wanted, counter).best(permutations(wanted))
@@ -215,7 +198,7 @@ def least_moving_order(live: LiveRing, wanted: Sequence[RingMember], counter: Mo
 
 
 def searched_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
-    """Return an order that moves few keys, without trying all orders. Arguments as in `least_moving_order`."""
+    """Return an order that moves few keys, without trying all orders."""
     score = _Score(live, wanted, counter)
     placed = _gaps_filled(live.ring, wanted)
     starts = [tuple(wanted), fewest_steps_order(live.ring, wanted), placed, score.exchanged(placed)]
@@ -229,7 +212,7 @@ def _weights(members: Iterable[RingMember]) -> list[int]:
 
 
 def _gaps_filled(live: HashRing, wanted: Sequence[RingMember]) -> Order:
-    """Return the members at their old places where that can be, and the others in the gaps."""
+    """Return the members at their old positions if possible, and the others in the gaps."""
     total = sum(_weights(wanted))
     by_destination = {member.destination: member for member in wanted}
     anchors: list[tuple[int, RingMember]] = []
@@ -258,7 +241,6 @@ def _gaps_filled(live: HashRing, wanted: Sequence[RingMember]) -> Order:
 
 
 def _filling(loose: Sequence[RingMember], gap: int) -> list[RingMember] | None:
-    """Return members whose weights add up to the gap; None if there are none."""
     if gap <= 0:
         return [] if gap == 0 else None
     fillings: dict[int, list[RingMember]] = {0: []}
@@ -273,7 +255,7 @@ def _filling(loose: Sequence[RingMember], gap: int) -> list[RingMember] | None:
 
 
 class _Score:
-    """How good an order is: how many seeds stay where they are."""
+    """The rating of an order: the number of seeds that stay."""
 
     def __init__(self, live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> None:
         import numpy as np
@@ -285,7 +267,6 @@ class _Score:
         self._after, self._held, self._seeds = counter.seeds_by_bucket(destinations, int(self._weight.sum()))
 
     def best(self, orders: Iterable[Order]) -> Order:
-        """Return the best of some orders."""
         best_orders: list[Order] = []
         most = -1
         for order in orders:
@@ -301,23 +282,18 @@ class _Score:
         return kept, tuple(-self._number[member] for member in order)
 
     def staying(self, order: Sequence[RingMember]) -> int:
-        """Return how many seeds stay in an order."""
         if not order:
             return 0
         return int(self._seeds[self._numbers(order)[self._after] == self._held].sum())
 
     def _numbers(self, order: Sequence[RingMember]) -> NDArray[np.int64]:
-        """Return the number of the member of each bucket."""
         import numpy as np
 
         numbers = np.array([self._number[member] for member in order], np.int64)
         return np.repeat(numbers, self._weight[numbers])
 
     def exchanged(self, order: Order) -> Order:
-        """Return the order with members of equal weight exchanged if they are not at their old positions.
-
-        Those that would gain the most are placed first.
-        """
+        """Return the order with members of equal weight exchanged if they are not at their old positions, the largest gain first."""
         import numpy as np
 
         starts = dict(zip(order, accumulate([0, *_weights(order)][:-1]), strict=True)) if order else {}
@@ -342,7 +318,7 @@ class _Score:
         return tuple(result)
 
     def _gains(self, members: Sequence[RingMember], starts: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Return ``(seeds that stay, which member, which of the places)``, where seeds stay."""
+        """Return ``(seeds that stay, index of the member, index of the position)`` if seeds stay."""
         import numpy as np
 
         if not members:
@@ -362,7 +338,7 @@ class _Score:
         ]
 
     def improved(self, order: Order) -> Order:
-        """Return an order that no exchange of two members and no other place of one member makes better."""
+        """Return an order that no exchange of two members and no move of one member improves."""
         for _ in range(_MOST_ROUNDS):
             better = self.best([order, *_neighbours(order)])
             if self.staying(better) == self.staying(order):
@@ -388,11 +364,11 @@ def _neighbours(order: Order) -> Iterable[Order]:
 
 
 class LeastMoved(NamedTuple):
-    """The share of keys that a change of a ring moves where it is made in the best way; None for no such way.
+    """The smallest share of keys that a change of a ring can move; None if the method is not possible.
 
     Attributes:
         by_order: with the members in the order that moves the fewest keys.
-        by_slots: with slots in the place of the ring, one for each bucket.
+        by_slots: with slots instead of the ring, one for each bucket.
     """
 
     by_order: float | None
@@ -400,12 +376,7 @@ class LeastMoved(NamedTuple):
 
 
 def least_moved(before: HashRing, after: HashRing) -> LeastMoved:
-    """Return the smallest shares of keys that a change of a ring can move.
-
-    Args:
-        before: the ring before the change.
-        after: the ring after it, whatever its order.
-    """
+    """Return the smallest shares of keys that a change of a ring can move, in any order of the ring afterwards."""
     members = members_of(after.buckets)
     weights = dict(zip((member.destination for member in members), _weights(members), strict=True))
     if not before.bucket_count or len(weights) != len(members):
@@ -434,7 +405,6 @@ def _moved_by_slots(before: HashRing, weights: Mapping[Destination, int]) -> flo
 
 
 def _has_slots_enough(count: int, weights: Mapping[Destination, int]) -> bool:
-    """Return whether this many slots are few enough to be exchanges, and enough that each queue has ten of them."""
     return count <= _MOST_SLOTS and count * min(weights.values(), default=0) >= _SLOTS_EACH * sum(
         weights.values()
     )

@@ -1,10 +1,9 @@
-"""Ranges in names: ``orders.{1..40}`` is forty names, and forty such names are written so.
+"""Ranges in names: ``orders.{1..40}`` expands to forty names, and forty such names are written as a range.
 
-- ``{1..3}`` is 1, 2, 3; ``{01..10}`` is 01, 02, ... 10: if a bound begins with 0, all numbers are as wide as the longer
-  bound.
-- All ranges of one entry go together: queue ``a.{1..4}`` with the routing key ``k.{1..4}`` is four bindings. Ranges
-  from or to another number are an error; padding may differ.
-- ``{{1..3}}`` is the text ``{1..3}``. ``{1-3}``, ``{1,3}`` and ``{1:3}`` are an error. Other braces are text as they are.
+- ``{1..3}`` is 1, 2, 3; ``{01..10}`` is 01, 02, ... 10: if a bound begins with 0, all numbers have the width of the longer bound.
+- All ranges of one entry advance together: queue ``a.{1..4}`` with the routing key ``k.{1..4}`` is four bindings. Ranges with different
+  bounds are an error; padding may differ.
+- ``{{1..3}}`` is the text ``{1..3}``. ``{1-3}``, ``{1,3}`` and ``{1:3}`` are an error. Other braces are plain text.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from typing import Any, NamedTuple
 #: How many numbers a range may have.
 MAX_RANGE = 100_000
 
-# A range, or what was probably meant as one, such as {1-4}.
+# A range, or a probable mistake for one, such as {1-4}.
 _BRACES = re.compile(r"(\{+)([^{}]*\.\.[^{}]*|[0-9]+ *[-,:] *[0-9]+)(\}+)")
 _BOUNDS = re.compile(r"([0-9]+)\.\.([0-9]+)")
-# A longer number is text: nobody counts that far.
+# A longer number is text.
 _NUMBER = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")
 
 Entry = Mapping[str, Any]
@@ -28,13 +27,13 @@ _Place = tuple[str, str | None]
 
 
 class RangeError(ValueError):
-    """A range that is wrong.
+    """An invalid range.
 
     Attributes:
-        field: the field of the entry that holds the range.
-        text: the text that holds it.
-        rule: what is wrong.
-        remedy: what to write instead.
+        field: the field of the entry.
+        text: the text that contains the range.
+        rule: the fault.
+        remedy: the remedy.
     """
 
     def __init__(self, field: str, text: str, rule: str, remedy: str) -> None:
@@ -52,19 +51,15 @@ class _Range(NamedTuple):
 
 
 def escaped(text: str) -> str:
-    """Return the text as it is written where ranges are read: ``{1..3}`` as ``{{1..3}}``."""
+    """Escape a text for a field with ranges: ``{1..3}`` becomes ``{{1..3}}``."""
     return _BRACES.sub(r"{\1\2\3}", text)
 
 
 def expanded(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the entries that an entry with ranges stands for; without a range, one.
-
-    Args:
-        entry: the entry.
-        fields: the fields that may hold ranges. In a table, the texts directly below it count.
+    """Return the entries of an entry with ranges in `fields`; without a range, one. In a table, the texts directly below it count.
 
     Raises:
-        RangeError: a range is wrong, or two ranges differ.
+        RangeError: a range is invalid, or two ranges differ.
     """
     texts = dict(_texts(entry, fields))
     parts = {place: _parts(place, text) for place, text in texts.items()}
@@ -86,12 +81,7 @@ def expanded(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def folded(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, Any]]:
-    """Return entries with ranges that stand for exactly these entries, in this order.
-
-    Args:
-        entries: the entries, without ranges.
-        fields: the fields that may hold ranges, as in `expanded`.
-    """
+    """Return entries with ranges in `fields` that expand to exactly these entries, in this order."""
     written = [
         _with_texts(entry, {place: escaped(text) for place, text in _texts(entry, fields)})
         for entry in entries
@@ -108,14 +98,14 @@ def folded(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, An
 
 
 def _longest_run(written: Sequence[Entry], start: int, fields: Sequence[str]) -> tuple[dict[str, Any], int]:
-    """Return an entry with ranges for all that follow and count up together, and how many they are."""
+    """Return an entry with ranges for all following entries that count up together, and their number."""
     first = written[start]
     parts = _counting_parts(first, written[start + 1], fields) if start + 1 < len(written) else {}
     ranges = [piece for pieces in parts.values() for piece in pieces if isinstance(piece, _Range)]
     if len({piece.first for piece in ranges}) != 1:
         return dict(first), 1
     number = ranges[0].first
-    # A padded number that grows wider would end its range, and nobody counts beyond nine digits.
+    # A padded number that grows wider would end its range; ranges have at most nine digits.
     limit = min(MAX_RANGE, len(written) - start, 10 ** min(piece.width or 9 for piece in ranges) - number)
     count = 1
     while count < limit and repr(written[start + count]) == repr(_filled(first, parts, number + count)):
@@ -135,7 +125,6 @@ def _longest_run(written: Sequence[Entry], start: int, fields: Sequence[str]) ->
 
 
 def _counting_parts(first: Entry, second: Entry, fields: Sequence[str]) -> dict[_Place, list[str | _Range]]:
-    """Return the texts of an entry, with a range where the next one has another number."""
     following = dict(_texts(second, fields))
     result: dict[_Place, list[str | _Range]] = {}
     for place, text in _texts(first, fields):
@@ -159,7 +148,6 @@ def _stands_for(run: Entry, fields: Sequence[str], entries: Sequence[Entry]) -> 
 
 
 def _filled(entry: Entry, parts: Mapping[_Place, Sequence[str | _Range]], number: int) -> dict[str, Any]:
-    """Return an entry with a number in the place of each range."""
     texts = {
         place: "".join(
             f"{number:0{piece.width}d}" if isinstance(piece, _Range) else piece for piece in pieces
@@ -196,7 +184,6 @@ def _named(place: _Place) -> str:
 
 
 def _parts(place: _Place, text: str) -> list[str | _Range]:
-    """Return the text and the ranges that a text consists of, braces undone."""
     parts: list[str | _Range] = []
     end = 0
     for match in _BRACES.finditer(text):

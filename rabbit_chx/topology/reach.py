@@ -1,11 +1,11 @@
 """The objects that messages of an exchange can reach, and the keys of a hash exchange that reach no queue.
 
-A bucket may have no destination, or one that does not exist, or an exchange from which no way leads to a queue. An alternate
-exchange gets only what its exchange has no destination for: the messages of a hole, and not those of a ghost bucket
-(rabbitmq-server ``deps/rabbit/src/rabbit_exchange.erl``, ``route/3``; tried on 3.8.9 and 4.3.6).
+A bucket may have no destination, or one that does not exist, or an exchange from which no path leads to a queue. An alternate exchange gets
+only messages for which its exchange has no destination: those of a hole, and not those of a ghost bucket (rabbitmq-server
+``deps/rabbit/src/rabbit_exchange.erl``, ``route/3``; tested on 3.8.9 and 4.3.6).
 
-Only certain losses are counted. A direct, topic or headers exchange with bindings counts as a way to a queue, because the message
-decides what it drops.
+Only certain losses are counted. A direct, topic or headers exchange with bindings counts as a path to a queue, because its routing depends
+on the message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class UnroutableKeys:
 
     Attributes:
         share: their exact share of all keys.
-        by_place: the share at each destination that has any; keys without a destination are under None.
+        by_place: the share at each destination that has any; that of keys without a destination is under None.
     """
 
     share: float
@@ -50,11 +50,7 @@ class UnroutableKeys:
 
 
 class Reach:
-    """Answers which queues and exchanges messages reach.
-
-    Args:
-        live: the live topology, with its rings.
-    """
+    """The queues and exchanges that messages of a live topology, with its rings, can reach."""
 
     def __init__(self, live: Topology) -> None:
         self._live = live
@@ -72,17 +68,17 @@ class Reach:
         )
 
     def exists(self, destination: Destination) -> bool:
-        """Return whether a queue or an exchange is there."""
+        """Return True if a queue or an exchange exists."""
         if isinstance(destination, ExchangeRef):
             return destination.name in self._exchanges or destination.name.startswith(_BROKERS_OWN)
         return destination in self._queues
 
     def leads_nowhere(self, name: str) -> bool:
-        """Return whether an exchange does not exist or none of its messages reaches a queue."""
+        """Return True if an exchange does not exist or none of its messages reaches a queue."""
         return self._nowhere(ExchangeRef(name), None, frozenset()) is True
 
     def alternate_of(self, exchange: ExchangeDefinition) -> str | None:
-        """Return the alternate exchange, by argument or policy; None if there is none."""
+        """Return the alternate exchange, by argument or policy; None if it has none."""
         name = setting_of(exchange, _ALTERNATE, self._live.policies)
         return name if isinstance(name, str) else None
 
@@ -177,7 +173,7 @@ def _all_of(ends: Iterable[Nowhere]) -> Nowhere:
 
 
 def transient_destinations(live: Topology) -> dict[Destination, str]:
-    """Return the queues and exchanges that the broker deletes by itself, with the reason."""
+    """Return the queues and exchanges that the broker deletes automatically, with the reason."""
     reasons: dict[Destination, str] = {
         member.destination: "has a name that the broker made: the next such queue has another"
         for exchange in live.exchanges
@@ -205,7 +201,7 @@ def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
     Messages follow rings, bindings, alternate exchanges and dead-letter exchanges.
 
     Raises:
-        InputError: there is no exchange of such a name, or it is one of the broker's own, and nothing is bound to it.
+        InputError: an exchange does not exist, or it is predeclared and has no bindings.
     """
     exchanges = {exchange.name: exchange for exchange in topology.exchanges}
     sources = {binding.source for binding in topology.bindings}
@@ -235,7 +231,6 @@ def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
 
 
 def _not_listed(name: str, exchanges: Iterable[str]) -> str:
-    """Return the message that a topology has no such exchange."""
     if (type_ := BROKERS_EXCHANGES.get(name)) is not None:
         return (
             f"exchange {name!r} is a {type_} exchange that each broker has, so no file declares it, and nothing is bound to "
@@ -246,7 +241,6 @@ def _not_listed(name: str, exchanges: Iterable[str]) -> str:
 
 
 def _links(topology: Topology) -> dict[Destination, list[Destination]]:
-    """Return the destinations of messages of each exchange and queue."""
     links: dict[Destination, list[Destination]] = {}
     for exchange in topology.exchanges:
         places = links.setdefault(ExchangeRef(exchange.name), [])
@@ -271,5 +265,5 @@ def _named(values: Iterable[object]) -> Iterator[ExchangeRef]:
 
 
 def _may_match(policy: PolicyDefinition, place: Destination) -> bool:
-    """Return whether a policy may match an exchange or a queue. It may if Python cannot read its pattern."""
+    """Return True if a policy may match an exchange or a queue. It may if Python cannot compile its pattern."""
     return policy_matches(policy, place) is not False

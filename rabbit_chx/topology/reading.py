@@ -1,9 +1,8 @@
-"""A vhost, an exchange, its slots, its shards and its rates, read from the management API and a ring source. Nothing is declared.
+"""Read a vhost, an exchange, its slots, its shards and its rates from the management API and a ring source. Nothing is declared.
 
-How much is published to an exchange and to the queues behind it is told by the statistics of the management API. A message counts
-for the exchange that it was published to, and for the queues that it came to. The exchanges between them, such as slots, have no
-figures (rabbitmq-server v4.3.6, rabbit_channel.erl, ``deliver_to_queues/3`` counts the exchange of the message; tried on 3.10.8,
-4.0.5 and 4.3.6).
+Publish rates are those of the management API's statistics. A message counts for the exchange that it was published to, and for the queues
+that it reached. The exchanges in between, such as slots, have no rates (rabbitmq-server v4.3.6, rabbit_channel.erl, ``deliver_to_queues/3``
+counts the exchange of the message; tested on 3.10.8, 4.0.5 and 4.3.6).
 """
 
 from __future__ import annotations
@@ -51,19 +50,19 @@ from rabbit_chx.topology.slots import queues_behind_slots
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"
-#: What the overview has at least. Most often it has the name of the cluster, too.
+#: The required fields of the overview. Usually it also has the name of the cluster.
 OVERVIEW = {"rabbitmq_version": str}
 #: Statistics of queues are costly, and nothing here needs them (parameters since 3.10; older releases ignore them).
 _WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 #: From this release on the list of queues is known to name the policy that applies, for queues of each type. It does not
-#: name the operator policy (tried on 4.0.5).
+#: name the operator policy (tested on 4.0.5).
 _TELLS_POLICIES = (4, 0, 0)
 _SUPER_STREAM = "x-super-stream"
 _PARTITION_ORDER = "x-stream-partition-order"
 _PAGE = 500
 _ALTERNATE = "alternate-exchange"
 _COLUMNS = "name,message_stats.publish_details.rate"
-# The fields that the entries of a list have at least.
+# The required fields of the entries of a list.
 _NAMED = {"name": str}
 _EXCHANGE = {"name": str, "type": str}
 _BINDING = {"source": str, "destination": str, "destination_type": str, "routing_key": str}
@@ -71,15 +70,15 @@ _POLICY = {"name": str, "pattern": str}
 
 
 def read_topology(broker: LiveBroker) -> Topology:
-    """Read the exchanges, queues, bindings, both kinds of policies and rings of a vhost, and how many messages are parked.
+    """Read the exchanges, queues, bindings, both kinds of policies and rings of a vhost, and the number of parked messages.
 
-    Rings are read by the ring source. Without one they are assumed from the bindings as they are listed.
+    Rings are read by the ring source. Without one they are assumed from the bindings as listed.
 
     Raises:
-        NotFoundError: there is no such vhost.
+        NotFoundError: the vhost does not exist.
         AccessRefusedError: the user may not read it.
         RingSourceError: the rings could not be read.
-        UnreachableError: nothing answers at the address.
+        UnreachableError: the address does not answer.
     """
     overview = broker.overview()
     api, vhost = broker.api, broker.vhost
@@ -154,7 +153,7 @@ def _table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _count_parked(topology: Topology, broker: LiveBroker) -> Mapping[str, int]:
-    """Count what is in each parking queue, over AMQP: the management API counts every few seconds."""
+    """Count the messages of each parking queue over AMQP, because the management API's counts are some seconds old."""
     counted = {queue: try_count(broker.amqp, queue) for queue in queues_behind_slots(topology)}
     return {queue: counts.messages for queue, counts in counted.items() if counts is not None}
 
@@ -164,12 +163,9 @@ class LiveExchange:
     """An x-consistent-hash exchange.
 
     Attributes:
-        vhost: the exchange's vhost.
-        name: the exchange's name.
-        arguments: the arguments that decide about routing: ``hash-header`` or ``hash-property``.
-        bindings: ``(destination, binding key)`` pairs; their order means nothing.
-        alternate: the alternate exchange, by argument or policy; None where there is none.
-        release: the broker's release.
+        arguments: the arguments that determine the routing: ``hash-header`` or ``hash-property``.
+        bindings: ``(destination, binding key)`` pairs; their order has no meaning.
+        alternate: the alternate exchange, by argument or policy; None if it has none.
     """
 
     vhost: str
@@ -181,14 +177,14 @@ class LiveExchange:
 
     @property
     def assumed_ring(self) -> HashRing:
-        """The ring that the bindings would make in the order in which they are listed."""
+        """The ring that the bindings make in their listed order."""
         return HashRing.from_bindings(self.bindings, self.release, "assumed")
 
 
 def read_release(api: ManagementApi, version: str | None = None) -> Release:
     """Read the broker's version, and its metadata store from its feature flags (``khepri_db`` exists since 3.13).
 
-    A user who may not read feature flags gets the default store of the version, marked as not known.
+    If the user may not read feature flags, the store is the version's default, marked as not known.
     """
     if version is None:
         version = str(api.get("overview", fields=OVERVIEW)["rabbitmq_version"])
@@ -214,20 +210,14 @@ def _release(version: str, store: Literal["khepri", "mnesia"] | None = None) -> 
 def read_hash_exchange(
     api: ManagementApi, vhost: str, name: str, release: Release | None = None
 ) -> LiveExchange:
-    """Read an x-consistent-hash exchange.
-
-    Args:
-        api: the management API.
-        vhost: the exchange's vhost.
-        name: the exchange's name.
-        release: the broker's release; None: it is read.
+    """Read an x-consistent-hash exchange. If `release` is None, it is read.
 
     Raises:
-        NotFoundError: there is no such exchange or vhost.
+        NotFoundError: the exchange or the vhost does not exist.
         MismatchError: the exchange is of another type.
         BrokerRefusedError: the user lacks a permission.
-        UnreachableError: nothing answers at the address.
-        InputError: AMQP has no exchange of such a name.
+        UnreachableError: the address does not answer.
+        InputError: the name is not valid in AMQP.
     """
     check_declared_name(name, "exchange")
     exchange = _find_exchange(api, vhost, name)
@@ -250,14 +240,14 @@ def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
     """Read the ring of an exchange; without a ring source it is assumed from its bindings.
 
     Raises:
-        NotFoundError: there is no such exchange.
+        NotFoundError: the exchange does not exist.
         MismatchError: the exchange is of another type.
         RingSourceError: the ring could not be read.
     """
     check_declared_name(exchange, "exchange")
     if not broker.has_source:
         return read_hash_exchange(broker.api, broker.vhost, exchange, release).assumed_ring
-    if broker.has_management:  # over AMQP it would need configure on the exchange
+    if broker.has_management:  # over AMQP it would need the configure permission on the exchange
         _find_exchange(broker.api, broker.vhost, exchange)
     else:
         broker.amqp.check_exchange(exchange)
@@ -277,7 +267,7 @@ def read_exchange(
     """Read an exchange that hashes, as a mirror of its routing.
 
     Raises:
-        NotFoundError: there is no such exchange.
+        NotFoundError: the exchange does not exist.
         MismatchError: the exchange does not hash.
         RingSourceError: the ring could not be read.
     """
@@ -295,16 +285,10 @@ def read_exchange(
 
 
 def _hash_arguments(exchange: Mapping[str, Any]) -> dict[str, str]:
-    """Return the arguments of an exchange that decide what it hashes."""
     return {name: value for name, value in exchange["arguments"].items() if name in HASH_ARGUMENTS}
 
 
 def _find_exchange(api: ManagementApi, vhost: str, name: str) -> dict[str, Any]:
-    """Read an exchange, as the management API describes it.
-
-    Raises:
-        NotFoundError: there is no such exchange or vhost.
-    """
     try:
         exchange: dict[str, Any] = api.get("exchanges", vhost, name, fields={"type": str, "arguments": dict})
     except NotFoundError:
@@ -317,18 +301,16 @@ def _find_exchange(api: ManagementApi, vhost: str, name: str) -> dict[str, Any]:
 
 
 def _list_bindings(api: ManagementApi, vhost: str, name: str) -> list[BindingDefinition]:
-    """Read the bindings of an exchange, in the order in which they are listed."""
     listed = api.get_list("exchanges", vhost, name, "bindings", "source", fields=_BINDING)
     return [_binding(entry) for entry in listed]
 
 
 def _list_bound(api: ManagementApi, vhost: str, name: str) -> tuple[Binding, ...]:
-    """Read the destination and the key of each binding of an exchange."""
     return tuple((binding.destination, binding.routing_key) for binding in _list_bindings(api, vhost, name))
 
 
 def _read_policy_of(api: ManagementApi, vhost: str, exchange: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Read what the policy sets that applies to an exchange; nothing where none does."""
+    """Return the definition of the policy that applies to an exchange; empty if no policy does."""
     if not exchange.get("policy"):
         return {}
     definition: dict[str, Any] = api.get("policies", vhost, exchange["policy"], fields={"definition": dict})[
@@ -338,7 +320,7 @@ def _read_policy_of(api: ManagementApi, vhost: str, exchange: Mapping[str, Any])
 
 
 def read_slots(api: ManagementApi, vhost: str, exchange: str, ring: HashRing) -> LiveSlots:
-    """Read the slots of an exchange from what is bound to the exchanges of its ring. A ring of queues alone needs no request."""
+    """Read the slots of an exchange from the bindings of the exchanges in its ring. A ring of queues alone needs no request."""
     if not any(isinstance(place, ExchangeRef) for place in ring.destinations):
         return live_slots(exchange, ring, (), ())
     return live_slots(
@@ -351,12 +333,11 @@ def read_slots(api: ManagementApi, vhost: str, exchange: str, ring: HashRing) ->
 
 @dataclass(frozen=True, slots=True)
 class PublishRates:
-    """Messages a second, as the broker counted them in the last seconds.
+    """Messages per second, as the broker counted them in the last seconds.
 
     Attributes:
-        exchange: those that were published to the exchange itself; None where the broker has no figure, as before the first
-            message.
-        queues: those that came to each queue of the vhost that has a figure, by whatever exchange.
+        exchange: those that were published to the exchange itself; None if the broker has no rate, as before the first message.
+        queues: those that reached each queue of the vhost that has a rate, by whatever exchange.
     """
 
     exchange: float | None
@@ -364,11 +345,11 @@ class PublishRates:
 
 
 def read_rates(api: ManagementApi, vhost: str, exchange: str) -> PublishRates:
-    """Read how much is published to an exchange, and to the queues of its vhost.
+    """Read the publish rates of an exchange and of the queues of its vhost.
 
     Raises:
-        NotFoundError: there is no such exchange or vhost.
-        UnreachableError: nothing answers at the address.
+        NotFoundError: the exchange or the vhost does not exist.
+        UnreachableError: the address does not answer.
     """
     entry = _find_exchange(api, vhost, exchange)
     queues = api.get_list("queues", vhost, query={"columns": _COLUMNS}, fields=_NAMED)
@@ -391,13 +372,8 @@ def modulo_map_of(
 ) -> ModuloMap | None:
     """Return the map of an exchange that hashes modulo the number of its bindings; None for any other exchange.
 
-    A super stream is a direct exchange with the argument ``x-super-stream``. Its partitions are in the order that the
-    bindings say, as the broker gives them to clients (``rabbit_stream_utils.erl``, ``sort_partitions/1``).
-
-    Args:
-        exchange: the exchange.
-        bindings: bindings of any exchange.
-        release: the broker's release.
+    A super stream is a direct exchange with the argument ``x-super-stream``. Its partitions are in the order that its bindings contain,
+    which the broker returns to clients (``rabbit_stream_utils.erl``, ``sort_partitions/1``).
     """
     bound = [binding for binding in bindings if binding.source == exchange.name]
     if exchange.type == MODULUS_EXCHANGE:
@@ -421,8 +397,8 @@ def read_modulo_map(api: ManagementApi, vhost: str, name: str) -> ModuloMap:
     """Read the map of an exchange that hashes modulo the number of its bindings.
 
     Raises:
-        NotFoundError: there is no such exchange or vhost.
-        MismatchError: the exchange does not do that.
+        NotFoundError: the exchange or the vhost does not exist.
+        MismatchError: the exchange is of another type.
     """
     exchange = _find_exchange(api, vhost, name)
     definition = ExchangeDefinition(name, exchange["type"], arguments=exchange["arguments"])
@@ -440,16 +416,10 @@ def read_modulo_map(api: ManagementApi, vhost: str, name: str) -> ModuloMap:
 def read_sharded_exchange(
     broker: LiveBroker, name: str, release: Release, *, counts: bool
 ) -> ShardedExchange:
-    """Read an exchange with shards.
-
-    Args:
-        broker: the broker.
-        name: the exchange's name.
-        release: the broker's release.
-        counts: whether to ask each shard for its messages and consumers.
+    """Read an exchange with shards, and with `counts` the messages and consumers of each shard.
 
     Raises:
-        NotFoundError: there is no such exchange.
+        NotFoundError: the exchange does not exist.
         MismatchError: no policy shards it, and it has no shards.
     """
     check_declared_name(name, "exchange")
@@ -469,7 +439,7 @@ def read_sharded_exchange(
         name,
         exchange["type"],
         exchange["policy"] if is_sharded else None,
-        per_node if isinstance(per_node, int) else 0,  # the broker takes 1.5, and then makes no shard
+        per_node if isinstance(per_node, int) else 0,  # the broker accepts 1.5, and then makes no shard
         str(policy.get("routing-key", "")),
         shards,
         _read_running_nodes(api),
@@ -485,7 +455,7 @@ def _read_shards(api: ManagementApi, vhost: str, exchange: str) -> tuple[Shard, 
             keys.setdefault(destination, []).append(key)
     listed = _read_queues_named(api, vhost, f"^sharding: {re.escape(exchange)} - ")
     types = {str(entry["name"]): str(entry.get("type", "classic")) for entry in listed}
-    # From 4.0 on, a classic queue whose node is away is in the list of bindings alone.
+    # From 4.0 on, a classic queue whose node is down is in the list of bindings only.
     names = {name: ShardName.parsed(name) for name in {*types, *keys}}
     return tuple(
         Shard(name, parsed.node, parsed.number, types.get(name), tuple(keys.get(name, ())))

@@ -1,4 +1,4 @@
-"""The reasons to refuse a plan, each with a remedy and the flag that permits it, if there is one."""
+"""The reasons to refuse a plan, each with a remedy and the flag that permits it, if one does."""
 
 from __future__ import annotations
 
@@ -50,12 +50,9 @@ _POLICY_KEYS = {
 
 
 def is_allowed(refusal: Finding, allow_moved: float | None, *, allow_delete: bool) -> bool:
-    """Return whether the caller's permissions cover a refusal.
+    """Return True if the caller's permissions cover a refusal.
 
-    Args:
-        refusal: the refusal.
-        allow_moved: the share of keys that may move; None: as the topology limits it.
-        allow_delete: whether objects may be deleted.
+    If `allow_moved`, the share of keys that may move, is None, the limit of the topology applies.
     """
     if refusal.share is not None:
         return allow_moved is not None and refusal.share <= allow_moved
@@ -63,21 +60,14 @@ def is_allowed(refusal: Finding, allow_moved: float | None, *, allow_delete: boo
 
 
 def allow_moved(share: float) -> str:
-    """Return the flag that allows a share of keys to move.
-
-    Args:
-        share: the share, 0 to 1.
-    """
+    """Return the flag that allows a share of keys, 0 to 1, to move."""
     return f"--allow-moved {math.ceil(share * _PARTS) / _PARTS:g}"
 
 
 def deletion(subject: TopologyObject, name: str, about: str = "") -> Finding:
-    """Return the refusal to delete an object or binding that the topology owns and does not have.
+    """Return the refusal to delete an object or binding that the topology owns and does not contain.
 
-    Args:
-        subject: the object.
-        name: its name.
-        about: what is deleted with it, as a clause.
+    `about` names the objects that are deleted with it, as a clause.
     """
     if isinstance(subject, BindingDefinition):
         message = f"the binding {name} is not in the topology, which owns both ends: its messages are not routed any more"
@@ -136,13 +126,7 @@ def _is_hash_exchange(subject: TopologyObject) -> bool:
 
 
 def loss(queue: str, messages: int, consumers: int) -> Finding:
-    """Return the refusal to delete a queue that is in use.
-
-    Args:
-        queue: the queue.
-        messages: its number of messages.
-        consumers: its number of consumers.
-    """
+    """Return the refusal to delete a queue that has messages or consumers."""
     counted = [
         f"{count:,} {noun}{'' if count == 1 else 's'}"
         for count, noun in ((messages, "message"), (consumers, "consumer"))
@@ -154,11 +138,7 @@ def loss(queue: str, messages: int, consumers: int) -> Finding:
 
 
 def uncounted_loss(queue: str) -> Finding:
-    """Return the refusal to delete a stream, whose messages and consumers AMQP does not count.
-
-    Args:
-        queue: the stream.
-    """
+    """Return the refusal to delete a stream, whose messages and consumers AMQP does not count."""
     message = f"queue {queue} is to be deleted, and is a stream: the broker does not tell here whether it has messages or consumers"
     fix = f"see that nobody needs it, and allow it with {_ALLOW_LOSS}"
     return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
@@ -167,9 +147,7 @@ def uncounted_loss(queue: str) -> Finding:
 def impossible_ring(exchange: str, why: str | None) -> Finding:
     """Return the refusal of a ring that no bind or unbind makes.
 
-    Args:
-        exchange: the exchange.
-        why: the error of the ring; None: the ring has holes that no unbind removes.
+    `why` is the error of the ring; None: the ring has holes that no unbind removes.
     """
     if why is not None:
         return Finding("ring", f"the ring of {exchange} cannot be planned: {why}")
@@ -208,7 +186,7 @@ def different_external(live: TopologyObject, wanted: TopologyObject) -> Finding:
 def cluster_refusals(
     wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...]
 ) -> Iterator[Finding]:
-    """Yield the refusal of another cluster than that of the topology, or of changes to an unknown one."""
+    """Yield the refusal of a cluster other than that of the topology, or of changes to an unknown one."""
     if wanted.cluster is None or wanted.cluster == live.cluster:
         return
     intended = f"the topology is for the cluster {wanted.cluster}"
@@ -307,9 +285,9 @@ def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) ->
 def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield a refusal for each exchange that the broker cannot declare because a policy shards it at that moment.
 
-    With Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes the connection
-    with 541, and leaves an exchange whose ring is empty (``rabbit_exchange_type_consistent_hash.erl`` add_binding/3; tried on
-    4.0.5 with Khepri and on 4.3.6; with Mnesia 3.8.9, 3.10.8 and 4.0.5 accept it). A policy that follows the exchange does no harm.
+    With Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes the connection with 541, and
+    leaves an exchange whose ring is empty (``rabbit_exchange_type_consistent_hash.erl`` add_binding/3; tested on 4.0.5 with Khepri and on
+    4.3.6; with Mnesia 3.8.9, 3.10.8 and 4.0.5 accept it). A policy that follows the exchange is safe.
     """
     policies = {policy.name: policy for policy in live.policies}
     for change in changes:

@@ -1,6 +1,6 @@
-"""The topology that a repair of one ring wants, and how long members are without a bucket while it is repaired.
+"""The wanted topology of a ring repair, and the time that members are without a bucket during the repair.
 
-That topology is the exchange alone, with the members that its ring should have.
+That topology is the exchange alone, with the correct members of its ring.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from rabbit_chx.topology.slots import expanded, numbered_slots
 
 
 def repair_target(live: Topology, exchange: str, wanted: Topology | None = None) -> Topology:
-    """Return the topology that a repair wants; `plan` says what it takes.
+    """Return the wanted topology of a repair, for `plan`.
 
-    It has one exchange. Everything else stays as it is. The exchange is as it is there, but for its ring:
+    It contains one exchange, with the live attributes and another ring; all other objects stay unchanged:
 
-    - With `wanted`, the ring has the members of the topology, in its order.
-    - Without it, each bound destination is a member once, in the order in which the ring has them; those without a bucket
-      come last. Of several bindings of a destination the one stays whose weight is its number of buckets, or else the
-      first. Slots are put in the order of their numbers.
+    - With `wanted`, the ring has the members of that topology, in its order.
+    - Without it, each bound destination is a member once, in the order of the live ring; destinations without a bucket are last. Of several
+      bindings of a destination, the one whose weight is its number of buckets stays, or else the first. Slots are in the order of their
+      numbers.
 
     Args:
-        live: what is there, with the rings that were read.
+        live: the live topology, with the rings that were read.
         exchange: the exchange.
-        wanted: the topology whose order is restored; None: what is there is healed.
+        wanted: the topology whose order is restored; None: the live ring is healed.
 
     Raises:
-        NotFoundError: there is no exchange of that name.
+        NotFoundError: the exchange does not exist.
         MismatchError: the exchange is of another type.
-        InputError: the topology does not say a ring of that exchange, or the exchange is external.
+        InputError: `wanted` does not contain a ring of that exchange, or the exchange is external.
     """
     live_exchange = live_hash_exchange(live, exchange)
     if wanted is None:
@@ -84,9 +84,8 @@ class MemberGap(NamedTuple):
     """A time without a bucket.
 
     Attributes:
-        member: the member.
-        first: the number of the change that takes its buckets, from 0.
-        last: the number of the change that gives it buckets again.
+        first: the number of the change that removes the member's buckets, from 0.
+        last: the number of the change that binds it again.
     """
 
     member: Destination
@@ -95,19 +94,15 @@ class MemberGap(NamedTuple):
 
     @property
     def operations(self) -> int:
-        """How many operations lie between."""
+        """The number of operations in between."""
         return self.last - self.first
 
 
 class MemberGaps:
-    """The members of one ring that lose their buckets and get buckets again, and for how long.
+    """The members of one ring that lose their buckets and get buckets again, and the duration.
 
-    Pass `seen` as the progress of `Broker.apply`. Changes that go together are done somewhere between the two calls around
-    them, so a time is never shorter than it was for the member.
-
-    Args:
-        plan: the plan.
-        exchange: the exchange.
+    Pass `seen` as the progress of `Broker.apply`. Changes that are performed together happen somewhere between the two calls around them,
+    so a measured time is never too short.
     """
 
     def __init__(self, plan: Plan, exchange: str) -> None:
@@ -124,23 +119,18 @@ class MemberGaps:
 
     @property
     def longest(self) -> MemberGap | None:
-        """The gap of the most operations; None if there is none."""
+        """The gap with the most operations; None if no member has a gap."""
         return max(self.gaps, key=lambda gap: gap.operations, default=None)
 
     def seen(self, done: int, now_s: float) -> None:
-        """Take note of how many changes are done.
-
-        Args:
-            done: how many, 0 before the first.
-            now_s: the time, in seconds of any clock that does not jump.
-        """
+        """Record that `done` changes are completed at `now_s`, in seconds of a monotonic clock."""
         if done == 0:
             self._ends[-1] = now_s
         elif done == self._sizes[self._group_of[done - 1]]:
             self._ends[self._group_of[done - 1]] = now_s
 
     def longest_s(self) -> float | None:
-        """Return the longest time for which a member had no bucket, at most, in seconds; None where none is known."""
+        """Return the upper bound, in seconds, of the longest time that a member had no bucket; None if it is not known."""
         times = [
             self._ends[end] - self._ends[before]
             for gap in self.gaps

@@ -1,6 +1,6 @@
 """The plan of the ring of one ``x-consistent-hash`` exchange: its rings, its steps, and the exact shares of keys that move.
 
-Rings are planned for hash exchanges that are wanted, and for those that lose a member by another part of the plan.
+Rings are planned for wanted hash exchanges, and for those that lose a member by another part of the plan.
 """
 
 from __future__ import annotations
@@ -49,18 +49,17 @@ class RingPlan:
     """The plan of the ring of one exchange.
 
     Attributes:
-        exchange: the exchange's name.
         before: the live ring; empty for a new exchange.
         after: the wanted ring.
         steps: the binds and unbinds between them, in order.
-        moved: the exact share of keys with another destination in the end, as `HashRing.share_moved` counts. It is 1.0 if the
-            exchange hashes something else afterwards: then a key keeps its destination only by chance.
-        moved_at_worst: the largest share of keys whose destination differs from `before` at any moment. Keys without a
-            destination between two steps count.
+        moved: the exact share of keys with another destination at the end, as in `HashRing.share_moved`. It is 1.0 if the exchange hashes
+            something else afterwards: then a key keeps its destination only by chance.
+        moved_at_worst: the largest share of keys whose destination differs from `before` at any moment. Keys without a destination between
+            two steps count.
         lost_at_worst: the largest share of keys without a destination at any moment: their messages are unroutable.
         ownership: the owners of the slots before and after the plan; None without slots. With slots, shares are counted by queue.
-        proposals: other ways to the same members, with their shares; the first is the plan as written. Empty if nothing moves
-            or the live ring is not known.
+        proposals: alternatives with the same members, with their shares; the first is the plan as written. Empty if nothing moves or the
+            live ring is not known.
     """
 
     exchange: str
@@ -79,15 +78,11 @@ class RingPlan:
         return () if self.ownership is None else self.ownership.handed_over
 
     def is_counted_by(self, matrix: MovementMatrix) -> bool:
-        """Return whether a matrix explains `moved`. It does not if the exchange hashes something else afterwards.
-
-        Args:
-            matrix: the `matrix` of this plan.
-        """
+        """Return True if a `matrix` explains `moved`. It does not if the exchange hashes something else afterwards."""
         return abs(matrix.moved - self.moved) < _ROUNDING
 
     def matrix(self) -> MovementMatrix:
-        """Return the exact share of keys that go from each destination to each other one.
+        """Return the exact share of keys that move from each destination to each other one.
 
         Destinations are in ring order. With slots, the destinations are queues, in the order of names.
         """
@@ -103,13 +98,11 @@ class RingWork(NamedTuple):
     """The plan of a ring while the plan of the topology is made.
 
     Attributes:
-        plan: the plan of the ring.
-        first: how many of its steps precede the replacement of objects.
-        refusals: why it may be refused, apart from the share that moves.
-        impossible: whether no binds and unbinds make the wanted ring, so that the exchange has to be declared again.
+        first: the number of its steps before the replacement of objects.
+        refusals: the reasons to refuse it, except the share that moves.
+        impossible: True if no binds and unbinds make the wanted ring, so that the exchange must be declared again.
         limit: the share of keys that may move; None: any.
-        live: the live ring.
-        counter: counts what moves away from the live ring; None if nothing was counted.
+        counter: counts the keys that move away from the live ring; None if none were counted.
         reorderable: the wanted members, if another order of them may be proposed.
     """
 
@@ -124,18 +117,12 @@ class RingWork(NamedTuple):
 
     @property
     def is_over_limit(self) -> bool:
-        """Whether more keys move than may. If no key had a destination before, none moves."""
+        """True if more keys move than the limit. If no key had a destination before, none moves."""
         plan = self.plan
         return self.limit is not None and plan.moved_at_worst > self.limit and plan.before.bucket_count > 0
 
     def with_hand_overs(self, changes: Sequence[PlannedChange], wanted: Topology, live: Topology) -> RingWork:
-        """Return this with shares counted by queue after each change, as slots are handed over between the steps.
-
-        Args:
-            changes: all changes of the plan, in order.
-            wanted: the wanted topology.
-            live: the live topology.
-        """
+        """Return this plan with shares counted by queue after each change of the plan, since slots are handed over between the steps."""
         before, steps = self.plan.before, self.plan.steps
         if self.plan.ownership is None:
             return self
@@ -165,11 +152,7 @@ class RingWork(NamedTuple):
         return self._replace(plan=plan)
 
     def with_proposals(self, sharing: tuple[RingMember, ...]) -> RingWork:
-        """Return this with the proposals of the plan.
-
-        Args:
-            sharing: the queues that share the wanted slots; empty without slots.
-        """
+        """Return this plan with the proposals. `sharing` are the queues that share the wanted slots; empty without slots."""
         plan, live, ownership = self.plan, self.live, self.plan.ownership
         shares = plan.moved, plan.moved_at_worst
         proposals: tuple[RingProposal, ...] = ()
@@ -185,7 +168,6 @@ class RingWork(NamedTuple):
 
     @property
     def _becomes_slots(self) -> bool:
-        """Whether slots replace a ring that was read."""
         before, ownership = self.plan.before, self.plan.ownership
         if ownership is None or ownership.before.keys() & {*before.destinations}:
             return False
@@ -197,11 +179,7 @@ def plan_rings(
 ) -> dict[str, RingWork]:
     """Return the plan of each ring, by the name of its exchange, in the order of names.
 
-    Args:
-        wanted: the wanted topology.
-        live: the live topology.
-        objects: the differences between their exchanges and queues.
-        bindings: the binds and unbinds of other exchanges before and while rings change: they hand over slots.
+    `bindings` are the binds and unbinds of other exchanges before and while rings change: they hand over slots.
     """
     wanted_exchanges, live_exchanges = (
         {exchange.name: exchange for exchange in side.exchanges} for side in (wanted, live)
@@ -269,7 +247,6 @@ def _plan_kept(
     replaced: Collection[Destination],
     ownership: SlotOwnership | None,
 ) -> RingWork:
-    """Return the plan of a ring whose exchange stays. Destinations may be replaced."""
     name, ring, bound = live
     touched = any(member.destination in replaced for member in (*wanted, *bound))
     if not touched and live.is_made_by(wanted):
@@ -308,7 +285,6 @@ def _plan_kept(
 
 
 def _plan_new(live: LiveRing, wanted: tuple[RingMember, ...]) -> RingWork:
-    """Return the plan of a ring that is bound from the beginning."""
     name, nothing = live.exchange, ring_of((), live.ring.release)
     try:
         after = ring_of(wanted, live.ring.release)
@@ -322,7 +298,6 @@ def _plan_new(live: LiveRing, wanted: tuple[RingMember, ...]) -> RingWork:
 def _plan_replaced(
     live: LiveRing, wanted: tuple[RingMember, ...], ownership: SlotOwnership | None, *, hashed_alike: bool
 ) -> RingWork:
-    """Return the plan of a ring whose exchange is deleted and declared again, and may hash something else then."""
     new, refusals = (work := _plan_new(live, wanted)).plan, work.refusals
     before, after = live.ring, new.after
     if ownership is not None:
@@ -337,7 +312,6 @@ def _plan_replaced(
 
 
 def _plan_deleted(live: LiveRing, replaced: Collection[Destination]) -> RingWork:
-    """Return the plan of a ring whose exchange is deleted."""
     lost = 1.0 if live.ring.bucket_count else 0.0
     steps = live.unbinds()
     touched = any(member.destination in replaced for member in live.bound)
@@ -346,12 +320,7 @@ def _plan_deleted(live: LiveRing, replaced: Collection[Destination]) -> RingWork
 
 
 def too_much_moved(ring: RingPlan, limit: float) -> Finding:
-    """Return the refusal of a ring plan that moves more keys than it may.
-
-    Args:
-        ring: the ring plan.
-        limit: the share that may move.
-    """
+    """Return the refusal of a ring plan that moves more keys than the limit."""
     flag = allow_moved(ring.moved_at_worst)
     ways = {proposal.strategy: proposal for proposal in ring.proposals}
     orders = [ways[strategy] for strategy in ("least-moving-order", "fewest-steps") if strategy in ways]

@@ -1,8 +1,8 @@
 """The binds and unbinds that turn a live ring into the wanted one, in the order that disturbs the fewest keys.
 
-A broker changes a ring in two ways only. A bind appends buckets. An unbind removes all buckets of a destination, and the buckets
-behind them get lower numbers. So members can stay only if the wanted ring begins with them and the live ring has them in the same
-order. All others are unbound, and the rest of the wanted ring is bound behind those that stay. No other way takes fewer operations.
+A broker changes a ring in two ways only. A bind appends buckets. An unbind removes all buckets of a destination, and the later buckets get
+lower numbers. So members can stay only if the wanted ring begins with them and the live ring has them in the same order. All others are
+unbound, and the rest of the wanted ring is bound after those that stay. No other way takes fewer operations.
 """
 
 from __future__ import annotations
@@ -29,20 +29,14 @@ _MANY_STEPS = 200
 
 
 class LiveRing(NamedTuple):
-    """The live ring of an exchange.
-
-    Attributes:
-        exchange: the exchange's name.
-        ring: its buckets.
-        bound: all its bindings, in ring order as far as that is known.
-    """
+    """The live ring of an exchange; `bound` are all its bindings, in ring order as far as that is known."""
 
     exchange: str
     ring: HashRing
     bound: tuple[RingMember, ...]
 
     def is_made_by(self, members: tuple[RingMember, ...]) -> bool:
-        """Return whether these members make the same buckets and bindings."""
+        """Return True if these members make the same buckets and bindings."""
         if Counter(self.bound) != Counter(members):
             return False
         try:
@@ -52,7 +46,7 @@ class LiveRing(NamedTuple):
 
     @property
     def state(self) -> RingState:
-        """The ring as `ring_changes` takes it."""
+        """The ring as input of `ring_changes`."""
         ring, bindings = self.ring, tuple(dict.fromkeys(member.binding for member in self.bound))
         return RingState(ring.buckets, ring.release, ring.provenance, bindings, ring.end_known)
 
@@ -64,13 +58,7 @@ class LiveRing(NamedTuple):
 
 
 def live_ring_of(live: Topology, exchange: ExchangeDefinition | None, name: str) -> LiveRing:
-    """Return the live ring of an exchange, which is empty if there is none.
-
-    Args:
-        live: the live topology.
-        exchange: the exchange in it; None if it does not exist.
-        name: the exchange's name.
-    """
+    """Return the live ring of an exchange; it is empty if `exchange` is None because it does not exist."""
     release = live.release or NEWEST
     if exchange is None or exchange.type != HASH_EXCHANGE:
         return LiveRing(name, ring_of((), release), ())
@@ -105,7 +93,7 @@ def ring_of(members: Sequence[RingMember], release: Release) -> HashRing:
 
 
 def members_of(buckets: Sequence[Place]) -> tuple[RingMember, ...]:
-    """Return one member for each run of equal buckets, holes left out."""
+    """Return one member for each run of equal buckets, without holes."""
     return tuple(
         RingMember(place, str(len(list(run)))) for place, run in groupby(buckets) if place is not None
     )
@@ -116,9 +104,9 @@ class RingSteps(NamedTuple):
 
     Attributes:
         steps: the binds and unbinds, in order.
-        first: how many of them precede the replacement of destinations.
+        first: the number of steps before the replacement of destinations.
         after: the ring after the last step.
-        moved: the share of keys with another destination in the end.
+        moved: the share of keys with another destination at the end.
         moved_at_worst: the same at the worst moment between two steps.
         lost_at_worst: the largest share of keys without a destination at any moment.
     """
@@ -140,15 +128,14 @@ def best_steps(
 ) -> RingSteps | None:
     """Return the steps that leave the fewest keys without a destination, and of those the steps that move the fewest.
 
+    None if no binds and unbinds make the ring.
+
     Args:
         live: the live ring.
         wanted: the wanted members, in order.
         replaced: destinations that are deleted and declared again. They are unbound first.
-        counter: counts what moves away from the live ring.
-        aliases: what counts instead of a destination, such as the queue that owns a slot.
-
-    Returns:
-        The steps; None if no binds and unbinds make the ring.
+        counter: counts the keys that move away from the live ring.
+        aliases: replacements of destinations, such as the queue that owns a slot.
 
     Raises:
         InputError: the broker would refuse a binding.
@@ -200,7 +187,7 @@ def bucket_counts(ring: HashRing, steps: Sequence[PlannedChange]) -> Iterator[in
 
 
 def kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
-    """Return how many of the first wanted members can stay bound."""
+    """Return the number of leading wanted members that can stay bound."""
     if len({member.destination for member in wanted}) < len(wanted):
         return 0
     runs = [(place, len(list(run))) for place, run in groupby(live.ring.buckets)]
@@ -221,7 +208,7 @@ def kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
 def _orders(
     live: LiveRing, wanted: Sequence[RingMember], replaced: Collection[Destination]
 ) -> Iterator[tuple[tuple[PlannedChange, ...], int]]:
-    """Yield orders of the same operations, each with the number that precede the replacement of destinations."""
+    """Yield orders of the same operations, each with the number of operations before the replacement of destinations."""
     until = next((n for n, member in enumerate(wanted) if member.destination in replaced), len(wanted))
     kept = kept_members(live, wanted[:until])
     unbinds = _unbinds(live, {member.destination for member in wanted[:kept]})
@@ -258,7 +245,7 @@ def _alternating(
     leaving: Sequence[Destination],
     binds: Sequence[PlannedChange],
 ) -> Iterator[PlannedChange]:
-    """Yield unbinds and binds in turn: the ring keeps its size as far as possible."""
+    """Yield unbinds and binds in turn, so that the ring keeps its size as far as possible."""
     new = sum(bind.binding.destination not in unbinds for bind in binds)
     surplus = max(len(leaving) - new, 0)
     for place in leaving[:surplus]:
@@ -275,7 +262,7 @@ def _binds_first(
     leaving: Sequence[Destination],
     binds: Sequence[PlannedChange],
 ) -> Iterator[PlannedChange]:
-    """Yield the unbinds of members that leave last, so that the ring is never empty if that can be avoided."""
+    """Yield the unbinds of leaving members last, so that the ring is never empty if that can be avoided."""
     remaining = dict(unbinds)
     for bind in binds:
         yield from remaining.pop(bind.binding.destination, ())

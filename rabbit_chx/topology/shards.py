@@ -1,6 +1,6 @@
-"""What the plugin rabbitmq_sharding makes: its exchanges, their shards, and which queues of a topology it keeps.
+"""The objects of the plugin rabbitmq_sharding: its exchanges, their shards, and the queues of a topology that it keeps.
 
-No file has to say the shards, and no plan takes them.
+A topology file need not list the shards, and a plan does not delete them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _MOST_NAMED = 3
 
 
 def is_sharded(exchange: ExchangeDefinition, topology: Topology) -> bool:
-    """Return whether a policy of the topology shards an exchange. One with 0 shards does."""
+    """Return True if a policy of the topology shards an exchange, also with 0 shards."""
     return setting_of(exchange, SHARDS_PER_NODE, topology.policies) is not None
 
 
 def kept_shards(live: Topology, wanted: Topology | None = None) -> frozenset[str]:
     """Return the names of the shards that belong to an exchange which is sharded.
 
-    A shard of an exchange that is deleted, or that no policy shards any more, is a queue like any other.
+    A shard of an exchange that is deleted, or that no policy shards any more, is an ordinary queue.
     """
     named = {
         queue.name: name.exchange
@@ -49,7 +49,7 @@ def kept_shards(live: Topology, wanted: Topology | None = None) -> frozenset[str
 
 
 def shard_binding(binding: BindingDefinition, shards: frozenset[str]) -> bool:
-    """Return whether a binding is the one that the plugin made: of a shard to its own exchange."""
+    """Return True if a binding is the one that the plugin made between a shard and its exchange."""
     if not isinstance(binding.destination, str) or binding.destination not in shards:
         return False
     name = ShardName.parsed(binding.destination)
@@ -57,7 +57,7 @@ def shard_binding(binding: BindingDefinition, shards: frozenset[str]) -> bool:
 
 
 def without_shards(topology: Topology) -> Topology:
-    """Return a topology without shards and their bindings, which the policy alone brings back. `left_out` says so.
+    """Return a topology without shards and their bindings, which the policy creates again. `left_out` lists them.
 
     An ``x-consistent-hash`` exchange with shards loses its ring, which the plugin makes too.
     """
@@ -91,7 +91,7 @@ def without_shards(topology: Topology) -> Topology:
 
 
 def _after(live: Topology, wanted: Topology) -> Topology:
-    """Return the exchanges and policies as they are once the wanted topology is there."""
+    """Return the exchanges and policies after the wanted topology is applied."""
     exchanges = {exchange.name: exchange for exchange in live.exchanges if not wanted.owned(exchange.name)}
     policies = {policy.name: policy for policy in live.policies if not wanted.owned(policy.name)}
     return replace(
@@ -106,14 +106,12 @@ class Shard:
     """A queue of a sharded exchange.
 
     Attributes:
-        name: the queue's name.
-        node: the node that it was made for, which its name says.
+        node: the node in its name.
         number: its number on that node, from 0.
-        type: the queue's type. The plugin asks for none, so it is the default type of the vhost. None where the queue is not
-            listed, because its node is away.
-        keys: the binding keys that bind it to its exchange; empty where it is not bound.
-        messages: how many messages are ready; None where that was not asked, or the queue does not answer.
-        consumers: how many consumers it has; None likewise.
+        type: the queue's type, which is the default type of the vhost. None if the queue is not listed because its node is down.
+        keys: the binding keys between the exchange and the queue; empty if it is not bound.
+        messages: the number of ready messages; None if it was not requested, or the queue does not answer.
+        consumers: the number of consumers; None likewise.
     """
 
     name: str
@@ -127,16 +125,16 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ShardedExchange:
-    """An exchange with shards, as it was when it was read. A value.
+    """An exchange with shards at the time of reading. A value.
 
     Attributes:
         name: the exchange's name.
         type: its type, such as ``x-modulus-hash``.
-        policy: the name of the policy that applies; None where none does, and the shards are left over.
-        shards_per_node: how many shards the policy asks for on each node; 0 without one.
-        routing_key: the binding key that the policy asks for.
+        policy: the name of the policy that applies; None if no policy does, and the shards are left over.
+        shards_per_node: the number of shards on each node by the policy; 0 without a policy.
+        routing_key: the binding key by the policy.
         shards: the queues, in the order of their names as bytes, which is that of ``x-modulus-hash`` since 4.3.
-        nodes: the names of the running nodes; None where the user may not know them.
+        nodes: the names of the running nodes; None if the user may not list them.
         release: the broker's release.
     """
 
@@ -151,21 +149,21 @@ class ShardedExchange:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The shards that the policy asks for on running nodes, and that are not there; empty if the nodes are not known."""
+        """The shards of the policy on running nodes that do not exist; empty if the nodes are not known."""
         existing = {shard.name for shard in self.shards}
         wanted = shard_names(self.name, self.nodes or (), self.shards_per_node)
         return tuple(name for name in wanted if name not in existing)
 
     @property
     def surplus(self) -> tuple[Shard, ...]:
-        """The shards that the policy does not ask for: it asked for more once, or there was another policy."""
+        """The shards in excess of the policy: it had a larger number before, or another policy applied."""
         return tuple(shard for shard in self.shards if shard.number >= self.shards_per_node)
 
     @property
     def reachable(self) -> tuple[Shard, ...]:
-        """The shards that can be asked and consumed: all but classic queues whose node does not run.
+        """The shards that can be queried and consumed: all except classic queues whose node does not run.
 
-        From 4.0 on a broker may leave a question about such a queue without an answer.
+        From 4.0 on a broker may not answer a query for such a queue.
         """
         away = {"classic", None}
         return tuple(
@@ -175,20 +173,16 @@ class ShardedExchange:
         )
 
     def local(self, node: str) -> tuple[Shard, ...]:
-        """Return the shards of a node: what a consumer of the pseudo-queue that is connected to it can get.
-
-        Args:
-            node: the name of the node.
-        """
+        """Return the shards of a `node`: those that a consumer of the pseudo-queue on a connection to that node can get."""
         return tuple(shard for shard in self.shards if shard.node == node)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What a user has to know or to do, since the plugin does not.
+        """The faults that the plugin does not repair.
 
-        The kinds are ``missing`` (the policy asks for shards that are not there), ``node-away`` (their node does not run),
-        ``surplus`` (the policy does not ask for them, and they get messages), ``unbound`` (they get none), ``unconsumed`` (they
-        have no consumer), ``unordered`` (nobody can know their order, nor where a key goes). `names` are the shards.
+        The kinds are ``missing`` (shards of the policy do not exist), ``node-away`` (their node does not run), ``surplus`` (the policy does
+        not include them, and they get messages), ``unbound`` (they get none), ``unconsumed`` (they have no consumer), ``unordered`` (their
+        order, and so the shard of a key, is not known). `names` are the shards.
         """
         return tuple(_findings(self))
 

@@ -1,11 +1,11 @@
 """Exchanges with slots: expanded to plain objects, collapsed again, and the owner of each slot.
 
-``events`` with N slots stands for N internal fanout exchanges ``events.slot.00`` and so on. Each is bound once to ``events`` and to
-the queue that owns it, and has the alternate exchange ``events.park``: a fanout exchange with the queue ``events.park``. Messages
-are parked there while a slot has no queue.
+``events`` with N slots is expanded to N internal fanout exchanges ``events.slot.00`` and so on. Each is bound once to ``events`` and to the
+queue that owns it, and has the alternate exchange ``events.park``: a fanout exchange with the queue ``events.park``. Messages are parked
+there while a slot has no queue.
 
-The file lists the slots of each queue, or its weights decide, with as few keys moved as possible. A hand-over unbinds a slot before
-it binds it, so a slot has several queues only if something else has bound it. Then the first queue that is a member counts.
+The file lists the slots of each queue, or its weights determine them, with as few keys moved as possible. A hand-over unbinds a slot before
+it binds it, so a slot has several queues only if another client has bound it. Then the first queue that is a member counts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class SlotLayout:
 
     Attributes:
         exchange: the exchange, as in the file.
-        names: the names of its slots and of its parking exchange.
         owners: the queue of each slot exchange, by its name, in ring order.
     """
 
@@ -56,11 +55,11 @@ class SlotLayout:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the file lists the slots of each queue."""
+        """True if the file lists the slots of each queue."""
         return any(member.slots is not None for member in self.exchange.members or ())
 
     def pinned_members(self) -> tuple[RingMember, ...]:
-        """Return the queues, sorted by name, with the slots that each has."""
+        """Return the queues, sorted by name, with their slots."""
         slots_of: dict[str, list[int]] = {}
         for number, queue in enumerate(self.owners.values()):
             slots_of.setdefault(queue, []).append(number)
@@ -70,7 +69,7 @@ class SlotLayout:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is declared and changed, and not only checked."""
+        """True if it is declared and changed, and not only checked."""
         return self.exchange.owner == "ours"
 
     def exchanges(self) -> tuple[ExchangeDefinition, ...]:
@@ -88,7 +87,7 @@ class SlotLayout:
         )
 
     def parking_queue(self) -> QueueDefinition:
-        """Return the parking queue of a file that declares none. A classic queue keeps the order if a consumer dies."""
+        """Return the default parking queue. A classic queue keeps the order if a consumer dies."""
         return QueueDefinition(self.names.park, owner=self.exchange.owner)
 
     def bindings(self) -> tuple[BindingDefinition, ...]:
@@ -98,24 +97,18 @@ class SlotLayout:
 
 
 def expanded(wanted: Topology, live: Topology) -> Topology:
-    """Return a topology with plain objects in place of exchanges with slots.
+    """Return a topology with plain objects instead of exchanges with slots.
 
-    A slot keeps its live queue as far as the weights allow.
+    A slot keeps its live queue as far as the weights permit.
 
     Raises:
-        InputError: a member would get no slot, or lists of slots do not have each slot once.
+        InputError: a member would get no slot, or lists of slots do not contain each slot once.
     """
     return expanded_by(wanted, slot_layouts(wanted, live))
 
 
 class ExpandedTopologies(NamedTuple):
-    """Both sides of a plan with plain objects in place of exchanges with slots.
-
-    Attributes:
-        wanted: the wanted topology.
-        live: the live topology.
-        layouts: the layout of each wanted exchange with slots, by its name.
-    """
+    """Both sides of a plan with plain objects instead of exchanges with slots; `layouts` has the wanted exchanges by their names."""
 
     wanted: Topology
     live: Topology
@@ -123,11 +116,7 @@ class ExpandedTopologies(NamedTuple):
 
 
 def expand_slots(wanted: Topology, live: Topology) -> ExpandedTopologies:
-    """Return both sides of a plan with plain objects in place of exchanges with slots.
-
-    Raises:
-        InputError: as in `expanded`.
-    """
+    """Return both sides of a plan with plain objects instead of exchanges with slots. Errors are those of `expanded`."""
     if all(exchange.slots is None for side in (wanted, live) for exchange in side.exchanges):
         return ExpandedTopologies(wanted, live, {})
     live = expanded(live, live)
@@ -136,11 +125,7 @@ def expand_slots(wanted: Topology, live: Topology) -> ExpandedTopologies:
 
 
 def slot_layouts(wanted: Topology, live: Topology) -> dict[str, SlotLayout]:
-    """Return the layout of each exchange with slots, by its name.
-
-    Raises:
-        InputError: as in `expanded`.
-    """
+    """Return the layout of each exchange with slots, by its name. Errors are those of `expanded`."""
     slotted = [exchange for exchange in wanted.exchanges if exchange.slots is not None]
     bound = queues_of_slots(live) if slotted else {}
     layouts = {}
@@ -154,12 +139,7 @@ def slot_layouts(wanted: Topology, live: Topology) -> dict[str, SlotLayout]:
 
 
 def expanded_by(wanted: Topology, layouts: Mapping[str, SlotLayout]) -> Topology:
-    """Return a topology with plain objects in place of exchanges with slots.
-
-    Args:
-        wanted: the topology.
-        layouts: its `slot_layouts`.
-    """
+    """Return a topology with plain objects instead of exchanges with slots, by its `slot_layouts`."""
     if not layouts:
         return wanted
     all_layouts = layouts.values()
@@ -179,10 +159,10 @@ def expanded_by(wanted: Topology, layouts: Mapping[str, SlotLayout]) -> Topology
 
 
 def collapsed(live: Topology) -> Topology:
-    """Return a topology with `slots` and `members` in place of the plain objects of exchanges with slots.
+    """Return a topology with `slots` and `members` instead of the plain objects of exchanges with slots.
 
-    Each member lists the slots of its queue. An exchange is collapsed only if `expanded` restores exactly the same objects. So it
-    stays plain if a slot has two queues or none, an alternate exchange is missing, or the ring has another order.
+    Each member lists the slots of its queue. An exchange is collapsed only if `expanded` restores exactly the same objects. So it stays
+    plain if a slot has two queues or none, an alternate exchange is missing, or the ring has another order.
     """
     return _collapsed(live)[0]
 
@@ -213,11 +193,11 @@ def _collapsed(live: Topology) -> tuple[Topology, dict[str, str]]:
 
 
 class _NotCollapsibleError(Exception):
-    """What differs from an exchange with slots."""
+    """The difference from an exchange with slots."""
 
 
 def _has_a_slot(exchange: ExchangeDefinition) -> bool:
-    """Return whether it is a hash exchange with a member that is named as a slot of its own."""
+    """Return True for a hash exchange with a member whose name is that of one of its slots."""
     prefix = SlotNames(exchange.name, 1).prefix
     return exchange.type == HASH_EXCHANGE and any(
         isinstance(member.destination, ExchangeRef)
@@ -230,11 +210,7 @@ def _has_a_slot(exchange: ExchangeDefinition) -> bool:
 def _layout_of(
     exchange: ExchangeDefinition, live: Topology, of_source: dict[str, list[BindingDefinition]]
 ) -> SlotLayout:
-    """Return the slots that an exchange is made of.
-
-    Raises:
-        _NotCollapsibleError: something is not as it has to be.
-    """
+    """Return the slots of an exchange; raise _NotCollapsibleError if its objects differ from an exchange with slots."""
     members = exchange.ring or ()
     names = SlotNames(exchange.name, len(members))
     ring = live.rings.get(exchange.name)
@@ -281,11 +257,6 @@ def _difference(live: ExchangeDefinition | None, wanted: ExchangeDefinition) -> 
 
 
 def _owners(names: SlotNames, of_source: dict[str, list[BindingDefinition]]) -> dict[str, str]:
-    """Return the queue of each slot.
-
-    Raises:
-        _NotCollapsibleError: a slot has none or several.
-    """
     owners: dict[str, str] = {}
     for slot in names.slots:
         places = [binding.destination for binding in of_source.get(slot, ())]
@@ -297,7 +268,6 @@ def _owners(names: SlotNames, of_source: dict[str, list[BindingDefinition]]) -> 
 
 
 def _without(live: Topology, layouts: list[SlotLayout]) -> Topology:
-    """Return the topology with layouts in place of their plain objects."""
     slotted = {layout.exchange.name: layout.exchange for layout in layouts}
     parts = {name for layout in layouts for name in layout.names.exchanges}
     parks = {layout.parking_queue() for layout in layouts}
@@ -312,11 +282,7 @@ def _without(live: Topology, layouts: list[SlotLayout]) -> Topology:
 
 
 def parking_queues(*sides: Topology) -> dict[str, str]:
-    """Return the parking queue of each hash exchange that has one on a side, by the name of the exchange, sorted.
-
-    Args:
-        sides: topologies, expanded to plain objects.
-    """
+    """Return the parking queues of `sides`, topologies of plain objects, by the name of their hash exchanges, sorted."""
     parks = {}
     for side in sides:
         parking = {exchange.name for exchange in side.exchanges} & {queue.name for queue in side.queues}
@@ -328,7 +294,7 @@ def parking_queues(*sides: Topology) -> dict[str, str]:
 
 
 def queues_behind_slots(live: Topology) -> list[str]:
-    """Return the queues behind alternate exchanges of slots, by argument or policy."""
+    """Return the queues of the slots' alternate exchanges, by argument or policy."""
     alternates = {
         setting_of(exchange, ALTERNATE_EXCHANGE, live.policies)
         for exchange in live.exchanges
@@ -349,7 +315,7 @@ _Kept = dict[str, Counter[str]]
 
 
 def queues_of_slots(live: ObjectSet) -> dict[str, tuple[str, ...]]:
-    """Return the queues bound to each exchange other than a hash exchange, in the order of names."""
+    """Return the queues that are bound to each exchange other than a hash exchange, in the order of names."""
     queues_of: dict[str, dict[str, None]] = {}
     for binding in live.bindings:
         if isinstance(binding.destination, str):
@@ -362,16 +328,16 @@ def owners_of_slots(
 ) -> dict[str, str]:
     """Return the queue of each slot, in the order of the slots.
 
-    A slot keeps its queue as far as the weights allow. A slot without a queue goes to the queue that has most of its keys now.
+    A slot keeps its queue as far as the weights permit. A slot without a queue is assigned to the queue that has most of its keys now.
 
     Args:
         names: the names of the slots.
         members: the queues that share them, with weights or lists.
-        ring: the ring of the exchange that is there; empty if there is none.
-        bound: the queues that each exchange is bound to, of `queues_of_slots`.
+        ring: the live ring of the exchange; empty if it does not exist.
+        bound: the result of `queues_of_slots`.
 
     Raises:
-        InputError: there are no members, a queue would get no slot, or lists of slots do not have each slot once.
+        InputError: there are no members, a queue would get no slot, or lists of slots do not contain each slot once.
     """
     if any(member.slots is not None for member in members):
         return _as_listed(names, members)
@@ -426,7 +392,7 @@ def _shared(free: Sequence[str], remaining: dict[str, int], seeds: _Kept) -> dic
 
 
 def _kept_seeds(names: SlotNames, ring: HashRing, bound: Mapping[str, Sequence[str]]) -> _Kept:
-    """Return how many seeds of each slot each queue has now; empty without buckets."""
+    """Return the number of seeds of each slot that each queue has now; empty without buckets."""
     from rabbit_chx.routing.arrays.seeds import pairs_of_seeds
 
     if not ring.bucket_count:

@@ -1,7 +1,7 @@
-"""A topology file: read, written, and edited.
+"""Read, write and edit a topology file.
 
-TOML text becomes entries, entries become objects, and each mistake on the way is kept, with its line: ``tomllib`` does not tell
-it, so it is found by the headings. In the text of a topology, runs of names are ranges, and defaults are left out.
+TOML text becomes entries, entries become objects, and each mistake is collected with its line: ``tomllib`` does not report the line, so it
+is derived from the headings. In the text of a topology, runs of names are ranges, and defaults are left out.
 """
 
 from __future__ import annotations
@@ -40,11 +40,7 @@ _SHORT_RUN = 2
 
 
 def parsed(text: str, file: str | None = None) -> dict[str, Any]:
-    """Return the tables of TOML text.
-
-    Args:
-        text: the file's text.
-        file: its name, for the error.
+    """Return the tables of TOML text. `file` is its name for the error.
 
     Raises:
         TopologyError: the text is not TOML.
@@ -76,7 +72,7 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
 
 
 def _deeper_than(value: object, levels: int) -> bool:
-    """Return whether a value has more levels than these. Dotted keys make a thousand without a bracket."""
+    """Return True if a value has more than `levels` levels. Dotted keys make a thousand without a bracket."""
     level: list[Any] = [value]
     for _ in range(levels):
         level = [
@@ -89,12 +85,12 @@ def _deeper_than(value: object, levels: int) -> bool:
 
 
 def line_of(path: str, lines: list[str], document: Mapping[str, Any]) -> int | None:
-    """Return the number of the line, counted from 1; None where it cannot be found.
+    """Return the number of a field's line, counted from 1; None if it cannot be found.
 
     Args:
         path: the field's path, such as ``exchanges[2].ring[0].weight``.
         lines: the lines of the file.
-        document: what they say.
+        document: the parsed file.
     """
     match = _PATH.match(path)
     if match is None:
@@ -129,7 +125,7 @@ def _key_line(key: str, lines: list[str], start: int, end: int) -> int | None:
 
 
 def _member_line(member: int, lines: list[str], at: int, end: int, members: Any) -> int:  # noqa: ANN401
-    """Return the line of a member of a list, if each is on a line of its own; else that of the list."""
+    """Return the line of a member of a list, if each is on a separate line; else that of the list."""
     numbers = []
     for n in range(at, end):
         if _KEY.match(lines[n]):
@@ -140,13 +136,10 @@ def _member_line(member: int, lines: list[str], at: int, end: int, members: Any)
 
 
 def toml_text(topology: ObjectSet) -> str:
-    """Return the text of a file that says the topology.
-
-    Args:
-        topology: what to write.
+    """Return the text of a topology file.
 
     Raises:
-        TopologyError: an argument is None, which TOML cannot write.
+        TopologyError: an argument is None, which TOML cannot express.
     """
     settings, parts = {}, []
     for field in FILE.fields:
@@ -166,7 +159,6 @@ def toml_text(topology: ObjectSet) -> str:
 
 
 def _entry_of(definition: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return the fields that say an object, in its order; destinations and keys as a file names them."""
     entry: dict[str, Any] = {}
     for attribute in dataclasses.fields(definition):
         name, value = attribute.name, getattr(definition, attribute.name)
@@ -181,7 +173,6 @@ def _entry_of(definition: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def _lines(entry: Mapping[str, Any], fields: Iterable[FileField]) -> Iterator[str]:
-    """Yield a line for each field that is not its default."""
     for field in fields:
         value = entry.get(field.name)
         if value is None or (value == field.default and not field.required):
@@ -193,7 +184,7 @@ def _lines(entry: Mapping[str, Any], fields: Iterable[FileField]) -> Iterator[st
 
 
 def member_texts(members: Iterable[RingMember]) -> list[str]:
-    """Return ring members as a file writes them, with their weights or slots, in their order, with ranges."""
+    """Return ring members as TOML, with their weights or slots, in their order, with ranges."""
     entries = []
     members = tuple(members)
     width = slot_width(max((slot for member in members for slot in member.slots or ()), default=0) + 1)
@@ -207,14 +198,14 @@ def member_texts(members: Iterable[RingMember]) -> list[str]:
 
 
 def _slot_texts(slots: Sequence[int], width: int) -> Iterator[str]:
-    """Yield slots as their names number them; three and more in a row are a range."""
+    """Yield slots by the numbers in their names; three or more in a row become a range."""
     for _, run in groupby(enumerate(slots), lambda place: place[1] - place[0]):
         numbers = [f"{slot:0{width}d}" for _, slot in run]
         yield from [f"{numbers[0]}..{numbers[-1]}"] if len(numbers) > _SHORT_RUN else numbers
 
 
 def members_text(members: Sequence[str]) -> str:
-    """Return the list of the texts of members, on lines of their own where one line is too long."""
+    """Return the list of the texts of members, on separate lines if one line is too long."""
     line = f"[{', '.join(members)}]"
     if len(line) <= _WIDTH:
         return line
@@ -253,9 +244,7 @@ class RingText:
     """The text of a file with rearranged rings.
 
     Attributes:
-        text: the text.
-        unwritten: the exchanges whose order could not be written, because one entry stands for several exchanges that need
-            different orders.
+        unwritten: the exchanges whose order could not be written, because one entry describes several exchanges that need different orders.
         uncommented: the exchanges whose ring lost a comment.
     """
 
@@ -271,7 +260,7 @@ class _Array(NamedTuple):
 
 
 def rearranged(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingText:
-    """Return the text of a topology file with other members of some rings. All other text stays, to the byte.
+    """Return the text of a topology file with other members of some rings. All other text is unchanged.
 
     A list that changes loses the comments between its brackets.
 
@@ -311,7 +300,6 @@ def rearranged(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingTex
 
 
 def _entry_members(entry: FileEntry) -> tuple[RingMember, ...] | None:
-    """Return the members of an exchange's ring, or those that share its slots."""
     members: tuple[RingMember, ...] | None = (
         entry.value.ring if entry.value.slots is None else entry.value.members
     )
@@ -319,9 +307,9 @@ def _entry_members(entry: FileEntry) -> tuple[RingMember, ...] | None:
 
 
 def _arrays_by_path(text: str) -> dict[str, _Array]:
-    """Return where the ring or the members of each exchange are written, by the place of its entry.
+    """Return the position of each exchange's ring or members, by the path of its entry.
 
-    `tomllib` tells no positions. It tells which number takes the place of which ring.
+    `tomllib` does not report positions. So the text is parsed with a number in the place of each array.
     """
     arrays = list(_arrays(text))
     numbered = text
@@ -335,7 +323,7 @@ def _arrays_by_path(text: str) -> dict[str, _Array]:
 
 
 def _arrays(text: str) -> Iterator[_Array]:
-    """Yield each array that is the value of a key `ring` or `members`, an exchange's or not, but none within another."""
+    """Yield each array that is the value of a key `ring` or `members`, of any table, but not within another array."""
     start, depth, has_comment = None, 0, False
     for token in _ARRAY_TOKEN.finditer(text):
         if start is None:

@@ -1,4 +1,4 @@
-"""The keys of each hash exchange that an upgrade of the broker moves, and remedies. Does no I/O."""
+"""The keys of each hash exchange that an upgrade of the broker moves, and remedies. No I/O."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.reach import transient_destinations
 
-#: ``safe``: no key moves. ``repair``: none moves, if the ring gets its order back. ``moves``: keys move by a rule.
-#: ``unknown``: no rule says whether keys move.
+#: ``safe``: no key moves. ``repair``: none moves if the order of the ring is restored. ``moves``: keys move by a rule.
+#: ``unknown``: no rule determines whether keys move.
 Verdict: TypeAlias = Literal["safe", "repair", "moves", "unknown"]
-#: What a restart during the upgrade does to the order of a ring. An exchange without an order has ``none``.
+#: The effect of a restart during the upgrade on the order of a ring. An exchange without an order has ``none``.
 RingOrder: TypeAlias = Literal["kept", "lost", "none"]
 _MODULUS: Final = "x-modulus-hash"
 _RESTARTS = (rules.RESTART_SHUFFLES, rules.RESTART_EMPTIES, rules.RESTART_SORTS, rules.RESTART_KEEPS)
-#: What decides the seed of a header's value.
+#: The rules that determine the seed of a header's value.
 _OF_HEADERS = (
     rules.HEADER_IS_TUPLE, rules.HEADER_IS_BARE, rules.INTEGER_IS_SEED, rules.TIMESTAMP_IS_SEED,
     rules.LIST_IS_ITS_HEAD, rules.VOID_IS_UNDEFINED, rules.FIRST_HEADER_COUNTS, rules.LAST_HEADER_COUNTS,
@@ -46,17 +46,15 @@ class ExchangeUpgrade:
     """The effect of an upgrade on a hash exchange.
 
     Attributes:
-        name: the exchange's name.
         hashes: the hashed part of a message, in words.
         moved: the share of keys whose queue changes while the ring keeps its order; None if no rule determines it.
-        exact: the exact shares of keys that go from where to where; None where no rule says it, or where the releases
-            hash the same value differently. Then `moved` is the share of two hashes that are independent of each other.
+        exact: the exact shares of keys that move between destinations; None if no rule determines them, or if the releases hash the same
+            value differently. Then `moved` is the share of two independent hashes.
         order: the effect of a restart on the order of the ring.
-        findings: other effects on the exchange: ``order`` (the ring may come back in another order),
-            ``hashed-differently`` (the same header value has another hash), ``refused-message`` (the broker closes the
-            connection on some messages), ``modulus-order`` (bindings are counted in another order), ``second-binding`` (a
-            destination that is bound twice has other buckets), ``weight`` (a binding cannot be made again),
-            ``transient-destination`` (a member does not survive the restart).
+        findings: other effects on the exchange: ``order`` (the order of the ring may change in a restart), ``hashed-differently`` (the same
+            header value has another hash), ``refused-message`` (the broker closes the connection on some messages), ``modulus-order``
+            (bindings are numbered in another order), ``second-binding`` (a destination that is bound twice has other buckets), ``weight``
+            (a binding cannot be made again), ``transient-destination`` (a member does not survive the restart).
     """
 
     name: str
@@ -79,13 +77,9 @@ class ExchangeUpgrade:
 def predict_upgrade(
     topology: Topology, before: Release, after: Release, *, file: str | None = None
 ) -> tuple[ExchangeUpgrade, ...]:
-    """Return the effect of an upgrade on each hash exchange of a topology.
+    """Return the effect of an upgrade on each hash exchange of a topology, whose rings are replayed from their members.
 
-    Args:
-        topology: the topology; its rings are replayed from their members.
-        before: the release before.
-        after: the release after.
-        file: the name of the topology's file, for the commands that repair; None where there is none.
+    `file` is the name of the topology's file for the repair commands; None if there is no file.
 
     Raises:
         InputError: a broker would refuse the arguments of an exchange, or the release before a weight.
@@ -156,7 +150,6 @@ class _ChxUpgrade:
         return cls(exchange, HashedOn.from_arguments(arguments), bindings, before, after, old, new)
 
     def result(self, transient: Mapping[Destination, str], file: str | None) -> ExchangeUpgrade:
-        """Return the movement and the findings. Arguments as in `_findings`."""
         exact = movement(self.old, self.new) if self._hashed_alike else None
         moved = self._expected_movement() if exact is None else exact.moved
         findings = tuple(self._findings(transient, file))
@@ -164,7 +157,6 @@ class _ChxUpgrade:
 
     @property
     def _hashed_alike(self) -> bool:
-        """Whether both releases give every value the same seed."""
         return self.hashed_on.kind != "header" or all(
             self.before.follows(rule) == self.after.follows(rule) for rule in _OF_HEADERS
         )
@@ -177,7 +169,7 @@ class _ChxUpgrade:
 
     @property
     def _decisive(self) -> Release:
-        """The release that decides about the order of the ring."""
+        """The release that determines the order of the ring."""
         return self.after if self.before.follows(rules.RESTART_KEEPS) else self.before
 
     @property
@@ -188,12 +180,6 @@ class _ChxUpgrade:
         return "kept" if self._decisive.follows(rules.RESTART_KEEPS) else "lost"
 
     def _findings(self, transient: Mapping[Destination, str], file: str | None) -> Iterator[Finding]:
-        """Yield the other effects of an upgrade on the exchange, with remedies.
-
-        Args:
-            transient: queues and exchanges that go by themselves, with the reason in words.
-            file: the name of the topology's file; None where there is none.
-        """
         if self.hashed_on.kind == "header":
             yield from self._of_header()
         yield from self._of_second_bindings()
@@ -262,7 +248,7 @@ class _ChxUpgrade:
         )
 
     def _is_heavy(self, destination: Destination, key: str) -> bool:
-        """Return whether the release after refuses a binding that is made again."""
+        """Return True if the release after the upgrade refuses the binding when it is made again."""
         try:
             weight_of(destination, key, self.after)
         except InputError:
@@ -287,7 +273,7 @@ class _ChxUpgrade:
 
 
 def _repair(exchange: ExchangeDefinition, file: str | None) -> str:
-    """Return how to restore the order of a ring. Without a file it has to be exported before the upgrade."""
+    """Return the commands that restore the order of a ring. Without a file it must be exported before the upgrade."""
     external = exchange.owner == "external"
     if file is not None or external:
         return repair_fix(exchange.name, file, external=external)
