@@ -74,9 +74,6 @@ class Retry:
         Args:
             attempt: the operation.
             may_retry: whether another attempt may succeed after this error.
-
-        Raises:
-            RabbitChxError: the error of the last attempt.
         """
         while True:
             try:

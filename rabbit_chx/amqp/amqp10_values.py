@@ -19,10 +19,9 @@ type                             value
 ``decimal128``                   the same
 ===============================  ======================================================================
 
-The names are the specification's. A bare Python value means what Qpid Proton 0.40 puts on the wire for it,
-and so RabbitMQ's own client for Python, which is built on it: None null, bool boolean, int long (in an id:
-ulong), float double, str string, bytes and bytearray binary, UUID uuid, list and tuple list, dict map; and
-Proton's own classes, as ``ulong`` or ``symbol``, their types. Mirrors ``proton/_data.py``,
+The names are the specification's. A bare Python value means what Qpid Proton 0.40 puts on the wire for it, and so RabbitMQ's own client for
+Python, which is built on it: None null, bool boolean, int long (in an id: ulong), float double, str string, bytes and bytearray binary,
+UUID uuid, list and tuple list, dict map; and Proton's own classes, as ``ulong`` or ``symbol``, their types. Mirrors ``proton/_data.py``,
 ``Data.put_mappings``, and ``cproton.py``, ``py2msgid``. Proton is not imported.
 """
 
@@ -95,8 +94,7 @@ class Amqp10Value:
 
     Attributes:
         type: the wire type, by the specification's name.
-        value: text, bytes and UUIDs as bytes, characters as code points; None for what RabbitMQ does not look
-            into.
+        value: text, bytes and UUIDs as bytes, characters as code points; None for what RabbitMQ does not look into.
 
     Raises:
         InputError: there is no such type, or the value does not fit it.
@@ -122,11 +120,7 @@ class Amqp10Value:
 
 
 def value_for(value: Any) -> Amqp10Value:  # noqa: ANN401
-    """Return the value that Proton puts on the wire for a bare one; an Amqp10Value is one already.
-
-    Raises:
-        InputError: Proton cannot encode it.
-    """
+    """Return the value that Proton puts on the wire for a bare one; an Amqp10Value is one already."""
     if isinstance(value, Amqp10Value):
         return value
     kind = type(value)
@@ -141,11 +135,7 @@ def value_for(value: Any) -> Amqp10Value:  # noqa: ANN401
 
 
 def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
-    """Return a message_id or correlation_id; None where there is none.
-
-    Raises:
-        InputError: the value is neither str, bytes, UUID nor an unsigned int of 64 bits.
-    """
+    """Return a message_id or correlation_id; None where there is none."""
     id_ = Amqp10Value("ulong", value) if is_whole(value) else value_for(value)
     if id_.type == "null":
         return None
@@ -155,11 +145,7 @@ def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
 
 
 def named_values(headers: Headers) -> tuple[tuple[bytes, Amqp10Value], ...]:
-    """Return application properties or annotations, given as a mapping or as pairs of name and value.
-
-    Raises:
-        InputError: a name or a value cannot be sent, or `headers` is neither a mapping nor pairs.
-    """
+    """Return application properties or annotations, given as a mapping or as pairs of name and value."""
     return tuple(
         (bytes_of(name, "the name of an application property or annotation"), value_for(value))
         for name, value in pairs_of(headers)

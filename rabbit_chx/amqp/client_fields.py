@@ -19,9 +19,9 @@ Python                pika 1.4.4                      aio-pika (pamqp 4.0.1)
 ``None``              void                            void
 ====================  ==============================  ==================================================
 
-A naive datetime means UTC in both. What a client refuses is refused here, in words. Mirrors pika 1.4.4,
-``pika/data.py``, ``encode_value``, and pamqp 4.0.1, ``pamqp/encode.py``, ``encode_table_value``, as they are
-unless ``pamqp.encode.support_deprecated_rabbitmq`` was called. Neither is imported.
+A naive datetime means UTC in both. What a client refuses is refused here, in words. Mirrors pika 1.4.4, ``pika/data.py``, ``encode_value``,
+and pamqp 4.0.1, ``pamqp/encode.py``, ``encode_table_value``, as they are unless ``pamqp.encode.support_deprecated_rabbitmq`` was called.
+Neither is imported.
 """
 
 from __future__ import annotations
@@ -60,11 +60,7 @@ _LIBRARIES = {"pika": "pika", "aio-pika": "aio-pika (pamqp)"}
 
 
 def check_client(client: str) -> Client:
-    """Return the name of a client of AMQP 0-9-1, if there is such a client.
-
-    Raises:
-        InputError: the name is neither ``pika`` nor ``aio-pika``.
-    """
+    """Return the name of a client of AMQP 0-9-1, if there is such a client."""
     if not isinstance(client, str) or client not in CLIENTS:
         raise InputError(
             f"there is no client {client!r:.60} here: give 'pika' or 'aio-pika', or 'amqp-1.0' where a message is routed"
@@ -78,9 +74,6 @@ def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401
     Args:
         value: a bare Python value or an AmqpField; bare values inside are encoded too.
         client: ``pika`` or ``aio-pika``.
-
-    Raises:
-        InputError: that client cannot encode the value.
     """
     check_client(client)
     try:
@@ -90,22 +83,14 @@ def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401
 
 
 def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpField:  # noqa: ANN401
-    """Return the field of a value: a bare value gets that type; without a type, the type that the client gives it.
-
-    Raises:
-        InputError: the value is not of that type, or the client cannot encode a nested value.
-    """
+    """Return the field of a value: a bare value gets that type; without a type, the type that the client gives it."""
     if type_ is None or isinstance(value, AmqpField):
         return field_for(value, client)
     return field_for(AmqpField(type_, value), client)
 
 
 def table_for(table: Headers, client: Client = "pika") -> HeaderTable:
-    """Return the header table that a client puts on the wire. It changes a mapping; pairs stay as they are, even with a name twice.
-
-    Raises:
-        InputError: that client cannot encode a name or a value, or `table` is not a table.
-    """
+    """Return the header table that a client puts on the wire. It changes a mapping; pairs stay as they are, even with a name twice."""
     check_client(client)
     pairs = pairs_of(table)
     if isinstance(table, Mapping):

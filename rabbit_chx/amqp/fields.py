@@ -22,9 +22,8 @@ type               tag    value
 ``table``          F      dict or pairs of name and field, in the order of the wire
 =================  =====  ==========================================================================
 
-The names are the server's own. Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``,
-``parse_table/1`` and ``parse_array/1`` (the same in v3.7.8 and v4.3.6), which reads neither infinities nor
-NaN.
+The names are the server's own. Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` and
+``parse_array/1`` (the same in v3.7.8 and v4.3.6), which reads neither infinities nor NaN.
 """
 
 from __future__ import annotations
@@ -72,10 +71,9 @@ _BARE = (str, bytes, bytearray, bool, int, float, Decimal, datetime, struct_time
 class AmqpField:
     """A field value with its wire type.
 
-    Arrays and tables may mix fields and bare Python values; these become what a client puts on the wire
-    for them, when it is known which client (:func:`rabbit_chx.amqp.client_fields.field_for`). Two fields are
-    equal if they are the same on the wire of every client: ``AmqpField("byte", 5)`` is not
-    ``AmqpField("long", 5)``, and a bare dict in another order is another one.
+    Arrays and tables may mix fields and bare Python values; these become what a client puts on the wire for them, when it is known which
+    client (:func:`rabbit_chx.amqp.client_fields.field_for`). Two fields are equal if they are the same on the wire of every client:
+    ``AmqpField("byte", 5)`` is not ``AmqpField("long", 5)``, and a bare dict in another order is another one.
 
     Attributes:
         type: the wire type, by the server's name.
@@ -229,11 +227,7 @@ def _element(value: Any) -> Any:  # noqa: ANN401
 
 
 def pairs_of(table: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Return the pairs of a table, given as a mapping or as pairs, in order.
-
-    Raises:
-        InputError: `table` is neither.
-    """
+    """Return the pairs of a table, given as a mapping or as pairs, in order."""
     if isinstance(table, Mapping):
         return list(table.items())
     if isinstance(table, (str, bytes)) or not hasattr(table, "__iter__"):

@@ -1,8 +1,7 @@
 """The frames of messages and confirms, as bytes: a publisher handles hundreds of thousands of them.
 
-AMQP 0-9-1, sections 2.3.5 and 4.2.3: a frame is ``type:u8 channel:u16 size:u32 payload end:u8``.
-A message is three of them: the method basic.publish, the content header, the body.
-pamqp handles all other methods (see `connection.session`).
+AMQP 0-9-1, sections 2.3.5 and 4.2.3: a frame is ``type:u8 channel:u16 size:u32 payload end:u8``. A message is three of them: the method
+basic.publish, the content header, the body. pamqp handles all other methods (see `connection.session`).
 """
 
 from __future__ import annotations
@@ -74,10 +73,6 @@ def next_frame(buffer: bytes, start: int, largest: int) -> Frame | None:
         buffer: the bytes that were received.
         start: the offset of the frame's first byte.
         largest: the negotiated largest frame, in bytes.
-
-    Raises:
-        ValueError: the bytes are not a frame: the type is unknown, the size is above `largest` bytes, or the
-            end mark is missing.
     """
     if len(buffer) - start < FRAME_OVERHEAD:
         return None
@@ -110,9 +105,8 @@ def publish_head(channel: int, exchange: bytes, key_length: int) -> bytes:
 def header_head(channel: int, properties_length: int, *, mandatory: bool) -> bytes:
     """Return the end of the publish frame, which holds `mandatory`, and the content header up to the body size.
 
-    A whole message is
-    ``publish_head + key + header_head + body length as u64 + properties + body_head + body + FRAME_END``. An
-    empty body has no body frame, and `body_head` is then empty, so that this holds for every length.
+    A whole message is ``publish_head + key + header_head + body length as u64 + properties + body_head + body + FRAME_END``. An empty body
+    has no body frame, and `body_head` is then empty, so that this holds for every length.
     """
     return (
         (b"\x01" if mandatory else b"\x00")
@@ -144,11 +138,7 @@ def split_body(channel: int, body: bytes, chunk: int) -> bytes:
 
 
 def parse_return(payload: bytes) -> Return:
-    """Read the payload of a basic.return; the key may hold any bytes.
-
-    Raises:
-        ValueError: the bytes are not a basic.return.
-    """
+    """Read the payload of a basic.return; the key may hold any bytes."""
     text, at = _shortstr(payload, 6)
     _exchange, at = _shortstr(payload, at)
     key, _ = _shortstr(payload, at)

@@ -1,7 +1,7 @@
 """Header tables to bytes of the wire and back. The type of every field is kept; the clients' own readers lose some.
 
-Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` (v3.7.8 to
-v4.3.6), and AMQP 0-9-1, 4.2.5.5 and 4.2.6.1.
+Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` (v3.7.8 to v4.3.6), and AMQP 0-9-1, 4.2.5.5
+and 4.2.6.1.
 """
 
 from __future__ import annotations
@@ -63,11 +63,7 @@ _TIMESTAMP = struct.Struct(">Q")
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Return a table as pika would put it on the wire, its length included.
-
-    Raises:
-        InputError: pika cannot encode a name or a value, or `headers` is not a table.
-    """
+    """Return a table as pika would put it on the wire, its length included."""
     if type(headers) is dict and len(headers) < 64:  # names and values that are text need no fields
         parts: list[bytes] = []
         for name, value in headers.items():
@@ -110,11 +106,7 @@ def properties_in(properties: bytes) -> dict[str, Any]:
     """Return the properties that a message has, by name, in the order of the wire.
 
     Returns:
-        ``headers`` as a table, ``delivery_mode``, ``priority`` and ``timestamp`` (in seconds since 1970) as numbers, the
-        others as text.
-
-    Raises:
-        InputError: the bytes are not message properties.
+        ``headers`` as a table, ``delivery_mode``, ``priority`` and ``timestamp`` (in seconds since 1970) as numbers, the others as text.
     """
     found: dict[str, Any] = {}
     try:
@@ -141,11 +133,7 @@ def properties_in(properties: bytes) -> dict[str, Any]:
 
 
 def parse_table(data: bytes) -> HeaderTable:
-    """Return the pairs of a table, in the order of the wire.
-
-    Raises:
-        InputError: the bytes are not a table.
-    """
+    """Return the pairs of a table, in the order of the wire."""
     try:
         return _pairs(data)
     except (struct.error, IndexError):

@@ -1,9 +1,9 @@
 """Where a broker is and how to log in: settings as values, and the parser of URLs that name them.
 
-A URL is an AMQP or stream URI by RabbitMQ's specification, or the URL of the management API. The clients' own parsers differ:
-pika refuses ``cacertfile``, aio-pika ignores ``cacertfile`` and ``verify``, and `urllib.parse` takes part of a password with a
-'/' in it for the host name. So URLs are parsed here and the clients get values. An unknown parameter is an error. No part of a
-password is in an error or in the frames of its traceback.
+A URL is an AMQP or stream URI by RabbitMQ's specification, or the URL of the management API. The clients' own parsers differ: pika refuses
+``cacertfile``, aio-pika ignores ``cacertfile`` and ``verify``, and `urllib.parse` takes part of a password with a '/' in it for the host
+name. So URLs are parsed here and the clients get values. An unknown parameter is an error. No part of a password is in an error or in the
+frames of its traceback.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _MASK = "***"
 class Secret:
     """Holds a password; `repr`, `str` and formatting show ``***`` only.
 
-    Pickling keeps the password, so that a process that works for us can log in. The pickle does not hold it
-    in clear text, because logs and tracebacks of others sometimes show pickles. That is not encryption.
+    Pickling keeps the password, so that a process that works for us can log in. The pickle does not hold it in clear text, because logs and
+    tracebacks of others sometimes show pickles. That is not encryption.
 
     Raises:
         InputError: the value is not text.
@@ -277,14 +277,13 @@ TLS_PARAMETERS = (
 def parse_uri(text: str) -> ConnectionSettings:
     """Parse ``amqp[s]://user:password@host:port/vhost?parameters``.
 
-    Absent parts are ``guest:guest@localhost:5672/%2F``, each for itself; the port of amqps is 5671. User
-    name, password, host and vhost are percent-decoded as UTF-8; IPv6 is in brackets. Two points differ from
-    the specification: ``amqp://host/`` is vhost ``/`` as in pika and aio-pika (the specification says: the
-    vhost with the empty name), and an '@' that is not the one before the host must be written %40, because
-    otherwise a password with a '/' in it would be taken for a host name.
+    Absent parts are ``guest:guest@localhost:5672/%2F``, each for itself; the port of amqps is 5671. User name, password, host and vhost are
+    percent-decoded as UTF-8; IPv6 is in brackets. Two points differ from the specification: ``amqp://host/`` is vhost ``/`` as in pika and
+    aio-pika (the specification says: the vhost with the empty name), and an '@' that is not the one before the host must be written %40,
+    because otherwise a password with a '/' in it would be taken for a host name.
 
-    Parameters (rabbitmq-website/docs/uri-query-parameters.md; rabbitmq-server v4.3.6, amqp_uri.erl,
-    ``build_ssl_broker/2`` and ``parse_amqp_param/2``):
+    Parameters (rabbitmq-website/docs/uri-query-parameters.md; rabbitmq-server v4.3.6, amqp_uri.erl, ``build_ssl_broker/2`` and
+    ``parse_amqp_param/2``):
 
     ==========================  ====================================================================
     heartbeat                   seconds; 0 for none
@@ -302,9 +301,6 @@ def parse_uri(text: str) -> ConnectionSettings:
 
     Args:
         text: the URI.
-
-    Raises:
-        UriError: the URI is malformed, or has a parameter that is not supported.
     """
     settings, problem = _attempt(lambda: _settings(text, _AMQP))
     if settings is None:  # raised here, outside of the frames and contexts that hold the password
@@ -316,9 +312,6 @@ def parse_stream_uri(text: str) -> ConnectionSettings:
     """Parse ``rabbitmq-stream[+tls]://user:password@host:port/vhost?parameters``, or the AMQP URI of the same host.
 
     The rules are those of `parse_uri`. The default port is 5552, or 5551 with TLS. The port of an AMQP URI is ignored.
-
-    Raises:
-        UriError: the URI is malformed, or has a parameter that is not supported.
     """
     settings, problem = _attempt(lambda: _settings(text, _STREAMS + _AMQP))
     if settings is None:
@@ -329,11 +322,7 @@ def parse_stream_uri(text: str) -> ConnectionSettings:
 
 
 def parse_management_url(text: str) -> ManagementUrl:
-    """Parse ``http[s]://user:password@host:port/prefix?parameters``; the parameters are those of TLS in `parse_uri`.
-
-    Raises:
-        InputError: the URL is malformed, or has a parameter that is not supported.
-    """
+    """Parse ``http[s]://user:password@host:port/prefix?parameters``; the parameters are those of TLS in `parse_uri`."""
     url, problem = _attempt(lambda: _management_url(text))
     if url is None:
         raise InputError(f"management URL: {problem}")

@@ -41,8 +41,8 @@ class Comparison:
         after: the same after it.
         values: how many values there were.
         matrix: the values that both route, from where to where.
-        moved: every value that does not stay where it was, in the order of the sample, including values that
-            one of the two refuses. A value counts as often as it is in the sample.
+        moved: every value that does not stay where it was, in the order of the sample, including values that one of the two refuses. A
+            value counts as often as it is in the sample.
     """
 
     before: KeyMap | ModuloMap
@@ -73,8 +73,8 @@ def compare_rings(
     Each follows the rules of its own release.
 
     Args:
-        values: what is hashed of each message: routing keys, or values of the header or the property; header
-            values as AmqpField, or bare as the client sends them.
+        values: what is hashed of each message: routing keys, or values of the header or the property; header values as AmqpField, or bare
+            as the client sends them.
         before: the ring, or the slots of one, before the change.
         after: the same after it.
         hashing: what the exchange hashes; None for the routing key.

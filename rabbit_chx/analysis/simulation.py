@@ -126,8 +126,8 @@ def simulate(
 
     Args:
         ring: the ring that is asked about, or the slots of one; or an exchange without a ring.
-        values: a sample: what is hashed of each message, once for each message, as a list, a tuple or an array; or an iterator
-            of `SampleBatch` values, which takes bounded memory, however many there are.
+        values: a sample: what is hashed of each message, once for each message, as a list, a tuple or an array; or an iterator of
+            `SampleBatch` values, which takes bounded memory, however many there are.
         hashing: what the exchange hashes; None for the routing key.
         changed: the same after a change, if one is asked about.
         heaviest: how many of the heaviest keys to name.

@@ -37,15 +37,7 @@ _FAILURES: tuple[ClientFailure, ...] = (
 
 
 async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  # aio-pika's own type
-    """Open a connection with aio-pika; it does not reconnect by itself.
-
-    Raises:
-        AccessRefusedError: the broker refuses the user, the password or the vhost.
-        NotFoundError: there is no such vhost.
-        BrokerTimeoutError: the connection was not open in time.
-        UnreachableError: nothing answers at the address, or not in AMQP, or TLS cannot be agreed on.
-        InputError: aio-pika cannot follow a setting, or the TLS files cannot be used.
-    """
+    """Open a connection with aio-pika; it does not reconnect by itself."""
     arguments = aio_pika_arguments(settings)
     if settings.heartbeat_s is None:
         arguments["heartbeat"] = _HEARTBEAT_S

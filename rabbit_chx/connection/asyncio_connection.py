@@ -1,10 +1,10 @@
 """The asyncio connection: a `Session` over an `asyncio.Transport`, plain or TLS.
 
-*Poll.* The event loop receives whenever bytes come and gives them to the session at once, also between two polls. So
-`AsyncConnection.poll` only hands what is queued to the transport and waits for an event: an answer, room in the transport, or
-the end. With `until_open` it waits while more messages than that are open. Heartbeats are a timer of the event loop.
-*Interruptions* are cancelled tasks here. A cancellation arrives at an await, never between the socket and the ledger, so the
-connection and its counts stay whole, and the next task goes on with both.
+*Poll.* The event loop receives whenever bytes come and gives them to the session at once, also between two polls. So `AsyncConnection.poll`
+only hands what is queued to the transport and waits for an event: an answer, room in the transport, or the end. With `until_open` it waits
+while more messages than that are open. Heartbeats are a timer of the event loop. *Interruptions* are cancelled tasks here. A cancellation
+arrives at an await, never between the socket and the ledger, so the connection and its counts stay whole, and the next task goes on with
+both.
 """
 
 from __future__ import annotations
@@ -66,10 +66,6 @@ class AsyncConnection(asyncio.Protocol):
 
         Args:
             settings: the address to connect to, and how.
-
-        Raises:
-            UnreachableError: nobody answers, or not within ``settings.connection_timeout_s``.
-            BrokerRefusedError: the broker answers, and refuses user, vhost or mechanism.
         """
         connection = cls(settings)
         try:
@@ -139,11 +135,8 @@ class AsyncConnection(asyncio.Protocol):
 
         Args:
             longest_wait_s: seconds to wait at most.
-            until_open: wait, within that time, until no more messages than this are open or the broker refuses one;
-                None for anything that comes.
-
-        Raises:
-            RabbitChxError: the connection cannot go on, or the broker closed it.
+            until_open: wait, within that time, until no more messages than this are open or the broker refuses one; None for anything that
+                comes.
         """
         self._write()
         if self.session.failure is None:

@@ -1,15 +1,13 @@
 """The blocking connection: a `Session` over a `Transport`, which is a socket, plain or TLS. All waits are bounded.
 
-*Poll.* `Connection.poll` is one round: send what is queued, wait for the socket for a bounded time, give the received bytes to
-the session, and check that the broker is alive. With `until_open` it goes on while more messages than that are open, so that a
-caller that waits for room does not wake for every ack. The caller's own thread does all of this; between two polls nothing
-moves. There is one exception: while the caller is elsewhere, a thread of the connection polls now and then, for the heartbeats.
-Both hold the same lock, and the thread lets the caller go first.
-*Faults* are kept in `Session.failure` and raised by this poll and each later one, so that a caller cannot go on over a
-connection that has ended.
-*Interruptions* (Ctrl-C, or the exception of another signal handler) may come anywhere, also between the socket and the ledger,
-where bytes are received and not yet counted. The counts can then be too low, and never too high. So the connection is given up
-and the counts stay as they are.
+*Poll.* `Connection.poll` is one round: send what is queued, wait for the socket for a bounded time, give the received bytes to the session,
+and check that the broker is alive. With `until_open` it goes on while more messages than that are open, so that a caller that waits for
+room does not wake for every ack. The caller's own thread does all of this; between two polls nothing moves. There is one exception: while
+the caller is elsewhere, a thread of the connection polls now and then, for the heartbeats. Both hold the same lock, and the thread lets the
+caller go first. *Faults* are kept in `Session.failure` and raised by this poll and each later one, so that a caller cannot go on over a
+connection that has ended. *Interruptions* (Ctrl-C, or the exception of another signal handler) may come anywhere, also between the socket
+and the ledger, where bytes are received and not yet counted. The counts can then be too low, and never too high. So the connection is given
+up and the counts stay as they are.
 """
 
 from __future__ import annotations
@@ -69,10 +67,6 @@ class Connection:
         session: the protocol, and the ledger of the messages.
         backlog: whether bytes wait for the socket to take them.
         bytes_sent: bytes of messages that the socket has taken.
-
-    Raises:
-        UnreachableError: nobody answers, or not within ``settings.connection_timeout_s``.
-        BrokerRefusedError: the broker answers, and refuses user, vhost or mechanism.
     """
 
     backlog = False
@@ -118,11 +112,8 @@ class Connection:
 
         Args:
             longest_wait_s: seconds to wait for the socket at most; it may be less.
-            until_open: go on, for as long again at most, until no more messages than this are open or the broker refuses
-                one; None for one round.
-
-        Raises:
-            RabbitChxError: the connection cannot go on, or the broker closed it.
+            until_open: go on, for as long again at most, until no more messages than this are open or the broker refuses one; None for one
+                round.
         """
         session = self.session
         if session.failure is None:
@@ -147,11 +138,7 @@ class Connection:
             raise session.failure
 
     def request(self, method: Method) -> Method:
-        """Send a method and wait for its answer.
-
-        Raises:
-            RabbitChxError: the broker refuses it, or the connection cannot go on.
-        """
+        """Send a method and wait for its answer."""
         with self._lock:
             session = self.session
             session.request(method)
@@ -247,10 +234,6 @@ class Transport:
     Args:
         settings: the address to connect to, and how.
         deadline: the value of `time.monotonic()` at which connecting is given up.
-
-    Raises:
-        UnreachableError: nobody answers at the address, or TLS cannot be agreed on.
-        InputError: the TLS files cannot be used.
     """
 
     def __init__(self, settings: ConnectionSettings, deadline: float) -> None:
@@ -275,11 +258,7 @@ class Transport:
         self._selector.select(timeout_s)
 
     def receive(self, wait_s: float = 0.0) -> bytes:
-        """Return the bytes that have come or come within the wait; b"" where none do.
-
-        Raises:
-            ConnectionLostError: the peer closed or reset the connection.
-        """
+        """Return the bytes that have come or come within the wait; b"" where none do."""
         try:
             self._set_timeout(wait_s)
             data = self._socket.recv(_RECEIVE_BYTES)
@@ -297,11 +276,7 @@ class Transport:
         return data
 
     def send(self, data: memoryview) -> int:
-        """Send what the socket takes now, and return how many bytes it took.
-
-        Raises:
-            ConnectionLostError: the peer closed or reset the connection.
-        """
+        """Send what the socket takes now, and return how many bytes it took."""
         try:
             self._set_timeout(0.0)
             return self._socket.send(data)

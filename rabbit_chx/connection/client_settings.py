@@ -11,12 +11,7 @@ from rabbit_chx.errors import InputError, UnreachableError
 
 
 def tls_context(tls: TlsSettings) -> ssl.SSLContext:
-    """Return the `ssl.SSLContext` for these settings; reads the certificate files.
-
-    Raises:
-        InputError: a file is missing or unreadable, or holds no certificate or key.
-        UnreachableError: there is no file descriptor left to read it.
-    """
+    """Return the `ssl.SSLContext` for these settings; reads the certificate files."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except OSError as cause:  # ssl.SSLError is an OSError
@@ -48,8 +43,8 @@ def server_name(host: str, tls: TlsSettings) -> str | None:
 def aio_pika_arguments(target: str | ConnectionSettings) -> dict[str, Any]:
     """Return the arguments of `aio_pika.connect` and `aio_pika.connect_robust` for `target`, an AMQP URI or settings.
 
-    aio-pika's own URL parser ignores ``cacertfile``, ``verify`` and ``connection_timeout``, so it does not get the
-    URL. A setting that aio-pika (aiormq 7.2) does not support is an error here; aio-pika would ignore it.
+    aio-pika's own URL parser ignores ``cacertfile``, ``verify`` and ``connection_timeout``, so it does not get the URL. A setting that
+    aio-pika (aiormq 7.2) does not support is an error here; aio-pika would ignore it.
 
     Raises:
         UriError: the URL is malformed, or has a parameter that is not supported.

@@ -1,7 +1,7 @@
 """The ways in which a connection fails, and the error for each of them.
 
-Each function returns the error; the caller raises it. Our own connections, pika's and aio-pika's call the same functions, so
-that one fault has one wording. `where` is the address without its password; `words` replace the text of the cause.
+Each function returns the error; the caller raises it. Our own connections, pika's and aio-pika's call the same functions, so that one fault
+has one wording. `where` is the address without its password; `words` replace the text of the cause.
 """
 
 from __future__ import annotations

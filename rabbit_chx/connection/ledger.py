@@ -1,8 +1,8 @@
 """The publisher confirms of one channel. No I/O.
 
-The broker numbers the messages of a confirming channel 1, 2, 3, ... (the delivery tag) and confirms them in any order, one
-by one or all tags up to one (`multiple`). rabbitmq-server v4.3.0, rabbit_channel.erl, send_confirms_and_nacks/1: a `multiple`
-ack never covers a message that is rejected, and a confirm covers only messages that are still open.
+The broker numbers the messages of a confirming channel 1, 2, 3, ... (the delivery tag) and confirms them in any order, one by one or all
+tags up to one (`multiple`). rabbitmq-server v4.3.0, rabbit_channel.erl, send_confirms_and_nacks/1: a `multiple` ack never covers a message
+that is rejected, and a confirm covers only messages that are still open.
 """
 
 from __future__ import annotations
@@ -98,11 +98,7 @@ class Ledger(Generic[Batch]):
         return list(self._open_through(self.sent))
 
     def ack(self, tag: int, *, multiple: bool) -> None:
-        """Enter a basic.ack.
-
-        Raises:
-            ValueError: the tag was never published.
-        """
+        """Enter a basic.ack."""
         self._check(tag)
         if multiple:
             self._answer_through(tag or self.sent)  # AMQP 0-9-1: tag 0 means all
@@ -113,11 +109,7 @@ class Ledger(Generic[Batch]):
             self._advance_low(self._low)
 
     def ack_each(self, tags: list[int]) -> None:
-        """Enter a basic.ack of each single tag.
-
-        Raises:
-            ValueError: one of them was never published.
-        """
+        """Enter a basic.ack of each single tag."""
         if tags:
             self._check(max(tags))
             low = self._low
@@ -125,11 +117,7 @@ class Ledger(Generic[Batch]):
             self._advance_low(low)
 
     def nack(self, tag: int, *, multiple: bool) -> None:
-        """Enter a basic.nack.
-
-        Raises:
-            ValueError: the tag was never published.
-        """
+        """Enter a basic.nack."""
         self._check(tag)
         last = (tag or self.sent) if multiple else tag
         parts = list(self._open_through(last, 0 if multiple else tag - 1))

@@ -35,11 +35,7 @@ class Owner:
         return os.getpid() == self._process
 
     def check(self, loop: object = None) -> None:
-        """Reject a call after a fork, or from another event loop than the first one.
-
-        Raises:
-            InputError: the caller may not use the object.
-        """
+        """Reject a call after a fork, or from another event loop than the first one."""
         if not self.is_this_process:
             raise InputError(
                 f"{self.name} was opened by process {self._process}, and a forked process must not use its connection: open one in "

@@ -1,14 +1,13 @@
 """One AMQP connection with one confirming channel, as bytes in and bytes out. No socket, no clock.
 
-A connection (`Connection`, `AsyncConnection`) owns the socket and has a session; the session has the ledger of the messages.
-The connection calls `Session.receive` with whatever bytes came, and sends what it finds in `Session.output`.
+A connection (`Connection`, `AsyncConnection`) owns the socket and has a session; the session has the ledger of the messages. The connection
+calls `Session.receive` with whatever bytes came, and sends what it finds in `Session.output`.
 
-*Opening* is a chain: start, tune, open-ok, channel open-ok and confirm select-ok each queue the next method, and the last of
-them makes the phase READY.
-*Confirms.* From then on nearly all that comes are acks and nacks of one fixed size: `_consume_confirms` parses a whole run of
-them at once into the ledger. Every other frame is parsed by pamqp and has one handler for each method.
-*Faults* (the broker closes the channel or the connection, or the bytes are not AMQP) are not raised here. They are kept as
-`failure`, so that the confirms before them in the same bytes still count; the connection raises them.
+*Opening* is a chain: start, tune, open-ok, channel open-ok and confirm select-ok each queue the next method, and the last of them makes the
+phase READY. *Confirms.* From then on nearly all that comes are acks and nacks of one fixed size: `_consume_confirms` parses a whole run of
+them at once into the ledger. Every other frame is parsed by pamqp and has one handler for each method. *Faults* (the broker closes the
+channel or the connection, or the bytes are not AMQP) are not raised here. They are kept as `failure`, so that the confirms before them in
+the same bytes still count; the connection raises them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Erlang's ``exs1024`` generator, bit for bit.
 
-Mirrors erlang/otp ``lib/stdlib/src/rand.erl``, ``exs1024_seed/1``, ``exs1024_next/1`` and ``uniform_s/1``
-(OTP 25; the old algorithms keep their sequences in later releases). It is not ``exs1024s``: the float uses
-all 64 bits.
+Mirrors erlang/otp ``lib/stdlib/src/rand.erl``, ``exs1024_seed/1``, ``exs1024_next/1`` and ``uniform_s/1`` (OTP 25; the old algorithms keep
+their sequences in later releases). It is not ``exs1024s``: the float uses all 64 bits.
 """
 
 from __future__ import annotations

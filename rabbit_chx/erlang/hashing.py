@@ -1,8 +1,7 @@
 """``erlang:phash2``, bit for bit.
 
-Mirrors erlang/otp ``erts/emulator/beam/erl_term_hashing.c``, ``make_hash2`` and ``block_hash``, and
-``erts/emulator/beam/atom.c``, ``atom_hash``. OTP guarantees the same results on every machine and release;
-results of OTP 25, 27 and 29 were compared.
+Mirrors erlang/otp ``erts/emulator/beam/erl_term_hashing.c``, ``make_hash2`` and ``block_hash``, and ``erts/emulator/beam/atom.c``,
+``atom_hash``. OTP guarantees the same results on every machine and release; results of OTP 25, 27 and 29 were compared.
 """
 
 from __future__ import annotations

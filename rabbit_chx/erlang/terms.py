@@ -13,8 +13,7 @@ Python                       Erlang
 ``dict``, :class:`ErlangMap` map
 ===========================  ======================================
 
-Pids, ports, references, functions and bitstrings that are not binaries never reach an exchange, so they have
-no counterpart here.
+Pids, ports, references, functions and bitstrings that are not binaries never reach an exchange, so they have no counterpart here.
 """
 
 from __future__ import annotations
@@ -67,11 +66,7 @@ class ErlangMap:
     pairs: tuple[tuple[Any, Any], ...]
 
     def __init__(self, pairs: Iterable[tuple[Term, Term]]) -> None:
-        """Make a map of any iterable of pairs.
-
-        Raises:
-            InputError: an element is not a pair, or a key occurs twice.
-        """
+        """Make a map of any iterable of pairs."""
         object.__setattr__(self, "pairs", tuple(tuple(pair) for pair in pairs))
         for pair in self.pairs:
             if len(pair) != 2:
@@ -136,8 +131,7 @@ def erlang_text(term: Term) -> str:
     """Return a term in Erlang's syntax, such as ``{longstr,<<"a">>}``; a binary of printable text is shown as text.
 
     Args:
-        term: bytes, int, float, bool, None, an Atom with a name that needs no quotes, or a tuple or list of
-            them.
+        term: bytes, int, float, bool, None, an Atom with a name that needs no quotes, or a tuple or list of them.
     """
     if isinstance(term, bytes):
         return _binary(term)

@@ -20,13 +20,12 @@ from rabbit_chx.publishing.publisher_base import PublisherBase
 class AsyncPublisher(PublisherBase):
     """`Publisher` on asyncio, with the same arguments and the same guarantees; `ring` may be an async function.
 
-    The constructor does not connect: ``async with`` does, or the first use. Several tasks may use one publisher at a time.
-    They share one event loop; in another one, and in a forked process, a call raises InputError. Their batches alternate,
-    `report` and `flush` concern the rows of all tasks, and `publish_many` returns the report that counts the last of its rows,
-    whichever task flushed them.
+    The constructor does not connect: ``async with`` does, or the first use. Several tasks may use one publisher at a time. They share one
+    event loop; in another one, and in a forked process, a call raises InputError. Their batches alternate, `report` and `flush` concern the
+    rows of all tasks, and `publish_many` returns the report that counts the last of its rows, whichever task flushed them.
 
-    A call that is cancelled leaves the publisher usable and its counts true: ``report.rows`` says how many rows were
-    submitted before. These stay on their way, and the next `flush` waits for them.
+    A call that is cancelled leaves the publisher usable and its counts true: ``report.rows`` says how many rows were submitted before.
+    These stay on their way, and the next `flush` waits for them.
 
     Attributes:
         exchange: the exchange's name.
@@ -159,11 +158,7 @@ class AsyncPublisher(PublisherBase):
             self._compare(await self._ring_now())
 
     async def _take_ring(self) -> None:
-        """Read the ring on first use.
-
-        Raises:
-            RabbitChxError: it cannot be read, or rows cannot be routed by it.
-        """
+        """Read the ring on first use."""
         if self._read_ring is not None:
             async with self._reading:
                 if self._defaults.routing is None:
@@ -186,9 +181,6 @@ class AsyncPublisher(PublisherBase):
         """Carry out an operation, and await `then` before another task may begin one.
 
         A cancellation never comes in the middle of a step's work.
-
-        Raises:
-            RabbitChxError: the operation raises it, or `then`.
         """
         async with self._lock:
             await drive_async(steps, self._do)

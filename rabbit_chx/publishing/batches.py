@@ -1,7 +1,7 @@
 """Columns in any form, as batches of rows that the window can hold; message ids made from rows.
 
-A batch has half a window of rows (500 at most), and about 256 KiB of bodies. Columns that can be sliced, such as lists and
-Arrow arrays, are sliced. Others are read row by row; a batch of theirs goes early where its rows come slowly.
+A batch has half a window of rows (500 at most), and about 256 KiB of bodies. Columns that can be sliced, such as lists and Arrow arrays,
+are sliced. Others are read row by row; a batch of theirs goes early where its rows come slowly.
 """
 
 from __future__ import annotations
@@ -43,11 +43,7 @@ _NO_PROPERTIES = frozenset({"keys", "bodies", "exchanges"})
 def named_columns(
     keys: object, bodies: object, properties: Mapping[str, object] | None, exchanges: object
 ) -> dict[str, Any]:
-    """Return the columns that a publisher was given by name: ``keys``, ``bodies``, and those of the others that are given.
-
-    Raises:
-        InputError: a name is not the name of a message property.
-    """
+    """Return the columns that a publisher was given by name: ``keys``, ``bodies``, and those of the others that are given."""
     for name in properties or {}:
         check_name(name)
     optional = {} if exchanges is None else {"exchanges": exchanges}
@@ -71,12 +67,7 @@ class RowDefaults:
     routing: ClientRouting | None = None
 
     def batches_of(self, columns: Mapping[str, Any], first_row: int) -> Iterator[Rows]:
-        """Yield columns, made by `named_columns`, as batches of rows; `first_row` is for errors.
-
-        Raises:
-            RowError: AMQP cannot carry a value; the message names the row.
-            InputError: the columns differ in length, or one is a single text.
-        """
+        """Yield columns, made by `named_columns`, as batches of rows; `first_row` is for errors."""
         for batch in batches(columns, self.batch_rows):
             yield self.rows(dict(zip(columns, batch, strict=True)), first_row)
             first_row += len(batch[0])
@@ -91,12 +82,7 @@ class RowDefaults:
                 first_row += len(batch[0])
 
     def rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> Rows:
-        """Return rows that AMQP can carry.
-
-        Raises:
-            RowError: AMQP cannot carry a value.
-            InputError: rows name exchanges, and the client routes.
-        """
+        """Return rows that AMQP can carry."""
         keys = as_bytes(columns["keys"], "routing key", first_row, MAX_SHORTSTR)
         bodies = as_bytes(columns["bodies"], "body", first_row)
         if self.routing is not None:
@@ -119,11 +105,7 @@ class RowDefaults:
 
 
 def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batch]:
-    """Yield the same rows of all columns: at most `rows` of them, and about 256 KiB of bodies at a time.
-
-    Raises:
-        InputError: the columns differ in length, or one is a single text.
-    """
+    """Yield the same rows of all columns: at most `rows` of them, and about 256 KiB of bodies at a time."""
     for name, values in columns.items():
         _check_column(name, values, hasattr(values, "__iter__"))
     if all(map(_can_be_sliced, columns.values())):
@@ -300,13 +282,13 @@ def _size(body: Any) -> int:  # noqa: ANN401
 def stable_ids(write: str, keys: Column, bodies: Column) -> list[str]:
     """Return a message id for each row; the same rows of the same write have the same ids whenever they are published.
 
-    An id is 32 hexadecimal digits of the SHA-256 over the write, the key and the body. Among equal rows each but the first has
-    its number appended, so that no two rows share an id. The order of the rows does not matter, but for equal ones. Ids from
-    your own data, such as an order number, are better: they hold for whoever publishes the row.
+    An id is 32 hexadecimal digits of the SHA-256 over the write, the key and the body. Among equal rows each but the first has its number
+    appended, so that no two rows share an id. The order of the rows does not matter, but for equal ones. Ids from your own data, such as an
+    order number, are better: they hold for whoever publishes the row.
 
     Args:
-        write: the name of what is written, such as a file, a day or a batch: the same when it is written again, and another
-            one for everything else. Equal rows of two calls with one name have one id, and a consumer drops the second.
+        write: the name of what is written, such as a file, a day or a batch: the same when it is written again, and another one for
+            everything else. Equal rows of two calls with one name have one id, and a consumer drops the second.
         keys: the routing keys, as for `publish_many`, but nothing that can be read only once.
         bodies: one body for each key.
 

@@ -1,9 +1,8 @@
 """Routing in the client: rows go straight to the queue that the ring names, through the default exchange.
 
-The broker then decides nothing by the ring, so it is several times as fast per message, and a wrong ring is a wrong queue.
-Only a ring that was read from the broker is accepted, and where the caller gives the function that reads it, it is read
-again after the rows are answered. The other functions of the exchange do not apply: its alternate
-exchange, its permissions, and routing keys of CC and BCC headers.
+The broker then decides nothing by the ring, so it is several times as fast per message, and a wrong ring is a wrong queue. Only a ring that
+was read from the broker is accepted, and where the caller gives the function that reads it, it is read again after the rows are answered.
+The other functions of the exchange do not apply: its alternate exchange, its permissions, and routing keys of CC and BCC headers.
 """
 
 from __future__ import annotations
@@ -33,10 +32,6 @@ class ClientRouting:
 
     Attributes:
         ring: the ring.
-
-    Raises:
-        InputError: rows cannot be routed by it: it was not read, it has a hole or an exchange among its destinations, or the
-            exchange does not hash the routing key.
     """
 
     def __init__(self, exchange: str, ring: object) -> None:
@@ -58,9 +53,6 @@ class ClientRouting:
 
         Returns:
             What has changed, and which rows may have gone to a queue that has their keys no more; None where nothing has.
-
-        Raises:
-            InputError: rows could not be routed by the ring as it is now.
         """
         sent, self._sent = self._sent, [0] * len(self._names)
         now = _validated_ring(self._exchange, ring)
@@ -93,9 +85,6 @@ def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> No
     """Raise an error if headers ask for copies: the default exchange would take them for names of queues.
 
     `first_row` is the number of the first row, for the error; None for the headers of all messages.
-
-    Raises:
-        InputError: there is a header CC or BCC; for rows a `RowError`.
     """
     for row, row_headers in enumerate(headers):
         for name in _COPIES:
@@ -112,11 +101,7 @@ def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> No
 
 
 def _validated_ring(exchange: str, ring: object) -> HashRing:
-    """Return the ring by which rows can be routed.
-
-    Raises:
-        InputError: they cannot.
-    """
+    """Return the ring by which rows can be routed."""
     where = f"exchange {exchange!r}: routing='client'"
     if isinstance(ring, ConsistentHashExchange):
         if ring.hashed_on.kind != "routing-key":

@@ -1,18 +1,17 @@
 """The delivery of rows over all connections: what is sent, what is sent again, and when to give up. Without I/O and clock.
 
-An operation (`Delivery.connect`, `submit`, `drain`) is a generator of steps. The blocking publisher executes them with `drive`, the
-asyncio publisher with `drive_async`. So both make the same decisions.
+An operation (`Delivery.connect`, `submit`, `drain`) is a generator of steps. The blocking publisher executes them with `drive`, the asyncio
+publisher with `drive_async`. So both make the same decisions.
 
 *Window.* A batch is sent if the window has room for it. The window holds the open rows: sent and not confirmed, or refused and waiting.
-*Poll.* An operation that has to wait polls the connection until its condition holds. `Patience` checks the connection after
-each poll, and raises an error if nothing moves or the broker blocks for too long.
-*Retry.* The broker refuses single messages (basic.nack). They leave the ledger, wait in `_refused`, and are sent again on the
-same connection. A row that is refused too often is counted as nacked, and then the operation ends with an error.
-*Outage.* Any error of a poll ends the connection. If another connection may succeed, the rows that are still in the ledger
-move to `_unsent` and are sent first on the next connection, in their order. An `Outage` lasts until the broker confirms a
-message again, and bounds how long to try. An error that ends it is kept as `failure`, and every later operation raises it.
-*Interruption.* A cancelled task closes its operation between two steps. The state is consistent there, and the next operation continues
-from it. Ctrl-C may interrupt a step: then `interrupt` ends the delivery, and only the report remains.
+*Poll.* An operation that has to wait polls the connection until its condition holds. `Patience` checks the connection after each poll, and
+raises an error if nothing moves or the broker blocks for too long. *Retry.* The broker refuses single messages (basic.nack). They leave the
+ledger, wait in `_refused`, and are sent again on the same connection. A row that is refused too often is counted as nacked, and then the
+operation ends with an error. *Outage.* Any error of a poll ends the connection. If another connection may succeed, the rows that are still
+in the ledger move to `_unsent` and are sent first on the next connection, in their order. An `Outage` lasts until the broker confirms a
+message again, and bounds how long to try. An error that ends it is kept as `failure`, and every later operation raises it. *Interruption.*
+A cancelled task closes its operation between two steps. The state is consistent there, and the next operation continues from it. Ctrl-C may
+interrupt a step: then `interrupt` ends the delivery, and only the report remains.
 """
 
 from __future__ import annotations
@@ -80,9 +79,6 @@ async def drive_async(steps: Steps, do: Callable[[Step], Awaitable[OpenConnectio
     Args:
         steps: the operation. It is closed if `do` raises anything but a RabbitChxError.
         do: executes one step and returns its answer. A RabbitChxError that it raises is thrown into the operation.
-
-    Raises:
-        RabbitChxError: the error of the operation.
     """
     with closing(steps):
         try:
@@ -234,11 +230,7 @@ class Delivery:
     # -- operations
 
     def connect(self) -> Steps:
-        """Open the first connection.
-
-        Raises:
-            RabbitChxError: no target could be connected to, and another attempt is not wanted or would not help.
-        """
+        """Open the first connection."""
         began = self._clock()
         try:
             yield from self._connect_to_any(0)
@@ -249,11 +241,7 @@ class Delivery:
             yield from self._reconnect(self._outage)
 
     def submit(self, rows: Rows) -> Steps:
-        """Queue rows as soon as the window has room for them.
-
-        Raises:
-            RabbitChxError: the connection cannot go on, or the broker refused messages too often.
-        """
+        """Queue rows as soon as the window has room for them."""
         tally, messages = self.tally, len(rows.keys)
         wire, encoder = b"", None
         # Wait for room, and encode again if a new connection meanwhile has negotiated smaller frames.
@@ -277,11 +265,7 @@ class Delivery:
         self._report_progress()
 
     def drain(self) -> Steps:
-        """Wait until every row is answered.
-
-        Raises:
-            RabbitChxError: the connection cannot go on.
-        """
+        """Wait until every row is answered."""
         yield from self._wait_until(self._is_drained, 0)
 
     def close(self) -> None:
@@ -350,9 +334,6 @@ class Delivery:
         Args:
             condition: the condition.
             until_open: it cannot hold while more rows than this are open.
-
-        Raises:
-            RabbitChxError: nothing moves, and no retry is left.
         """
         patience: Patience | None = None
         while not self._settle_and_test(condition):
@@ -438,11 +419,7 @@ class Delivery:
     # -- lost connections
 
     def _recover(self, cause: RabbitChxError) -> Steps:
-        """Handle the loss of the connection: keep its open rows, and reconnect.
-
-        Raises:
-            RabbitChxError: a new one would not help, or could not be opened.
-        """
+        """Handle the loss of the connection: keep its open rows, and reconnect."""
         connection = self._connection
         if connection is not None:
             connection.session.fail(cause)
@@ -472,11 +449,7 @@ class Delivery:
         self._connection = None
 
     def _reconnect(self, outage: Outage) -> Steps:
-        """Try to connect until it succeeds.
-
-        Raises:
-            RabbitChxError: there is no time left, or another attempt would not help.
-        """
+        """Try to connect until it succeeds."""
         while (wait_s := outage.retry.wait_s(self._clock(), self._chance())) is not None:
             yield Sleep(wait_s)
             outage.retry.attempts += 1
@@ -495,11 +468,7 @@ class Delivery:
         raise self.failure
 
     def _connect_to_any(self, first: int) -> Steps:
-        """Try each target once, beginning with this one.
-
-        Raises:
-            RabbitChxError: a broker refuses for good, or none could be connected to.
-        """
+        """Try each target once, beginning with this one."""
         problems: list[RabbitChxError] = []
         for i in range(len(self._targets)):
             target = (first + i) % len(self._targets)
@@ -516,11 +485,7 @@ class Delivery:
         raise UnreachableError("; ".join(map(str, problems)))
 
     def _connect_to(self, target: int) -> Steps:
-        """Connect to a target.
-
-        Raises:
-            RabbitChxError: it is not reachable or refuses, or `close` was called in the meantime.
-        """
+        """Connect to a target."""
         connection = yield Open(self._targets[target])
         assert connection is not None  # noqa: S101  # the answer to this step
         if self.failure is not None:  # a signal handler or another task has closed us

@@ -1,7 +1,7 @@
 """Rows as AMQP frames: columns of text as bytes, message properties, and whole messages in one join.
 
-Nothing is built for a single message. On the wire (AMQP 0-9-1, 4.2.6.1) the properties of a message are 16 flags, which say
-which of them are present, and the values in the order of the flags.
+Nothing is built for a single message. On the wire (AMQP 0-9-1, 4.2.6.1) the properties of a message are 16 flags, which say which of them
+are present, and the values in the order of the flags.
 """
 
 from __future__ import annotations
@@ -72,11 +72,7 @@ class Rows:
 def as_bytes(
     values: Sequence[str | bytes], what: str, first_row: int, longest: int | None = None
 ) -> Sequence[bytes]:
-    """Return a column of text as bytes, with str as UTF-8; `what` and `first_row` are for the error, `longest` is in bytes.
-
-    Raises:
-        RowError: a value is missing, is not text, or is too long.
-    """
+    """Return a column of text as bytes, with str as UTF-8; `what` and `first_row` are for the error, `longest` is in bytes."""
     data = _as_bytes(values, what, first_row)
     if longest is not None and max(map(len, data), default=0) > longest:
         _refuse_long(data, what, first_row, longest)
@@ -127,9 +123,6 @@ class Properties:
 
     Attributes:
         constant: flags and values of a message whose row gives none.
-
-    Raises:
-        InputError: a name is not the name of a message property, or AMQP cannot carry the value.
     """
 
     def __init__(self, constants: Mapping[str, Any]) -> None:
@@ -154,9 +147,6 @@ class Properties:
         Args:
             columns: by property name, one entry for each row; None is the constant, if there is one.
             first_row: the number of the first of these rows, for errors.
-
-        Raises:
-            RowError: AMQP cannot carry a value.
         """
         rows = len(next(iter(columns.values())))
         # In the order of the wire: one part for all rows, or one for each.
@@ -199,11 +189,7 @@ class Properties:
 
 
 def check_name(name: str) -> None:
-    """Check the name of a message property.
-
-    Raises:
-        InputError: it is not the name of a message property.
-    """
+    """Check the name of a message property."""
     if name not in _KINDS:
         near = difflib.get_close_matches(str(name), _KINDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_KINDS)}"
@@ -343,11 +329,7 @@ class _Pieces(dict["Any", bytes]):
 
 
 def exchange_name(exchange: str) -> bytes:
-    """Return the name as it goes over the wire.
-
-    Raises:
-        InputError: AMQP cannot carry it.
-    """
+    """Return the name as it goes over the wire."""
     if not isinstance(exchange, str):
         raise InputError(f"the exchange is {exchange!r:.60}: give its name as a str")
     return short_string(exchange, "the exchange name", exchange=exchange)

@@ -22,8 +22,8 @@ class HashExchangeFacts:
 
     Attributes:
         version: the broker's version, such as ``"4.3.6"``.
-        alternate_exchange: whether an argument of the exchange names an alternate exchange. That one takes what no queue
-            takes, and such messages are not returned. An alternate exchange that a policy sets does not show here.
+        alternate_exchange: whether an argument of the exchange names an alternate exchange. That one takes what no queue takes, and such
+            messages are not returned. An alternate exchange that a policy sets does not show here.
     """
 
     version: str
@@ -33,22 +33,13 @@ class HashExchangeFacts:
 def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashExchangeFacts:
     """Check over a short connection that the exchange is there and hashes consistently.
 
-    A passive declare tells only that the exchange exists. So a second declare follows, which changes nothing on an
-    exchange that exists; of the differences, the broker names the type first (rabbitmq-server v4.3.0,
-    rabbit_exchange.erl, assert_equivalence/6). Where the user may not declare, the type stays unchecked.
-    If somebody deletes the exchange between the two, the second creates it again.
+    A passive declare tells only that the exchange exists. So a second declare follows, which changes nothing on an exchange that exists; of
+    the differences, the broker names the type first (rabbitmq-server v4.3.0, rabbit_exchange.erl, assert_equivalence/6). Where the user may
+    not declare, the type stays unchecked. If somebody deletes the exchange between the two, the second creates it again.
 
     Args:
         settings: the address to connect to, and how.
         exchange: the exchange's name.
-
-    Raises:
-        InputError: AMQP cannot carry the name.
-        NotFoundError: there is no such exchange, or no such vhost.
-        MismatchError: the exchange is of another type.
-        BrokerRefusedError: the broker does not know the type.
-        AccessRefusedError: the broker refuses user or password.
-        UnreachableError: nobody answers at the address.
     """
     exchange_name(exchange)
     where = f"{settings.masked_url}: exchange {exchange!r}"

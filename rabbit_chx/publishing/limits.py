@@ -27,10 +27,9 @@ class Limits:
     Attributes:
         max_in_flight: the most messages that are sent and not yet answered.
         max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
-        confirm_timeout_s: the longest time without an answer and without a byte of a message on its way, in seconds, not
-            counting blocks.
-        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once. Blocks
-            count together, unless something moves between them.
+        confirm_timeout_s: the longest time without an answer and without a byte of a message on its way, in seconds, not counting blocks.
+        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once. Blocks count together,
+            unless something moves between them.
     """
 
     max_in_flight: int = 1000
@@ -50,8 +49,8 @@ class Retries:
     """How long and how often to try again, and when.
 
     Attributes:
-        reconnect_timeout_s: how long to try to connect again, in seconds after the loss. Each answer of the broker for a
-            message starts this time again. 0 does not reconnect.
+        reconnect_timeout_s: how long to try to connect again, in seconds after the loss. Each answer of the broker for a message starts
+            this time again. 0 does not reconnect.
         max_reconnects: a further bound: failed attempts in a row. None for no such bound; 0 does not reconnect.
         retry_first_connection: whether the first connection is retried for that time, too; else it fails at once.
         nack_retries: how often a message that the broker refused is sent again while no other is confirmed.
@@ -109,11 +108,6 @@ class Patience:
 
         Returns:
             Seconds since the last check for which the broker has blocked us.
-
-        Raises:
-            StallError: messages are unconfirmed, and nothing has moved for `Limits.confirm_timeout_s`, without blocks.
-            BrokerTimeoutError: the broker has blocked us for `Limits.blocked_timeout_s`. Blocks count together unless
-                something has moved between them.
         """
         passed_s, self._checked_at = now - self._checked_at, now
         blocked_s = passed_s if self._blocked else 0.0

@@ -45,8 +45,8 @@ class PublishReport:
         nacked: rows that the broker refused each time they were sent; a full queue does that, for example.
         unknown: rows that were not answered before the end; each may be in a queue, or not.
         retried: messages sent once more, because the broker had refused them.
-        republished: messages sent once more, because their connection was lost before they were answered. Each may
-            be a duplicate. A row may be sent more often than twice.
+        republished: messages sent once more, because their connection was lost before they were answered. Each may be a duplicate. A row
+            may be sent more often than twice.
         reconnects: connections opened in place of a lost connection.
         bytes_sent: bytes of AMQP frames for these rows.
         seconds: from the first row until now, or until `flush` had the last answer.
@@ -148,8 +148,8 @@ class Tally:
     def detach(self, connection: OpenConnection) -> None:
         """Keep the counts of a connection that is lost; its open rows are sent again.
 
-        A return carries no delivery tag. So if a message came back and its ack was lost, only their number is known.
-        It is taken off the confirms of this connection, which may then be too few, and are never too many.
+        A return carries no delivery tag. So if a message came back and its ack was lost, only their number is known. It is taken off the
+        confirms of this connection, which may then be too few, and are never too many.
         """
         acked, returned = self._counts_on(connection)
         self._confirmed += max(0, acked - returned)

@@ -21,45 +21,45 @@ from rabbit_chx.publishing.publisher_base import PublisherBase
 class Publisher(PublisherBase):
     r"""Publishes many messages over one connection, and knows of each whether the broker has it.
 
-    Every message is confirmed by the broker. By default it is persistent, and `mandatory`: a message that no queue takes
-    is counted and not lost in silence. (An alternate exchange of the exchange takes such messages instead, and they count as
-    confirmed.) Delivery is at least once: what is not answered when the connection is lost is sent again over a new one.
+    Every message is confirmed by the broker. By default it is persistent, and `mandatory`: a message that no queue takes is counted and not
+    lost in silence. (An alternate exchange of the exchange takes such messages instead, and they count as confirmed.) Delivery is at least
+    once: what is not answered when the connection is lost is sent again over a new one.
 
-    The constructor connects. Leaving the ``with`` block waits for what was sent. A publisher is for one thread at a time: a
-    second thread gets an InputError while a call runs. So does a forked process. A publisher cannot be pickled.
+    The constructor connects. Leaving the ``with`` block waits for what was sent. A publisher is for one thread at a time: a second thread
+    gets an InputError while a call runs. So does a forked process. A publisher cannot be pickled.
 
     Args:
         url: the broker's AMQP URI, or settings. Several are tried in order, the next one after each loss.
         exchange: the exchange to publish to; it must exist.
-        routing: ``"exchange"``, or ``"client"`` to send each message straight to the queue that the ring names, through the
-            default exchange: several times as fast, and without the exchange's alternate exchange and permissions. The
-            consumer then sees the queue's name as the routing key. docs/publishing.md says what else changes.
-        ring: with ``routing="client"`` the exchange's ring as it was read from the broker, or a function that reads it, with
-            `Broker.ring` or `Broker.exchange`; for an `AsyncPublisher` it may be async. A function is called again by each
-            flush, and a ring that differs is an error.
-        max_in_flight: the window: messages that are sent and not yet answered. 1,000 is enough near the broker; over a
-            network use messages per second times seconds of a round trip.
+        routing: ``"exchange"``, or ``"client"`` to send each message straight to the queue that the ring names, through the default
+            exchange: several times as fast, and without the exchange's alternate exchange and permissions. The consumer then sees the
+            queue's name as the routing key. docs/publishing.md says what else changes.
+        ring: with ``routing="client"`` the exchange's ring as it was read from the broker, or a function that reads it, with `Broker.ring`
+            or `Broker.exchange`; for an `AsyncPublisher` it may be async. A function is called again by each flush, and a ring that differs
+            is an error.
+        max_in_flight: the window: messages that are sent and not yet answered. 1,000 is enough near the broker; over a network use messages
+            per second times seconds of a round trip.
         max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
         mandatory: whether the broker returns messages that no queue takes; else they are lost without notice.
         persistent: whether durable queues keep the messages over a restart of the broker (delivery mode 2).
         content_type: the content type of every message.
         properties: other properties of every message, by name (``app_id``, ``headers``, ...).
         on_unroutable: ``"raise"``, or ``"report"`` to only count returned messages.
-        confirm_timeout_s: the longest time without a confirm and without a byte of a message on its way, in seconds, not
-            counting blocks. After it the connection is replaced, once; the second time is an error.
-        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once. Blocks
-            count together, unless there is a confirm or a byte of a message between them.
-        reconnect_timeout_s: how long to try to connect again, in seconds after the loss. Each answer of the broker for a
-            message starts this time again. 0 does not reconnect.
-        max_reconnects: a further bound: failed attempts in a row. An attempt tries each URL once. None for no such bound;
-            0 does not reconnect.
+        confirm_timeout_s: the longest time without a confirm and without a byte of a message on its way, in seconds, not counting blocks.
+            After it the connection is replaced, once; the second time is an error.
+        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once. Blocks count together,
+            unless there is a confirm or a byte of a message between them.
+        reconnect_timeout_s: how long to try to connect again, in seconds after the loss. Each answer of the broker for a message starts
+            this time again. 0 does not reconnect.
+        max_reconnects: a further bound: failed attempts in a row. An attempt tries each URL once. None for no such bound; 0 does not
+            reconnect.
         retry_first_connection: whether the first connection is retried for that time, too; else it fails at once.
         nack_retries: how often a message that the broker refused is sent again while no other is confirmed.
         backoff_s: seconds before the first attempt of either kind; each further one waits twice as long, at most 5 s.
-        keep_order: whether a refused message is an error at once, so that no later one overtakes it. This holds for first
-            copies; docs/publishing.md says how a later copy may arrive behind newer messages.
-        progress: called with the report so far, at most four times a second, after each reconnect, and last with the
-            report that ends a flush or is in an error. What it raises ends the call of the publisher.
+        keep_order: whether a refused message is an error at once, so that no later one overtakes it. This holds for first copies;
+            docs/publishing.md says how a later copy may arrive behind newer messages.
+        progress: called with the report so far, at most four times a second, after each reconnect, and last with the report that ends a
+            flush or is in an error. What it raises ends the call of the publisher.
         connection_name: the name that the management UI shows for the connection.
 
     Attributes:
@@ -79,7 +79,6 @@ class Publisher(PublisherBase):
 
         def show(report):
             print(f"\r{report.confirmed:,} confirmed", end="", flush=True)
-
 
         with Publisher("amqp://localhost", exchange="orders", progress=show) as publisher:
             publisher.publish_many(keys, bodies)
@@ -121,8 +120,8 @@ class Publisher(PublisherBase):
         Args:
             keys: routing keys: a list, an Arrow array, or any iterable of str (UTF-8) or bytes.
             bodies: one body for each key, in the same forms.
-            properties: by property name (``message_id``, ``headers``, ...) a column with one value for each key;
-                None is the publisher's own value, or nothing.
+            properties: by property name (``message_id``, ``headers``, ...) a column with one value for each key; None is the publisher's
+                own value, or nothing.
             exchanges: one exchange name for each key; None is the publisher's own exchange.
 
         Returns:

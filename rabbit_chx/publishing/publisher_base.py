@@ -113,20 +113,11 @@ class PublisherBase(Owned):
         """Connect where the constructor does; all arguments are checked."""
 
     def _take(self, ring: object) -> None:
-        """Route by this ring.
-
-        Raises:
-            InputError: rows cannot be routed by it.
-        """
+        """Route by this ring."""
         self._defaults = replace(self._defaults, routing=ClientRouting(self.exchange, ring))
 
     def _compare(self, ring: object) -> None:
-        """Compare the ring by which rows were routed with the ring as it was read again.
-
-        Raises:
-            MismatchError: it is another one. Every later operation raises this, too.
-            InputError: rows could not be routed by the ring as it is now.
-        """
+        """Compare the ring by which rows were routed with the ring as it was read again."""
         assert self._defaults.routing is not None  # noqa: S101  # it was read before the first row
         problem = self._defaults.routing.compare(ring)
         if problem is not None:
@@ -146,11 +137,7 @@ class PublisherBase(Owned):
         return f"<{type(self).__name__} exchange={self.exchange!r} at {self._delivery.where}: {state}>"
 
     def _finished(self, tally: Tally) -> PublishReport:
-        """Return the report of a flush.
-
-        Raises:
-            PublishError: not every row is confirmed.
-        """
+        """Return the report of a flush."""
         report = tally.final
         assert report is not None  # noqa: S101  # it is the end
         if report.nacked:
@@ -185,11 +172,7 @@ class PublisherBase(Owned):
 
 
 def _in_client(routing: object, ring: object) -> bool:
-    """Return whether the client routes.
-
-    Raises:
-        InputError: the arguments contradict each other.
-    """
+    """Return whether the client routes."""
     if routing not in ("exchange", "client"):
         raise InputError(f"routing is {routing!r:.60}: give 'exchange' or 'client'")
     if routing == "exchange" and ring is not None:

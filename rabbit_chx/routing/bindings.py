@@ -79,8 +79,8 @@ def binding_key(weight: int | str) -> str:
 def weight_of(destination: Destination, weight: int | str, release: Release | None = None) -> int:
     """Return how many buckets a binding has.
 
-    Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate_binding/2`` (v4.3.6): the
-    key must be an integer for ``list_to_integer/1``, above 0 and, by release, not above 10,000.
+    Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate_binding/2`` (v4.3.6): the key must be an integer for
+    ``list_to_integer/1``, above 0 and, by release, not above 10,000.
     """
     name = _named(destination)
     key = binding_key(weight) if _is_key(weight) else ""

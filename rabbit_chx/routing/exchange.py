@@ -1,8 +1,7 @@
 """The exchanges that hash a message: ``x-consistent-hash`` and ``x-modulus-hash``.
 
-Mirrors rabbitmq-server
-``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``, ``route/3``, v3.7.8 to v4.3.6;
-``deps/rabbitmq_sharding/src/rabbit_sharding_exchange_type_modulus_hash.erl``, ``route/3`` (until 4.2), and
+Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``, ``route/3``, v3.7.8 to
+v4.3.6; ``deps/rabbitmq_sharding/src/rabbit_sharding_exchange_type_modulus_hash.erl``, ``route/3`` (until 4.2), and
 ``deps/rabbit/src/rabbit_exchange_type_modulus_hash.erl``, ``route/3`` (v4.3.0 to v4.3.6).
 """
 
@@ -88,29 +87,25 @@ class HashExchange(ABC):
 
         Args:
             routing_key: text or bytes, of at most 255 bytes: AMQP carries no more.
-            headers: a mapping, or pairs; values are AmqpField or bare Python values. None is void; only a
-                name that is absent is missing.
-            properties: a mapping of property names, or an object that has them, such as a
-                ``pika.BasicProperties``; headers in it count as headers.
-            cc: the routing keys of the header CC. An ``x-consistent-hash`` exchange ignores them; an
-                ``x-modulus-hash`` exchange hashes them together with the routing key, and still gives the
-                message to one destination.
+            headers: a mapping, or pairs; values are AmqpField or bare Python values. None is void; only a name that is absent is missing.
+            properties: a mapping of property names, or an object that has them, such as a ``pika.BasicProperties``; headers in it count as
+                headers.
+            cc: the routing keys of the header CC. An ``x-consistent-hash`` exchange ignores them; an ``x-modulus-hash`` exchange hashes
+                them together with the routing key, and still gives the message to one destination.
             bcc: the routing keys of the header BCC, with the same effect.
             client: the client whose encoding bare values take: ``pika`` or ``aio-pika``; or ``amqp-1.0``.
 
-        ``amqp-1.0`` is any publisher of AMQP 1.0 to a broker from 4.0 on. `routing_key` is then the key of
-        the target address ``/exchanges/EXCHANGE/KEY``, or of `to` where the link has no target,
-        percent-decoded. `headers` are the application properties; their values are
-        :class:`~rabbit_chx.amqp.Amqp10Value`, or bare ones as Qpid Proton sends them. `properties` is a
-        mapping of ``message_id``, ``correlation_id``, ``creation_time`` (milliseconds, and what
-        ``hash-property: timestamp`` hashes) and ``message_annotations``, which win over headers. `cc` is the
-        annotation ``x-cc``.
+        ``amqp-1.0`` is any publisher of AMQP 1.0 to a broker from 4.0 on. `routing_key` is then the key of the target address
+        ``/exchanges/EXCHANGE/KEY``, or of `to` where the link has no target, percent-decoded. `headers` are the application properties;
+        their values are :class:`~rabbit_chx.amqp.Amqp10Value`, or bare ones as Qpid Proton sends them. `properties` is a mapping of
+        ``message_id``, ``correlation_id``, ``creation_time`` (milliseconds, and what ``hash-property: timestamp`` hashes) and
+        ``message_annotations``, which win over headers. `cc` is the annotation ``x-cc``.
 
         Raises:
             InputError: the client cannot send such a message, or something is given twice.
-            NotDeterminedError: aio-pika makes up the message_id that is hashed; or the client is ``amqp-1.0``
-                and the release is before 4.0, where a plugin converts the message; or the release counts
-                bindings in an order that cannot be known (``x-modulus-hash``).
+            NotDeterminedError: aio-pika makes up the message_id that is hashed; or the client is ``amqp-1.0`` and the release is before
+                4.0, where a plugin converts the message; or the release counts bindings in an order that cannot be known
+                (``x-modulus-hash``).
             ChannelClosedError: the broker of that release closes the channel on such a message.
         """
         return self._destination(SentMessage(routing_key, headers, properties, cc, bcc, client))
@@ -177,11 +172,8 @@ class ConsistentHashExchange(HashExchange):
         Args:
             name: the exchange's name.
             ring: the ring, or a slot table.
-            arguments: the arguments of its declaration, as a mapping or as pairs: ``hash-header`` or
-                ``hash-property`` or neither, as text or AmqpField.
-
-        Raises:
-            InputError: the broker would refuse to declare the exchange, or `ring` is neither a HashRing nor a SlotTable.
+            arguments: the arguments of its declaration, as a mapping or as pairs: ``hash-header`` or ``hash-property`` or neither, as text
+                or AmqpField.
         """
         short_string(name, "the exchange's name")
         check_key_map(ring)
@@ -207,33 +199,31 @@ class ConsistentHashExchange(HashExchange):
     ) -> NDArray[np.int32]:
         """Return the destination of each message, as an index into `destinations`; -1 where there is none.
 
-        Beware of -1 as an index: it is the last element in Python. Use `destinations_for` for names and
-        `counts` for counts.
+        Beware of -1 as an index: it is the last element in Python. Use `destinations_for` for names and `counts` for counts.
 
         Args:
-            values: what the exchange hashes: routing keys, or the values of the header or property. A list, a
-                NumPy array or a pyarrow array. Text, bytes and integers of 64 bits are hashed as arrays; a
-                list may mix what a header can hold, AmqpField too, which takes its time.
-            field_type: the wire type of bare header values, as ``long`` for a client that sends all integers
-                so; None for that which `client` gives each. Bytes are binary in pika: give ``longstr`` for
-                text as bytes.
+            values: what the exchange hashes: routing keys, or the values of the header or property. A list, a NumPy array or a pyarrow
+                array. Text, bytes and integers of 64 bits are hashed as arrays; a list may mix what a header can hold, AmqpField too, which
+                takes its time.
+            field_type: the wire type of bare header values, as ``long`` for a client that sends all integers so; None for that which
+                `client` gives each. Bytes are binary in pika: give ``longstr`` for text as bytes.
             client: the client whose encoding bare values take.
-            fill_null: the value that a null counts as, as `values` hold it; ``AmqpField("void")`` for a void
-                header. None, NaN and pandas' NA and NaT are nulls.
-            missing_nulls: whether a null means that its message lacks the header or property. Without it, and
-                without `fill_null`, nulls are refused.
+            fill_null: the value that a null counts as, as `values` hold it; ``AmqpField("void")`` for a void header. None, NaN and pandas'
+                NA and NaT are nulls.
+            missing_nulls: whether a null means that its message lacks the header or property. Without it, and without `fill_null`, nulls
+                are refused.
 
-        Memory beyond the values: as in :meth:`HashRing.indices`, and another 8 bytes for each integer in a
-        header that is in a list, or has fewer than 64 bits, or is beside nulls.
+        Memory beyond the values: as in :meth:`HashRing.indices`, and another 8 bytes for each integer in a header that is in a list, or has
+        fewer than 64 bits, or is beside nulls.
 
         Raises:
             EmptyRingError: the ring has no buckets.
-            RowError: a value is null, or the client cannot send it, as a routing key or id of more than 255
-                bytes; the message has its position.
+            RowError: a value is null, or the client cannot send it, as a routing key or id of more than 255 bytes; the message has its
+                position.
             ChannelClosedError: the broker of that release closes the channel on such a message.
-            InputError: `values` holds no values in a row; `field_type` is given and no header is hashed;
-                `missing_nulls` is given and the routing key is hashed, which no message lacks; nulls are both
-                filled and missing; or aio-pika cannot send a header of that name.
+            InputError: `values` holds no values in a row; `field_type` is given and no header is hashed; `missing_nulls` is given and the
+                routing key is hashed, which no message lacks; nulls are both filled and missing; or aio-pika cannot send a header of that
+                name.
         """
         from rabbit_chx.routing import arrays
 
@@ -381,8 +371,8 @@ class ModulusHashExchange(HashExchange):
 
     Attributes:
         name: the exchange's name.
-        destinations: the destination of each binding, in the order in which the release counts them; if
-            that order cannot be known, in the order given.
+        destinations: the destination of each binding, in the order in which the release counts them; if that order cannot be known, in the
+            order given.
         release: the release whose rules apply.
     """
 
@@ -397,12 +387,8 @@ class ModulusHashExchange(HashExchange):
 
         Args:
             name: the exchange's name.
-            bindings: ``(destination, binding key)`` in any order; the same pair again is the same binding.
-                Bindings have no arguments.
+            bindings: ``(destination, binding key)`` in any order; the same pair again is the same binding. Bindings have no arguments.
             release: the release whose rules apply; None for the newest.
-
-        Raises:
-            InputError: an entry is not a binding.
         """
         short_string(name, "the exchange's name")
         release = NEWEST if release is None else check_release(release)

@@ -1,16 +1,15 @@
 """The server's jump consistent hash: from a term and a bucket count to a bucket.
 
-Mirrors rabbitmq-server
-``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``,
-``jump_consistent_hash/2`` and ``jump_consistent_hash_value/4`` (v3.7.8 to v4.3.6; the clause for the empty
-list since v4.3.5). It is the jump hash of Lamping and Veach with another random number generator, so the results differ.
+Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``, ``jump_consistent_hash/2``
+and ``jump_consistent_hash_value/4`` (v3.7.8 to v4.3.6; the clause for the empty list since v4.3.5). It is the jump hash of Lamping and
+Veach with another random number generator, so the results differ.
 
-The exchange keeps 21 bits of a hash. So the bucket is a function of one of 2^21 seeds and the bucket count N. All rings of the
-process with the same N share one table of this function, which is filled on demand. A table takes 2 MiB up to 255 buckets, 4 MiB
-up to 65,535 and 8 MiB above. At most `MAX_TABLES` are kept; the least recently requested one is dropped first.
+The exchange keeps 21 bits of a hash. So the bucket is a function of one of 2^21 seeds and the bucket count N. All rings of the process with
+the same N share one table of this function, which is filled on demand. A table takes 2 MiB up to 255 buckets, 4 MiB up to 65,535 and 8 MiB
+above. At most `MAX_TABLES` are kept; the least recently requested one is dropped first.
 
-Threads may fill a table concurrently: they write the same bucket into the same cell, and a cell is written atomically, so a reader
-sees either "not filled" or the result. The lock only guards the list of tables.
+Threads may fill a table concurrently: they write the same bucket into the same cell, and a cell is written atomically, so a reader sees
+either "not filled" or the result. The lock only guards the list of tables.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ def jump_consistent_hash(term: Term, buckets: int) -> int:
     """Return the bucket of a term, as the server finds it.
 
     Args:
-        term: what the exchange hashes. Of a list the first element is hashed; an integer is the seed itself;
-            all else, the empty list included, goes through phash2. With one bucket nothing is hashed.
+        term: what the exchange hashes. Of a list the first element is hashed; an integer is the seed itself; all else, the empty list
+            included, goes through phash2. With one bucket nothing is hashed.
         buckets: how many buckets there are, at least 1.
 
     Returns:
@@ -57,14 +56,11 @@ def jump_consistent_hash(term: Term, buckets: int) -> int:
 def seed_of(term: Term) -> int:
     """Return the seed of a term: the 21 bits that decide, whatever the bucket count.
 
-    The server seeds its generator with ``{K, K, K}``, of which it keeps ``K band 16#1fffff``; for a negative
-    K that is the two's complement.
+    The server seeds its generator with ``{K, K, K}``, of which it keeps ``K band 16#1fffff``; for a negative K that is the two's
+    complement.
 
     Args:
         term: what the exchange hashes, as for `jump_consistent_hash`.
-
-    Raises:
-        InputError: the value is not an Erlang term.
     """
     while isinstance(term, list) and term:
         term = term[0]

@@ -1,7 +1,6 @@
 """A message as its client sends it, and the part of it that an ``x-consistent-hash`` exchange hashes.
 
-Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate/1`` and ``hash_args/1``,
-v3.7.8 to v4.3.6.
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate/1`` and ``hash_args/1``, v3.7.8 to v4.3.6.
 """
 
 from __future__ import annotations
@@ -79,14 +78,11 @@ class HashedOn:
     def from_arguments(cls, arguments: Headers | None) -> HashedOn:
         """Parse the arguments of an exchange with the checks of the broker at its declaration.
 
-        The broker ignores arguments of other names, and so does this. A name that is nearly ``hash-header``
-        or ``hash-property`` is an error here, because the broker would silently hash the routing key.
+        The broker ignores arguments of other names, and so does this. A name that is nearly ``hash-header`` or ``hash-property`` is an
+        error here, because the broker would silently hash the routing key.
 
         Args:
             arguments: a mapping, or pairs of name and value; a value is text, or an AmqpField.
-
-        Raises:
-            InputError: the broker would refuse the arguments, they are not pairs, or a name is misspelt.
         """
         named = _known(arguments)
         for argument, field in named.items():

@@ -1,8 +1,7 @@
 """A message of AMQP 0-9-1 or AMQP 1.0 as the broker sees it when it routes, and the terms that it hashes.
 
-Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``value_to_hash/2``, v3.7.8 to v4.3.6,
-and, from v3.13.0 on, ``deps/rabbit/src/mc_amqpl.erl``, ``routing_headers/2`` and ``property/2``, which it
-asks.
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``value_to_hash/2``, v3.7.8 to v4.3.6, and, from v3.13.0 on,
+``deps/rabbit/src/mc_amqpl.erl``, ``routing_headers/2`` and ``property/2``, which it asks.
 
 For AMQP 1.0: ``deps/rabbit/src/mc_amqp.erl``, ``routing_headers/2``, ``property/2`` and ``essential_properties/1``,
 ``deps/rabbit/src/rabbit_amqp_session.erl``, ``lookup_routing_key``, and ``value_to_hash/2``, v4.0.5 and v4.3.6.
@@ -86,9 +85,8 @@ class Message091:
     def of(cls, sent: SentMessage, release: Release) -> Message091:
         """Return the message that a client sends.
 
-        Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_basic.erl``, ``header_routes/1`` and
-        ``strip_bcc_header/1``, v3.7.8 to v4.3.6: of CC and BCC the first of that name counts, of its elements
-        those of type longstr.
+        Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_basic.erl``, ``header_routes/1`` and ``strip_bcc_header/1``, v3.7.8 to v4.3.6: of
+        CC and BCC the first of that name counts, of its elements those of type longstr.
         """
         key = short_string(sent.routing_key, "the routing key")
         _, headers, properties, cc, bcc, client = sent
@@ -164,9 +162,9 @@ def _value(field: AmqpField) -> Any:  # noqa: ANN401
 def property_bytes(name: str, value: object, client: Client) -> bytes | None:
     """Return the bytes of message_id or correlation_id, or None where the client sends none.
 
-    pika sends text and bytes, empty ones too; aio-pika sends ``str`` of anything, ``b"a"`` as the text
-    ``b'a'``, and leaves out what is empty or 0. Mirrors aio-pika ``message.py``, ``Message.__init__`` and
-    ``optional`` (9.0 to 10.2.1). See `refuse_random_id` for what happens to a message without an id.
+    pika sends text and bytes, empty ones too; aio-pika sends ``str`` of anything, ``b"a"`` as the text ``b'a'``, and leaves out what is
+    empty or 0. Mirrors aio-pika ``message.py``, ``Message.__init__`` and ``optional`` (9.0 to 10.2.1). See `refuse_random_id` for what
+    happens to a message without an id.
     """
     if value is None or (client == "aio-pika" and not value):
         return None
@@ -317,8 +315,8 @@ class Message10:
     def header_term(self, name: bytes) -> HashedTerm:
         """Return the term of a message annotation, else of an application property.
 
-        Of two annotations with the same name the last counts, of two properties the first. Annotations that
-        are a boolean or null are ignored; such properties are not.
+        Of two annotations with the same name the last counts, of two properties the first. Annotations that are a boolean or null are
+        ignored; such properties are not.
         """
         for header, value in reversed(self.annotations):
             if header == name and value.is_simple and value.type not in ("boolean", "null"):

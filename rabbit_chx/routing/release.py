@@ -58,10 +58,9 @@ class Rule:
 class Release:
     """A broker version together with its metadata store.
 
-    Releases are ordered by version, a pre-release before its version; rules go by the three numbers alone, so
-    that a pre-release follows the rules of its version. A version newer than those known, 4.4.0 on, follows
-    the newest rules, with one UserWarning for each such version. A patch newer than those known, as
-    4.3.7, follows the newest rules of its series without a warning.
+    Releases are ordered by version, a pre-release before its version; rules go by the three numbers alone, so that a pre-release follows
+    the rules of its version. A version newer than those known, 4.4.0 on, follows the newest rules, with one UserWarning for each such
+    version. A patch newer than those known, as 4.3.7, follows the newest rules of its series without a warning.
 
     Attributes:
         version: as the broker reports it, such as ``4.3.6``, ``4.3.0-rc.1`` or ``3.13.7+suffix``.
@@ -80,10 +79,6 @@ class Release:
         Args:
             version: as the broker reports it, or a series such as ``4.3``, which is its newest known patch.
             store: the metadata store; None for the default of a new broker of the version.
-
-        Raises:
-            InputError: the version cannot be read or is older than 3.7.8, or cannot have that store; or no patch of the
-                series is known.
         """
         if isinstance(version, str) and _SERIES.fullmatch(version):
             version = _newest_patch(version)

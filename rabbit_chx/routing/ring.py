@@ -1,9 +1,8 @@
 """The ring of an ``x-consistent-hash`` exchange as a value: the destination of each bucket and of each key.
 
-Mirrors rabbitmq-server
-``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``: ``route/3``,
-``add_binding/3`` and ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2``
-since v3.12.0), v3.7.8 to v4.3.6.
+Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``: ``route/3``,
+``add_binding/3`` and ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8 to
+v4.3.6.
 """
 
 from __future__ import annotations
@@ -45,18 +44,16 @@ _SHOWN_RUNS = 8
 class HashRing:
     """The ring of one exchange. It is immutable: `bind` and `unbind` return another ring.
 
-    Create it with `from_bindings`, `from_buckets` or `from_json`. Two rings are equal if their buckets and
-    their release are.
+    Create it with `from_bindings`, `from_buckets` or `from_json`. Two rings are equal if their buckets and their release are.
 
     Attributes:
-        buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old
-            releases leave some.
+        buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old releases leave some.
         release: the release whose rules apply.
         provenance: ``read`` from a broker, ``replayed`` from what was bound, or ``assumed``.
-        bindings: ``(destination, binding key)`` of all that the broker lists, in bind order, even without a
-            bucket; None if they are unknown.
-        end_known: whether the next bucket comes after the last of `buckets`. False if the ring was read
-            in a way that does not show holes at the end.
+        bindings: ``(destination, binding key)`` of all that the broker lists, in bind order, even without a bucket; None if they are
+            unknown.
+        end_known: whether the next bucket comes after the last of `buckets`. False if the ring was read in a way that does not show holes
+            at the end.
         destinations: the destinations that have buckets, in ring order.
     """
 
@@ -91,8 +88,8 @@ class HashRing:
         """Return the ring that these bindings make, in bind order.
 
         Args:
-            bindings: ``(destination, weight)`` pairs, or a mapping; a weight is an int or the binding key's
-                text. The same pair again is the same binding.
+            bindings: ``(destination, weight)`` pairs, or a mapping; a weight is an int or the binding key's text. The same pair again is
+                the same binding.
             release: the release whose rules apply; None for the newest.
             provenance: ``replayed`` if the order is known to be the true one, else ``assumed``.
 
@@ -118,8 +115,8 @@ class HashRing:
         Args:
             buckets: the destination of bucket 0, 1 and so on; None at a hole.
             release: the release whose rules apply; None for the newest.
-            next_bucket: the number that the broker gives to the next bucket, if it is known. It shows
-                holes at the end, which releases before 3.9.21 and 3.10.6 leave.
+            next_bucket: the number that the broker gives to the next bucket, if it is known. It shows holes at the end, which releases
+                before 3.9.21 and 3.10.6 leave.
 
         Raises:
             InputError: an entry is not a destination, or the next bucket would take the place of another.
@@ -134,8 +131,8 @@ class HashRing:
     def bind(self, destination: Destination, weight: int | str = 1) -> HashRing:
         """Return the ring after a bind.
 
-        If the ring does not know its bindings, the binding counts as new. If its end is not known, and the
-        release may leave holes there (before 3.9.21 and 3.10.6), the result is assumed.
+        If the ring does not know its bindings, the binding counts as new. If its end is not known, and the release may leave holes there
+        (before 3.9.21 and 3.10.6), the result is assumed.
 
         Args:
             destination: the queue or exchange.
@@ -155,15 +152,14 @@ class HashRing:
 
         Args:
             destination: the queue or exchange.
-            weight: the weight of the binding that goes; None for all bindings of the destination, in
-                bind order. If the ring does not know its bindings, a destination with buckets is bound.
+            weight: the weight of the binding that goes; None for all bindings of the destination, in bind order. If the ring does not know
+                its bindings, a destination with buckets is bound.
             missing_ok: whether the ring itself is returned where nothing is bound, as a broker answers such an unbind.
 
         Raises:
-            InputError: nothing is bound; or no broker takes such a weight, or the result depends on a weight that is not
-                known.
-            NotDeterminedError: the result depends on the order of a map inside the broker (3.7.8 and 3.7.9),
-                or on buckets that an earlier unbind left (before 3.8.24 and 3.9.9).
+            InputError: nothing is bound; or no broker takes such a weight, or the result depends on a weight that is not known.
+            NotDeterminedError: the result depends on the order of a map inside the broker (3.7.8 and 3.7.9), or on buckets that an earlier
+                unbind left (before 3.8.24 and 3.9.9).
         """
         after = self._after(ring_changes.unbind(self._state, destination, weight))
         if after is self and not missing_ok:
@@ -178,8 +174,8 @@ class HashRing:
 
         Raises:
             InputError: the result depends on a weight that is not known.
-            NotDeterminedError: the result depends on which of its bindings goes first, and the broker has no
-                rule for that (before 3.8.24 and 3.9.9, bound with different weights).
+            NotDeterminedError: the result depends on which of its bindings goes first, and the broker has no rule for that (before 3.8.24
+                and 3.9.9, bound with different weights).
         """
         return self._after(ring_changes.delete_destination(self._state, destination))
 
@@ -190,13 +186,13 @@ class HashRing:
     def restarted(self) -> HashRing:
         """Return the ring after a full restart of a single node. Exchange and destinations are durable.
 
-        The result is assumed where the release's store is not known. It is also assumed where the ring stays
-        but its bindings are not known, because a binding without buckets would get them at the end. On 4.3
-        exclusive and transient queues keep their buckets and lose their bindings, so read such a ring.
+        The result is assumed where the release's store is not known. It is also assumed where the ring stays but its bindings are not
+        known, because a binding without buckets would get them at the end. On 4.3 exclusive and transient queues keep their buckets and
+        lose their bindings, so read such a ring.
 
         Raises:
-            NotDeterminedError: the broker rebuilds the ring in an order that cannot be computed (Mnesia,
-                except 3.8.4 to 3.8.9), or from bindings that are not known.
+            NotDeterminedError: the broker rebuilds the ring in an order that cannot be computed (Mnesia, except 3.8.4 to 3.8.9), or from
+                bindings that are not known.
         """
         return self._after(ring_changes.restart(self._state))
 
@@ -212,9 +208,8 @@ class HashRing:
         """Return the destination of what is hashed, such as a routing key; None where its bucket is a hole.
 
         Args:
-            key: text (its UTF-8 bytes) or bytes, of any length: a `message_id` or the value of a header may be longer than
-                the 255 bytes that AMQP carries of a routing key. `ConsistentHashExchange.route` takes whole messages, and
-                only what AMQP can carry.
+            key: text (its UTF-8 bytes) or bytes, of any length: a `message_id` or the value of a header may be longer than the 255 bytes
+                that AMQP carries of a routing key. `ConsistentHashExchange.route` takes whole messages, and only what AMQP can carry.
 
         Raises:
             EmptyRingError: the ring has no buckets.
@@ -252,22 +247,20 @@ class HashRing:
     def indices(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> NDArray[np.int32]:
         """Return the destination of each key, as an index into `destinations`; -1 for a hole.
 
-        Beware of -1 as an index: it is the last element in Python. Use `destinations_for` for names and
-        `counts` for counts. Keys of more than 255 bytes are hashed too, though AMQP cannot carry them.
+        Beware of -1 as an index: it is the last element in Python. Use `destinations_for` for names and `counts` for counts. Keys of more
+        than 255 bytes are hashed too, though AMQP cannot carry them.
 
-        Memory beyond the keys: 8 bytes for each key (half of them are the answer), the table of the bucket
-        count (2 to 8 MiB, shared), and a few MiB for 32,768 keys at a time, with a copy of their bytes. Each
-        value of an Arrow dictionary costs 16 bytes once. A dictionary that holds a null is decoded as a
-        whole.
+        Memory beyond the keys: 8 bytes for each key (half of them are the answer), the table of the bucket count (2 to 8 MiB, shared), and
+        a few MiB for 32,768 keys at a time, with a copy of their bytes. Each value of an Arrow dictionary costs 16 bytes once. A dictionary
+        that holds a null is decoded as a whole.
 
-        A pyarrow array of more than a million plain keys is hashed on all cores that the process may use. Lists, NumPy arrays
-        and smaller arrays, such as the batches of a Spark executor, take one thread.
+        A pyarrow array of more than a million plain keys is hashed on all cores that the process may use. Lists, NumPy arrays and smaller
+        arrays, such as the batches of a Spark executor, take one thread.
 
         Args:
-            keys: a list of str or bytes; a NumPy array of them (S, U, T or object); a pyarrow Array or
-                ChunkedArray of strings or binaries, plain, large, view, fixed-size or dictionary.
-            fill_null: the key that a null counts as; without it, nulls are refused. None, NaN and pandas' NA
-                and NaT are nulls.
+            keys: a list of str or bytes; a NumPy array of them (S, U, T or object); a pyarrow Array or ChunkedArray of strings or binaries,
+                plain, large, view, fixed-size or dictionary.
+            fill_null: the key that a null counts as; without it, nulls are refused. None, NaN and pandas' NA and NaT are nulls.
 
         Raises:
             EmptyRingError: the ring has no buckets.
@@ -416,9 +409,6 @@ def check_ring(*rings: object) -> None:
 
     Args:
         rings: the arguments to check.
-
-    Raises:
-        InputError: an argument is not a HashRing.
     """
     for ring in rings:
         if not isinstance(ring, HashRing):

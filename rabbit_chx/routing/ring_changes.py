@@ -1,8 +1,7 @@
 """Changes of a ring: bind, unbind, deletion and a full restart of a single node.
 
-Each function takes the state of a ring and returns the state after the change; where nothing changes it
-returns the same object. What the broker does depends on the release, by these rules of
-:mod:`rabbit_chx.routing.rules`:
+Each function takes the state of a ring and returns the state after the change; where nothing changes it returns the same object. What the
+broker does depends on the release, by these rules of :mod:`rabbit_chx.routing.rules`:
 
 - A bind appends as many buckets as the weight. A second binding of the same destination appends too
   (`DUPLICATES_APPEND`) or is ignored.
@@ -12,10 +11,9 @@ returns the same object. What the broker does depends on the release, by these r
   after the restart (`RESTART_EMPTIES`), or made again from the sorted bindings (`RESTART_SORTS`), or made
   again in an order that cannot be computed (`RESTART_SHUFFLES`).
 
-Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``: ``add_binding/3`` and
-``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8
-to v4.3.6; ``init/0`` and ``recover/0`` (v3.8.5 to v4.2.x) or ``recover/2`` (from v4.3.0). Restarts were
-compared with real brokers of 3.8.9, 3.10.8, 4.0.5 and 4.3.6.
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``: ``add_binding/3`` and ``remove_bindings/3``
+(``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8 to v4.3.6; ``init/0`` and ``recover/0`` (v3.8.5 to
+v4.2.x) or ``recover/2`` (from v4.3.0). Restarts were compared with real brokers of 3.8.9, 3.10.8, 4.0.5 and 4.3.6.
 """
 
 from __future__ import annotations
@@ -109,9 +107,6 @@ def replay(bindings: GivenBindings, release: Release, provenance: Provenance) ->
         bindings: ``(destination, weight)`` pairs, or a mapping. The same pair again is the same binding.
         release: the release whose rules apply.
         provenance: the provenance of the result.
-
-    Raises:
-        InputError: the broker would refuse a binding.
     """
     growth = _Growth([], {}, release)
     growth.bind(checked_bindings(pairs_of_bindings(bindings), release))

@@ -1,14 +1,14 @@
 """The rules of RabbitMQ's releases: behaviours of the broker, their versions and their places in its source.
 
-First come the rules for what is hashed, then those for changes of a ring, then a full restart, and last
-``x-modulus-hash``. Each :class:`~rabbit_chx.routing.release.Rule` has a subject, what the broker does, the
-versions that do it, and the place in the server's source. Code asks for a rule by its name::
+First come the rules for what is hashed, then those for changes of a ring, then a full restart, and last ``x-modulus-hash``. Each
+:class:`~rabbit_chx.routing.release.Rule` has a subject, what the broker does, the versions that do it, and the place in the server's
+source. Code asks for a rule by its name::
 
     if release.follows(DUPLICATES_APPEND): ...
 
-The files are in ``deps/rabbitmq_consistent_hash_exchange/src/`` of rabbitmq-server (before v3.8.10 in
-``src/`` of rabbitmq-consistent-hash-exchange), in ``deps/rabbit/src/`` and in
-``deps/rabbitmq_sharding/src/``. A number such as #3386 is a pull request of rabbitmq-server.
+The files are in ``deps/rabbitmq_consistent_hash_exchange/src/`` of rabbitmq-server (before v3.8.10 in ``src/`` of
+rabbitmq-consistent-hash-exchange), in ``deps/rabbit/src/`` and in ``deps/rabbitmq_sharding/src/``. A number such as #3386 is a pull request
+of rabbitmq-server.
 """
 
 from __future__ import annotations

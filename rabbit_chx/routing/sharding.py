@@ -1,7 +1,7 @@
 """The queues that rabbitmq_sharding makes for a policy with ``shards-per-node``.
 
-Mirrors rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``, ``make_queue_name/3``, and
-``rabbit_sharding_shard.erl``, ``ensure_sharded_queues/1`` (v3.8.0 to v4.3.6).
+Mirrors rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``, ``make_queue_name/3``, and ``rabbit_sharding_shard.erl``,
+``ensure_sharded_queues/1`` (v3.8.0 to v4.3.6).
 """
 
 from __future__ import annotations
@@ -52,10 +52,6 @@ def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tu
         exchange: the name of the sharded exchange.
         nodes: the names of the running nodes, such as ``rabbit@host``.
         shards_per_node: the number of shards that the policy asks for on each node, 0 or more.
-
-    Raises:
-        InputError: `shards_per_node` is not a whole number from 0 on, a name is not text, or the name of a
-            shard has more than 255 bytes.
     """
     check_whole("shards-per-node", shards_per_node, 0)
     node_names = listed(nodes, "the names of the nodes, even of one")

@@ -1,7 +1,7 @@
 """Slots: exchanges that are the destinations of a ring, and the queues that have them.
 
-A slot is an internal fanout exchange, bound once to the hash exchange and to the queue that has it. A queue changes hands by
-one bind and one unbind behind the ring, and the ring itself never changes. So only the keys of the reassigned slots move.
+A slot is an internal fanout exchange, bound once to the hash exchange and to the queue that has it. A queue changes hands by one bind and
+one unbind behind the ring, and the ring itself never changes. So only the keys of the reassigned slots move.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class SlotTable:
     Attributes:
         ring: the ring of the hash exchange.
         owners: the queue of each slot.
-        other_exchanges: the exchanges among the destinations of the ring that are not slots. On a broker a slot with several
-            queues is one of them: each of its messages goes to all of these queues.
+        other_exchanges: the exchanges among the destinations of the ring that are not slots. On a broker a slot with several queues is one
+            of them: each of its messages goes to all of these queues.
         owners_assumed: whether `owners` is the assignment of a new broker, because a topology file does not contain it.
         destinations: the queues and the other exchanges, in ring order.
     """
@@ -207,8 +207,8 @@ class SlotTable:
     def reassigned(self, weights: Mapping[str, int]) -> SlotTable:
         """Return a table with these weights that moves the fewest slots.
 
-        Each queue gets ``slots * weight / sum of weights`` slots, rounded up or down. Slots of queues that are not among the
-        weights go to the others. `slot_counts` explains why no other table moves fewer.
+        Each queue gets ``slots * weight / sum of weights`` slots, rounded up or down. Slots of queues that are not among the weights go to
+        the others. `slot_counts` explains why no other table moves fewer.
 
         Args:
             weights: the weight of each queue, a whole number from 1.
@@ -229,8 +229,8 @@ class SlotTable:
     def to_json(self) -> str:
         """Return the table as JSON text on one line: the object of `HashRing.to_json`, and ``slots``.
 
-        ``"slots": {"events.slot.00": "events.1", "events.slot.01": null}`` has null for a slot without a queue. Readers of rings can
-        read the ring of such a text.
+        ``"slots": {"events.slot.00": "events.1", "events.slot.01": null}`` has null for a slot without a queue. Readers of rings can read
+        the ring of such a text.
         """
         queues = {slot.name: self.owners.get(slot) for slot in self.slots}
         return json.dumps({**json.loads(self.ring.to_json()), "slots": queues})
@@ -293,17 +293,14 @@ def slot_counts(slots: int, weights: Mapping[str, int], held: Mapping[str, int])
     With N slots and weights w, a queue's quota is ``N * w / sum(w)``, which is rounded down or up. Queues that have more than the
     rounded-down number are rounded up first, so they keep one slot more. Then come the largest fractions.
 
-    No assignment within these bounds moves fewer slots: a slot has to move if it has no queue, or if its queue has more slots than it
-    gets, and each rounding up of such a queue keeps one slot. Tests check this against all assignments of small cases, and the bounds
-    on 100,000 generated ones.
+    No assignment within these bounds moves fewer slots: a slot has to move if it has no queue, or if its queue has more slots than it gets,
+    and each rounding up of such a queue keeps one slot. Tests check this against all assignments of small cases, and the bounds on 100,000
+    generated ones.
 
     Args:
         slots: the number of slots.
         weights: the weight of each queue, at least 1.
         held: how many slots each queue has now; queues without slots may be missing.
-
-    Raises:
-        InputError: `weights` is empty, a weight is not a whole number from 1, or a queue would get no slot.
     """
     for queue, weight in weights.items():
         if not is_whole(weight, 1):
@@ -371,9 +368,6 @@ def check_key_map(*key_maps: object) -> None:
 
     Args:
         *key_maps: the arguments to check.
-
-    Raises:
-        InputError: an argument is neither.
     """
     for key_map in key_maps:
         if not isinstance(key_map, KeyMap):
@@ -416,9 +410,6 @@ def key_map_from_json(text: str | bytes) -> KeyMap:
 
     Args:
         text: the JSON text; bytes are UTF-8.
-
-    Raises:
-        InputError: the text is neither, or has a later format.
     """
     return SlotTable.from_json(text) if _document(text).get("slots") is not None else HashRing.from_json(text)
 

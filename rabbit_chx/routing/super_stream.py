@@ -1,9 +1,8 @@
 """Super streams: which partition a routing key goes to. The client decides that, not the broker.
 
-Mirrors rabbitmq-stream-java-client ``HashRoutingStrategy.java`` and ``RoutingKeyRoutingStrategy.java``; the
-official client for Python, rstream 1.1.1, ``superstream.py``, ``HashRoutingMurmurStrategy``, which hashes
-differently; and rabbitmq-server ``deps/rabbitmq_stream/src/rabbit_stream_utils.erl``, ``sort_partitions/1``
-(v3.11.0 to v4.3.6).
+Mirrors rabbitmq-stream-java-client ``HashRoutingStrategy.java`` and ``RoutingKeyRoutingStrategy.java``; the official client for Python,
+rstream 1.1.1, ``superstream.py``, ``HashRoutingMurmurStrategy``, which hashes differently; and rabbitmq-server
+``deps/rabbitmq_stream/src/rabbit_stream_utils.erl``, ``sort_partitions/1`` (v3.11.0 to v4.3.6).
 """
 
 from __future__ import annotations
@@ -44,12 +43,7 @@ class SuperStream:
 
         Args:
             partitions: the streams' names, in the broker's order.
-            binding_keys: the binding key of each partition; None for ``0``, ``1`` and so on, as the broker
-                makes them.
-
-        Raises:
-            InputError: there are no partitions, there is not one binding key for each, or a name or key is
-                not text.
+            binding_keys: the binding key of each partition; None for ``0``, ``1`` and so on, as the broker makes them.
         """
         names = listed(partitions, "the names of the streams, even of one")
         if binding_keys is None:
@@ -71,8 +65,8 @@ class SuperStream:
         """Return the super stream that has these bindings of its exchange.
 
         Args:
-            bindings: ``(stream, binding key, order)`` of each binding. The order is the binding's argument
-                ``x-stream-partition-order``, or None; bindings without it come last, in the order given.
+            bindings: ``(stream, binding key, order)`` of each binding. The order is the binding's argument ``x-stream-partition-order``, or
+                None; bindings without it come last, in the order given.
 
         Raises:
             InputError: an entry is not such a binding.
@@ -90,8 +84,8 @@ class SuperStream:
 
         Args:
             routing_key: text or its UTF-8 bytes, of any length.
-            client: the client of the producer: ``java`` hashes UTF-8 by 32-bit murmur3; ``rstream`` hashes
-                UTF-16 with its byte order mark, as little-endian machines have it, by 128-bit murmur3.
+            client: the client of the producer: ``java`` hashes UTF-8 by 32-bit murmur3; ``rstream`` hashes UTF-16 with its byte order mark,
+                as little-endian machines have it, by 128-bit murmur3.
 
         Raises:
             InputError: the key is neither text nor bytes, or there is no such client.

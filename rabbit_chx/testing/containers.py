@@ -106,8 +106,7 @@ class _ContainerServer:
     def create(self, image: str, script: str = SERVE, *, more_ports: Sequence[int] = ()) -> None:
         """Start the container, whose program is a shell script; `broker` waits for it.
 
-        `ports` tells where the ports of the container are on 127.0.0.1: those of AMQP, the HTTP API, streams, and
-        `more_ports`.
+        `ports` tells where the ports of the container are on 127.0.0.1: those of AMQP, the HTTP API, streams, and `more_ports`.
         """
         settings = {"network": self._network, "hostname": self._name} if self._network else {}
         for attempt in range(1, _ATTEMPTS + 1):
@@ -229,12 +228,7 @@ class _ContainerServer:
 
 
 def require_docker() -> None:
-    """Check that testcontainers is installed and that a Docker daemon of this machine answers.
-
-    Raises:
-        MissingExtraError: testcontainers is not installed.
-        NoBrokerError: no daemon answers, or it is on another machine.
-    """
+    """Check that testcontainers is installed and that a Docker daemon of this machine answers."""
     try:
         import testcontainers.core.config  # noqa: F401
     except ImportError as error:
@@ -272,11 +266,7 @@ def image_version(series: str) -> str | None:
 
 
 def require_image(image: str) -> None:
-    """Check that an image is on this machine, and pull it if it is not.
-
-    Raises:
-        NoBrokerError: the image cannot be pulled.
-    """
+    """Check that an image is on this machine, and pull it if it is not."""
     from testcontainers.core.config import testcontainers_config
 
     image = testcontainers_config.hub_image_name_prefix + image
@@ -324,10 +314,6 @@ def docker(*command: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> str:
     Args:
         command: the words after ``docker``.
         timeout_s: how many seconds the command may take.
-
-    Raises:
-        NoBrokerError: the command failed; the message has the end of its stderr.
-        UnreachableError: there is no docker, or the command did not end in time.
     """
     result = run_bounded(("docker", *command), timeout_s=timeout_s)
     if result.returncode:

@@ -1,7 +1,7 @@
 """Arrays of keys to buckets: phash2 of many keys at once, and the walk of many seeds at once.
 
-The only part of `routing` that uses NumPy; it is loaded when the first array is routed. pyarrow arrays are accepted, but
-pyarrow is not a dependency.
+The only part of `routing` that uses NumPy; it is loaded when the first array is routed. pyarrow arrays are accepted, but pyarrow is not a
+dependency.
 """
 
 from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds

@@ -239,9 +239,7 @@ def _refuse_numpy_without_values(values: object) -> None:
 
 
 def _kind_of(values: Any) -> str:  # noqa: ANN401
-    """Return ``text``, ``bytes``, ``integers``, or empty for anything else; None and pandas' NA are
-    ignored.
-    """
+    """Return ``text``, ``bytes``, ``integers``, or empty for anything else; None and pandas' NA are ignored."""
     if getattr(values, "ndim", 1) != 1:
         return ""
     if isinstance(values, np.ndarray) and values.dtype.kind != "O":
@@ -284,9 +282,7 @@ def integer_hashes(values: NDArray[Integers], initial: int) -> UInt32s:
 
 
 def _hash_chunk(values: NDArray[Integers], initial: int) -> UInt32s:
-    """Hash as ``make_hash2`` does: one word for what fits 28 bits, else the sign and two words of
-    magnitude.
-    """
+    """Hash as ``make_hash2`` does: one word for what fits 28 bits, else the sign and two words of magnitude."""
     negative = values < 0
     unsigned = values.view(np.uint64)
     magnitude = np.where(negative, ~unsigned + np.uint64(1), unsigned)
@@ -345,9 +341,6 @@ def integer_seeds(values: NDArray[Integers], types: tuple[FieldType, ...], *, ty
         values: int64 or uint64.
         types: wire types; each value takes the first one that holds it, as a client chooses.
         typed: whether the wire type is hashed with the value, as before 3.13.
-
-    Raises:
-        RowError: no type holds a value.
     """
     seeds = np.empty(len(values), np.uint32)
     for first in range(0, len(values), CHUNK_KEYS):

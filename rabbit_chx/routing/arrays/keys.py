@@ -1,8 +1,8 @@
 """Columns of keys and their hashes: phash2 and murmur3 of many binaries at once.
 
-Lists, NumPy arrays and pyarrow arrays become spans of one buffer, in chunks. The keys of a chunk are hashed in step: all first blocks
-of 12 bytes, then the second blocks of the keys that have one, and so on. Keys are sorted by their number of blocks, so that the
-unfinished ones are always the end of each array.
+Lists, NumPy arrays and pyarrow arrays become spans of one buffer, in chunks. The keys of a chunk are hashed in step: all first blocks of 12
+bytes, then the second blocks of the keys that have one, and so on. Keys are sorted by their number of blocks, so that the unfinished ones
+are always the end of each array.
 """
 
 from __future__ import annotations

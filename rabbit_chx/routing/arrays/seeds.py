@@ -186,8 +186,8 @@ class Stays(NamedTuple):
     Attributes:
         before: the bucket of the seeds with the other bucket count.
         bucket: their bucket.
-        last: the largest bucket count with which they have it. They have it with all counts from there down to the least
-            requested, or to the bucket plus 1 if that is more.
+        last: the largest bucket count with which they have it. They have it with all counts from there down to the least requested, or to
+            the bucket plus 1 if that is more.
         seeds: the number of seeds of the row.
     """
 
