@@ -276,7 +276,7 @@ def parse_uri(text: str) -> ConnectionSettings:
     Each absent part has its default: ``guest:guest@localhost:5672/%2F``, and port 5671 for amqps. User name, password, host and vhost are
     percent-decoded as UTF-8; IPv6 is in brackets. Two points differ from the specification. ``amqp://host/`` is vhost ``/`` as in pika and
     aio-pika, not the vhost with the empty name. An '@' other than the one before the host must be written %40; otherwise a password with a
-    '/' could be mistaken for a host name.
+    '/' could be mistaken for a host name. A malformed URI and an unknown parameter raise a UriError.
 
     Parameters (rabbitmq-website/docs/uri-query-parameters.md; rabbitmq-server v4.3.6, amqp_uri.erl, ``build_ssl_broker/2`` and
     ``parse_amqp_param/2``):
