@@ -53,12 +53,12 @@ class Comparison:
 
     @property
     def refused_before(self) -> int:
-        """How many values are refused before and routed after."""
+        """The number of values that are refused before and routed after."""
         return sum(isinstance(move.before, Refused) for move in self.moved)
 
     @property
     def refused_after(self) -> int:
-        """How many values are routed before and refused after."""
+        """The number of values that are routed before and refused after."""
         return sum(isinstance(move.after, Refused) for move in self.moved)
 
 

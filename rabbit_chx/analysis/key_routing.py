@@ -221,7 +221,7 @@ def keys_for(
 def _routed_by_modulo(
     exchange: ModuloMap, destination: Destination
 ) -> Callable[[list[str]], Sequence[Place]]:
-    """Return what says where routing keys go. Each destination has a share."""
+    """Return the function that routes keys. Each destination has a share."""
     if destination not in exchange.destinations:
         names = ", ".join(map(str, exchange.destinations[:10])) or "nothing at all"
         raise InputError(
@@ -267,13 +267,7 @@ def _search(
 
 
 def _batches(pattern: str, start: int, longest: int | None) -> Iterator[list[str]]:
-    """Yield candidates in batches that grow: the first keys come quickly, a long search runs on arrays.
-
-    Args:
-        pattern: a key with ``{n}`` in it.
-        start: the first number.
-        longest: how many bytes a key may have; None for any number.
-    """
+    """Yield candidates in batches of growing size: the first keys arrive quickly, a long search uses arrays."""
     for power in count():
         size = min(_FIRST_BATCH << min(power, 20), _LARGEST_BATCH)
         batch = [pattern.replace(_NUMBER, str(n)) for n in range(start, start + size)]

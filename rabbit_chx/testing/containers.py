@@ -86,12 +86,7 @@ def start_docker_broker(series: str = "4.3", image: str | None = None) -> Runnin
 
 
 def container_server(name: str, network: str | None = None) -> _ContainerServer:
-    """Return a container that is not created yet.
-
-    Args:
-        name: the container's name; also its host name, if it is on a network of ours.
-        network: the network of ours to put it on; None for Docker's default.
-    """
+    """Return a container that is not created yet; on a network of ours the name is also its host name."""
     return _ContainerServer(name, network)
 
 
@@ -309,12 +304,7 @@ def _do_without_ryuk_if_missing() -> None:
 
 
 def docker(*command: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> str:
-    """Run a docker command and return its stdout.
-
-    Args:
-        command: the words after ``docker``.
-        timeout_s: how many seconds the command may take.
-    """
+    """Run a docker command and return its stdout."""
     result = run_bounded(("docker", *command), timeout_s=timeout_s)
     if result.returncode:
         raise NoBrokerError(f"docker {command[0]}: {last_lines(result.stderr, 3)}")

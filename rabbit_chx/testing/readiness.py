@@ -18,13 +18,7 @@ _PROBE_TIMEOUT_S = 10.0
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nothing listens on at 127.0.0.1, below those that the system assigns itself.
-
-    A server that is down for a moment does not lose such a port to an outgoing connection.
-
-    Args:
-        count: how many ports.
-    """
+    """Return ports of 127.0.0.1 without a listener, below the system's ephemeral ports, which outgoing connections use."""
     ports: list[int] = []
     for port in random.sample(range(20_000, 32_000), 1_000):
         with socket.socket() as probe:

@@ -89,7 +89,7 @@ class RunningBroker:
 
     @property
     def owned(self) -> bool:
-        """Whether we started the broker, so that it may be restarted and broken."""
+        """True if this library started the broker, so that it may be restarted and broken."""
         return self.server is not None
 
     def run(self, *command: str, timeout_s: float = 60) -> str:
@@ -237,12 +237,7 @@ def in_vhost(broker: RunningBroker, vhost: str) -> RunningBroker:
 
 
 def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a program and return its exit code, stdout and stderr; its stdin is empty.
-
-    Args:
-        command: the program and its arguments.
-        timeout_s: how many seconds the program may take.
-    """
+    """Run a program and return its exit code, stdout and stderr; its stdin is empty."""
     # Arguments may be secret, so messages have the first two words only.
     name = " ".join(command[:2])
     try:
@@ -271,12 +266,7 @@ def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.Com
 
 
 def last_lines(text: str, count: int = 20) -> str:
-    """Return the last lines of a program's output that are not empty.
-
-    Args:
-        text: the output.
-        count: how many lines at most.
-    """
+    """Return the last lines of a program's output that are not empty."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     return "\n".join(lines[-count:]) or "no output"
 
