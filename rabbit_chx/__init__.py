@@ -1,8 +1,8 @@
 """Mirror, plan and use RabbitMQ's ``x-consistent-hash`` exchange.
 
-The package exports its main classes and functions, and every error of `rabbit_chx.errors`. Types of their arguments and
-results are exported by the packages, for example ``rabbit_chx.publishing.Limits``. docs/api.md lists all public names.
-The classes and functions are imported on first use: ``import rabbit_chx`` loads neither NumPy nor a client library.
+The package exports its main classes and functions, and every error of `rabbit_chx.errors`. Types of their arguments and results are
+exported by the packages, for example ``rabbit_chx.publishing.Limits``. docs/api.md lists all public names. The classes and functions are
+imported on first use: ``import rabbit_chx`` loads neither NumPy nor a client library.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@
     ├── DeduplicationError                            another handler of the message does not end in time
     └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
 
-The message alone is enough to act on: it names the thing, the value and the remedy.
-Attributes hold the same for programs. No message contains a password.
+The message alone is enough to act on: it names the thing, the value and the remedy. Attributes hold the same for programs. No message
+contains a password.
 """
 
 from __future__ import annotations
@@ -211,8 +211,8 @@ class PublishError(RabbitChxError):
     """Some rows were not confirmed, or the ring that the client routes by has changed. `report` has the counts.
 
     Attributes:
-        report: the counts up to the error: a :class:`~rabbit_chx.publishing.publish_report.PublishReport`, of a
-            `StreamPublisher` a :class:`~rabbit_chx.streams.StreamReport`.
+        report: the counts up to the error: a :class:`~rabbit_chx.publishing.publish_report.PublishReport`, of a `StreamPublisher` a
+            :class:`~rabbit_chx.streams.StreamReport`.
     """
 
     def __init__(self, message: str, report: PublishReport | StreamReport, **about: Any) -> None:  # noqa: ANN401

@@ -1,8 +1,7 @@
 """Plots of rings, of what a change moves, of slots and of reports, on matplotlib (extra `plot`).
 
-Each function takes ``ax=``, the Axes to draw on, and returns the Axes. Without ``ax`` it makes a Figure of its own, apart from
-pyplot: ``plot.shares(ring).figure.savefig("shares.svg")``. Colours are ``C0`` to ``C3`` of the current matplotlib style, and
-grey for what stays.
+Each function takes ``ax=``, the Axes to draw on, and returns the Axes. Without ``ax`` it makes a Figure of its own, apart from pyplot:
+``plot.shares(ring).figure.savefig("shares.svg")``. Colours are ``C0`` to ``C3`` of the current matplotlib style, and grey for what stays.
 """
 
 from __future__ import annotations
@@ -46,9 +45,6 @@ def shares(ring: KeyMap | ModuloMap, ax: Axes | None = None) -> Axes:
     Args:
         ring: the ring, its slots, or an exchange without a ring.
         ax: the Axes to draw on; None for those of a new Figure.
-
-    Raises:
-        InputError: the first argument is none of these.
     """
     parts, note = _most(simulate(ring).places, lambda part: part.share)
     ax = _rows_on(ax, [part.place for part in parts], "Share of all keys", note, "the ring has no buckets")
@@ -66,13 +62,10 @@ def movement(
     """Draw what a change moves: the keys that arrive at, stay in and leave each destination. Of a plan: each way to its end.
 
     Args:
-        before: the ring, its slots, or an exchange without a ring, before the change. Or a plan: then each of its ways is drawn
-            with the share of keys that moves in the end and at the worst moment, and the share that may move.
+        before: the ring, its slots, or an exchange without a ring, before the change. Or a plan: then each of its ways is drawn with the
+            share of keys that moves in the end and at the worst moment, and the share that may move.
         after: the same after the change; None with a plan.
         ax: the Axes to draw on; None for those of a new Figure.
-
-    Raises:
-        InputError: `after` is missing, or given with a plan; or an argument is none of these.
     """
     if isinstance(before, Plan):
         if after is not None:
@@ -101,9 +94,6 @@ def slots(table: SlotTable, ax: Axes | None = None) -> Axes:
     Args:
         table: the slots.
         ax: the Axes to draw on; None for those of a new Figure.
-
-    Raises:
-        InputError: the first argument is no SlotTable.
     """
     if not isinstance(table, SlotTable):
         raise InputError(f"{table!r:.60} is no table of slots: give a SlotTable")
@@ -131,9 +121,6 @@ def rows(report: Any, ax: Axes | None = None) -> Axes:  # noqa: ANN401  # a repo
     Args:
         report: the report of a publisher or of a write by Spark, or a dry run.
         ax: the Axes to draw on; None for those of a new Figure.
-
-    Raises:
-        InputError: the report has no such rows.
     """
     counts, title = _counts_of(report)
     names, note = _most(list(counts), counts.__getitem__)

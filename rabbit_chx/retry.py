@@ -69,15 +69,7 @@ class Retry:
     def call(
         self, attempt: Callable[[], _T], may_retry: Callable[[RabbitChxError], bool] = is_transient
     ) -> _T:
-        """Return what the first successful attempt returns. The thread sleeps in between.
-
-        Args:
-            attempt: the operation.
-            may_retry: whether another attempt may succeed after this error.
-
-        Raises:
-            RabbitChxError: the error of the last attempt.
-        """
+        """Return the result of the first successful attempt. The thread sleeps between attempts."""
         while True:
             try:
                 return attempt()

@@ -1,4 +1,4 @@
-"""Values of AMQP 1.0: what application properties and ids hold, with the wire type.
+"""Values of AMQP 1.0 with their wire types, in application properties and ids.
 
 ===============================  ======================================================================
 type                             value
@@ -14,15 +14,14 @@ type                             value
 ``binary``                       bytes
 ``string``                       str, or its UTF-8
 ``symbol``                       str, or its bytes
-``list map array``               not looked into: RabbitMQ routes as if it were not there
+``list map array``               not inspected: RabbitMQ ignores them for routing
 ``decimal32 decimal64``          the same
 ``decimal128``                   the same
 ===============================  ======================================================================
 
-The names are the specification's. A bare Python value means what Qpid Proton 0.40 puts on the wire for it,
-and so RabbitMQ's own client for Python, which is built on it: None null, bool boolean, int long (in an id:
-ulong), float double, str string, bytes and bytearray binary, UUID uuid, list and tuple list, dict map; and
-Proton's own classes, as ``ulong`` or ``symbol``, their types. Mirrors ``proton/_data.py``,
+The names are those of the specification. A bare Python value gets the type that Qpid Proton 0.40 sends for it; RabbitMQ's own client for
+Python uses Proton. None is null, bool boolean, int long (in an id: ulong), float double, str string, bytes and bytearray binary, UUID uuid,
+list and tuple list, dict map; Proton's own classes, such as ``ulong`` or ``symbol``, have their types. Mirrors ``proton/_data.py``,
 ``Data.put_mappings``, and ``cproton.py``, ``py2msgid``. Proton is not imported.
 """
 
@@ -47,7 +46,7 @@ Amqp10Type: TypeAlias = Literal[
     "timestamp", "uuid", "binary", "string", "symbol", "list", "map", "array", "decimal32", "decimal64", "decimal128",
 ]  # fmt: skip
 
-#: Which values each type of whole number has, milliseconds of a timestamp and code points included.
+#: The range of each integer type, including the milliseconds of a timestamp and code points.
 INTEGER_RANGES_10: dict[str, range] = {
     "ubyte": range(1 << 8),
     "ushort": range(1 << 16),
@@ -95,11 +94,10 @@ class Amqp10Value:
 
     Attributes:
         type: the wire type, by the specification's name.
-        value: text, bytes and UUIDs as bytes, characters as code points; None for what RabbitMQ does not look
-            into.
+        value: text, bytes and UUIDs as bytes, characters as code points; None for types that RabbitMQ does not inspect.
 
     Raises:
-        InputError: there is no such type, or the value does not fit it.
+        InputError: the type does not exist, or the value does not fit it.
     """
 
     type: Amqp10Type
@@ -115,18 +113,14 @@ class Amqp10Value:
 
     @property
     def is_simple(self) -> bool:
-        """Whether RabbitMQ takes it for routing: no list, map, array or decimal, and no infinity and NaN."""
+        """True if RabbitMQ uses the value for routing: not a list, map, array or decimal, and neither infinity nor NaN."""
         if isinstance(self.value, float):
             return math.isfinite(self.value)
         return self.type not in _NOT_SIMPLE
 
 
 def value_for(value: Any) -> Amqp10Value:  # noqa: ANN401
-    """Return the value that Proton puts on the wire for a bare one; an Amqp10Value is one already.
-
-    Raises:
-        InputError: Proton cannot encode it.
-    """
+    """Return the value that Proton sends for a bare value; an Amqp10Value is returned unchanged."""
     if isinstance(value, Amqp10Value):
         return value
     kind = type(value)
@@ -141,11 +135,7 @@ def value_for(value: Any) -> Amqp10Value:  # noqa: ANN401
 
 
 def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
-    """Return a message_id or correlation_id; None where there is none.
-
-    Raises:
-        InputError: the value is neither str, bytes, UUID nor an unsigned int of 64 bits.
-    """
+    """Return a message_id or correlation_id; None if there is none."""
     id_ = Amqp10Value("ulong", value) if is_whole(value) else value_for(value)
     if id_.type == "null":
         return None
@@ -155,11 +145,7 @@ def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
 
 
 def named_values(headers: Headers) -> tuple[tuple[bytes, Amqp10Value], ...]:
-    """Return application properties or annotations, given as a mapping or as pairs of name and value.
-
-    Raises:
-        InputError: a name or a value cannot be sent, or `headers` is neither a mapping nor pairs.
-    """
+    """Return application properties or annotations, given as a mapping or as pairs of name and value."""
     return tuple(
         (bytes_of(name, "the name of an application property or annotation"), value_for(value))
         for name, value in pairs_of(headers)

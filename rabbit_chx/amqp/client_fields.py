@@ -1,4 +1,4 @@
-"""What pika and aio-pika put on the wire for a bare Python value.
+"""The wire types that pika and aio-pika send for a bare Python value.
 
 ====================  ==============================  ==================================================
 Python                pika 1.4.4                      aio-pika (pamqp 4.0.1)
@@ -19,9 +19,9 @@ Python                pika 1.4.4                      aio-pika (pamqp 4.0.1)
 ``None``              void                            void
 ====================  ==============================  ==================================================
 
-A naive datetime means UTC in both. What a client refuses is refused here, in words. Mirrors pika 1.4.4,
-``pika/data.py``, ``encode_value``, and pamqp 4.0.1, ``pamqp/encode.py``, ``encode_table_value``, as they are
-unless ``pamqp.encode.support_deprecated_rabbitmq`` was called. Neither is imported.
+A naive datetime means UTC in both. A value that the client refuses raises an InputError. Mirrors pika 1.4.4, ``pika/data.py``,
+``encode_value``, and pamqp 4.0.1, ``pamqp/encode.py``, ``encode_table_value``, unless ``pamqp.encode.support_deprecated_rabbitmq`` was
+called. Neither is imported.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from rabbit_chx.amqp.names import short_string
 from rabbit_chx.checks import shown
 from rabbit_chx.errors import InputError
 
-#: A client of AMQP 0-9-1, which decides what a bare Python value in the headers is on the wire.
+#: A client of AMQP 0-9-1, which determines the wire types of bare Python values in the headers.
 Client: TypeAlias = Literal["pika", "aio-pika"]
 CLIENTS: tuple[Client, ...] = get_args(Client)
-#: Who sends a message: a client of AMQP 0-9-1, or any of AMQP 1.0.
+#: The sender of a message: a client of AMQP 0-9-1, or any client of AMQP 1.0.
 Sender: TypeAlias = Client | Literal["amqp-1.0"]
 Headers: TypeAlias = Mapping[str, Any] | Mapping[bytes, Any] | Iterable[tuple[str | bytes, Any]]
-#: A header table as it is on the wire: no bare value anywhere.
+#: A header table as on the wire, without bare values.
 HeaderTable: TypeAlias = tuple[tuple[bytes, AmqpField], ...]
 
 #: The type that a client gives an int: the first whose range holds it.
@@ -53,18 +53,14 @@ INTEGER_TYPES: dict[Client, tuple[FieldType, ...]] = {
     "aio-pika": ("byte", "short", "unsignedshort", "signedint", "unsignedint", "long"),
 }
 
-#: To what pamqp cuts a name in a dict.
+#: The length to which pamqp cuts a name in a dict.
 PAMQP_NAME_BYTES = 128
 _SIGNED_32 = INTEGER_RANGES["signedint"]
 _LIBRARIES = {"pika": "pika", "aio-pika": "aio-pika (pamqp)"}
 
 
 def check_client(client: str) -> Client:
-    """Return the name of a client of AMQP 0-9-1, if there is such a client.
-
-    Raises:
-        InputError: the name is neither ``pika`` nor ``aio-pika``.
-    """
+    """Return the name of a client of AMQP 0-9-1, ``pika`` or ``aio-pika``; raise an InputError for any other."""
     if not isinstance(client, str) or client not in CLIENTS:
         raise InputError(
             f"there is no client {client!r:.60} here: give 'pika' or 'aio-pika', or 'amqp-1.0' where a message is routed"
@@ -73,15 +69,7 @@ def check_client(client: str) -> Client:
 
 
 def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401
-    """Return the field that a client puts on the wire for a value; an AmqpField is one already.
-
-    Args:
-        value: a bare Python value or an AmqpField; bare values inside are encoded too.
-        client: ``pika`` or ``aio-pika``.
-
-    Raises:
-        InputError: that client cannot encode the value.
-    """
+    """Return the field that a client sends for a value, bare values inside included; an AmqpField keeps its type."""
     check_client(client)
     try:
         return _field(value, client)
@@ -90,21 +78,15 @@ def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401
 
 
 def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpField:  # noqa: ANN401
-    """Return the field of a value: a bare value gets that type; without a type, the type that the client gives it.
-
-    Raises:
-        InputError: the value is not of that type, or the client cannot encode a nested value.
-    """
+    """Return the field of a value with the given wire type; None means the type that the client chooses."""
     if type_ is None or isinstance(value, AmqpField):
         return field_for(value, client)
     return field_for(AmqpField(type_, value), client)
 
 
 def table_for(table: Headers, client: Client = "pika") -> HeaderTable:
-    """Return the header table that a client puts on the wire. It changes a mapping; pairs stay as they are, even with a name twice.
-
-    Raises:
-        InputError: that client cannot encode a name or a value, or `table` is not a table.
+    """Return the header table that a client sends. The client may sort or cut names of a mapping; pairs are sent as given, duplicates
+    included.
     """
     check_client(client)
     pairs = pairs_of(table)
@@ -136,7 +118,7 @@ def _plain(type_: FieldType) -> _Encoder:
 
 def _integer(value: int, client: Client) -> AmqpField:
     types = ("long",) if client == "pika" and _is_pika_long(value) else INTEGER_TYPES[client]
-    number = int(value)  # a range looks for an int alone at once, and for a kind of it one by one
+    number = int(value)  # `in` is fast for an int, and compares one by one for a subclass
     for type_ in types:
         if number in INTEGER_RANGES[type_]:
             return AmqpField(type_, number)
@@ -144,14 +126,13 @@ def _integer(value: int, client: Client) -> AmqpField:
 
 
 def _is_pika_long(value: int) -> bool:
-    """Return whether this is the class of integers that pika makes of an ``l``; it sends them as an ``l`` again."""
+    """Return whether pika decoded this integer from an ``l``; it sends such integers as ``l``."""
     return any((base.__module__, base.__name__) == ("pika.compat", "long") for base in type(value).__mro__)
 
 
 def _decimal(value: Decimal, client: Client) -> AmqpField:
-    """Return the field of a decimal. pika makes the scale as small as it can; pamqp keeps the scale that is given.
-
-    Both send 32 bits with a sign, which the server reads without a sign.
+    """Return the field of a decimal. pika normalizes the scale; pamqp keeps it. Both send a signed number, which the server reads as
+    unsigned.
     """
     try:
         number = value.normalize() if client == "pika" else value
@@ -198,7 +179,6 @@ def _seconds(seconds: int, value: object, client: Client) -> AmqpField:
 
 
 def _named_by_client(pairs: list[tuple[Any, Any]], client: Client) -> list[tuple[bytes, Any]]:
-    """Return the pairs of a dict in the order, and with the names, that a client sends."""
     if client == "pika":
         return [(short_string(name, "the name in a table"), value) for name, value in pairs]
     for name, _ in pairs:

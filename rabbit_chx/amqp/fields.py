@@ -1,4 +1,4 @@
-"""Field values of AMQP 0-9-1: what a header table holds, with the wire type.
+"""Field values of AMQP 0-9-1 header tables, with their wire types.
 
 =================  =====  ==========================================================================
 type               tag    value
@@ -22,9 +22,8 @@ type               tag    value
 ``table``          F      dict or pairs of name and field, in the order of the wire
 =================  =====  ==========================================================================
 
-The names are the server's own. Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``,
-``parse_table/1`` and ``parse_array/1`` (the same in v3.7.8 and v4.3.6), which reads neither infinities nor
-NaN.
+The names are those of the server. Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` and
+``parse_array/1`` (the same in v3.7.8 and v4.3.6), which reads neither infinities nor NaN.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from rabbit_chx.amqp.names import bytes_of, short_string
 from rabbit_chx.checks import is_number, is_whole, shown
 from rabbit_chx.errors import InputError
 
-#: The types of a field in the headers of AMQP 0-9-1, as the broker calls them.
+#: The types of a field in the headers of AMQP 0-9-1, by the broker's names.
 FieldType: TypeAlias = Literal[
     "longstr", "binary", "byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long",
     "bool", "double", "float", "decimal", "timestamp", "void", "array", "table",
@@ -52,7 +51,7 @@ FieldType: TypeAlias = Literal[
 FIELD_TYPES: tuple[FieldType, ...] = get_args(FieldType)
 _MAX_LONGSTR_BYTES = (1 << 32) - 1
 
-#: Which values each type of whole number has, seconds of a timestamp included.
+#: The range of each integer type, including the seconds of a timestamp.
 INTEGER_RANGES: dict[str, range] = {
     "byte": range(-(1 << 7), 1 << 7),
     "unsignedbyte": range(1 << 8),
@@ -64,7 +63,7 @@ INTEGER_RANGES: dict[str, range] = {
     "timestamp": range(1 << 64),
 }
 
-# What a client may be able to send; which of it, and as what, is for the client to say.
+# Values that some client can send. The client determines the wire type.
 _BARE = (str, bytes, bytearray, bool, int, float, Decimal, datetime, struct_time, dict, list, type(None))
 
 
@@ -72,17 +71,16 @@ _BARE = (str, bytes, bytearray, bool, int, float, Decimal, datetime, struct_time
 class AmqpField:
     """A field value with its wire type.
 
-    Arrays and tables may mix fields and bare Python values; these become what a client puts on the wire
-    for them, when it is known which client (:func:`rabbit_chx.amqp.client_fields.field_for`). Two fields are
-    equal if they are the same on the wire of every client: ``AmqpField("byte", 5)`` is not
-    ``AmqpField("long", 5)``, and a bare dict in another order is another one.
+    Arrays and tables may mix fields and bare Python values; a client determines the types of bare values
+    (:func:`rabbit_chx.amqp.client_fields.field_for`). Two fields are equal if every client sends the same bytes for them:
+    ``AmqpField("byte", 5)`` differs from ``AmqpField("long", 5)``, and bare dicts of different order differ.
 
     Attributes:
         type: the wire type, by the server's name.
         value: text and bytes as bytes, arrays as a tuple, tables as a tuple of ``(name bytes, value)`` pairs.
 
     Raises:
-        InputError: there is no such type, the value does not fit it, or it is nested too deep for Python.
+        InputError: the type does not exist, the value does not fit it, or it is nested too deep for Python.
     """
 
     type: FieldType
@@ -114,12 +112,12 @@ class AmqpField:
 
 
 def too_deep() -> InputError:
-    """Return the error for a value that Python cannot follow to its end."""
+    """Return the error for a value that exceeds Python's recursion limit."""
     return InputError("the value is nested too deep, or holds itself: give one of at most 100 levels")
 
 
 def _typed(value: Any) -> tuple[type, Any]:  # noqa: ANN401
-    """Return what tells apart values that Python calls equal and the wire does not: 1, 1.0 and True; 1.5 and 1.50."""
+    """Return a value that differs for values that Python considers equal and the wire does not: 1, 1.0 and True; 1.5 and 1.50."""
     if isinstance(value, dict):
         return type(value), tuple((_typed(name), _typed(content)) for name, content in value.items())
     if isinstance(value, (list, tuple)):
@@ -144,7 +142,7 @@ def _integer(type_: str, value: Any) -> int:  # noqa: ANN401
 
 
 def integer_in(allowed: range, type_: str, value: int) -> int:
-    """Return the value as an int, or raise an InputError if the range of the wire type does not hold it."""
+    """Return the value as an int; raise an InputError if it is outside the range of the wire type."""
     number = int(value)  # `in` is fast for an int itself, and compares one by one for a subclass
     if number not in allowed:
         raise InputError(f"{shown(number)} is no {type_}: that goes from {allowed[0]} to {allowed[-1]}")
@@ -224,16 +222,12 @@ def _element(value: Any) -> Any:  # noqa: ANN401
             f"no client can send {value!r:.60} ({type(value).__name__}) in a table: give an AmqpField"
         )
     if isinstance(value, list):
-        return AmqpField("array", value)  # so does every client, and the copy is ours
+        return AmqpField("array", value)  # as every client does; this is also a copy
     return deepcopy(value) if isinstance(value, (dict, bytearray)) else value
 
 
 def pairs_of(table: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Return the pairs of a table, given as a mapping or as pairs, in order.
-
-    Raises:
-        InputError: `table` is neither.
-    """
+    """Return the pairs of a table, in order; raise an InputError unless it is a mapping or pairs."""
     if isinstance(table, Mapping):
         return list(table.items())
     if isinstance(table, (str, bytes)) or not hasattr(table, "__iter__"):

@@ -1,8 +1,7 @@
 """The frames of messages and confirms, as bytes: a publisher handles hundreds of thousands of them.
 
-AMQP 0-9-1, sections 2.3.5 and 4.2.3: a frame is ``type:u8 channel:u16 size:u32 payload end:u8``.
-A message is three of them: the method basic.publish, the content header, the body.
-pamqp handles all other methods (see `connection.session`).
+AMQP 0-9-1, sections 2.3.5 and 4.2.3: a frame is ``type:u8 channel:u16 size:u32 payload end:u8``. A message is three of them: the method
+basic.publish, the content header, the body. pamqp handles all other methods (see `connection.session`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class ControlBytes(bytes):
-    """Bytes of a heartbeat or a method, not of a message: sending them does not count as progress."""
+    """Bytes of a heartbeat or a method. Sending them does not count as progress of messages."""
 
     __slots__ = ()
 
@@ -25,22 +24,22 @@ HEARTBEAT: Final = 8
 FRAME_END: Final = b"\xce"
 #: Bytes of a frame that are not payload.
 FRAME_OVERHEAD: Final = 8
-#: Largest frame that we agree to, in bytes: the broker's own default; larger ones gain nothing.
+#: Largest frame to negotiate, in bytes: the broker's default. Larger frames are not faster.
 FRAME_MAX: Final = 131_072
 #: Longest routing key or exchange name, in bytes.
 MAX_SHORTSTR: Final = 255
-#: Most bytes of a message's property flags and values: they go in one frame, after 12 bytes of class, weight and body size.
+#: Most bytes of a message's property flags and values: they are sent in one frame, after 12 bytes of class, weight and body size.
 MAX_PROPERTIES: Final = FRAME_MAX - FRAME_OVERHEAD - 12
 HEARTBEAT_FRAME: Final = ControlBytes(b"\x08\x00\x00\x00\x00\x00\x00\xce")
 
 BASIC: Final = 60
-#: Class and method, as they are at the head of a method frame's payload.
+#: Class and method, at the start of a method frame's payload.
 METHOD_PUBLISH: Final = BASIC << 16 | 40
 METHOD_RETURN: Final = BASIC << 16 | 50
 METHOD_ACK: Final = BASIC << 16 | 80
 METHOD_NACK: Final = BASIC << 16 | 120
 
-#: A whole basic.ack or basic.nack frame: all before the delivery tag, the tag, bits and end.
+#: A whole basic.ack or basic.nack frame: the part before the delivery tag, the tag, bits and end.
 CONFIRM: Final = struct.Struct(">11sQ2s")
 
 _FRAME_TYPES: Final = frozenset({METHOD_FRAME, HEADER_FRAME, BODY_FRAME, HEARTBEAT})
@@ -60,7 +59,7 @@ class Frame(NamedTuple):
 
 
 class Return(NamedTuple):
-    """A basic.return: why a message came back, and its routing key. It carries no delivery tag."""
+    """A basic.return: the reply code and text, and the routing key. It carries no delivery tag."""
 
     code: int
     text: str
@@ -74,10 +73,6 @@ def next_frame(buffer: bytes, start: int, largest: int) -> Frame | None:
         buffer: the bytes that were received.
         start: the offset of the frame's first byte.
         largest: the negotiated largest frame, in bytes.
-
-    Raises:
-        ValueError: the bytes are not a frame: the type is unknown, the size is above `largest` bytes, or the
-            end mark is missing.
     """
     if len(buffer) - start < FRAME_OVERHEAD:
         return None
@@ -101,18 +96,17 @@ def confirm_head(channel: int, method: int) -> bytes:
 
 
 def publish_head(channel: int, exchange: bytes, key_length: int) -> bytes:
-    """Return a basic.publish frame up to its routing key, which comes next."""
+    """Return a basic.publish frame up to its routing key."""
     size = 9 + len(exchange) + key_length  # class, method, reserved, two lengths, bits
     head = _PUBLISH_HEAD.pack(METHOD_FRAME, channel, size, METHOD_PUBLISH, 0, len(exchange))
     return head + exchange + bytes([key_length])
 
 
 def header_head(channel: int, properties_length: int, *, mandatory: bool) -> bytes:
-    """Return the end of the publish frame, which holds `mandatory`, and the content header up to the body size.
+    """Return the end of the publish frame, which contains `mandatory`, and the content header up to the body size.
 
-    A whole message is
-    ``publish_head + key + header_head + body length as u64 + properties + body_head + body + FRAME_END``. An
-    empty body has no body frame, and `body_head` is then empty, so that this holds for every length.
+    A whole message is ``publish_head + key + header_head + body length as u64 + properties + body_head + body + FRAME_END``. An empty body
+    has no body frame; `body_head` is then empty.
     """
     return (
         (b"\x01" if mandatory else b"\x00")
@@ -129,7 +123,7 @@ def body_head(channel: int, body_length: int, chunk: int) -> bytes:
 
 
 def body_size(body_length: int) -> bytes:
-    """Return a body's length, as it is in the content header."""
+    """Return a body's length, as encoded in the content header."""
     return _BODY_SIZE.pack(body_length)
 
 
@@ -144,11 +138,7 @@ def split_body(channel: int, body: bytes, chunk: int) -> bytes:
 
 
 def parse_return(payload: bytes) -> Return:
-    """Read the payload of a basic.return; the key may hold any bytes.
-
-    Raises:
-        ValueError: the bytes are not a basic.return.
-    """
+    """Read the payload of a basic.return; the key may hold any bytes."""
     text, at = _shortstr(payload, 6)
     _exchange, at = _shortstr(payload, at)
     key, _ = _shortstr(payload, at)

@@ -1,7 +1,7 @@
-"""Header tables to bytes of the wire and back. The type of every field is kept; the clients' own readers lose some.
+"""Header tables to bytes of the wire and back. Every field keeps its type, which the clients' own parsers partly lose.
 
-Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` (v3.7.8 to
-v4.3.6), and AMQP 0-9-1, 4.2.5.5 and 4.2.6.1.
+Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` (v3.7.8 to v4.3.6), and AMQP 0-9-1, 4.2.5.5
+and 4.2.6.1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROPERTY_FLAGS: dict[str, int] = {
     "type": 1 << 5,
     "user_id": 1 << 4,
     "app_id": 1 << 3,
-    "cluster_id": 1 << 2,  # reserved; the clients still have it
+    "cluster_id": 1 << 2,  # reserved; clients still support it
 }
 
 #: Fields of a fixed size: tag and form.
@@ -48,7 +48,7 @@ _FIXED: dict[FieldType, tuple[bytes, struct.Struct]] = {
     "timestamp": (b"T", struct.Struct(">Q")),
     "void": (b"V", struct.Struct("")),
 }
-#: Fields with a length before them.
+#: Fields with a length prefix.
 _SIZED: dict[FieldType, bytes] = {"longstr": b"S", "binary": b"x", "array": b"A", "table": b"F"}
 
 _PACKED = {
@@ -63,11 +63,7 @@ _TIMESTAMP = struct.Struct(">Q")
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Return a table as pika would put it on the wire, its length included.
-
-    Raises:
-        InputError: pika cannot encode a name or a value, or `headers` is not a table.
-    """
+    """Return a table as pika encodes it, including its length."""
     if type(headers) is dict and len(headers) < 64:  # names and values that are text need no fields
         parts: list[bytes] = []
         for name, value in headers.items():
@@ -82,7 +78,7 @@ def encode_headers(headers: Headers) -> bytes:
 
 
 def encode_table(table: HeaderTable) -> bytes:
-    """Return the bytes of a table, its length included."""
+    """Return the bytes of a table, including its length."""
     return _counted(b"".join(bytes((len(name),)) + name + _encode_field(field) for name, field in table))
 
 
@@ -107,15 +103,7 @@ def _encode_field(field: AmqpField) -> bytes:
 
 
 def properties_in(properties: bytes) -> dict[str, Any]:
-    """Return the properties that a message has, by name, in the order of the wire.
-
-    Returns:
-        ``headers`` as a table, ``delivery_mode``, ``priority`` and ``timestamp`` (in seconds since 1970) as numbers, the
-        others as text.
-
-    Raises:
-        InputError: the bytes are not message properties.
-    """
+    """Return the properties of a message by name, in wire order; ``timestamp`` is in seconds since 1970, ``headers`` a table."""
     found: dict[str, Any] = {}
     try:
         (flags,) = struct.unpack_from(">H", properties)
@@ -141,11 +129,7 @@ def properties_in(properties: bytes) -> dict[str, Any]:
 
 
 def parse_table(data: bytes) -> HeaderTable:
-    """Return the pairs of a table, in the order of the wire.
-
-    Raises:
-        InputError: the bytes are not a table.
-    """
+    """Return the pairs of a table, in wire order."""
     try:
         return _pairs(data)
     except (struct.error, IndexError):
@@ -175,7 +159,7 @@ def _elements(data: bytes) -> list[AmqpField]:
 
 
 def _parse_field(data: bytes, position: int) -> tuple[AmqpField, int]:
-    """Return the field that begins at a position, and the position after it."""
+    """Return the field at a position, and the position after it."""
     tag, start = data[position : position + 1], position + 1
     if tag in _FIXED_BY_TAG:
         type_, form = _FIXED_BY_TAG[tag]

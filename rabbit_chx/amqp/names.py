@@ -1,8 +1,4 @@
-"""Names and short texts: what AMQP 0-9-1 carries in at most 255 bytes, checked once and with one wording.
-
-Names of exchanges, queues and headers, routing keys, binding keys, message ids and the like are all short
-strings (AMQP 0-9-1, 4.2.5.3).
-"""
+"""Validation of short strings: names, routing keys, binding keys and message ids of at most 255 bytes (AMQP 0-9-1, 4.2.5.3)."""
 
 from __future__ import annotations
 
@@ -11,11 +7,7 @@ from rabbit_chx.errors import InputError
 
 
 def bytes_of(text: object, what: str) -> bytes:
-    """Return the bytes of text, which is str (its UTF-8) or bytes.
-
-    Raises:
-        InputError: the text is neither str nor bytes, or has no UTF-8.
-    """
+    """Return the bytes of a str (UTF-8) or of bytes; raise an InputError for anything else."""
     if isinstance(text, bytes):
         return bytes(text)
     if not isinstance(text, str):
@@ -29,11 +21,7 @@ def bytes_of(text: object, what: str) -> bytes:
 
 
 def short_string(text: str | bytes, what: str, *, exchange: str | None = None) -> bytes:
-    """Return the bytes of a short string: a name in a table, a routing key, a message id.
-
-    Raises:
-        InputError: the text is neither str nor bytes, or has more than 255 bytes.
-    """
+    """Return the bytes of a short string; raise an InputError if it has more than 255."""
     data = bytes_of(text, what)
     if len(data) > MAX_SHORTSTR:
         raise InputError(too_long(f"{what} {text[:40]!r}...", len(data)), exchange=exchange)
@@ -41,16 +29,12 @@ def short_string(text: str | bytes, what: str, *, exchange: str | None = None) -
 
 
 def check_name(name: object, kind: str) -> None:
-    """Refuse what cannot be the name of a queue or an exchange.
-
-    Raises:
-        InputError: the name is not a str, is empty, has no UTF-8, or has more than 255 bytes.
-    """
+    """Raise an InputError for an invalid name of a queue or an exchange."""
     if not isinstance(name, str) or not name:
         raise InputError(f"{name!r} names no {kind}: give its name as non-empty text")
     short_string(name, f"the {kind} name")
 
 
 def too_long(what: str, size: int) -> str:
-    """Return the words for a text that does not fit into a short string."""
+    """Return the error text for a text that exceeds a short string."""
     return f"{what} has {size} bytes: AMQP carries at most {MAX_SHORTSTR}"

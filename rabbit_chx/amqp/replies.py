@@ -1,4 +1,4 @@
-"""Reply codes of AMQP 0-9-1 (section 1.2) and the broker's words, as errors of this library."""
+"""Reply codes of AMQP 0-9-1 (section 1.2) and the broker's texts, as errors of this library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 
-#: The broker is stopped, failed inside (a vhost that is still starting among it), is out of something, or lost its
+#: The broker is stopped, has an internal error (for example while a vhost starts), lacks a resource, or lost its
 #: place in the protocol.
 _PASSING_CODES = frozenset({320, 504, 505, 506, 541})
 
@@ -32,7 +32,7 @@ class _Meaning(NamedTuple):
 #: This library declares exchanges of no other type that needs a plugin.
 _ENABLE = "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on every node"
 
-#: The first that fits counts. The words are those of rabbitmq-server 3.8 to 4.3.
+#: The first match applies. The texts are those of rabbitmq-server 3.8 to 4.3.
 _MEANINGS = (
     _Meaning(320, "", ConnectionLostError, "connect again once the broker is back; look at its log"),
     _Meaning(403, "internal exchange", AccessRefusedError, "publish to one that is not internal"),
@@ -72,7 +72,7 @@ def error_for(
 
 
 def is_transient(error: RabbitChxError) -> bool:
-    """Return whether a later attempt to connect may do better, with nothing changed but the time."""
+    """Return whether a later attempt to connect may succeed without any change of the settings."""
     if isinstance(error, InputError):
         return False
     return isinstance(error, (UnreachableError, ConnectionLimitError)) or error.reply_code in _PASSING_CODES

@@ -1,9 +1,8 @@
-"""Where a broker is and how to log in: settings as values, and the parser of URLs that name them.
+"""Address and login of a broker: settings, and the parser of URLs.
 
-A URL is an AMQP or stream URI by RabbitMQ's specification, or the URL of the management API. The clients' own parsers differ:
-pika refuses ``cacertfile``, aio-pika ignores ``cacertfile`` and ``verify``, and `urllib.parse` takes part of a password with a
-'/' in it for the host name. So URLs are parsed here and the clients get values. An unknown parameter is an error. No part of a
-password is in an error or in the frames of its traceback.
+A URL is an AMQP or stream URI by RabbitMQ's specification, or the URL of the management API. It is parsed here because the clients' parsers
+differ: pika refuses ``cacertfile``, aio-pika ignores ``cacertfile`` and ``verify``, and `urllib.parse` mistakes part of a password with a
+'/' for the host name. An unknown parameter is an error. Errors and the frames of their tracebacks contain no part of a password.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from rabbit_chx.errors import InputError, UriError
 _Given = TypeVar("_Given")
 _T = TypeVar("_T")
 
-#: How a connection logs in: by a password, or by the certificate of TLS.
+#: The login of a connection: by password, or by TLS certificate.
 AuthMechanism = Literal["PLAIN", "EXTERNAL"]
-#: What is spoken on a connection: AMQP 0-9-1, or the protocol of streams.
+#: The protocol of a connection: AMQP 0-9-1, or the stream protocol.
 Protocol = Literal["amqp", "stream"]
 
 _SCHEMES = {"amqp": ("amqp", "amqps"), "stream": ("rabbitmq-stream", "rabbitmq-stream+tls")}
@@ -39,10 +38,10 @@ _MASK = "***"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """Holds a password; `repr`, `str` and formatting show ``***`` only.
+    """A password; `repr`, `str` and formatting show ``***`` only.
 
-    Pickling keeps the password, so that a process that works for us can log in. The pickle does not hold it
-    in clear text, because logs and tracebacks of others sometimes show pickles. That is not encryption.
+    Pickling keeps the password, so that worker processes can log in. The pickle is obfuscated, not encrypted, because other programs
+    sometimes log pickles.
 
     Raises:
         InputError: the value is not text.
@@ -58,7 +57,7 @@ class Secret:
         return _unpickled, (base64.b85encode(self._value.encode("utf-8", "surrogatepass")),)
 
     def reveal(self) -> str:
-        """Return the password itself, for the moment that it is sent."""
+        """Return the password itself."""
         return self._value
 
     def __repr__(self) -> str:
@@ -76,15 +75,15 @@ def _unpickled(covered: bytes) -> Secret:
 
 
 def require_secret(name: str, value: object) -> None:
-    """Raise an InputError for a password that is not a `Secret`; the name is for the error."""
+    """Raise an InputError for a password that is not a `Secret`."""
     if not isinstance(value, Secret):
         raise InputError(f"{name} must be a Secret, so that it is never shown: wrap it as Secret(...)")
 
 
 def read_secretly(read: Callable[[_Given], _T], given: _Given) -> _T:
-    """Return ``read(given)`` for an input with a password. An InputError loses its frames: error trackers print locals.
+    """Return ``read(given)`` for an input with a password. An InputError loses its frames, because error trackers print locals.
 
-    The caller deletes its own variable, also if this raises.
+    The caller must delete its own variable, also if this raises.
     """
     try:
         return read(given)
@@ -98,16 +97,16 @@ def read_secretly(read: Callable[[_Given], _T], given: _Given) -> _T:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """How to speak TLS with the broker. Names of files are not looked at here.
+    """TLS settings of a connection. The files are not opened here.
 
     Attributes:
-        ca_file: PEM file of the authorities to trust; None for those of the system.
-        cert_file: PEM file of our own certificate, for brokers that ask for it.
-        key_file: PEM file of its key; None where the key is in `cert_file`.
+        ca_file: PEM file of the trusted authorities; None for those of the system.
+        cert_file: PEM file of the client certificate, for brokers that request one.
+        key_file: PEM file of its key; None if the key is in `cert_file`.
         key_password: the password of that key.
-        verify: whether the broker's certificate must be good. Switch it off for tests only.
-        server_name: the name to ask for (SNI) and to find in the certificate; None for the host.
-        check_server_name: False sends no name and compares none; the chain is still verified.
+        verify: whether to verify the broker's certificate. Disable it for tests only.
+        server_name: the name for SNI and the check of the certificate; None for the host.
+        check_server_name: False disables SNI and the check of the name; the chain is still verified.
     """
 
     ca_file: str | None = None
@@ -131,21 +130,21 @@ class ConnectionSettings:
 
     Attributes:
         host: name or address; IPv6 without brackets.
-        port: TCP port; 5672, or 5671 with TLS, by custom.
+        port: TCP port; the default is 5672, or 5671 with TLS.
         vhost: the virtual host, decoded.
-        username: for PLAIN; EXTERNAL takes the name from our certificate.
+        username: for PLAIN; EXTERNAL takes the name from the client certificate.
         password: for PLAIN.
         tls: None for plain TCP.
-        heartbeat_s: seconds to ask for; 0 switches heartbeats off, None leaves it to the program.
-        connection_timeout_s: seconds until the connection must be open.
-        channel_max: most channels per connection; None for what the broker allows.
-        frame_max: largest frame in bytes, 4096 or more; None for what the broker allows.
-        auth_mechanisms: SASL mechanisms in order of preference; the first that the broker offers is taken.
-        connection_name: shown by the management page.
-        protocol: AMQP 0-9-1, or the protocol of streams, whose ports are 5552, and 5551 with TLS, by custom.
+        heartbeat_s: requested heartbeat in seconds; 0 disables heartbeats, None selects the default of the connection.
+        connection_timeout_s: seconds within which the connection must be open.
+        channel_max: most channels per connection; None for the broker's limit.
+        frame_max: largest frame in bytes, 4096 or more; None for the broker's limit.
+        auth_mechanisms: SASL mechanisms in order of preference; the first that the broker offers is used.
+        connection_name: the name that the management UI shows.
+        protocol: AMQP 0-9-1, or the stream protocol with the default ports 5552, and 5551 with TLS.
 
     Raises:
-        InputError: a value outside of its range; the message names it.
+        InputError: a value is out of range; the message names it.
     """
 
     host: str = "localhost"
@@ -189,12 +188,12 @@ class ConnectionSettings:
 
     @classmethod
     def from_uri(cls, text: str) -> ConnectionSettings:
-        """Return the settings of the AMQP URI `text`; `parse_uri` has the rules and errors."""
+        """Return the settings of the AMQP URI `text`; `parse_uri` documents the rules and errors."""
         return parse_uri(text)
 
     @property
     def masked_url(self) -> str:
-        """The address with ``***`` for the password: fit for messages and logs."""
+        """The address with ``***`` for the password, for messages and logs."""
         scheme = _SCHEMES[self.protocol][self.tls is not None]
         address = _masked_address(scheme, self.username, self.host, self.port)
         return f"{address}/{quote(self.vhost, safe='')}"
@@ -202,14 +201,11 @@ class ConnectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class ManagementUrl:
-    """Where the management API is, and how to log in.
+    """Address and login of the management API.
 
     Attributes:
-        host: name or address; IPv6 without brackets.
         port: TCP port; None for that of the scheme, 80 or 443.
-        prefix: what is before ``/api`` in each path.
-        username: the user; None if the URL has none.
-        password: the password; None if the URL has none.
+        prefix: the part before ``/api`` in each path.
         tls: None for ``http``.
     """
 
@@ -222,18 +218,18 @@ class ManagementUrl:
 
     @classmethod
     def of(cls, text: str) -> ManagementUrl:
-        """Return the value of the URL `text`; `parse_management_url` has the rules and errors."""
+        """Return the value of the URL `text`; `parse_management_url` documents the rules and errors."""
         return parse_management_url(text)
 
     def with_login_of(self, settings: ConnectionSettings) -> ManagementUrl:
-        """Return the URL with the login of AMQP settings, if it has no login of its own."""
+        """Return the URL with the login of AMQP settings, unless it has its own."""
         if self.username is not None or self.password is not None:
             return self
         return replace(self, username=settings.username, password=settings.password)
 
     @property
     def masked(self) -> str:
-        """The address with ``***`` for the password: fit for messages and logs."""
+        """The address with ``***`` for the password, for messages and logs."""
         scheme = "http" if self.tls is None else "https"
         return _masked_address(scheme, self.username or "guest", self.host, self.port)
 
@@ -262,9 +258,9 @@ _ENCODE = (
 _AMQP = ("amqp", "amqps")
 _STREAMS = ("rabbitmq-stream", "rabbitmq-stream+tls")
 _HTTP = ("http", "https")
-#: The default port of each scheme; for HTTP the library knows it.
+#: The default port of each scheme; the HTTP library has its own.
 _PORTS = {"amqp": 5672, "amqps": 5671, "rabbitmq-stream": 5552, "rabbitmq-stream+tls": 5551}
-#: The scheme that is the same with TLS.
+#: The TLS variant of each scheme.
 _WITH_TLS = dict([_AMQP, _STREAMS, _HTTP])
 
 _CONNECTION_PARAMETERS = ("auth_mechanism", "heartbeat", "connection_timeout", "channel_max", "frame_max")
@@ -277,37 +273,30 @@ TLS_PARAMETERS = (
 def parse_uri(text: str) -> ConnectionSettings:
     """Parse ``amqp[s]://user:password@host:port/vhost?parameters``.
 
-    Absent parts are ``guest:guest@localhost:5672/%2F``, each for itself; the port of amqps is 5671. User
-    name, password, host and vhost are percent-decoded as UTF-8; IPv6 is in brackets. Two points differ from
-    the specification: ``amqp://host/`` is vhost ``/`` as in pika and aio-pika (the specification says: the
-    vhost with the empty name), and an '@' that is not the one before the host must be written %40, because
-    otherwise a password with a '/' in it would be taken for a host name.
+    Each absent part has its default: ``guest:guest@localhost:5672/%2F``, and port 5671 for amqps. User name, password, host and vhost are
+    percent-decoded as UTF-8; IPv6 is in brackets. Two points differ from the specification. ``amqp://host/`` is vhost ``/`` as in pika and
+    aio-pika, not the vhost with the empty name. An '@' other than the one before the host must be written %40; otherwise a password with a
+    '/' could be mistaken for a host name. A malformed URI and an unknown parameter raise a UriError.
 
-    Parameters (rabbitmq-website/docs/uri-query-parameters.md; rabbitmq-server v4.3.6, amqp_uri.erl,
-    ``build_ssl_broker/2`` and ``parse_amqp_param/2``):
+    Parameters (rabbitmq-website/docs/uri-query-parameters.md; rabbitmq-server v4.3.6, amqp_uri.erl, ``build_ssl_broker/2`` and
+    ``parse_amqp_param/2``):
 
     ==========================  ====================================================================
     heartbeat                   seconds; 0 for none
     connection_timeout          milliseconds
-    channel_max, frame_max      a number, bytes; 0 for what the broker allows
-    auth_mechanism              plain or external; may repeat; amqplain and crdemo only beside one of them
-    cacertfile                  amqps: PEM file of the authorities to trust, else those of the system
-    certfile, keyfile           amqps: PEM files of our certificate and its key
+    channel_max, frame_max      a number, bytes; 0 for the broker's limit
+    auth_mechanism              plain or external; may repeat; amqplain and crdemo only with one of them
+    cacertfile                  amqps: PEM file of the trusted authorities; default: those of the system
+    certfile, keyfile           amqps: PEM files of the client certificate and its key
     password                    amqps: the password of the key
-    verify                      amqps: verify_peer (here the default; not so in Erlang) or verify_none
-    server_name_indication      amqps: the name to ask for and to check, or ``disable`` for neither
-    fail_if_no_peer_cert        amqps: true or false; concerns servers only, so it changes nothing
-    customize_hostname_check    amqps: https, which is what Python does anyway
+    verify                      amqps: verify_peer (the default here, unlike Erlang) or verify_none
+    server_name_indication      amqps: the name to send and to check, or ``disable`` for neither
+    fail_if_no_peer_cert        amqps: true or false; for servers only, so it has no effect
+    customize_hostname_check    amqps: https, which is Python's check in any case
     ==========================  ====================================================================
-
-    Args:
-        text: the URI.
-
-    Raises:
-        UriError: the URI is malformed, or has a parameter that is not supported.
     """
     settings, problem = _attempt(lambda: _settings(text, _AMQP))
-    if settings is None:  # raised here, outside of the frames and contexts that hold the password
+    if settings is None:  # raised outside of the frames and contexts that contain the password
         raise UriError(f"AMQP URI: {problem}")
     return settings
 
@@ -316,9 +305,6 @@ def parse_stream_uri(text: str) -> ConnectionSettings:
     """Parse ``rabbitmq-stream[+tls]://user:password@host:port/vhost?parameters``, or the AMQP URI of the same host.
 
     The rules are those of `parse_uri`. The default port is 5552, or 5551 with TLS. The port of an AMQP URI is ignored.
-
-    Raises:
-        UriError: the URI is malformed, or has a parameter that is not supported.
     """
     settings, problem = _attempt(lambda: _settings(text, _STREAMS + _AMQP))
     if settings is None:
@@ -329,11 +315,7 @@ def parse_stream_uri(text: str) -> ConnectionSettings:
 
 
 def parse_management_url(text: str) -> ManagementUrl:
-    """Parse ``http[s]://user:password@host:port/prefix?parameters``; the parameters are those of TLS in `parse_uri`.
-
-    Raises:
-        InputError: the URL is malformed, or has a parameter that is not supported.
-    """
+    """Parse ``http[s]://user:password@host:port/prefix?parameters``; the parameters are those of TLS in `parse_uri`."""
     url, problem = _attempt(lambda: _management_url(text))
     if url is None:
         raise InputError(f"management URL: {problem}")
@@ -341,14 +323,14 @@ def parse_management_url(text: str) -> ManagementUrl:
 
 
 def with_path(text: str, path: str) -> str:
-    """Return a valid URL with another path, which is percent-encoded and without the '/' before it."""
+    """Return a valid URL with another path, which is percent-encoded and has no leading '/'."""
     match = _URL.fullmatch(text) or _fail(f"a '#' in it; {_ENCODE}")
     query = "" if match["query"] is None else f"?{match['query']}"
     return f"{match['scheme']}://{match['authority']}/{path}{query}"
 
 
 class _UrlError(Exception):
-    """Why a URL is not accepted. The caller adds which URL it is."""
+    """The reason why a URL is invalid. The caller adds the URL."""
 
 
 def _fail(problem: str) -> NoReturn:
@@ -404,7 +386,7 @@ def _management_url(text: str) -> ManagementUrl:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A URL, split. Path and query are still percent-encoded, and lack the '/' and the '?' before them."""
+    """A split URL. Path and query are still percent-encoded, without the leading '/' and '?'."""
 
     scheme: str
     username: str | None
@@ -449,7 +431,6 @@ def _matched(text: str, schemes: Sequence[str]) -> re.Match[str]:
 
 
 def _decoded(name: str, text: str) -> str:
-    """Return percent-encoded text, decoded as UTF-8; the name is for the error."""
     raw = unquote_to_bytes(text)
     decoded = raw.decode(errors="replace")
     if decoded.encode() != raw:
@@ -489,7 +470,6 @@ def _is_ipv6(text: str) -> bool:
 
 
 def _parameters(url: _Parts, known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the parameters of a query, in order, with their decoded values."""
     seen: set[str] = set()
     for pair in filter(None, url.query.split("&")):
         name, equals, raw = pair.partition("=")
@@ -506,7 +486,7 @@ def _parameters(url: _Parts, known: Collection[str]) -> Iterator[tuple[str, str]
 def _fail_unknown(name: str, known: Collection[str], *, after_password: bool) -> NoReturn:
     if after_password:
         _fail("an unknown parameter after password=...: an '&' inside that password is written %26")
-    shown = f" {name!r}" if _PARAMETER.fullmatch(name) else ""  # else it may be part of a password
+    shown = f" {name!r}" if _PARAMETER.fullmatch(name) else ""  # otherwise it may be part of a password
     near = difflib.get_close_matches(name[:_LONGEST_PARAMETER], known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
     _fail(f"unknown parameter{shown}: {hint}")

@@ -41,8 +41,8 @@ class Comparison:
         after: the same after it.
         values: how many values there were.
         matrix: the values that both route, from where to where.
-        moved: every value that does not stay where it was, in the order of the sample, including values that
-            one of the two refuses. A value counts as often as it is in the sample.
+        moved: every value that does not stay where it was, in the order of the sample, including values that one of the two refuses. A
+            value counts as often as it is in the sample.
     """
 
     before: KeyMap | ModuloMap
@@ -53,12 +53,12 @@ class Comparison:
 
     @property
     def refused_before(self) -> int:
-        """How many values are refused before and routed after."""
+        """The number of values that are refused before and routed after."""
         return sum(isinstance(move.before, Refused) for move in self.moved)
 
     @property
     def refused_after(self) -> int:
-        """How many values are routed before and refused after."""
+        """The number of values that are routed before and refused after."""
         return sum(isinstance(move.after, Refused) for move in self.moved)
 
 
@@ -73,8 +73,8 @@ def compare_rings(
     Each follows the rules of its own release.
 
     Args:
-        values: what is hashed of each message: routing keys, or values of the header or the property; header
-            values as AmqpField, or bare as the client sends them.
+        values: what is hashed of each message: routing keys, or values of the header or the property; header values as AmqpField, or bare
+            as the client sends them.
         before: the ring, or the slots of one, before the change.
         after: the same after it.
         hashing: what the exchange hashes; None for the routing key.

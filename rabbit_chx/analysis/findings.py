@@ -64,9 +64,9 @@ def ring_findings(
 ) -> list[Finding]:
     """Return what is wrong with a ring: holes first, then what differs from the bindings.
 
-    The kinds are ``hole`` (keys reach buckets that nobody has), ``ghost-bucket`` (buckets of what is not bound),
-    ``silent-binding`` (bound, and no key gets there), ``second-binding`` (bound more than once), and ``different`` (another
-    number of buckets than the binding's weight). Each has a share. The fix is empty: it depends on the caller.
+    The kinds are ``hole`` (keys reach buckets that nobody has), ``ghost-bucket`` (buckets of what is not bound), ``silent-binding`` (bound,
+    and no key gets there), ``second-binding`` (bound more than once), and ``different`` (another number of buckets than the binding's
+    weight). Each has a share. The fix is empty: it depends on the caller.
 
     Args:
         ring: the ring as it was read.

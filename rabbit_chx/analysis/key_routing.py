@@ -58,9 +58,6 @@ class Hashing:
         hash_property: the exchange's argument ``hash-property``; None without one.
         client: the client whose encoding bare header values take, ``pika`` or ``aio-pika``.
         field_type: the wire type of bare header values; None for that which the client gives each.
-
-    Raises:
-        InputError: the broker would refuse to declare such an exchange.
     """
 
     hash_header: str | None = None
@@ -103,9 +100,6 @@ class Hashing:
         Args:
             values: routing keys, or values of the header or the property.
             ring: the ring of the exchange, or its slots; or an exchange without a ring.
-
-        Raises:
-            InputError: the client cannot send a value where the exchange looks for it.
         """
         if isinstance(ring, ModuloMap):
             return list(ring.route_all(list(map(self.message, values))))
@@ -126,9 +120,6 @@ class Hashing:
 
         Args:
             values: routing keys, or values of the header or the property.
-
-        Raises:
-            InputError: the client cannot send a value.
         """
         kinds = set(map(type, values))
         if len(kinds) == 1 and kinds.pop() in _PLAIN:
@@ -182,8 +173,8 @@ def keys_for(
         list(itertools.islice(keys_for(ring, "q7"), 3))
 
     Args:
-        ring: the ring, or the slots of one; the keys are as sure as its provenance. Or an exchange of type ``x-modulus-hash``, or a
-            super stream: its keys are routing keys, and `hashing` and `read` do not count.
+        ring: the ring, or the slots of one; the keys are as sure as its provenance. Or an exchange of type ``x-modulus-hash``, or a super
+            stream: its keys are routing keys, and `hashing` and `read` do not count.
         destination: the destination that the keys must reach: with slots a queue, or one of the slots.
         pattern: a key with ``{n}`` in the place of a number.
         start: the first number.
@@ -194,8 +185,7 @@ def keys_for(
     Raises:
         InputError: the destination has no bucket, the pattern has no ``{n}``, or a number is out of range.
         NotDeterminedError: nobody can know where a key of an ``x-modulus-hash`` exchange goes, on that release.
-        NoKeyFoundError: no key reaches its buckets; or, while iterating, `tries` keys in a row went
-            elsewhere.
+        NoKeyFoundError: no key reaches its buckets; or, while iterating, `tries` keys in a row went elsewhere.
     """
     _check_pattern(pattern)
     check_whole("start", start, 0)
@@ -231,7 +221,7 @@ def keys_for(
 def _routed_by_modulo(
     exchange: ModuloMap, destination: Destination
 ) -> Callable[[list[str]], Sequence[Place]]:
-    """Return what says where routing keys go. Each destination has a share."""
+    """Return the function that routes keys. Each destination has a share."""
     if destination not in exchange.destinations:
         names = ", ".join(map(str, exchange.destinations[:10])) or "nothing at all"
         raise InputError(
@@ -277,13 +267,7 @@ def _search(
 
 
 def _batches(pattern: str, start: int, longest: int | None) -> Iterator[list[str]]:
-    """Yield candidates in batches that grow: the first keys come quickly, a long search runs on arrays.
-
-    Args:
-        pattern: a key with ``{n}`` in it.
-        start: the first number.
-        longest: how many bytes a key may have; None for any number.
-    """
+    """Yield candidates in batches of growing size: the first keys arrive quickly, a long search uses arrays."""
     for power in count():
         size = min(_FIRST_BATCH << min(power, 20), _LARGEST_BATCH)
         batch = [pattern.replace(_NUMBER, str(n)) for n in range(start, start + size)]

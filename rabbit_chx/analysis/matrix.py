@@ -23,8 +23,8 @@ class MovementMatrix:
     Attributes:
         before: the destinations before, in ring order; None last, if something is there.
         after: the destinations after, in the same order.
-        amounts: the amount of each ``(from, to)``, row by row, without zeros: exact shares k/2^21, which
-            floats hold and add up without an error, or whole numbers of keys.
+        amounts: the amount of each ``(from, to)``, row by row, without zeros: exact shares k/2^21, which floats hold and add up without an
+            error, or whole numbers of keys.
     """
 
     before: tuple[Place, ...]
@@ -76,8 +76,8 @@ class MovementMatrix:
 def movement_matrix(before: KeyMap, after: KeyMap) -> MovementMatrix:
     """Return the exact movement between two rings, by enumerating all 2^21 seeds.
 
-    It holds for whatever has the same seed on both: routing keys, message ids, and headers as long as both
-    releases hash them alike. An empty ring has all its seeds in the place None.
+    It holds for whatever has the same seed on both: routing keys, message ids, and headers as long as both releases hash them alike. An
+    empty ring has all its seeds in the place None.
 
     Args:
         before: the ring, or the slots of one, before the change.

@@ -43,11 +43,7 @@ class ModuloMap:
 
     @property
     def mirror(self) -> ModulusHashExchange | SuperStream:
-        """What routes.
-
-        Raises:
-            InputError: there can be no such binding, or a super stream has no partition or an exchange as one.
-        """
+        """What routes."""
         if self.kind == "x-modulus-hash":
             return ModulusHashExchange(self.name, self.bindings, self.release)
         streams = [place for place, _ in self.bindings]
@@ -86,10 +82,6 @@ class ModuloMap:
 
         Args:
             messages: the arguments of `ModulusHashExchange.route`; for a super stream a ``routing_key``, and no more.
-
-        Raises:
-            InputError: a message cannot be sent.
-            NotDeterminedError: nobody can know the order of the bindings, on that release.
         """
         mirror = self.mirror
         if isinstance(mirror, ModulusHashExchange):
@@ -115,9 +107,6 @@ class ModuloMap:
         Args:
             destination: what is unbound.
             key: the binding key; None for all.
-
-        Raises:
-            InputError: there is no such binding.
         """
         remaining = tuple(
             (place, bound)
@@ -136,10 +125,6 @@ def check_comparable(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> N
     Args:
         before: the map before the change.
         after: the map after it.
-
-    Raises:
-        InputError: they are of two kinds, or two clients hash.
-        NotDeterminedError: nobody can know where a key goes, on one of the releases.
     """
     if isinstance(before, KeyMap) or isinstance(after, KeyMap):
         check_key_map(before, after)

@@ -1,4 +1,4 @@
-"""What a ring does to a sample of keys, and what a change of the ring would move."""
+"""The load of a ring by a sample of keys, and the movement of a change of the ring."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def simulate(
 
     Args:
         ring: the ring that is asked about, or the slots of one; or an exchange without a ring.
-        values: a sample: what is hashed of each message, once for each message, as a list, a tuple or an array; or an iterator
-            of `SampleBatch` values, which takes bounded memory, however many there are.
+        values: a sample: what is hashed of each message, once for each message, as a list, a tuple or an array; or an iterator of
+            `SampleBatch` values, which takes bounded memory, however many there are.
         hashing: what the exchange hashes; None for the routing key.
         changed: the same after a change, if one is asked about.
         heaviest: how many of the heaviest keys to name.
@@ -164,7 +164,7 @@ def simulate(
 
 
 class _Counting:
-    """Where a sample goes, counted batch by batch. It keeps up to so many distinct keys; None for any number."""
+    """Counts a sample batch by batch."""
 
     def __init__(
         self, ring: KeyMap | ModuloMap, changed: KeyMap | ModuloMap | None, hashing: Hashing, most: int | None
@@ -181,7 +181,6 @@ class _Counting:
         self.moved: Counter[tuple[Place, Place]] = Counter()
 
     def add(self, batch: SampleBatch) -> None:
-        """Count a batch."""
         values, counts, names = batch
         identities = self._hashing.identities(values)
         weights = _weighed(identities, counts)
@@ -210,7 +209,6 @@ class _Counting:
     def _count_messages(
         self, distinct: Sequence[Any], outcomes: Sequence[Place | Refused], counts: Collection[int]
     ) -> None:
-        """Count the messages of each destination, and of each move."""
         self._messages += sum(counts)
         for outcome, count in zip(outcomes, counts, strict=True):
             if isinstance(outcome, Refused):
@@ -233,12 +231,7 @@ class _Counting:
         self._named.clear()
 
     def counts(self, shares: dict[Place, float], heaviest: int) -> SampleCounts:
-        """Return what was counted.
-
-        Args:
-            shares: the exact shares of the destinations.
-            heaviest: how many of the heaviest keys to name.
-        """
+        """Return the counts of the sample."""
         keys_of: dict[Place, int] = {}
         if self._weights is None:
             heavy = tuple(
@@ -266,7 +259,6 @@ class _Counting:
 
 
 def _weighed(identities: Sequence[Any], counts: Sequence[int] | None) -> dict[Any, int]:
-    """Return how many messages have each distinct identity."""
     if counts is None:
         return Counter(identities)
     weights: dict[Any, int] = {}

@@ -1,7 +1,7 @@
 """Load of each slot of a ring, and the heavy keys of a stream of keys in bounded memory. No I/O.
 
-RabbitMQ counts a message for the exchange that it was published to, and not for those that it passes on its way (tried on 3.10.8,
-4.0.5 and 4.3.6: slot exchanges have no ``message_stats``). So the load comes from a sample of keys.
+RabbitMQ counts a message for the exchange that it was published to, and not for those that it passes on its way (tried on 3.10.8, 4.0.5 and
+4.3.6: slot exchanges have no ``message_stats``). So the load comes from a sample of keys.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class KeyCount:
 class KeySketch:
     """The heavy keys of a stream. It holds a fixed number k of keys, however many there are.
 
-    This is Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams, ICDT
-    2005), with counts from 1. A new key without a free counter takes over the smallest one, and its count, which is the possible
-    error. After N messages:
+    This is Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams, ICDT 2005),
+    with counts from 1. A new key without a free counter takes over the smallest one, and its count, which is the possible error. After N
+    messages:
 
     - a key with a counter was seen at most `most` and at least `least` times;
     - a key without one was seen at most as often as the smallest counter, which is at most N/k;

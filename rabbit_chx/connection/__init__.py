@@ -1,1 +1,1 @@
-"""One AMQP connection, with publisher confirms: its session without I/O, a blocking and an asyncio loop."""
+"""An AMQP connection with publisher confirms: the session without I/O, a blocking and an asyncio connection."""

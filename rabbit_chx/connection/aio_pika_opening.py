@@ -1,4 +1,4 @@
-"""Open a connection with aio-pika, and translate aiormq's errors."""
+"""Open a connection with aio-pika; translate aiormq's errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rabbit_chx.connection.failures import (
 )
 from rabbit_chx.errors import RabbitChxError
 
-_HEARTBEAT_S = 10  # unless the settings say otherwise
+_HEARTBEAT_S = 10  # the default if the settings have none
 _CODES = {
     aiormq_errors.ChannelAccessRefused: 403,
     aiormq_errors.ChannelNotFoundEntity: 404,
@@ -37,21 +37,13 @@ _FAILURES: tuple[ClientFailure, ...] = (
 
 
 async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  # aio-pika's own type
-    """Open a connection with aio-pika; it does not reconnect by itself.
-
-    Raises:
-        AccessRefusedError: the broker refuses the user, the password or the vhost.
-        NotFoundError: there is no such vhost.
-        BrokerTimeoutError: the connection was not open in time.
-        UnreachableError: nothing answers at the address, or not in AMQP, or TLS cannot be agreed on.
-        InputError: aio-pika cannot follow a setting, or the TLS files cannot be used.
-    """
+    """Open a connection with aio-pika, without automatic reconnects; raise an InputError for a setting that aio-pika does not support."""
     arguments = aio_pika_arguments(settings)
     if settings.heartbeat_s is None:
         arguments["heartbeat"] = _HEARTBEAT_S
     attempts: list[aio_pika.Connection] = []
 
-    def remembered(*args: Any, **named: Any) -> aio_pika.Connection:  # noqa: ANN401  # what aio-pika hands on
+    def remembered(*args: Any, **named: Any) -> aio_pika.Connection:  # noqa: ANN401  # aio-pika's arguments
         attempts.append(aio_pika.Connection(*args, **named))
         return attempts[-1]
 
@@ -60,13 +52,13 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  #
             return await aio_pika.connect(**arguments, connection_class=remembered)
     except (aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
         error = _opening_error(settings, cause)
-    for connection in attempts:  # else the garbage collector tries, where no loop runs any more
+    for connection in attempts:  # otherwise the garbage collector closes them, without a running loop
         await connection.close()
     raise error
 
 
 def refusal_in(error: BaseException) -> tuple[int, str]:
-    """Return the code and the text of the broker's answer. aiormq has the code in the type of its error, or before the text."""
+    """Return the code and text of the broker's reply. aiormq has the code in the type of its error, or before the text."""
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
     if code is not None:
         return code, words_of(error)
@@ -77,36 +69,35 @@ def refusal_in(error: BaseException) -> tuple[int, str]:
 
 
 def words_of(cause: BaseException) -> str:
-    """Return the words of an error of aiormq or of the system."""
+    """Return the text of an error of aiormq or of the system."""
     return " ".join(" ".join(map(text_of, cause.args)).split()) or type(cause).__name__
 
 
 def text_of(value: object) -> str:
-    """Return text that the broker or aiormq gives as str or bytes."""
+    """Return text of the broker or aiormq, given as str or bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
-    """Return our error for aio-pika's failure to open a connection."""
     words = words_of(cause)
     answer = _refusal_of(cause, words)
     if answer is not None:
         return error_for(*answer, where=settings.masked_url)
     if isinstance(cause.__cause__, asyncio.IncompleteReadError):
         return not_amqp(settings, words)
-    # aiormq keeps the words of an error of the system, not its type.
+    # aiormq keeps the text of an OSError, not its type.
     system = cause.__cause__ if isinstance(cause.__cause__, OSError) else cause
     return opening_error(settings, system, words, _FAILURES)
 
 
 def _refusal_of(cause: BaseException, words: str) -> tuple[int, str] | None:
-    """Return the code and the words with which the broker refuses a connection; None where it said nothing."""
+    """Return the code and text with which the broker refuses a connection; None if it sent none."""
     if isinstance(cause, aiormq_errors.ProbableAuthenticationError):
         return 403, words
     if isinstance(cause, aiormq_errors.ConnectionClosed):
         return refusal_in(cause)
     if isinstance(cause, aiormq_errors.InvalidFrameError):
-        # aiormq 7.2 tells of a refused vhost as a frame that it did not expect; code and words are in the frame alone.
+        # aiormq 7.2 reports a refused vhost as an unexpected frame; only the frame contains code and text.
         trace = cause.__traceback__
         while trace is not None:
             close = trace.tb_frame.f_locals.get("frame")

@@ -1,10 +1,9 @@
 """The asyncio connection: a `Session` over an `asyncio.Transport`, plain or TLS.
 
-*Poll.* The event loop receives whenever bytes come and gives them to the session at once, also between two polls. So
-`AsyncConnection.poll` only hands what is queued to the transport and waits for an event: an answer, room in the transport, or
-the end. With `until_open` it waits while more messages than that are open. Heartbeats are a timer of the event loop.
-*Interruptions* are cancelled tasks here. A cancellation arrives at an await, never between the socket and the ledger, so the
-connection and its counts stay whole, and the next task goes on with both.
+*Poll.* The event loop passes received bytes to the session immediately, also between polls. `AsyncConnection.poll` passes queued frames to
+the transport and waits for an event: a reply, room in the transport, or the end. With `until_open` it waits while more messages are open.
+The event loop's timer sends heartbeats. *Interruptions* are cancelled tasks. A cancellation occurs at an await, never between the socket
+and the ledger. So the connection and its counts remain consistent, and the next task continues with both.
 """
 
 from __future__ import annotations
@@ -32,27 +31,24 @@ from rabbit_chx.connection.session import Phase, Session
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 _CLOSE_S = 5.0
-#: An address that swallows packets leaves time for the next (RFC 8305).
+#: An unresponsive address leaves time for the next (RFC 8305).
 _NEXT_ADDRESS_S = 0.25
 
 
 class AsyncConnection(asyncio.Protocol):
-    """An open connection with a confirming channel; made by `connect`.
-
-    Args:
-        settings: the address to connect to, and how.
+    """An open connection with a confirming channel, created by `connect`.
 
     Attributes:
-        session: the protocol, and the ledger of the messages.
+        session: the protocol state, with the ledger of the messages.
     """
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.session = Session(settings)
         self._transport: asyncio.Transport | None = None
-        self._moved = asyncio.Event()  # bytes came, there is room to write, or the connection ended
+        self._moved = asyncio.Event()  # bytes arrived, the buffer has room, or the connection ended
         self._until_open: int | None = None
         self._gone = asyncio.Event()
-        self._full = False  # the transport asks us to wait
+        self._full = False  # the transport's buffer is full
         self._written = 0
         self._taken = 0
         self._control_bytes = 0  # written since the last byte of a message
@@ -62,15 +58,7 @@ class AsyncConnection(asyncio.Protocol):
 
     @classmethod
     async def connect(cls, settings: ConnectionSettings) -> Self:
-        """Open a connection.
-
-        Args:
-            settings: the address to connect to, and how.
-
-        Raises:
-            UnreachableError: nobody answers, or not within ``settings.connection_timeout_s``.
-            BrokerRefusedError: the broker answers, and refuses user, vhost or mechanism.
-        """
+        """Open a connection within ``settings.connection_timeout_s``."""
         connection = cls(settings)
         try:
             async with asyncio.timeout(settings.connection_timeout_s):
@@ -117,19 +105,19 @@ class AsyncConnection(asyncio.Protocol):
 
     @property
     def backlog(self) -> bool:
-        """Whether bytes wait for the socket to take them."""
+        """True if bytes wait in the transport's buffer."""
         return self._full or bool(self.session.output)
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes of messages that the socket has taken."""
+        """Bytes of messages written to the socket."""
         waiting = self._transport.get_write_buffer_size() if self._transport else 0
         self._taken = max(self._taken, self._written - waiting)
         return self._taken
 
     @property
     def bytes_under_way(self) -> int:
-        """Bytes of messages that the socket has taken and the peer has not; 0 where the system does not tell."""
+        """Bytes of messages that the socket accepted and the peer did not acknowledge; 0 if the system does not report it."""
         if self._transport is None:
             return 0
         return max(0, bytes_not_taken(self._transport.get_extra_info("socket")) - self._control_bytes)
@@ -139,11 +127,7 @@ class AsyncConnection(asyncio.Protocol):
 
         Args:
             longest_wait_s: seconds to wait at most.
-            until_open: wait, within that time, until no more messages than this are open or the broker refuses one;
-                None for anything that comes.
-
-        Raises:
-            RabbitChxError: the connection cannot go on, or the broker closed it.
+            until_open: wait, within that time, until at most this many messages are open or the broker refuses one; None for any event.
         """
         self._write()
         if self.session.failure is None:
@@ -160,7 +144,7 @@ class AsyncConnection(asyncio.Protocol):
             raise self.session.failure
 
     async def close(self) -> None:
-        """Send connection.close and close the socket. The wait is bounded; may be called again."""
+        """Send connection.close and close the socket, within a bounded time; further calls do nothing."""
         if self._closed:
             return
         self._closed = True
@@ -183,18 +167,18 @@ class AsyncConnection(asyncio.Protocol):
             self._write()
             self._moved.clear()
             await self._moved.wait()
-        self._write()  # where the broker closed first, our answer
+        self._write()  # the close-ok, if the broker closed first
 
     # -- for the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the protocol header."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # so it is for TCP and TLS
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # true for TCP and TLS
         self._transport = transport
         self._write()
 
     def data_received(self, data: bytes) -> None:
-        """Give received bytes to the session."""
+        """Pass received bytes to the session."""
         self._last_received = time.monotonic()
         self.session.receive(data)
         self._write()
@@ -206,7 +190,7 @@ class AsyncConnection(asyncio.Protocol):
             self._moved.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Keep why the connection ended, and end the wait."""
+        """Keep the reason for the end of the connection, and end the wait."""
         self.session.fail(lost_connection(self.session.where, exc))
         if self._timer is not None:
             self._timer.cancel()
@@ -214,7 +198,7 @@ class AsyncConnection(asyncio.Protocol):
         self._moved.set()
 
     def pause_writing(self) -> None:
-        """Hold the queued bytes back until the socket has room."""
+        """Hold queued bytes back until the transport has room."""
         self._full = True
 
     def resume_writing(self) -> None:
@@ -236,7 +220,7 @@ class AsyncConnection(asyncio.Protocol):
             self._last_sent = time.monotonic()
 
     def _beat(self) -> None:
-        """Send a heartbeat when it is due, and see whether the broker sends its own."""
+        """Send a heartbeat when it is due, and check those of the broker."""
         session = self.session
         if not session.heartbeat_s or self.session.failure is not None or self._transport is None:
             return

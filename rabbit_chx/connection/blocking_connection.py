@@ -1,15 +1,12 @@
 """The blocking connection: a `Session` over a `Transport`, which is a socket, plain or TLS. All waits are bounded.
 
-*Poll.* `Connection.poll` is one round: send what is queued, wait for the socket for a bounded time, give the received bytes to
-the session, and check that the broker is alive. With `until_open` it goes on while more messages than that are open, so that a
-caller that waits for room does not wake for every ack. The caller's own thread does all of this; between two polls nothing
-moves. There is one exception: while the caller is elsewhere, a thread of the connection polls now and then, for the heartbeats.
-Both hold the same lock, and the thread lets the caller go first.
-*Faults* are kept in `Session.failure` and raised by this poll and each later one, so that a caller cannot go on over a
-connection that has ended.
-*Interruptions* (Ctrl-C, or the exception of another signal handler) may come anywhere, also between the socket and the ledger,
-where bytes are received and not yet counted. The counts can then be too low, and never too high. So the connection is given up
-and the counts stay as they are.
+*Poll.* `Connection.poll` is one round: send queued frames, wait for the socket for a bounded time, pass the received bytes to the session,
+and check that the broker is alive. With `until_open` it continues while more messages are open, so that a caller that waits for room does
+not wake for every ack. The caller's thread does this. While the caller is busy, a thread of the connection polls occasionally, for the
+heartbeats. Both hold the same lock, and the thread gives way to the caller. *Faults* are kept in `Session.failure`; this poll and each
+later one raise them. *Interruptions* (Ctrl-C, or the exception of another signal handler) can occur between the socket and the ledger, when
+bytes are received and not yet counted. The counts can then be too low, and never too high. So the connection is given up and the counts
+stay.
 """
 
 from __future__ import annotations
@@ -52,27 +49,20 @@ _REPLY_S = 60.0
 _LONGEST_WAIT_S = 1.0
 _RECEIVE_BYTES = 1 << 18
 _INT = struct.Struct("i")
-#: One that needs no descriptor of its own, as epoll does. Windows has no poll.
+#: A selector without a file descriptor, unlike epoll. Windows has no poll.
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class Connection:
-    """An open connection with a confirming channel.
-
-    A thread keeps the heartbeats going while the caller is busy elsewhere, waiting for its input for example.
+    """An open connection with a confirming channel. A thread sends heartbeats while the caller is busy, for example waiting for input.
 
     Args:
-        settings: the address to connect to, and how.
-        lock: held by its users while they use the connection; its thread waits for it. None for a lock of its own.
+        lock: held by its users while they use the connection; its thread waits for it. None for a new lock.
 
     Attributes:
-        session: the protocol, and the ledger of the messages.
-        backlog: whether bytes wait for the socket to take them.
-        bytes_sent: bytes of messages that the socket has taken.
-
-    Raises:
-        UnreachableError: nobody answers, or not within ``settings.connection_timeout_s``.
-        BrokerRefusedError: the broker answers, and refuses user, vhost or mechanism.
+        session: the protocol state, with the ledger of the messages.
+        backlog: whether bytes wait to be sent.
+        bytes_sent: bytes of messages written to the socket.
     """
 
     backlog = False
@@ -110,19 +100,16 @@ class Connection:
 
     @property
     def bytes_under_way(self) -> int:
-        """Bytes of messages that the socket has taken and the peer has not; 0 where the system does not tell."""
+        """Bytes of messages that the socket accepted and the peer did not acknowledge; 0 if the system does not report it."""
         return max(0, self._transport.bytes_not_taken - self._control_bytes)
 
     def poll(self, longest_wait_s: float, until_open: int | None = None) -> None:
         """Send, wait for the socket, receive, and check that the broker is alive.
 
         Args:
-            longest_wait_s: seconds to wait for the socket at most; it may be less.
-            until_open: go on, for as long again at most, until no more messages than this are open or the broker refuses
-                one; None for one round.
-
-        Raises:
-            RabbitChxError: the connection cannot go on, or the broker closed it.
+            longest_wait_s: seconds to wait for the socket at most; the wait may be shorter.
+            until_open: continue, for the same time again at most, until at most this many messages are open or the broker refuses one; None
+                for one round.
         """
         session = self.session
         if session.failure is None:
@@ -147,11 +134,7 @@ class Connection:
             raise session.failure
 
     def request(self, method: Method) -> Method:
-        """Send a method and wait for its answer.
-
-        Raises:
-            RabbitChxError: the broker refuses it, or the connection cannot go on.
-        """
+        """Send a method and wait for its reply."""
         with self._lock:
             session = self.session
             session.request(method)
@@ -163,7 +146,7 @@ class Connection:
             return session.reply
 
     def close(self) -> None:
-        """Send connection.close and close the socket. The wait is bounded; may be called again."""
+        """Send connection.close and close the socket, within a bounded time; further calls do nothing."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -242,16 +225,7 @@ class Connection:
 
 
 class Transport:
-    """A byte stream to a broker.
-
-    Args:
-        settings: the address to connect to, and how.
-        deadline: the value of `time.monotonic()` at which connecting is given up.
-
-    Raises:
-        UnreachableError: nobody answers at the address, or TLS cannot be agreed on.
-        InputError: the TLS files cannot be used.
-    """
+    """A byte stream to a broker; connecting ends at `deadline`, a value of `time.monotonic()`."""
 
     def __init__(self, settings: ConnectionSettings, deadline: float) -> None:
         self._where = settings.masked_url
@@ -271,15 +245,11 @@ class Transport:
         self._timeout_s = 0.0
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there is something to read or room to write, with a limit in seconds."""
+        """Wait until the socket is readable or writable, for a limited time."""
         self._selector.select(timeout_s)
 
     def receive(self, wait_s: float = 0.0) -> bytes:
-        """Return the bytes that have come or come within the wait; b"" where none do.
-
-        Raises:
-            ConnectionLostError: the peer closed or reset the connection.
-        """
+        """Return the bytes that arrive within the wait, or b""."""
         try:
             self._set_timeout(wait_s)
             data = self._socket.recv(_RECEIVE_BYTES)
@@ -290,18 +260,14 @@ class Transport:
             return b""
         except OSError as cause:
             if isinstance(cause, TimeoutError) and cause.errno is None:
-                return b""  # with an errno it is the network's ETIMEDOUT
+                return b""  # with an errno it is ETIMEDOUT of the network
             raise lost_connection(self._where, cause) from None
         if not data:
             raise lost_connection(self._where)
         return data
 
     def send(self, data: memoryview) -> int:
-        """Send what the socket takes now, and return how many bytes it took.
-
-        Raises:
-            ConnectionLostError: the peer closed or reset the connection.
-        """
+        """Send the bytes that the socket accepts now, and return their number."""
         try:
             self._set_timeout(0.0)
             return self._socket.send(data)
@@ -312,7 +278,7 @@ class Transport:
 
     @property
     def bytes_not_taken(self) -> int:
-        """Bytes that are sent and that the peer has not taken yet; 0 where the system does not tell."""
+        """Bytes sent and not acknowledged by the peer; 0 if the system does not report it."""
         return bytes_not_taken(self._socket)
 
     def _set_timeout(self, timeout_s: float) -> None:
@@ -321,7 +287,7 @@ class Transport:
             self._timeout_s = timeout_s
 
     def close(self) -> None:
-        """Close the socket; may be called again."""
+        """Close the socket; further calls do nothing."""
         self._selector.close()
         self._socket.close()
 
@@ -330,11 +296,11 @@ def _connect(settings: ConnectionSettings, deadline: float) -> socket.socket:
     problem: OSError | None = None
     addresses = _addresses(settings, deadline)
     for i, (family, kind, protocol, _, address) in enumerate(addresses):
-        # Each address gets a share of the time, so that an address that swallows packets leaves some for the next.
+        # Each address gets a share of the time, so that an unresponsive address leaves time for the next.
         share = (deadline - time.monotonic()) / (len(addresses) - i)
         sock = None
         try:
-            sock = socket.socket(family, kind, protocol)  # fails for IPv6 where the machine has none
+            sock = socket.socket(family, kind, protocol)  # fails for IPv6 if the machine does not support it
             sock.settimeout(max(share, 0.001))
             sock.connect(address)
         except OSError as cause:
@@ -382,10 +348,7 @@ def _wrap(
 
 
 def bytes_not_taken(sock: socket.socket) -> int:
-    """Return the bytes that our kernel has taken and the peer's has not; 0 where the system does not tell.
-
-    Linux tells (ioctl SIOCOUTQ, tcp(7)).
-    """
+    """Return the bytes in the kernel's send queue (Linux: ioctl SIOCOUTQ, tcp(7)); 0 if the system does not report it."""
     if sys.platform != "linux":
         return 0
     try:
@@ -393,6 +356,6 @@ def bytes_not_taken(sock: socket.socket) -> int:
         import termios
 
         (queued,) = _INT.unpack(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(_INT.size)))
-    except (ImportError, OSError, ValueError):  # it is closed, or there is no descriptor left for the import
+    except (ImportError, OSError, ValueError):  # the socket is closed, or the import lacks a file descriptor
         return 0
     return int(queued)

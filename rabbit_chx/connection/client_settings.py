@@ -1,4 +1,4 @@
-"""Settings of a connection in the terms of Python's ssl module and of aio-pika."""
+"""Connection settings for Python's ssl module and for aio-pika."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from rabbit_chx.errors import InputError, UnreachableError
 
 
 def tls_context(tls: TlsSettings) -> ssl.SSLContext:
-    """Return the `ssl.SSLContext` for these settings; reads the certificate files.
-
-    Raises:
-        InputError: a file is missing or unreadable, or holds no certificate or key.
-        UnreachableError: there is no file descriptor left to read it.
-    """
+    """Return the `ssl.SSLContext` for these settings; raise an InputError for an unusable certificate file."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except OSError as cause:  # ssl.SSLError is an OSError
@@ -41,15 +36,15 @@ def _unusable(what: str, cause: OSError) -> InputError | UnreachableError:
 
 
 def server_name(host: str, tls: TlsSettings) -> str | None:
-    """Return the name to ask the broker for and to find in its certificate; None for neither."""
+    """Return the name for SNI and the check of the certificate; None for neither."""
     return (tls.server_name or host) if tls.check_server_name else None
 
 
 def aio_pika_arguments(target: str | ConnectionSettings) -> dict[str, Any]:
     """Return the arguments of `aio_pika.connect` and `aio_pika.connect_robust` for `target`, an AMQP URI or settings.
 
-    aio-pika's own URL parser ignores ``cacertfile``, ``verify`` and ``connection_timeout``, so it does not get the
-    URL. A setting that aio-pika (aiormq 7.2) does not support is an error here; aio-pika would ignore it.
+    aio-pika's URL parser ignores ``cacertfile``, ``verify`` and ``connection_timeout``, so it does not get the URL. A setting that aio-pika
+    (aiormq 7.2) would ignore is an error here.
 
     Raises:
         UriError: the URL is malformed, or has a parameter that is not supported.

@@ -1,7 +1,7 @@
-"""The ways in which a connection fails, and the error for each of them.
+"""The failures of a connection and their errors.
 
-Each function returns the error; the caller raises it. Our own connections, pika's and aio-pika's call the same functions, so
-that one fault has one wording. `where` is the address without its password; `words` replace the text of the cause.
+Each function returns the error; the caller raises it. Our own connections, pika's and aio-pika's call the same functions, so that one fault
+has one wording. `where` is the address without its password; `words` replace the text of the cause.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from rabbit_chx.errors import (
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
 
-#: OpenSSL's text when the peer rejects our certificate. With TLS 1.3 it comes after the handshake.
+#: OpenSSL's text when the peer rejects our certificate. With TLS 1.3 it arrives after the handshake.
 _OUR_CERTIFICATE = re.compile(
     "alert (certificate (required|unknown|expired|revoked)|unknown ca|bad certificate|unsupported certificate)"
 )
 
-#: A failure, and the exception types of a client that stand for it.
+#: A failure, and the client's exception types for it.
 ClientFailure: TypeAlias = tuple[
     type[BaseException] | tuple[type[BaseException], ...],
     Callable[["ConnectionSettings", str], RabbitChxError],
@@ -44,15 +44,15 @@ _ADDRESS = re.compile(" object at 0x[0-9a-f]+")  # as pamqp writes in its errors
 
 
 class StallError(BrokerTimeoutError):
-    """The broker does not answer, and has not blocked us."""
+    """The broker does not reply, although it has not blocked the connection."""
 
 
 class InterruptedLinkError(ConnectionLostError):
-    """Ctrl-C or the like interrupted the connection."""
+    """Ctrl-C or another signal interrupted the connection."""
 
 
 class RefusedCertificateError(ConnectionLostError):
-    """The broker wants a certificate of ours, or another one."""
+    """The broker requires a client certificate, or another one."""
 
 
 # -- while it is opened
@@ -72,7 +72,7 @@ def opening_error(
 
 
 def no_mechanism(settings: ConnectionSettings, offered: Sequence[str] = ()) -> AccessRefusedError:
-    """Return the error for a broker that offers none of our auth mechanisms."""
+    """Return the error for a broker that supports none of the configured auth mechanisms."""
     offers = f"the auth mechanisms {', '.join(offered)}" if offered else "other auth mechanisms"
     return AccessRefusedError(
         f"{settings.masked_url}: the broker offers {offers}, not {' or '.join(settings.auth_mechanisms)}: "
@@ -81,7 +81,7 @@ def no_mechanism(settings: ConnectionSettings, offered: Sequence[str] = ()) -> A
 
 
 def refused_login(settings: ConnectionSettings, words: str) -> AccessRefusedError:
-    """Return the error for a connection that ended at the login, without the broker's words."""
+    """Return the error for a connection that ended at the login without a reply."""
     return AccessRefusedError(
         f"{settings.masked_url}: the broker refuses the login ({words}): check user name, password and auth_mechanism",
         reply_code=403,
@@ -89,7 +89,7 @@ def refused_login(settings: ConnectionSettings, words: str) -> AccessRefusedErro
 
 
 def refused_vhost(settings: ConnectionSettings, words: str) -> BrokerRefusedError:
-    """Return the error for a connection that ended when it named the vhost, without the broker's words."""
+    """Return the error for a connection that ended at connection.open without a reply."""
     return BrokerRefusedError(
         f"{settings.masked_url}: the broker refuses the vhost {settings.vhost!r} ({words}): check the vhost in the URL, the user's "
         "permissions on it, and the limits of connections",
@@ -98,14 +98,14 @@ def refused_vhost(settings: ConnectionSettings, words: str) -> BrokerRefusedErro
 
 
 def opening_timeout(settings: ConnectionSettings, _words: str) -> BrokerTimeoutError:
-    """Return the error for a connection that was not open in time; the client does not tell how far it came."""
+    """Return the error for a connection that was not open in time."""
     return BrokerTimeoutError(
         f"{settings.masked_url}: not open within {settings.connection_timeout_s:g} s: check host, port and firewall"
     )
 
 
 def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:
-    """Return the error for a peer that closes during the handshake: a broker that starts behind a proxy, or another protocol."""
+    """Return the error for a peer that closes during the handshake: a starting broker behind a proxy, or another protocol."""
     tls = "" if settings.tls else f"; a port that speaks TLS needs {_TLS_SCHEMES[settings.protocol]}://"
     return UnreachableError(
         f"{settings.masked_url}: {words}; a broker that is starting behind a proxy, such as Docker's, hangs up like this: try again "
@@ -140,7 +140,7 @@ def unreachable(
 
 
 def has_no_descriptor(cause: BaseException | None) -> bool:
-    """Return whether the process, or the whole system, has no file descriptor left. That may pass."""
+    """Return whether the process or the system lacks file descriptors, which may be temporary."""
     return isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -162,7 +162,7 @@ def failed_tls(
 def refused_certificate(
     where: str, cause: BaseException, words: str | None = None
 ) -> UnreachableError | None:
-    """Return the error where one side refuses the certificate of the other, or its absence; else None."""
+    """Return the error if one side refuses the certificate of the other, or its absence; otherwise None."""
     if isinstance(cause, ssl.SSLCertVerificationError):
         return UnreachableError(
             f"{where}: the broker's certificate is not accepted ({cause.verify_message}): "
@@ -217,7 +217,7 @@ def lost_connection(where: str, cause: Exception | None = None) -> ConnectionLos
 
 
 def missed_heartbeats(where: str, silence_s: float) -> ConnectionLostError:
-    """Return the error for a broker that has missed two heartbeats."""
+    """Return the error for a broker that missed two heartbeats."""
     return ConnectionLostError(
         f"{where}: the broker has sent nothing, not even a heartbeat, for {silence_s:.0f} s: "
         "the connection is taken as lost; look whether broker and network are up"
@@ -225,13 +225,13 @@ def missed_heartbeats(where: str, silence_s: float) -> ConnectionLostError:
 
 
 def invalid_bytes(where: str, cause: Exception) -> ConnectionLostError:
-    """Return the error for bytes of the broker that are not of the protocol, or make no sense."""
+    """Return the error for bytes that violate the protocol."""
     words = _ADDRESS.sub("", str(cause))
     return ConnectionLostError(f"{where}: what the broker sent cannot be understood: {words}")
 
 
 def missing_reply(where: str, method: str, waited_s: float) -> BrokerTimeoutError:
-    """Return the error for a method that the broker did not answer in time."""
+    """Return the error for a method without a reply in time."""
     return BrokerTimeoutError(
         f"{where}: no answer to {method} within {waited_s:g} s: look at the broker's log"
     )

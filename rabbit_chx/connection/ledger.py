@@ -1,8 +1,8 @@
 """The publisher confirms of one channel. No I/O.
 
-The broker numbers the messages of a confirming channel 1, 2, 3, ... (the delivery tag) and confirms them in any order, one
-by one or all tags up to one (`multiple`). rabbitmq-server v4.3.0, rabbit_channel.erl, send_confirms_and_nacks/1: a `multiple`
-ack never covers a message that is rejected, and a confirm covers only messages that are still open.
+The broker numbers the messages of a confirming channel 1, 2, 3, ... (the delivery tag). It confirms them in any order, singly or all tags
+up to one (`multiple`). rabbitmq-server v4.3.0, rabbit_channel.erl, send_confirms_and_nacks/1: a `multiple` ack never covers a rejected
+message, and a confirm covers only open messages.
 """
 
 from __future__ import annotations
@@ -15,12 +15,7 @@ Batch = TypeVar("Batch")
 
 
 class Part(NamedTuple, Generic[Batch]):
-    """Some messages of a batch.
-
-    Attributes:
-        batch: the value that `Ledger.enter` was given for the batch.
-        places: the indices of the messages in the batch, from 0, in order.
-    """
+    """Some messages of a batch, by their indices in it."""
 
     batch: Batch
     places: list[int]
@@ -37,10 +32,9 @@ class Ledger(Generic[Batch]):
     """Counts the messages that are sent, acked, nacked and open on one channel.
 
     Attributes:
-        sent: messages published so far; the last delivery tag.
+        sent: messages published; the last delivery tag.
         answered: messages that the broker acked or nacked.
-        acked: messages that the broker acked, including those that it returned.
-        nacked: messages that the broker nacked.
+        acked: messages that the broker acked, including returned ones.
         open: messages without a confirm.
         open_bytes: bytes on the wire of the batches that have an open message.
         refused: the nacked messages, until `take_refused` returns them.
@@ -72,24 +66,18 @@ class Ledger(Generic[Batch]):
         self.refused: list[Part[Batch]] = []
 
     def enter(self, messages: int, size: int, batch: Batch) -> None:
-        """Enter a batch that is published now.
-
-        Args:
-            messages: the number of its messages.
-            size: their bytes on the wire.
-            batch: context returned with the batch by `take_refused` and `unanswered`.
-        """
+        """Enter a batch of `messages` with `size` bytes on the wire; `take_refused` and `unanswered` return `batch`."""
         self.sent += messages
         self.open += messages
         self.open_bytes += size
         self._entries.append(_Entry(self.sent, messages, size, batch))
 
     def has_news(self, until_open: int) -> bool:
-        """Return whether at most this many messages are open, or the broker refused a message."""
+        """Return whether at most this many messages are open, or the broker refused one."""
         return self.open <= until_open or bool(self.refused)
 
     def take_refused(self) -> list[Part[Batch]]:
-        """Return the nacked messages since the last call, by batch."""
+        """Remove and return the nacked messages, by batch."""
         refused, self.refused = self.refused, []
         return refused
 
@@ -98,11 +86,7 @@ class Ledger(Generic[Batch]):
         return list(self._open_through(self.sent))
 
     def ack(self, tag: int, *, multiple: bool) -> None:
-        """Enter a basic.ack.
-
-        Raises:
-            ValueError: the tag was never published.
-        """
+        """Enter a basic.ack; raise a ValueError for a tag that was not published."""
         self._check(tag)
         if multiple:
             self._answer_through(tag or self.sent)  # AMQP 0-9-1: tag 0 means all
@@ -113,11 +97,7 @@ class Ledger(Generic[Batch]):
             self._advance_low(self._low)
 
     def ack_each(self, tags: list[int]) -> None:
-        """Enter a basic.ack of each single tag.
-
-        Raises:
-            ValueError: one of them was never published.
-        """
+        """Enter a basic.ack of each single tag; raise a ValueError for a tag that was not published."""
         if tags:
             self._check(max(tags))
             low = self._low
@@ -125,11 +105,7 @@ class Ledger(Generic[Batch]):
             self._advance_low(low)
 
     def nack(self, tag: int, *, multiple: bool) -> None:
-        """Enter a basic.nack.
-
-        Raises:
-            ValueError: the tag was never published.
-        """
+        """Enter a basic.nack; raise a ValueError for a tag that was not published."""
         self._check(tag)
         last = (tag or self.sent) if multiple else tag
         parts = list(self._open_through(last, 0 if multiple else tag - 1))
@@ -147,7 +123,6 @@ class Ledger(Generic[Batch]):
             raise ValueError(f"the broker confirmed delivery tag {tag}, but only {self.sent} were published")
 
     def _open_through(self, tag: int, after: int = 0) -> Iterator[Part[Batch]]:
-        """Yield the open messages with tags above `after`, up to `tag`, by batch."""
         after = max(after, self._low)
         for entry in self._entries:
             first = entry.last - entry.messages + 1

@@ -20,7 +20,7 @@ class Owner:
 
     Attributes:
         name: the object, for errors.
-        in_use: held by the thread that is in a call.
+        in_use: the lock that a thread holds during a call.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,15 +31,11 @@ class Owner:
 
     @property
     def is_this_process(self) -> bool:
-        """Whether this process opened the object. A forked child shares the socket and must not write to it."""
+        """True if this process opened the object. A forked child shares the socket and must not write to it."""
         return os.getpid() == self._process
 
     def check(self, loop: object = None) -> None:
-        """Reject a call after a fork, or from another event loop than the first one.
-
-        Raises:
-            InputError: the caller may not use the object.
-        """
+        """Raise an InputError after a fork, or for another event loop than the first."""
         if not self.is_this_process:
             raise InputError(
                 f"{self.name} was opened by process {self._process}, and a forked process must not use its connection: open one in "
@@ -53,7 +49,7 @@ class Owner:
 
 
 class Owned:
-    """An object that cannot be pickled, and whose calls are guarded by its `Owner`."""
+    """Base of objects that cannot be pickled and whose calls an `Owner` guards."""
 
     _owner: Owner
 
@@ -65,7 +61,7 @@ class Owned:
 
 
 def one_thread(method: Callable[Concatenate[_S, _P], _T]) -> Callable[Concatenate[_S, _P], _T]:
-    """Make a method raise InputError while another thread is in a call of the same object, and after a fork."""
+    """Make a method raise an InputError during a call by another thread, and after a fork."""
 
     @wraps(method)
     def guarded(self: _S, /, *given: _P.args, **named: _P.kwargs) -> _T:

@@ -1,14 +1,12 @@
 """One AMQP connection with one confirming channel, as bytes in and bytes out. No socket, no clock.
 
-A connection (`Connection`, `AsyncConnection`) owns the socket and has a session; the session has the ledger of the messages.
-The connection calls `Session.receive` with whatever bytes came, and sends what it finds in `Session.output`.
+A connection (`Connection`, `AsyncConnection`) owns the socket and a session; the session has the ledger of the messages. The connection
+passes received bytes to `Session.receive` and sends the bytes in `Session.output`.
 
-*Opening* is a chain: start, tune, open-ok, channel open-ok and confirm select-ok each queue the next method, and the last of
-them makes the phase READY.
-*Confirms.* From then on nearly all that comes are acks and nacks of one fixed size: `_consume_confirms` parses a whole run of
-them at once into the ledger. Every other frame is parsed by pamqp and has one handler for each method.
-*Faults* (the broker closes the channel or the connection, or the bytes are not AMQP) are not raised here. They are kept as
-`failure`, so that the confirms before them in the same bytes still count; the connection raises them.
+*Opening.* Start, tune, open-ok, channel open-ok and confirm select-ok each queue the next method; the last one makes the phase READY.
+*Confirms.* Nearly all later frames are acks and nacks of fixed size. `_consume_confirms` parses a whole run of them into the ledger. pamqp
+parses all other frames; each method has one handler. *Faults* (the broker closes the channel or the connection, or the bytes are not AMQP)
+are kept as `failure`, so that the confirms before them in the same bytes still count; the connection raises them.
 """
 
 from __future__ import annotations
@@ -79,21 +77,17 @@ class Phase(Enum):
 class Session:
     """The protocol of a publishing connection.
 
-    Args:
-        settings: how to log in, and what to negotiate.
-
     Attributes:
-        ledger: the messages that were published, and their confirms.
+        ledger: the published messages and their confirms.
         where: the broker's address without its password.
-        output: whole frames, to be sent in this order.
-        failure: why the connection cannot go on, or None.
-        phase: the state of the connection.
+        output: whole frames to send, in order.
+        failure: the error that ended the connection, or None.
         blocked: the broker's reason for blocking publishers, or None.
-        returned: how many messages came back as unroutable; the broker acks them, too.
-        samples: the first few of them.
-        frame_max: the largest frame that was negotiated, in bytes.
-        heartbeat_s: seconds between heartbeats, as negotiated; 0 for none.
-        longest_silence_s: seconds without a byte from the broker after which the connection counts as lost.
+        returned: the number of messages returned as unroutable; the broker acks them, too.
+        samples: the first few returned messages.
+        frame_max: the negotiated largest frame, in bytes.
+        heartbeat_s: negotiated seconds between heartbeats; 0 for none.
+        longest_silence_s: seconds without a byte from the broker after which the connection is lost.
         server: the broker's properties (version, product, ...).
     """
 
@@ -131,24 +125,18 @@ class Session:
     # -- for the caller
 
     def publish(self, wire: bytes, messages: int, batch: object = None) -> None:
-        """Queue encoded messages.
-
-        Args:
-            wire: the messages as they go over the wire.
-            messages: how many they are.
-            batch: context returned with them by `Ledger.take_refused` and `Ledger.unanswered`.
-        """
+        """Queue `messages` encoded messages; the ledger returns `batch` with them."""
         self.ledger.enter(messages, len(wire), batch)
         self.output.append(wire)
 
     def request(self, method: Method) -> None:
-        """Send a method; `reply` holds the answer once it is there."""
+        """Send a method; `reply` is its reply after it arrives."""
         self._reply = None
         self._send(method, _CHANNEL)
 
     @property
     def reply(self) -> Method | None:
-        """The answer to the last request; None until it is there."""
+        """The reply to the last request; None until it arrives."""
         return self._reply
 
     def heartbeat(self) -> None:
@@ -156,14 +144,14 @@ class Session:
         self.output.append(HEARTBEAT_FRAME)
 
     def close(self) -> None:
-        """Queue connection.close; the phase becomes CLOSED when the broker has answered it."""
+        """Queue connection.close; the phase becomes CLOSED with the broker's reply."""
         if self.phase in (Phase.CLOSING, Phase.CLOSED):
             return
         self.phase = Phase.CLOSING
         self._send(commands.Connection.Close(200, "Goodbye", 0, 0), 0)
 
     def receive(self, data: bytes) -> None:
-        """Handle what the socket received, in pieces of any size."""
+        """Process received bytes, in pieces of any size."""
         buffer = self._rest + data if self._rest else data
         try:
             self._rest = buffer[self._consume(buffer) :]
@@ -171,14 +159,14 @@ class Session:
             self.fail(invalid_bytes(self.where, cause))
 
     def fail(self, error: RabbitChxError) -> None:
-        """Keep why the connection cannot go on; the first error counts."""
+        """Keep the error that ends the connection; the first one counts."""
         if self.failure is None:
             self.failure = error
 
     # -- frames
 
     def _consume(self, buffer: bytes) -> int:
-        """Handle every whole frame of the buffer, and return where the first incomplete frame begins."""
+        """Handle each whole frame of the buffer, and return where the first incomplete frame begins."""
         at = 0
         while True:
             at = self._consume_confirms(buffer, at)
@@ -191,11 +179,11 @@ class Session:
                 return at
             if frame.type == METHOD_FRAME:
                 self._on_method(frame.payload, buffer[at : frame.end])
-            # A heartbeat needs no answer, and a header or a body belongs to a returned message.
+            # A heartbeat needs no reply, and a header or a body belongs to a returned message.
             at = frame.end
 
     def _consume_confirms(self, buffer: bytes, at: int) -> int:
-        """Handle the run of acks and nacks that begins at `at`, and return where it ends."""
+        """Handle the run of acks and nacks at `at`, and return its end."""
         size = CONFIRM.size
         run_size = (len(buffer) - at) // size * size
         ledger = self.ledger
@@ -224,7 +212,7 @@ class Session:
         if handler is not None:
             handler(method)
         else:
-            self._reply = method  # type: ignore[assignment]  # a method frame always holds a method
+            self._reply = method  # type: ignore[assignment]  # a method frame always contains a method
 
     def _send(self, method: Method, channel: int) -> None:
         self.output.append(ControlBytes(frame.marshal(method, channel)))
@@ -302,7 +290,7 @@ class Session:
         self.blocked = None
 
     def _on_flow(self, method: commands.Channel.Flow) -> None:
-        # RabbitMQ throttles by not reading from the socket and never sends this; AMQP demands the answer.
+        # RabbitMQ throttles by not reading from the socket and never sends this; AMQP requires the reply.
         self._send(commands.Channel.FlowOk(method.active), _CHANNEL)
 
     # -- closing
@@ -321,25 +309,25 @@ class Session:
 
 
 class OpenConnection(Protocol):
-    """What a delivery needs of a connection; the blocking and the asyncio connection have it."""
+    """The interface of the blocking and the asyncio connection for a delivery."""
 
     session: Session
 
     @property
     def backlog(self) -> bool:
-        """Whether bytes wait for the socket to take them."""
+        """True if bytes wait to be sent."""
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes of messages that the socket has taken."""
+        """Bytes of messages written to the socket."""
 
     @property
     def bytes_under_way(self) -> int:
-        """Bytes of messages that the socket has taken and the peer has not; 0 if the system does not report it."""
+        """Bytes of messages that the socket accepted and the peer did not acknowledge; 0 if the system does not report it."""
 
 
 class _OpenAnyVhost(commands.Connection.Open):
-    """connection.open without pamqp's own rule for the names of vhosts, which RabbitMQ does not have."""
+    """connection.open without pamqp's restriction of vhost names, which RabbitMQ does not have."""
 
     def validate(self) -> None:
         """Accept any name; the broker checks it."""

@@ -1,8 +1,7 @@
-"""Erlang's ``exs1024`` generator, bit for bit.
+"""Erlang's ``exs1024`` generator.
 
-Mirrors erlang/otp ``lib/stdlib/src/rand.erl``, ``exs1024_seed/1``, ``exs1024_next/1`` and ``uniform_s/1``
-(OTP 25; the old algorithms keep their sequences in later releases). It is not ``exs1024s``: the float uses
-all 64 bits.
+Mirrors erlang/otp ``lib/stdlib/src/rand.erl``, ``exs1024_seed/1``, ``exs1024_next/1`` and ``uniform_s/1`` (OTP 25; later releases keep the
+sequences of old algorithms). Unlike ``exs1024s``, the float uses all 64 bits.
 """
 
 from __future__ import annotations
@@ -18,11 +17,7 @@ WORDS = 16
 
 
 def exs1024_outputs(seed: tuple[int, int, int]) -> Iterator[int]:
-    """Yield the generator's 64-bit outputs after ``rand:seed_s(exs1024, Seed)``, endlessly.
-
-    Args:
-        seed: three integers of any size and sign; only 21 bits of each matter.
-    """
+    """Yield the 64-bit outputs after ``rand:seed_s(exs1024, Seed)``, without end; 21 bits of each integer of the seed count."""
     words = _seed_words(seed)
     position = 0
     while True:
@@ -36,11 +31,7 @@ def exs1024_outputs(seed: tuple[int, int, int]) -> Iterator[int]:
 
 
 def exs1024_uniform(seed: tuple[int, int, int]) -> Iterator[float]:
-    """Return the endless sequence of floats from 0.0 to 1.0 of ``rand:uniform_s/1``.
-
-    Args:
-        seed: three integers, as in `exs1024_outputs`.
-    """
+    """Return the endless sequence of floats from 0.0 to 1.0 of ``rand:uniform_s/1``."""
     return (output / 2.0**64 for output in exs1024_outputs(seed))
 
 

@@ -1,8 +1,7 @@
-"""``erlang:phash2``, bit for bit.
+"""``erlang:phash2``.
 
-Mirrors erlang/otp ``erts/emulator/beam/erl_term_hashing.c``, ``make_hash2`` and ``block_hash``, and
-``erts/emulator/beam/atom.c``, ``atom_hash``. OTP guarantees the same results on every machine and release;
-results of OTP 25, 27 and 29 were compared.
+Mirrors erlang/otp ``erts/emulator/beam/erl_term_hashing.c``, ``make_hash2`` and ``block_hash``, and ``erts/emulator/beam/atom.c``,
+``atom_hash``. OTP guarantees the same results on every machine and release; results of OTP 25, 27 and 29 were compared.
 """
 
 from __future__ import annotations
@@ -62,12 +61,7 @@ def phash2(term: Term, range_: int = 2**27) -> int:
 
 
 def hash_binary(data: bytes, initial: int = 0) -> int:
-    """Return the 32-bit hash of a binary, before it is cut to a range.
-
-    Args:
-        data: the bytes.
-        initial: the hash of what precedes the binary inside a term.
-    """
+    """Return the 32-bit hash of a binary before its reduction to a range; `initial` is the hash of the preceding part of the term."""
     size = len(data)
     c = HCONST_13 + initial & MASK
     if not size:
@@ -84,7 +78,7 @@ def hash_binary(data: bytes, initial: int = 0) -> int:
 
 
 def _mix(a: int, b: int, c: int) -> tuple[int, int, int]:
-    """Mix three words (Bob Jenkins' mix function); only `c` has to be within 32 bits."""
+    """Mix three words (Bob Jenkins' mix function); only `c` must be within 32 bits."""
     a = (a - b - c ^ (c >> 13)) & MASK
     b = (b - c - a ^ (a << 8)) & MASK
     c = (c - a - b ^ (b >> 13)) & MASK
@@ -106,7 +100,7 @@ class _ListRest(NamedTuple):
 
 
 class _MapFrame:
-    """A map in progress: each pair is hashed from 0, and XOR joins the pairs, so their order does not matter."""
+    """A map in progress. Each pair is hashed from 0, and XOR joins the pairs, so their order does not matter."""
 
     __slots__ = ("before", "joined")
 
@@ -124,7 +118,7 @@ class _MapDone(NamedTuple):
 
 
 def _hash(term: Term) -> int:
-    """Return the 32-bit hash of any term, depth first and left to right, with an explicit stack."""
+    """Return the 32-bit hash of a term, depth first and left to right, with an explicit stack."""
     hash_ = 0
     pending: list[Any] = [term]
     while pending:
@@ -200,7 +194,7 @@ def _float(value: float, hash_: int) -> int:
 
 
 def _list_rest(elements: Sequence[Any], start: int, hash_: int, pending: list[Any]) -> int:
-    """Hash the bytes at the start of the rest of a list; push its first other element and what follows onto `pending`."""
+    """Hash the leading bytes of the rest of a list; push its first other element and the remainder onto `pending`."""
     end = start
     while end < len(elements) and _is_byte(elements[end]):
         end += 1

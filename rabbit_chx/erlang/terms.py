@@ -13,8 +13,7 @@ Python                       Erlang
 ``dict``, :class:`ErlangMap` map
 ===========================  ======================================
 
-Pids, ports, references, functions and bitstrings that are not binaries never reach an exchange, so they have
-no counterpart here.
+Pids, ports, references, functions and bitstrings other than binaries never reach an exchange, so they are not supported.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MAX_ATOM_CHARACTERS = 255
 
 
 def utf8(text: str) -> bytes:
-    """Return the UTF-8 bytes of a text."""
+    """Encode text as UTF-8; raise an InputError if that is impossible."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -58,20 +57,18 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class ErlangMap:
-    """An Erlang map given as pairs, for keys that a ``dict`` cannot hold or cannot tell apart (1 and 1.0).
+    """An Erlang map given as pairs, for keys that a ``dict`` cannot contain or distinguish (1 and 1.0).
 
     Attributes:
-        pairs: ``(key, value)`` pairs in any order, no key twice.
+        pairs: ``(key, value)`` pairs in any order, without duplicate keys.
+
+    Raises:
+        InputError: an element is not a pair, or a key occurs twice.
     """
 
     pairs: tuple[tuple[Any, Any], ...]
 
     def __init__(self, pairs: Iterable[tuple[Term, Term]]) -> None:
-        """Make a map of any iterable of pairs.
-
-        Raises:
-            InputError: an element is not a pair, or a key occurs twice.
-        """
         object.__setattr__(self, "pairs", tuple(tuple(pair) for pair in pairs))
         for pair in self.pairs:
             if len(pair) != 2:
@@ -79,7 +76,7 @@ class ErlangMap:
         refuse_same_key_twice(self)
 
 
-#: What stands for an Erlang term: True, False and None are atoms, and None is undefined.
+#: A Python value for an Erlang term: True, False and None are atoms, and None is undefined.
 Term: TypeAlias = (
     bytes | str | bool | int | float | Atom | ErlangMap | tuple[Any, ...] | list[Any] | dict[Any, Any] | None
 )
@@ -93,9 +90,8 @@ def pairs_of(term: dict[Any, Any] | ErlangMap) -> tuple[tuple[Any, Any], ...]:
 
 
 def refuse_same_key_twice(term: dict[Any, Any] | ErlangMap) -> None:
-    """Refuse a map with two keys that Erlang does not tell apart.
-
-    Python does: ``"a"`` from ``b"a"``, and None from ``Atom("undefined")``.
+    """Raise an InputError for two keys that Erlang does not distinguish, unlike Python: ``"a"`` and ``b"a"``, or None and
+    ``Atom("undefined")``.
     """
     seen = set()
     for key, _ in pairs_of(term):
@@ -106,7 +102,7 @@ def refuse_same_key_twice(term: dict[Any, Any] | ErlangMap) -> None:
 
 
 def _identity(term: Term) -> Hashable:
-    """Return a value that is equal for two terms if Erlang's ``=:=`` holds."""
+    """Return a value that is equal for two terms if Erlang's ``=:=`` is true."""
     match term:
         case bytes() | Atom():
             return term
@@ -133,12 +129,7 @@ def not_a_term(value: object) -> InputError:
 
 
 def erlang_text(term: Term) -> str:
-    """Return a term in Erlang's syntax, such as ``{longstr,<<"a">>}``; a binary of printable text is shown as text.
-
-    Args:
-        term: bytes, int, float, bool, None, an Atom with a name that needs no quotes, or a tuple or list of
-            them.
-    """
+    """Return a term in Erlang's syntax, such as ``{longstr,<<"a">>}``; a binary of printable text is shown as text."""
     if isinstance(term, bytes):
         return _binary(term)
     if isinstance(term, (tuple, list)):
@@ -171,7 +162,7 @@ def _bytes(data: bytes) -> str:
 
 
 def _float(number: float) -> str:
-    """Write a float with a digit behind the point, as Erlang needs it: Python's 1e-05 is 1.0e-5."""
+    """Write a float with a digit after the point, as Erlang requires: Python's 1e-05 is 1.0e-5."""
     mantissa, _, exponent = repr(number).partition("e")
     if not exponent:
         return mantissa

@@ -1,4 +1,4 @@
-"""Publish rows with confirms: decisions without I/O, a blocking and an asyncio publisher."""
+"""Publish rows with confirms: the delivery without I/O, a blocking and an asyncio publisher."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ __all__ = [
     "stable_ids",
 ]
 
-# It loads asyncio, which other programs do not need.
+# It imports asyncio, which other programs do not need.
 __getattr__, __dir__ = lazy(__name__, {"rabbit_chx.publishing.async_publisher": ["AsyncPublisher"]})

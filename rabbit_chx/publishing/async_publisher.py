@@ -1,4 +1,4 @@
-"""Publish in bulk, confirmed, on asyncio."""
+"""The publisher on asyncio."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ from rabbit_chx.publishing.publisher_base import PublisherBase
 
 
 class AsyncPublisher(PublisherBase):
-    """`Publisher` on asyncio, with the same arguments and the same guarantees; `ring` may be an async function.
+    """`Publisher` on asyncio, with the same arguments and guarantees; `ring` may be an async function.
 
-    The constructor does not connect: ``async with`` does, or the first use. Several tasks may use one publisher at a time.
-    They share one event loop; in another one, and in a forked process, a call raises InputError. Their batches alternate,
-    `report` and `flush` concern the rows of all tasks, and `publish_many` returns the report that counts the last of its rows,
-    whichever task flushed them.
+    The constructor does not connect; ``async with`` or the first use does. Several tasks may use one publisher. They share one event loop;
+    in another event loop or a forked process, a call raises InputError. Their batches alternate. `report` and `flush` cover the rows of all
+    tasks. `publish_many` returns the report that counts the last of its rows, whichever task flushed them.
 
-    A call that is cancelled leaves the publisher usable and its counts true: ``report.rows`` says how many rows were
-    submitted before. These stay on their way, and the next `flush` waits for them.
+    A cancelled call leaves the publisher usable and its counts correct: ``report.rows`` is the number of rows submitted before. These rows
+    are still delivered, and the next `flush` waits for them.
 
     Attributes:
         exchange: the exchange's name.
 
     Raises:
-        InputError: an argument cannot be used.
+        InputError: an argument is invalid.
 
     Example::
 
@@ -41,9 +40,9 @@ class AsyncPublisher(PublisherBase):
     """
 
     def _start(self) -> None:
-        self._connection: AsyncConnection | None = None  # present or last
+        self._connection: AsyncConnection | None = None  # current or last
         self._lock = asyncio.Lock()  # one operation at a time
-        self._reading = asyncio.Lock()  # the first task reads the ring, for all
+        self._reading = asyncio.Lock()  # the first task reads the ring for all tasks
 
     def _check_loop(self) -> None:
         self._owner.check(asyncio.get_running_loop())
@@ -81,15 +80,15 @@ class AsyncPublisher(PublisherBase):
         """Publish `keys`, `bodies`, `properties` and `exchanges` as `Publisher.publish_many`; columns may be async iterables.
 
         Returns:
-            The counts of these rows (and of those sent before with `send`, or by other tasks, and not flushed).
+            The counts of these rows, and of rows that `send` or other tasks submitted before without a flush.
 
         Raises:
-            PublishError: not every row is confirmed; `report` has the counts, `__cause__` the reason.
+            PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
         """
         self._check_loop()
         tallies = await self._submit(keys, bodies, properties, exchanges)
         report = await self.flush()
-        for tally in tallies:  # another task may have flushed these rows, and met what became of them
+        for tally in tallies:  # another task may have flushed these rows and got their error
             error, report = tally.error, tally.final or report
             if error is not None and (self._ring_changed is not None or not self._is_success(report)):
                 raise PublishError(str(error), report, exchange=self.exchange) from error
@@ -106,7 +105,7 @@ class AsyncPublisher(PublisherBase):
         """Submit `keys`, `bodies`, `properties` and `exchanges` as `Publisher.send`; columns may be async iterables.
 
         Raises:
-            PublishError: AMQP cannot carry a row, or the connection cannot go on.
+            PublishError: AMQP cannot carry a row, or the connection failed.
         """
         self._check_loop()
         await self._submit(keys, bodies, properties, exchanges)
@@ -118,11 +117,7 @@ class AsyncPublisher(PublisherBase):
         properties: AnyProperties | None,
         exchanges: Iterable[str | None] | AsyncIterable[str | None] | None,
     ) -> list[Tally]:
-        """Send the rows.
-
-        Returns:
-            The tallies that count these rows, oldest first. They are several where other tasks flush between two batches.
-        """
+        """Send the rows, and return their tallies, oldest first: several if other tasks flush between two batches."""
         tallies: list[Tally] = []
         try:
             await self._take_ring()
@@ -134,7 +129,7 @@ class AsyncPublisher(PublisherBase):
                     if self._delivery.tally not in tallies[-1:]:
                         tallies.append(self._delivery.tally)
         except (InputError, BrokerRefusedError) as cause:
-            with contextlib.suppress(RabbitChxError):  # learn what became of the rows before it
+            with contextlib.suppress(RabbitChxError):  # get the confirms of the rows before it
                 await self._run(self._delivery.drain())
             raise self._error(cause) from cause
         except RabbitChxError as cause:
@@ -145,7 +140,7 @@ class AsyncPublisher(PublisherBase):
         """Wait until every row sent so far is answered, and report on those since the last flush.
 
         Raises:
-            PublishError: not every row is confirmed.
+            PublishError: a row is not confirmed.
         """
         self._check_loop()
         try:
@@ -159,19 +154,14 @@ class AsyncPublisher(PublisherBase):
             self._compare(await self._ring_now())
 
     async def _take_ring(self) -> None:
-        """Read the ring on first use.
-
-        Raises:
-            RabbitChxError: it cannot be read, or rows cannot be routed by it.
-        """
         if self._read_ring is not None:
             async with self._reading:
                 if self._defaults.routing is None:
                     self._take(await self._ring_now())
 
     async def _ring_now(self) -> object:
-        assert self._read_ring is not None  # noqa: S101  # its callers know
-        ring = await asyncio.to_thread(self._read_ring)  # it may take a second
+        assert self._read_ring is not None  # noqa: S101  # checked by the callers
+        ring = await asyncio.to_thread(self._read_ring)  # reading may take a second
         return await ring if inspect.isawaitable(ring) else ring
 
     async def close(self) -> None:
@@ -183,13 +173,7 @@ class AsyncPublisher(PublisherBase):
         await self._close_connection()
 
     async def _run(self, steps: Steps, then: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Carry out an operation, and await `then` before another task may begin one.
-
-        A cancellation never comes in the middle of a step's work.
-
-        Raises:
-            RabbitChxError: the operation raises it, or `then`.
-        """
+        """Execute an operation, and await `then` before another task may begin one. A cancellation never interrupts a step."""
         async with self._lock:
             await drive_async(steps, self._do)
             if then is not None:

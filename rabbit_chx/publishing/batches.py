@@ -1,7 +1,7 @@
-"""Columns in any form, as batches of rows that the window can hold; message ids made from rows.
+"""Columns as batches of rows that fit the window; message ids derived from rows.
 
-A batch has half a window of rows (500 at most), and about 256 KiB of bodies. Columns that can be sliced, such as lists and
-Arrow arrays, are sliced. Others are read row by row; a batch of theirs goes early where its rows come slowly.
+A batch has half a window of rows (500 at most), and about 256 KiB of bodies. Columns that support slices, such as lists and Arrow arrays,
+are sliced. Others are read row by row; their batch ends early if rows arrive slowly.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import ClientRouting, check_for_copies
 from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name
 
-#: What a publisher takes as a column of keys or bodies, and as columns of properties by name.
+#: A column of keys or bodies, and columns of properties by name.
 Column: TypeAlias = Iterable[str | bytes]
 PropertyColumns: TypeAlias = Mapping[str, Iterable[Any]]
-#: The same for the publisher on asyncio, where a column may be an async iterable as well.
+#: The same for the publisher on asyncio; a column may be an async iterable.
 AnyColumn: TypeAlias = Iterable[str | bytes] | AsyncIterable[str | bytes]
 AnyProperties: TypeAlias = Mapping[str, Iterable[Any] | AsyncIterable[Any]]
 
 BATCH_ROWS = 500
 BATCH_BYTES = 256 << 10
-#: A batch that a slow iterator does not fill goes with the first row that comes after this time.
+#: A batch of a slow iterator ends with the first row after this time.
 _LINGER_S = 0.1
 _NOTHING = object()
 _ID_BYTES = 16  # of the hash
 
-#: The same rows of every column, in the order of the columns. The bodies are the second of them.
+#: The same rows of every column, in the order of the columns; the bodies are second.
 Batch: TypeAlias = tuple[Sequence[Any], ...]
 _BODIES = 1
 _NO_PROPERTIES = frozenset({"keys", "bodies", "exchanges"})
@@ -43,11 +43,7 @@ _NO_PROPERTIES = frozenset({"keys", "bodies", "exchanges"})
 def named_columns(
     keys: object, bodies: object, properties: Mapping[str, object] | None, exchanges: object
 ) -> dict[str, Any]:
-    """Return the columns that a publisher was given by name: ``keys``, ``bodies``, and those of the others that are given.
-
-    Raises:
-        InputError: a name is not the name of a message property.
-    """
+    """Return the given columns by name: ``keys``, ``bodies``, and the optional ones."""
     for name in properties or {}:
         check_name(name)
     optional = {} if exchanges is None else {"exchanges": exchanges}
@@ -56,12 +52,9 @@ def named_columns(
 
 @dataclass(frozen=True, slots=True)
 class RowDefaults:
-    """Makes rows of columns, with the publisher's exchange and properties where the columns do not give them.
+    """Makes rows from columns, with the publisher's exchange and properties as defaults.
 
     Attributes:
-        exchange: the publisher's exchange.
-        properties: the publisher's properties.
-        batch_rows: the most rows of a batch.
         routing: routes the rows in the client; None if the exchange routes them.
     """
 
@@ -71,12 +64,7 @@ class RowDefaults:
     routing: ClientRouting | None = None
 
     def batches_of(self, columns: Mapping[str, Any], first_row: int) -> Iterator[Rows]:
-        """Yield columns, made by `named_columns`, as batches of rows; `first_row` is for errors.
-
-        Raises:
-            RowError: AMQP cannot carry a value; the message names the row.
-            InputError: the columns differ in length, or one is a single text.
-        """
+        """Yield columns, made by `named_columns`, as batches of rows; `first_row` is for errors."""
         for batch in batches(columns, self.batch_rows):
             yield self.rows(dict(zip(columns, batch, strict=True)), first_row)
             first_row += len(batch[0])
@@ -91,12 +79,7 @@ class RowDefaults:
                 first_row += len(batch[0])
 
     def rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> Rows:
-        """Return rows that AMQP can carry.
-
-        Raises:
-            RowError: AMQP cannot carry a value.
-            InputError: rows name exchanges, and the client routes.
-        """
+        """Return validated rows."""
         keys = as_bytes(columns["keys"], "routing key", first_row, MAX_SHORTSTR)
         bodies = as_bytes(columns["bodies"], "body", first_row)
         if self.routing is not None:
@@ -119,11 +102,7 @@ class RowDefaults:
 
 
 def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batch]:
-    """Yield the same rows of all columns: at most `rows` of them, and about 256 KiB of bodies at a time.
-
-    Raises:
-        InputError: the columns differ in length, or one is a single text.
-    """
+    """Yield the same rows of all columns: at most `rows` rows and about 256 KiB of bodies at a time."""
     for name, values in columns.items():
         _check_column(name, values, hasattr(values, "__iter__"))
     if all(map(_can_be_sliced, columns.values())):
@@ -139,7 +118,7 @@ def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batc
 
 
 async def async_batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> AsyncGenerator[Batch, None]:
-    """Yield as `batches`, where a column may be an async iterable as well."""
+    """Yield as `batches`; a column may be an async iterable."""
     if not any(isinstance(values, AsyncIterable) for values in columns.values()):
         for batch in batches(columns, rows):
             yield batch
@@ -157,7 +136,7 @@ def _check_column(name: str, values: object, is_iterable: bool) -> None:  # noqa
 
 
 def _can_be_sliced(values: Any) -> bool:  # noqa: ANN401
-    # A deque, for one, is a Sequence and has no slices.
+    # A deque is a Sequence without slices.
     return isinstance(values, (list, tuple)) or _is_arrow(values)
 
 
@@ -167,7 +146,7 @@ def _is_arrow(values: Any) -> bool:  # noqa: ANN401
 
 def _of_slices(columns: tuple[Any, ...], rows: int) -> Iterator[Batch]:
     bodies = columns[_BODIES]
-    # Large bodies of Arrow become objects a few at a time.
+    # Large Arrow bodies are converted to objects a few at a time.
     if _is_arrow(bodies) and bodies.nbytes > len(bodies):
         rows = max(1, min(rows, len(bodies) * BATCH_BYTES // bodies.nbytes))
     for start in range(0, len(bodies), rows):
@@ -230,7 +209,7 @@ async def _of_async_iterables(columns: Mapping[str, Any], rows: int) -> AsyncGen
 
 
 class _Awaitable:
-    """An iterator as an asynchronous one."""
+    """An iterator as an async iterator."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         self._values = iter(values)
@@ -245,8 +224,6 @@ class _Awaitable:
 
 
 class _RowBuffer:
-    """Collects single rows into batches."""
-
     def __init__(self, columns: Mapping[str, Any], most: int) -> None:
         self.problem = ""  # columns of unequal length
         self._columns = columns
@@ -256,7 +233,7 @@ class _RowBuffer:
         self._due = 0.0
 
     def add(self, row: tuple[Any, ...]) -> Batch | None:
-        """Add a row, and return a batch if one is complete: by its number of rows, its size, or its age."""
+        """Add a row, and return a batch if one is complete by its number of rows, size or age."""
         if row[0] is _NOTHING or row[1] is _NOTHING or (len(row) > 2 and any(v is _NOTHING for v in row)):
             self.problem = _unequal(self._columns, row)
             return None
@@ -269,12 +246,11 @@ class _RowBuffer:
         return self.take() if is_full else None
 
     def take(self) -> Batch | None:
-        """Remove and return the rows as columns; None if there are none."""
         rows, self._rows = self._rows, []
         return tuple(zip(*rows, strict=True)) if rows else None
 
     def check(self) -> None:
-        """Raise an InputError if a column has ended before the others."""
+        """Raise an InputError if a column ended before the others."""
         if self.problem:
             raise InputError(self.problem)
 
@@ -298,24 +274,24 @@ def _size(body: Any) -> int:  # noqa: ANN401
 
 
 def stable_ids(write: str, keys: Column, bodies: Column) -> list[str]:
-    """Return a message id for each row; the same rows of the same write have the same ids whenever they are published.
+    """Return a message id for each row; the same rows of the same write always have the same ids.
 
-    An id is 32 hexadecimal digits of the SHA-256 over the write, the key and the body. Among equal rows each but the first has
-    its number appended, so that no two rows share an id. The order of the rows does not matter, but for equal ones. Ids from
-    your own data, such as an order number, are better: they hold for whoever publishes the row.
+    An id is 32 hexadecimal digits of the SHA-256 over the write, the key and the body. Among equal rows each except the first has its
+    number appended, so that ids are unique. The order of the rows matters only for equal rows. Ids from your own data, such as an order
+    number, are better: they do not depend on the publisher.
 
     Args:
-        write: the name of what is written, such as a file, a day or a batch: the same when it is written again, and another
-            one for everything else. Equal rows of two calls with one name have one id, and a consumer drops the second.
-        keys: the routing keys, as for `publish_many`, but nothing that can be read only once.
+        write: the name of the write, such as a file, a day or a batch: the same name for a repeated write, a different one for everything
+            else. Equal rows of two calls with one name have one id, and a consumer drops the second.
+        keys: the routing keys, as for `publish_many`, except iterators.
         bodies: one body for each key.
 
     Returns:
         One id for each row, for ``properties={"message_id": ...}``.
 
     Raises:
-        InputError: the name is empty, the columns differ in length, or one can be read only once.
-        RowError: a key or a body is no text.
+        InputError: the name is empty, the columns differ in length, or one is an iterator.
+        RowError: a key or a body is not text.
 
     Example::
 

@@ -1,9 +1,8 @@
-"""Routing in the client: rows go straight to the queue that the ring names, through the default exchange.
+"""Routing in the client: rows are published to their queue by the ring, through the default exchange.
 
-The broker then decides nothing by the ring, so it is several times as fast per message, and a wrong ring is a wrong queue.
-Only a ring that was read from the broker is accepted, and where the caller gives the function that reads it, it is read
-again after the rows are answered. The other functions of the exchange do not apply: its alternate
-exchange, its permissions, and routing keys of CC and BCC headers.
+The broker does not evaluate the ring, so it is several times as fast per message, and a wrong ring means a wrong queue. So only a ring read
+from the broker is accepted. If the caller supplies a function that reads it, the ring is read again after the rows are answered. Other
+functions of the exchange do not apply: its alternate exchange, its permissions, and routing keys of CC and BCC headers.
 """
 
 from __future__ import annotations
@@ -15,29 +14,17 @@ from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable
 
-#: A ring for a publisher: the result of `Broker.ring` or of `Broker.exchange`, which includes what is hashed.
+#: A ring for a publisher: the result of `Broker.ring` or of `Broker.exchange`, which includes the hashed part.
 ClientRing: TypeAlias = HashRing | ConsistentHashExchange | ModulusHashExchange
 
-#: It takes each message to the queue of the name that is its routing key. rabbitmq-server v4.3.6, rabbit_exchange.erl, route/3.
+#: The default exchange routes to the queue whose name is the routing key. rabbitmq-server v4.3.6, rabbit_exchange.erl, route/3.
 DEFAULT_EXCHANGE = b""
 _COPIES = ("CC", "BCC")
 _SHOWN_MOVES = 3
 
 
 class ClientRouting:
-    """A ring by which rows are routed, and how many went to each queue since the last `compare`.
-
-    Args:
-        exchange: the name of the exchange whose ring it is.
-        ring: the ring, or the exchange.
-
-    Attributes:
-        ring: the ring.
-
-    Raises:
-        InputError: rows cannot be routed by it: it was not read, it has a hole or an exchange among its destinations, or the
-            exchange does not hash the routing key.
-    """
+    """A ring that routes rows, and the number of rows per queue since the last `compare`."""
 
     def __init__(self, exchange: str, ring: object) -> None:
         self.ring = _validated_ring(exchange, ring)
@@ -54,13 +41,8 @@ class ClientRouting:
         return list(map(self._names.__getitem__, indices.tolist()))
 
     def compare(self, ring: object) -> str | None:
-        """Compare with the ring as it is now, and count from here.
-
-        Returns:
-            What has changed, and which rows may have gone to a queue that has their keys no more; None where nothing has.
-
-        Raises:
-            InputError: rows could not be routed by the ring as it is now.
+        """Compare with the current ring, reset the counts, and return the changes with the rows that may be in a wrong queue; None without
+        changes.
         """
         sent, self._sent = self._sent, [0] * len(self._names)
         now = _validated_ring(self._exchange, ring)
@@ -71,7 +53,7 @@ class ClientRouting:
 
 
 def describe_ring_change(before: HashRing, now: HashRing, rows: Mapping[Any, int]) -> str:
-    """Describe the change between two rings and the rows that may be in the wrong queue; `rows` counts them by destination."""
+    """Describe the change between two rings and the rows that may be in a wrong queue; `rows` counts them by destination."""
     from rabbit_chx.analysis.matrix import movement_matrix
     from rabbit_chx.analysis.wording import listed
 
@@ -90,12 +72,9 @@ def describe_ring_change(before: HashRing, now: HashRing, rows: Mapping[Any, int
 
 
 def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> None:
-    """Raise an error if headers ask for copies: the default exchange would take them for names of queues.
+    """Raise an error for CC and BCC headers: the default exchange would treat their keys as names of queues.
 
     `first_row` is the number of the first row, for the error; None for the headers of all messages.
-
-    Raises:
-        InputError: there is a header CC or BCC; for rows a `RowError`.
     """
     for row, row_headers in enumerate(headers):
         for name in _COPIES:
@@ -112,11 +91,6 @@ def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> No
 
 
 def _validated_ring(exchange: str, ring: object) -> HashRing:
-    """Return the ring by which rows can be routed.
-
-    Raises:
-        InputError: they cannot.
-    """
     where = f"exchange {exchange!r}: routing='client'"
     if isinstance(ring, ConsistentHashExchange):
         if ring.hashed_on.kind != "routing-key":

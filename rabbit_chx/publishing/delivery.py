@@ -1,18 +1,17 @@
-"""The delivery of rows over all connections: what is sent, what is sent again, and when to give up. Without I/O and clock.
+"""The delivery of rows over all connections: sending, retries and time limits. No I/O, no clock.
 
-An operation (`Delivery.connect`, `submit`, `drain`) is a generator of steps. The blocking publisher executes them with `drive`, the
-asyncio publisher with `drive_async`. So both make the same decisions.
+An operation (`Delivery.connect`, `submit`, `drain`) is a generator of steps. The blocking publisher executes them with `drive`, the asyncio
+publisher with `drive_async`. So both make the same decisions.
 
 *Window.* A batch is sent if the window has room for it. The window holds the open rows: sent and not confirmed, or refused and waiting.
-*Poll.* An operation that has to wait polls the connection until its condition holds. `Patience` checks the connection after
-each poll, and raises an error if nothing moves or the broker blocks for too long.
-*Retry.* The broker refuses single messages (basic.nack). They leave the ledger, wait in `_refused`, and are sent again on the
-same connection. A row that is refused too often is counted as nacked, and then the operation ends with an error.
-*Outage.* Any error of a poll ends the connection. If another connection may succeed, the rows that are still in the ledger
-move to `_unsent` and are sent first on the next connection, in their order. An `Outage` lasts until the broker confirms a
-message again, and bounds how long to try. An error that ends it is kept as `failure`, and every later operation raises it.
-*Interruption.* A cancelled task closes its operation between two steps. The state is consistent there, and the next operation continues
-from it. Ctrl-C may interrupt a step: then `interrupt` ends the delivery, and only the report remains.
+*Poll.* A waiting operation polls the connection until its condition is true. After each poll, `Patience` raises an error if nothing
+progresses or the broker blocks for too long. *Retry.* The broker refuses single messages (basic.nack). They leave the ledger, wait in
+`_refused`, and are sent again on the same connection. A row that is refused too often is counted as nacked, and then the operation ends
+with an error. *Outage.* Any error of a poll ends the connection. If another connection may succeed, the rows in the ledger move to
+`_unsent` and are sent first on the next connection, in their order. An `Outage` lasts until the broker confirms a message again, and limits
+the time for attempts. An error that ends it is kept as `failure`, and every later operation raises it. *Interruption.* A cancelled task
+closes its operation between two steps. The state is consistent there, and the next operation continues from it. Ctrl-C may interrupt a
+step; then `interrupt` ends the delivery, and only the report remains.
 """
 
 from __future__ import annotations
@@ -43,20 +42,19 @@ _LONGEST_POLL_S = _PROGRESS_EVERY_S  # so that progress is reported in time
 
 
 class Open(NamedTuple):
-    """Close the present connection, if any, and open another one; the answer is the connection."""
+    """Close the current connection, if any, and open another; the answer is the connection."""
 
     settings: ConnectionSettings
 
 
 class Close(NamedTuple):
-    """Close the present connection."""
+    """Close the current connection."""
 
 
 class Poll(NamedTuple):
-    """Send queued frames, and receive frames.
+    """Send queued frames, and receive frames for at most `wait_s` seconds.
 
     Attributes:
-        wait_s: seconds to wait at most.
         until_open: wait until at most this many messages are open or the broker refuses one; None for one round.
     """
 
@@ -75,15 +73,7 @@ Steps: TypeAlias = Generator[Step, OpenConnection | None, None]
 
 
 async def drive_async(steps: Steps, do: Callable[[Step], Awaitable[OpenConnection | None]]) -> None:
-    """Execute an operation.
-
-    Args:
-        steps: the operation. It is closed if `do` raises anything but a RabbitChxError.
-        do: executes one step and returns its answer. A RabbitChxError that it raises is thrown into the operation.
-
-    Raises:
-        RabbitChxError: the error of the operation.
-    """
+    """Execute the steps of an operation. A RabbitChxError of `do` is thrown into the operation; any other exception closes it."""
     with closing(steps):
         try:
             step = next(steps)
@@ -106,7 +96,7 @@ def drive(steps: Steps, do: Callable[[Step], OpenConnection | None]) -> None:
 
     coroutine = drive_async(steps, do_now)
     try:
-        coroutine.send(None)  # it never suspends, so this call runs it to its end
+        coroutine.send(None)  # it never suspends, so this call completes it
     except StopIteration:
         return
 
@@ -119,10 +109,9 @@ class RowBatch:
     """Rows that are sent together. The ledger returns the batch with its refused and unanswered messages.
 
     Attributes:
-        rows: the rows.
-        refusals: how often the broker refused them while it confirmed no other message.
-        due: when to send them again after a refusal, in seconds of a clock that only goes forward.
-        acked: how many messages the broker had confirmed in all when it last refused these.
+        refusals: refusals by the broker without a confirm of another message in between.
+        due: the time of the next attempt after a refusal, in seconds of a monotonic clock.
+        acked: messages that the broker had confirmed in all at the last refusal.
     """
 
     rows: Rows
@@ -132,12 +121,7 @@ class RowBatch:
 
 
 class RefusedBatches:
-    """Batches that wait for their next attempt. Mostly there are none.
-
-    Attributes:
-        rows: the number of their rows.
-        body_bytes: the bytes of their bodies.
-    """
+    """Batches that wait for their next attempt; usually none."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -173,7 +157,7 @@ class RefusedBatches:
 
 
 def refusal(report: PublishReport) -> BrokerRefusedError:
-    """Return the error for rows that the broker refused too often, from the report that counts them."""
+    """Return the error for rows that the broker refused too often."""
     key = next((sample.key for sample in report.samples if sample.code == NACK), "")
     return BrokerRefusedError(
         "the broker refused messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
@@ -182,19 +166,17 @@ def refusal(report: PublishReport) -> BrokerRefusedError:
 
 
 class Delivery:
-    """Rows on their way to the broker.
+    """Rows being delivered to the broker.
 
     Args:
-        targets: the brokers to connect to; each attempt begins with the one after the last.
+        targets: the brokers; each attempt begins with the one after the last.
         encoder: returns the encoder for a connection's largest frame, in bytes.
-        limits: the bounds of the window and of the waits.
-        retries: how often to try again.
-        clock: returns seconds that only go forward.
+        clock: returns seconds of a monotonic clock.
         chance: returns random numbers from 0 to 1, for the backoff.
-        progress: is called now and then with the report so far; None for no progress.
+        progress: called periodically with the current report; None for no progress.
 
     Attributes:
-        failure: the error that every later operation raises; None until then.
+        failure: the error that every later operation raises, or None.
         tally: the counts of the next report.
     """
 
@@ -223,22 +205,16 @@ class Delivery:
         self._connection: OpenConnection | None = None
         self._encoder: Encoder | None = None
         self._frame_max = 0
-        self._unsent: list[
-            RowBatch
-        ] = []  # to be sent again: open when their connection was lost, oldest first
+        self._unsent: list[RowBatch] = []  # to send again: open when their connection was lost, oldest first
         self._refused = RefusedBatches()
-        self._acked = 0  # on connections that are lost
+        self._acked = 0  # on lost connections
         self._progress_error: BaseException | None = None  # the last one that `progress` raised
         self._outage: Outage | None = None  # it is over once the broker confirms a message
 
     # -- operations
 
     def connect(self) -> Steps:
-        """Open the first connection.
-
-        Raises:
-            RabbitChxError: no target could be connected to, and another attempt is not wanted or would not help.
-        """
+        """Open the first connection."""
         began = self._clock()
         try:
             yield from self._connect_to_any(0)
@@ -249,14 +225,10 @@ class Delivery:
             yield from self._reconnect(self._outage)
 
     def submit(self, rows: Rows) -> Steps:
-        """Queue rows as soon as the window has room for them.
-
-        Raises:
-            RabbitChxError: the connection cannot go on, or the broker refused messages too often.
-        """
+        """Queue rows when the window has room for them."""
         tally, messages = self.tally, len(rows.keys)
         wire, encoder = b"", None
-        # Wait for room, and encode again if a new connection meanwhile has negotiated smaller frames.
+        # Wait for room, and encode again if a new connection has negotiated smaller frames.
         while encoder is None or encoder is not self._encoder:
             yield from self._wait_until(self._is_connected, 0)
             encoder = self._encoder
@@ -265,7 +237,7 @@ class Delivery:
             yield from self._wait_until(has_room, self._limits.max_in_flight - messages)
         if tally.nacked:
             raise refusal(self.report)
-        assert self._connection is not None  # noqa: S101  # there is room on it
+        assert self._connection is not None  # noqa: S101  # `_has_room` requires it
         tally.rows += messages
         if tally.first_row_at is None:
             tally.first_row_at = self._clock()
@@ -277,11 +249,7 @@ class Delivery:
         self._report_progress()
 
     def drain(self) -> Steps:
-        """Wait until every row is answered.
-
-        Raises:
-            RabbitChxError: the connection cannot go on.
-        """
+        """Wait until every row is answered."""
         yield from self._wait_until(self._is_drained, 0)
 
     def close(self) -> None:
@@ -289,25 +257,22 @@ class Delivery:
         self.failure = self.failure or closed_connection(self.where)
 
     def interrupt(self, cause: BaseException) -> None:
-        """End the delivery after an interruption, such as Ctrl-C. An error that `progress` raised is no interruption."""
+        """End the delivery after an interruption such as Ctrl-C. An error that `progress` raised is not an interruption."""
         if cause is not self._progress_error:
             self.failure = self.failure or interruption(self.where, cause)
 
     @property
     def where(self) -> str:
-        """The address in use, without its password."""
+        """The current address, without its password."""
         return self._targets[self._target].masked_url
 
     @property
     def report(self) -> PublishReport:
-        """The counts of the rows since the last `finish`, as known now."""
+        """The current counts of the rows since the last `finish`."""
         return self.tally.report(self._connection, self._clock())
 
     def finish(self) -> Tally:
-        """Return the counts of these rows with their final report, and begin new counts.
-
-        Rows that the broker refused and that still wait are given up.
-        """
+        """Return the counts with their final report, and begin new counts. Refused rows that still wait are given up."""
         tally = self.tally
         if self._refused.rows:
             self._give_up_refused()
@@ -323,9 +288,9 @@ class Delivery:
         return self._connection is not None
 
     def _has_room(self, messages: int, size: int, encoder: Encoder | None) -> bool:
-        """Return whether the window has room for a batch, or waiting for room is pointless."""
+        """Return True if the window has room for a batch, or if waiting is pointless."""
         if self.tally.nacked or self._encoder is not encoder:
-            return True  # it ends with an error, or has to be encoded again
+            return True  # it ends with an error, or must be encoded again
         connection, limits, refused = self._connection, self._limits, self._refused
         if connection is None or self.failure is not None:
             return False
@@ -345,15 +310,7 @@ class Delivery:
     # -- waiting
 
     def _wait_until(self, condition: Callable[[], bool], until_open: int) -> Steps:
-        """Poll until a condition holds.
-
-        Args:
-            condition: the condition.
-            until_open: it cannot hold while more rows than this are open.
-
-        Raises:
-            RabbitChxError: nothing moves, and no retry is left.
-        """
+        """Poll until a condition is true; it is false while more than `until_open` rows are open."""
         patience: Patience | None = None
         while not self._settle_and_test(condition):
             if self.failure is not None:
@@ -366,7 +323,7 @@ class Delivery:
                 yield self._next_poll(connection, until_open)
                 if patience is not None or not self._settle_and_test(
                     condition
-                ):  # mostly the first poll is enough
+                ):  # usually the first poll is enough
                     patience = patience or Patience(self._limits, self._clock())
                     self.tally.blocked_s += patience.check(connection, self._clock())
             except RabbitChxError as cause:
@@ -374,7 +331,6 @@ class Delivery:
             self._report_progress()
 
     def _settle_and_test(self, condition: Callable[[], bool]) -> bool:
-        """Process refused messages, and return whether the condition holds."""
         connection = self._connection
         if connection is not None and (connection.session.ledger.refused or self._refused.rows):
             self._settle_refused(connection, self._clock())
@@ -385,7 +341,7 @@ class Delivery:
         if not self._refused.rows:
             return Poll(_LONGEST_POLL_S, until_open)
         wait_s = _LONGEST_POLL_S
-        if connection.session.blocked is None:  # otherwise nothing is retried
+        if connection.session.blocked is None:  # while blocked, nothing is retried
             wait_s = min(wait_s, self._refused.seconds_left(self._clock()))
         return Poll(wait_s, until_open - self._refused.rows)  # they are open, but not in the ledger
 
@@ -418,7 +374,7 @@ class Delivery:
         acked = self._acked + ledger.acked
         for batch, indexes in ledger.take_refused():
             rows = batch.rows.pick(indexes)
-            refusals = batch.refusals if acked == batch.acked else 0  # it has confirmed others since
+            refusals = batch.refusals if acked == batch.acked else 0  # it has confirmed other messages since
             if retries.keep_order or refusals >= retries.nack_retries:
                 self.tally.refuse(rows)
             else:
@@ -438,11 +394,6 @@ class Delivery:
     # -- lost connections
 
     def _recover(self, cause: RabbitChxError) -> Steps:
-        """Handle the loss of the connection: keep its open rows, and reconnect.
-
-        Raises:
-            RabbitChxError: a new one would not help, or could not be opened.
-        """
         connection = self._connection
         if connection is not None:
             connection.session.fail(cause)
@@ -472,11 +423,6 @@ class Delivery:
         self._connection = None
 
     def _reconnect(self, outage: Outage) -> Steps:
-        """Try to connect until it succeeds.
-
-        Raises:
-            RabbitChxError: there is no time left, or another attempt would not help.
-        """
         while (wait_s := outage.retry.wait_s(self._clock(), self._chance())) is not None:
             yield Sleep(wait_s)
             outage.retry.attempts += 1
@@ -495,11 +441,7 @@ class Delivery:
         raise self.failure
 
     def _connect_to_any(self, first: int) -> Steps:
-        """Try each target once, beginning with this one.
-
-        Raises:
-            RabbitChxError: a broker refuses for good, or none could be connected to.
-        """
+        """Try each target once, beginning with this one."""
         problems: list[RabbitChxError] = []
         for i in range(len(self._targets)):
             target = (first + i) % len(self._targets)
@@ -516,21 +458,16 @@ class Delivery:
         raise UnreachableError("; ".join(map(str, problems)))
 
     def _connect_to(self, target: int) -> Steps:
-        """Connect to a target.
-
-        Raises:
-            RabbitChxError: it is not reachable or refuses, or `close` was called in the meantime.
-        """
         connection = yield Open(self._targets[target])
         assert connection is not None  # noqa: S101  # the answer to this step
-        if self.failure is not None:  # a signal handler or another task has closed us
+        if self.failure is not None:  # a signal handler or another task has closed the delivery
             yield Close()
             raise self.failure
         self._target = target
         self._adopt(connection)
 
     def _adopt(self, connection: OpenConnection) -> None:
-        """Continue over this connection, the open rows of the last connection first."""
+        """Use this connection; send the open rows of the last connection first."""
         self._connection = connection
         self.tally.attach(connection)
         if self._encoder is not None:  # not the first connection

@@ -1,7 +1,7 @@
-"""Rows as AMQP frames: columns of text as bytes, message properties, and whole messages in one join.
+"""Rows as AMQP frames: columns of text as bytes, message properties, and a batch of messages in one join.
 
-Nothing is built for a single message. On the wire (AMQP 0-9-1, 4.2.6.1) the properties of a message are 16 flags, which say
-which of them are present, and the values in the order of the flags.
+No object is created per message, for speed. On the wire (AMQP 0-9-1, 4.2.6.1) the properties of a message are 16 flags for the present
+properties, and the values in the order of the flags.
 """
 
 from __future__ import annotations
@@ -34,19 +34,17 @@ from rabbit_chx.errors import InputError, RowError
 _SHOWN_BYTES = 24
 _LENGTHS = tuple(bytes((n,)) for n in range(256))
 _Encode: TypeAlias = Callable[[Sequence[Any], str, int], list[bytes]]
-#: How many pieces are kept, one for each length; about 2 MB.
+#: The number of cached pieces, one for each length; about 2 MB.
 _KEPT_LENGTHS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A batch of messages, checked and in bytes; kept until the broker has answered for all of it.
+    """A batch of messages, validated and in bytes; kept until the broker has answered all of them.
 
     Attributes:
-        keys: routing keys.
-        bodies: as many bodies.
-        properties: the property flags and values of each row; None where all rows have the publisher's.
-        exchanges: the exchange of each row; None where all rows go to the publisher's.
+        properties: the property flags and values of each row; None if all rows have the publisher's.
+        exchanges: the exchange of each row; None if all rows use the publisher's.
     """
 
     keys: Sequence[bytes]
@@ -58,7 +56,7 @@ class Rows:
         return len(self.keys)
 
     def pick(self, places: Sequence[int]) -> Rows:
-        """Return the rows at these places, in this order."""
+        """Return the rows with these indices, in this order."""
         if len(places) == len(self.keys):
             return self
         return Rows(
@@ -72,11 +70,7 @@ class Rows:
 def as_bytes(
     values: Sequence[str | bytes], what: str, first_row: int, longest: int | None = None
 ) -> Sequence[bytes]:
-    """Return a column of text as bytes, with str as UTF-8; `what` and `first_row` are for the error, `longest` is in bytes.
-
-    Raises:
-        RowError: a value is missing, is not text, or is too long.
-    """
+    """Return a column of text as bytes, with str as UTF-8; `what` and `first_row` are for the error, `longest` is in bytes."""
     data = _as_bytes(values, what, first_row)
     if longest is not None and max(map(len, data), default=0) > longest:
         _refuse_long(data, what, first_row, longest)
@@ -85,10 +79,10 @@ def as_bytes(
 
 def _as_bytes(values: Sequence[str | bytes], what: str, first_row: int) -> Sequence[bytes]:
     if values and isinstance(values[0], str):
-        with contextlib.suppress(TypeError, UnicodeEncodeError):  # the loop below finds out which
+        with contextlib.suppress(TypeError, UnicodeEncodeError):  # the loop below finds the invalid value
             return list(map(str.encode, values))  # type: ignore[arg-type]
     elif set(map(type, values)) <= {bytes}:
-        return values  # type: ignore[return-value]  # the types say so
+        return values  # type: ignore[return-value]  # all values are bytes
     return [_checked(value, what, first_row + i) for i, value in enumerate(values)]
 
 
@@ -120,17 +114,7 @@ def _refuse_long(values: Sequence[bytes], what: str, first_row: int, longest: in
 
 
 class Properties:
-    """Writes the properties of messages.
-
-    Args:
-        constants: the properties of every message whose row does not give its own, by name.
-
-    Attributes:
-        constant: flags and values of a message whose row gives none.
-
-    Raises:
-        InputError: a name is not the name of a message property, or AMQP cannot carry the value.
-    """
+    """Encodes message properties; `constants` are those of rows without their own, and `constant` is their encoded form."""
 
     def __init__(self, constants: Mapping[str, Any]) -> None:
         self._constants: dict[str, bytes] = {}
@@ -149,20 +133,12 @@ class Properties:
             raise InputError(_too_long(self.constant))
 
     def of_rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> list[bytes]:
-        """Return the flags and values of each row.
-
-        Args:
-            columns: by property name, one entry for each row; None is the constant, if there is one.
-            first_row: the number of the first of these rows, for errors.
-
-        Raises:
-            RowError: AMQP cannot carry a value.
-        """
+        """Return the flags and values of each row from columns by property name; None is the constant, if any."""
         rows = len(next(iter(columns.values())))
         # In the order of the wire: one part for all rows, or one for each.
         parts: list[bytes | Sequence[bytes]] = []
         fixed = 0
-        open_flags: list[tuple[int, Sequence[bytes]]] = []  # of the columns in which a row has nothing
+        open_flags: list[tuple[int, Sequence[bytes]]] = []  # of columns with a row without a value
         for name, kind in _KINDS.items():
             if name not in columns:
                 if name in self._constants:
@@ -199,11 +175,7 @@ class Properties:
 
 
 def check_name(name: str) -> None:
-    """Check the name of a message property.
-
-    Raises:
-        InputError: it is not the name of a message property.
-    """
+    """Check the name of a message property."""
     if name not in _KINDS:
         near = difflib.get_close_matches(str(name), _KINDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_KINDS)}"
@@ -218,7 +190,7 @@ def _too_long(properties: bytes) -> str:
 
 
 def _joined(parts: list[bytes | Sequence[bytes]], rows: int) -> list[bytes]:
-    """Join the parts of each row; neighbours that are the same for all rows are joined once."""
+    """Join the parts of each row; adjacent parts that are the same for all rows are joined once."""
     merged: list[bytes | Sequence[bytes]] = []
     for part in parts:
         if merged and isinstance(part, bytes) and isinstance(merged[-1], bytes):
@@ -266,11 +238,11 @@ def _whole(least: int, most: int, size: int) -> _Encode:
 
 
 def _as_int(value: object) -> int | None:
-    """Return a whole number of any type, such as NumPy's, as an int; None where it is not a whole number."""
+    """Return an integer of any type, such as NumPy's, as an int; None for anything else."""
     if isinstance(value, bool):
         return None
     try:
-        return index(value)  # type: ignore[arg-type]  # that is the question
+        return index(value)  # type: ignore[arg-type]  # a TypeError is the answer
     except TypeError:
         return None
 
@@ -279,7 +251,7 @@ _seconds = _whole(0, (1 << 64) - 1, 8)
 
 
 def _timestamps(values: Sequence[Any], name: str, first_row: int) -> list[bytes]:
-    # As pika does: a naive datetime means UTC, parts of a second are left out.
+    # As pika: a naive datetime means UTC, fractions of a second are dropped.
     return _seconds([_timegm(v) if isinstance(v, datetime) else v for v in values], name, first_row)
 
 
@@ -330,7 +302,7 @@ PROPERTY_NAMES: tuple[str, ...] = tuple(_KINDS)
 
 
 class _Pieces(dict["Any", bytes]):
-    """Pieces by what they depend on, each made when first asked for."""
+    """A cache that makes each missing piece."""
 
     def __init__(self, make: Callable[[Any], bytes]) -> None:
         self._make = make
@@ -343,24 +315,20 @@ class _Pieces(dict["Any", bytes]):
 
 
 def exchange_name(exchange: str) -> bytes:
-    """Return the name as it goes over the wire.
-
-    Raises:
-        InputError: AMQP cannot carry it.
-    """
+    """Return the encoded name."""
     if not isinstance(exchange, str):
         raise InputError(f"the exchange is {exchange!r:.60}: give its name as a str")
     return short_string(exchange, "the exchange name", exchange=exchange)
 
 
 class Encoder:
-    """Writes messages.
+    """Encodes messages.
 
     Args:
-        exchange: the exchange of rows that name none, as it goes over the wire.
-        properties: property flags and values of rows that have none of their own, as they go over the wire.
-        mandatory: whether the broker returns what it cannot route.
-        frame_max: the largest frame that was agreed on, in bytes.
+        exchange: the encoded exchange of rows without their own.
+        properties: the encoded properties of rows without their own.
+        mandatory: whether the broker returns unroutable messages.
+        frame_max: the negotiated largest frame, in bytes.
         channel: the channel's number.
     """
 
@@ -382,7 +350,7 @@ class Encoder:
         )
 
     def encode(self, rows: Rows) -> bytes:
-        """Return the messages as they go over the wire."""
+        """Return the messages as bytes of the wire."""
         bodies = rows.bodies
         body_lengths = list(map(len, bodies))
         if max(body_lengths, default=0) > self._chunk:
@@ -395,7 +363,7 @@ class Encoder:
         pieces = [FRAME_END] * (len(columns) * len(bodies) + 1)
         for place, column in enumerate(columns):
             pieces[place : -1 : len(columns)] = column
-        # The frame end of a message is joined to the head of the next: one piece less for each message.
+        # The frame end of a message is joined to the head of the next, which saves one piece per message.
         pieces[0] = pieces[0].removeprefix(FRAME_END)
         return b"".join(pieces)
 
@@ -408,7 +376,6 @@ class Encoder:
     def _between(
         self, properties: Sequence[bytes] | None, body_lengths: Sequence[int]
     ) -> tuple[Iterable[bytes], ...]:
-        """Return the columns of the bytes between key and body."""
         if properties is None:
             return (map(self._by_body_length.__getitem__, body_lengths),)
         return (

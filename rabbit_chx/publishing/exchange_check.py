@@ -1,4 +1,4 @@
-"""The check of an exchange before publishing: it exists, and it hashes consistently."""
+"""The check before publishing that an exchange exists and has the type x-consistent-hash."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _TYPE = "x-consistent-hash"
 
 @dataclass(frozen=True, slots=True)
 class HashExchangeFacts:
-    """What AMQP alone tells of an x-consistent-hash exchange.
+    """Properties of an x-consistent-hash exchange that AMQP reports.
 
     Attributes:
         version: the broker's version, such as ``"4.3.6"``.
-        alternate_exchange: whether an argument of the exchange names an alternate exchange. That one takes what no queue
-            takes, and such messages are not returned. An alternate exchange that a policy sets does not show here.
+        alternate_exchange: whether an argument of the exchange names an alternate exchange, which gets unroutable messages instead of the
+            publisher. One that a policy sets is not visible here.
     """
 
     version: str
@@ -31,24 +31,11 @@ class HashExchangeFacts:
 
 
 def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashExchangeFacts:
-    """Check over a short connection that the exchange is there and hashes consistently.
+    """Check over a short connection that the exchange exists and has the type x-consistent-hash.
 
-    A passive declare tells only that the exchange exists. So a second declare follows, which changes nothing on an
-    exchange that exists; of the differences, the broker names the type first (rabbitmq-server v4.3.0,
-    rabbit_exchange.erl, assert_equivalence/6). Where the user may not declare, the type stays unchecked.
-    If somebody deletes the exchange between the two, the second creates it again.
-
-    Args:
-        settings: the address to connect to, and how.
-        exchange: the exchange's name.
-
-    Raises:
-        InputError: AMQP cannot carry the name.
-        NotFoundError: there is no such exchange, or no such vhost.
-        MismatchError: the exchange is of another type.
-        BrokerRefusedError: the broker does not know the type.
-        AccessRefusedError: the broker refuses user or password.
-        UnreachableError: nobody answers at the address.
+    A passive declare checks only the name. A second declare checks the type; it changes nothing on an existing exchange, and of the
+    differences the broker reports the type first (rabbitmq-server v4.3.0, rabbit_exchange.erl, assert_equivalence/6). If the user may not
+    declare, the type stays unchecked. If the exchange is deleted between the two, the second creates it again.
     """
     exchange_name(exchange)
     where = f"{settings.masked_url}: exchange {exchange!r}"
@@ -65,7 +52,7 @@ def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashEx
         try:
             connection.request(_DeclareAnyName(exchange=exchange, exchange_type=_TYPE, durable=True))
         except AccessRefusedError:
-            pass  # may publish, may not configure: that is all right
+            pass  # the user may publish but not configure, which is sufficient
         except MismatchError as cause:
             if match := re.search(r"'type' for exchange .* but current is '*([^' ]+)", str(cause)):
                 raise MismatchError(
@@ -82,7 +69,7 @@ def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashEx
 
 
 class _DeclareAnyName(commands.Exchange.Declare):
-    """exchange.declare without pamqp's own rule for the names of exchanges, which RabbitMQ does not have."""
+    """exchange.declare without pamqp's restriction of exchange names, which RabbitMQ does not have."""
 
     def validate(self) -> None:
         """Accept any name; the broker checks it."""

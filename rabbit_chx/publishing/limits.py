@@ -1,7 +1,4 @@
-"""The bounds of publishing: how much may be in flight, how long to wait, how often to try again.
-
-Nothing here has a clock: its callers tell the time, in seconds of a clock that only goes forward.
-"""
+"""Limits of publishing: the window, timeouts and retries. Callers supply the time, in seconds of a monotonic clock."""
 
 from __future__ import annotations
 
@@ -22,15 +19,14 @@ _LONGEST_BACKOFF_S = 5.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a publishing connection.
+    """Limits of a publishing connection.
 
     Attributes:
-        max_in_flight: the most messages that are sent and not yet answered.
-        max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
-        confirm_timeout_s: the longest time without an answer and without a byte of a message on its way, in seconds, not
-            counting blocks.
-        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once. Blocks
-            count together, unless something moves between them.
+        max_in_flight: the most messages that are sent and not answered.
+        max_in_flight_bytes: the same in bytes of their frames. A single larger batch is sent alone.
+        confirm_timeout_s: the longest time without a confirm and without a sent byte of a message, in seconds, not counting blocks.
+        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails immediately. Blocks add up unless
+            there is progress between them.
     """
 
     max_in_flight: int = 1000
@@ -47,16 +43,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Retries:
-    """How long and how often to try again, and when.
+    """The number and timing of retries.
 
     Attributes:
-        reconnect_timeout_s: how long to try to connect again, in seconds after the loss. Each answer of the broker for a
-            message starts this time again. 0 does not reconnect.
-        max_reconnects: a further bound: failed attempts in a row. None for no such bound; 0 does not reconnect.
-        retry_first_connection: whether the first connection is retried for that time, too; else it fails at once.
-        nack_retries: how often a message that the broker refused is sent again while no other is confirmed.
-        backoff_s: seconds before the first attempt of either kind; each further one waits twice as long, at most 5 s.
-        keep_order: whether a refused message is an error at once, so that no later one overtakes it.
+        reconnect_timeout_s: the time for reconnecting, in seconds after the loss. Each confirm restarts it. 0 does not reconnect.
+        max_reconnects: the most failed attempts in a row. None for no such limit; 0 does not reconnect.
+        retry_first_connection: whether the first connection is retried for that time, too; otherwise it fails immediately.
+        nack_retries: how often a refused message is sent again while no other message is confirmed.
+        backoff_s: seconds before the first attempt of either kind; each later pause is twice as long, at most 5 s.
+        keep_order: whether a refused message is an error immediately, so that later messages do not overtake it.
     """
 
     reconnect_timeout_s: float = 120.0
@@ -75,7 +70,7 @@ class Retries:
 
     @property
     def reconnects(self) -> bool:
-        """Whether a lost connection is replaced at all."""
+        """True if a lost connection is replaced."""
         return self.max_reconnects != 0 and self.reconnect_timeout_s > 0
 
     @property
@@ -85,36 +80,18 @@ class Retries:
 
 
 class Patience:
-    """Bounds one wait: it may last while there is progress and the broker does not block us for too long.
-
-    Args:
-        limits: how long is too long.
-        now: when the wait began, in seconds of a clock that only goes forward.
-    """
+    """Limits one wait, which may last while there is progress and the broker does not block for too long."""
 
     def __init__(self, limits: Limits, now: float) -> None:
         self._limits = limits
         self._progress: tuple[object, int, int] | None = None
         self._under_way: int | None = None
         self._blocked = False
-        self._still_s = self._blocked_s = 0.0  # without and with a block, since something moved
+        self._still_s = self._blocked_s = 0.0  # without and with a block, since the last progress
         self._checked_at = now
 
     def check(self, connection: OpenConnection, now: float) -> float:
-        """Raise an error if the wait has lasted too long.
-
-        Args:
-            connection: the connection whose answers are awaited.
-            now: the time, in seconds of the same clock.
-
-        Returns:
-            Seconds since the last check for which the broker has blocked us.
-
-        Raises:
-            StallError: messages are unconfirmed, and nothing has moved for `Limits.confirm_timeout_s`, without blocks.
-            BrokerTimeoutError: the broker has blocked us for `Limits.blocked_timeout_s`. Blocks count together unless
-                something has moved between them.
-        """
+        """Raise an error if the wait has lasted too long; return the seconds since the last check for which the broker blocked."""
         passed_s, self._checked_at = now - self._checked_at, now
         blocked_s = passed_s if self._blocked else 0.0
         self._blocked_s += blocked_s
@@ -134,7 +111,7 @@ class Patience:
         return blocked_s
 
     def _has_moved(self, connection: OpenConnection) -> bool:
-        """Return whether there is a confirm or a sent byte since the last check without a block, or nothing in flight."""
+        """Return whether a confirm arrived or a byte was sent since the last check without a block, or nothing is in flight."""
         progress = (connection, connection.bytes_sent, connection.session.ledger.answered)
         if progress != self._progress or not (connection.session.ledger.open or connection.backlog):
             self._progress, self._under_way = progress, None
@@ -142,7 +119,7 @@ class Patience:
         return self._is_under_way(connection)
 
     def _is_under_way(self, connection: OpenConnection) -> bool:
-        """Return whether the peer has taken more bytes from the socket: a large message on a slow line."""
+        """Return whether the peer accepted more bytes from the socket: a large message on a slow line."""
         before, self._under_way = self._under_way, connection.bytes_under_way
         return before is not None and self._under_way < before
 
@@ -158,12 +135,11 @@ class Patience:
 
 
 class Outage:
-    """One outage, from the loss of a connection until the broker answers for a message again, and how long to try.
+    """An outage, from the loss of a connection until the broker answers a message again.
 
     Args:
-        retries: the bounds.
-        cause: why the connection was lost or could not be opened.
-        began: when it began, in seconds of a clock that only goes forward.
+        cause: the reason for the loss or the failure to connect.
+        began: its start, in seconds of a monotonic clock.
 
     Attributes:
         retry: the attempts to connect.
@@ -172,25 +148,25 @@ class Outage:
 
     def __init__(self, retries: Retries, cause: RabbitChxError, began: float) -> None:
         self.retry = Retry(began + retries.reconnect_timeout_s, retries.backoff, retries.max_reconnects)
-        self._stalls = 0  # connections on which nothing moved
+        self._stalls = 0  # connections without progress
         self.last = cause
         self._retries = retries
         self._cause = cause
         self._began = began
 
     def is_recoverable(self, cause: RabbitChxError) -> bool:
-        """Return whether a new connection may do better than the one that failed with this."""
+        """Return whether a new connection may succeed after this error."""
         if not self._retries.reconnects or isinstance(cause, InterruptedLinkError):
             return False
         if isinstance(cause, StallError):
             self._stalls += 1
             return self._stalls == 1
         if isinstance(cause, BrokerTimeoutError):
-            return False  # the broker has blocked us for too long, and would block another connection too
+            return False  # the broker blocks publishers, and would block another connection too
         return is_transient(cause)
 
     def given_up(self, now: float) -> RabbitChxError:
-        """Return the error for an outage that took too long: no attempt is left."""
+        """Return the error for an outage without attempts left."""
         if not self.retry.attempts:
             return self._cause
         return ConnectionLostError(
@@ -199,7 +175,7 @@ class Outage:
         )
 
     def ended_by(self, cause: RabbitChxError) -> RabbitChxError:
-        """Return the error for an outage that `cause` ends; it names the first cause, too."""
+        """Return the error for an outage that `cause` ends; it also names the first cause."""
         if cause is self._cause:
             return cause
         return type(cause)(

@@ -1,4 +1,4 @@
-"""The counts of the rows that a publisher was given: as a report, and while they are counted over several connections."""
+"""The counts of the rows given to a publisher: the report, and the tally over several connections."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NACK = 0
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A message that came back because no queue takes it, or that the broker refused for good.
+    """A message that was returned because it is unroutable, or that the broker finally refused.
 
     Attributes:
         key: its routing key as text; bytes that are not UTF-8 are escapes.
         code: the reply code; 312 is NO_ROUTE, and 0 is a refusal (basic.nack).
-        text: the broker's words.
+        text: the broker's text.
     """
 
     key: str
@@ -39,19 +39,19 @@ class PublishReport:
     """Counts of rows: ``confirmed + returned + nacked + unknown == rows``.
 
     Attributes:
-        rows: rows that were handed to the connection.
+        rows: rows given to the connection.
         confirmed: rows that the broker acked and did not return.
-        returned: rows that the broker acked and routed to no queue: they are gone.
-        nacked: rows that the broker refused each time they were sent; a full queue does that, for example.
-        unknown: rows that were not answered before the end; each may be in a queue, or not.
-        retried: messages sent once more, because the broker had refused them.
-        republished: messages sent once more, because their connection was lost before they were answered. Each may
-            be a duplicate. A row may be sent more often than twice.
+        returned: rows that the broker acked and routed to no queue: they are lost.
+        nacked: rows that the broker refused each time, for example because of a full queue.
+        unknown: rows without an answer before the end; each may or may not be in a queue.
+        retried: messages sent again after a refusal.
+        republished: messages sent again because their connection was lost before the answer. Each may be a duplicate. A row may be sent
+            more than twice.
         reconnects: connections opened in place of a lost connection.
         bytes_sent: bytes of AMQP frames for these rows.
-        seconds: from the first row until now, or until `flush` had the last answer.
-        blocked_seconds: of these, how long the broker had asked publishers to wait (connection.blocked).
-        samples: the first few returned messages and a message that was refused for good, without their bodies.
+        seconds: from the first row until now, or until the last answer of `flush`.
+        blocked_seconds: the part of `seconds` for which the broker blocked publishers (connection.blocked).
+        samples: the first few returned messages and a refused message, without their bodies.
     """
 
     rows: int = 0
@@ -69,11 +69,10 @@ class PublishReport:
 
     @property
     def complete(self) -> bool:
-        """Whether every row is confirmed."""
+        """True if every row is confirmed."""
         return self.confirmed == self.rows
 
     def __add__(self, other: PublishReport) -> PublishReport:
-        """Return the sums of all counts and seconds, and the samples of both."""
         total: dict[str, Any] = {
             count.name: getattr(self, count.name) + getattr(other, count.name) for count in fields(self)
         }
@@ -101,14 +100,8 @@ class Tally:
     """Counts from one flush to the next.
 
     Attributes:
-        rows: rows that were handed over.
-        first_row_at: when the first of them was, in seconds of a clock that only goes forward; None before it.
-        nacked: rows that were refused for good.
-        retried: messages sent again after a refusal.
-        republished: messages sent again over a new connection.
-        reconnects: connections opened in place of a lost connection.
-        blocked_s: seconds for which the broker asked publishers to wait.
-        final: the report that ended these counts; None until then.
+        first_row_at: the time of the first row, in seconds of a monotonic clock; None before it.
+        final: the report that ended these counts, or None.
         error: the error that was raised with it, or None.
     """
 
@@ -123,33 +116,33 @@ class Tally:
         self.reconnects = 0
         self.blocked_s = 0.0
         self._samples: list[Return] = []
-        # Of the connections that are lost:
+        # Of lost connections:
         self._confirmed = 0
         self._returned = 0
         self._bytes_sent = 0
-        # Of the present connection, as it was when these counts began:
+        # Of the current connection when these counts began:
         self._acked_before = 0
         self._returned_before = 0
         self._bytes_before = 0
 
     def refuse(self, rows: Rows) -> None:
-        """Count rows that the broker refused for good."""
+        """Count rows that the broker finally refused."""
         if not self.nacked:
             self._samples.append(Return(NACK, "refused (basic.nack)", rows.keys[0]))
         self.nacked += len(rows)
 
     def attach(self, connection: OpenConnection) -> None:
-        """Count from now on what happens on this connection."""
+        """Count the events of this connection from now on."""
         self._acked_before = connection.session.ledger.acked
         self._returned_before = connection.session.returned
         self._bytes_before = connection.bytes_sent
         connection.session.samples = self._samples
 
     def detach(self, connection: OpenConnection) -> None:
-        """Keep the counts of a connection that is lost; its open rows are sent again.
+        """Keep the counts of a lost connection; its open rows are sent again.
 
-        A return carries no delivery tag. So if a message came back and its ack was lost, only their number is known.
-        It is taken off the confirms of this connection, which may then be too few, and are never too many.
+        A return carries no delivery tag. If the ack of a returned message was lost, only the number of such messages is known. It is
+        subtracted from the confirms of this connection, which may then be too few, and are never too many.
         """
         acked, returned = self._counts_on(connection)
         self._confirmed += max(0, acked - returned)
@@ -157,9 +150,9 @@ class Tally:
         self._bytes_sent += connection.bytes_sent - self._bytes_before
 
     def report(self, connection: OpenConnection | None, now: float) -> PublishReport:
-        """Return the counts as known now."""
+        """Return the current counts."""
         acked, returned = self._counts_on(connection) if connection else (0, 0)
-        # The broker acks a returned message right after it; that ack may not be here yet.
+        # The broker acks a returned message right after it; that ack may arrive later.
         confirmed = self._confirmed + max(0, acked - returned)
         returned += self._returned
         return PublishReport(

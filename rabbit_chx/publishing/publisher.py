@@ -1,4 +1,4 @@
-"""Publish in bulk, confirmed, over blocking calls."""
+"""The blocking publisher."""
 
 from __future__ import annotations
 
@@ -19,55 +19,53 @@ from rabbit_chx.publishing.publisher_base import PublisherBase
 
 
 class Publisher(PublisherBase):
-    r"""Publishes many messages over one connection, and knows of each whether the broker has it.
+    r"""Publishes many messages over one connection, and tracks the confirm of each.
 
-    Every message is confirmed by the broker. By default it is persistent, and `mandatory`: a message that no queue takes
-    is counted and not lost in silence. (An alternate exchange of the exchange takes such messages instead, and they count as
-    confirmed.) Delivery is at least once: what is not answered when the connection is lost is sent again over a new one.
+    Every message is confirmed by the broker. By default it is persistent, and `mandatory`: an unroutable message is counted. (If the
+    exchange has an alternate exchange, that one gets such messages, and they count as confirmed.) Delivery is at least once: messages
+    without an answer at the loss of a connection are sent again over a new one.
 
-    The constructor connects. Leaving the ``with`` block waits for what was sent. A publisher is for one thread at a time: a
-    second thread gets an InputError while a call runs. So does a forked process. A publisher cannot be pickled.
+    The constructor connects. Leaving the ``with`` block waits for the confirms. One thread at a time may use a publisher: a second thread
+    gets an InputError during a call, and so does a forked process. A publisher cannot be pickled.
 
     Args:
-        url: the broker's AMQP URI, or settings. Several are tried in order, the next one after each loss.
+        url: the broker's AMQP URI, or settings. Several are tried in order, beginning with the next one after each loss.
         exchange: the exchange to publish to; it must exist.
-        routing: ``"exchange"``, or ``"client"`` to send each message straight to the queue that the ring names, through the
-            default exchange: several times as fast, and without the exchange's alternate exchange and permissions. The
-            consumer then sees the queue's name as the routing key. docs/publishing.md says what else changes.
-        ring: with ``routing="client"`` the exchange's ring as it was read from the broker, or a function that reads it, with
-            `Broker.ring` or `Broker.exchange`; for an `AsyncPublisher` it may be async. A function is called again by each
-            flush, and a ring that differs is an error.
-        max_in_flight: the window: messages that are sent and not yet answered. 1,000 is enough near the broker; over a
-            network use messages per second times seconds of a round trip.
-        max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
-        mandatory: whether the broker returns messages that no queue takes; else they are lost without notice.
+        routing: ``"exchange"``, or ``"client"`` to send each message straight to the queue that the ring names, through the default
+            exchange: several times as fast, and without the exchange's alternate exchange and permissions. The consumer then sees the
+            queue's name as the routing key. docs/publishing.md describes the other differences.
+        ring: with ``routing="client"`` the exchange's ring, read from the broker, or a function that reads it, with `Broker.ring` or
+            `Broker.exchange`; for an `AsyncPublisher` it may be async. A function is called again by each flush, and a ring that differs is
+            an error.
+        max_in_flight: the window: messages that are sent and not answered. 1,000 is sufficient near the broker; over a network use messages
+            per second times seconds of a round trip.
+        max_in_flight_bytes: the same in bytes of their frames. A single larger batch is sent alone.
+        mandatory: whether the broker returns unroutable messages; otherwise they are lost without notice.
         persistent: whether durable queues keep the messages over a restart of the broker (delivery mode 2).
         content_type: the content type of every message.
         properties: other properties of every message, by name (``app_id``, ``headers``, ...).
         on_unroutable: ``"raise"``, or ``"report"`` to only count returned messages.
-        confirm_timeout_s: the longest time without a confirm and without a byte of a message on its way, in seconds, not
-            counting blocks. After it the connection is replaced, once; the second time is an error.
-        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once. Blocks
-            count together, unless there is a confirm or a byte of a message between them.
-        reconnect_timeout_s: how long to try to connect again, in seconds after the loss. Each answer of the broker for a
-            message starts this time again. 0 does not reconnect.
-        max_reconnects: a further bound: failed attempts in a row. An attempt tries each URL once. None for no such bound;
-            0 does not reconnect.
-        retry_first_connection: whether the first connection is retried for that time, too; else it fails at once.
-        nack_retries: how often a message that the broker refused is sent again while no other is confirmed.
-        backoff_s: seconds before the first attempt of either kind; each further one waits twice as long, at most 5 s.
-        keep_order: whether a refused message is an error at once, so that no later one overtakes it. This holds for first
-            copies; docs/publishing.md says how a later copy may arrive behind newer messages.
-        progress: called with the report so far, at most four times a second, after each reconnect, and last with the
-            report that ends a flush or is in an error. What it raises ends the call of the publisher.
+        confirm_timeout_s: the longest time without a confirm and without a sent byte of a message, in seconds, not counting blocks. The
+            first time the connection is replaced; the second time is an error.
+        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails immediately. Blocks add up,
+            unless there is a confirm or a sent byte of a message between them.
+        reconnect_timeout_s: the time for reconnecting, in seconds after the loss. Each confirm restarts it. 0 does not reconnect.
+        max_reconnects: the most failed attempts in a row. An attempt tries each URL once. None for no such limit; 0 does not reconnect.
+        retry_first_connection: whether the first connection is retried for that time, too; otherwise it fails immediately.
+        nack_retries: how often a refused message is sent again while no other message is confirmed.
+        backoff_s: seconds before the first attempt of either kind; each later pause is twice as long, at most 5 s.
+        keep_order: whether a refused message is an error immediately, so that later messages do not overtake it. This applies to first
+            copies; docs/publishing.md describes how a later copy may arrive after newer messages.
+        progress: called with the current report, at most four times a second, after each reconnect, and at the end of a flush or with an
+            error. An exception of it ends the call of the publisher.
         connection_name: the name that the management UI shows for the connection.
 
     Attributes:
         exchange: the exchange's name.
 
     Raises:
-        InputError: an argument cannot be used.
-        UnreachableError: nobody answers at any of the URLs.
+        InputError: an argument is invalid.
+        UnreachableError: no URL has a listening broker.
         BrokerRefusedError: the broker refuses user, password or vhost.
 
     Example::
@@ -75,11 +73,10 @@ class Publisher(PublisherBase):
         with Publisher("amqp://localhost", exchange="orders") as publisher:
             report = publisher.publish_many(keys, bodies, properties={"message_id": ids})
 
-    With a line that shows how far it is::
+    With a progress line::
 
         def show(report):
             print(f"\r{report.confirmed:,} confirmed", end="", flush=True)
-
 
         with Publisher("amqp://localhost", exchange="orders", progress=show) as publisher:
             publisher.publish_many(keys, bodies)
@@ -88,7 +85,7 @@ class Publisher(PublisherBase):
     def _start(self) -> None:
         if self._read_ring is not None:
             self._take(self._read_ring())
-        self._connection: Connection | None = None  # present or last
+        self._connection: Connection | None = None  # current or last
         self._lock = threading.RLock()  # the connection's own thread waits for it
         self._run(self._delivery.connect())
 
@@ -116,20 +113,20 @@ class Publisher(PublisherBase):
         properties: PropertyColumns | None = None,
         exchanges: Iterable[str | None] | None = None,
     ) -> PublishReport:
-        """Publish rows and wait until the broker has answered for every row.
+        """Publish rows and wait until the broker has answered every row.
 
         Args:
             keys: routing keys: a list, an Arrow array, or any iterable of str (UTF-8) or bytes.
             bodies: one body for each key, in the same forms.
-            properties: by property name (``message_id``, ``headers``, ...) a column with one value for each key;
-                None is the publisher's own value, or nothing.
+            properties: by property name (``message_id``, ``headers``, ...) a column with one value for each key; None is the publisher's
+                own value, if any.
             exchanges: one exchange name for each key; None is the publisher's own exchange.
 
         Returns:
-            The counts of these rows (and of those sent before with `send` and not flushed).
+            The counts of these rows, and of rows that `send` submitted before without a flush.
 
         Raises:
-            PublishError: not every row is confirmed; `report` has the counts, `__cause__` the reason.
+            PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
         """
         self._send(keys, bodies, properties, exchanges)
         return self._flush()
@@ -148,7 +145,7 @@ class Publisher(PublisherBase):
         `keys`, `bodies`, `properties` and `exchanges` are as in `publish_many`.
 
         Raises:
-            PublishError: AMQP cannot carry a row, or the connection cannot go on.
+            PublishError: AMQP cannot carry a row, or the connection failed.
         """
         self._send(keys, bodies, properties, exchanges)
 
@@ -157,7 +154,7 @@ class Publisher(PublisherBase):
         """Wait until every row sent so far is answered, and report on those since the last flush.
 
         Raises:
-            PublishError: not every row is confirmed.
+            PublishError: a row is not confirmed.
         """
         return self._flush()
 
@@ -183,7 +180,7 @@ class Publisher(PublisherBase):
             for rows in self._defaults.batches_of(columns, self._delivery.tally.rows):
                 self._run(self._delivery.submit(rows))
         except (InputError, BrokerRefusedError) as cause:
-            with contextlib.suppress(RabbitChxError):  # learn what became of the rows before it
+            with contextlib.suppress(RabbitChxError):  # get the confirms of the rows before it
                 self._run(self._delivery.drain())
             raise self._error(cause) from cause
         except RabbitChxError as cause:
@@ -199,13 +196,12 @@ class Publisher(PublisherBase):
         return self._finished(self._delivery.finish())
 
     def _run(self, steps: Steps) -> None:
-        """Carry out an operation."""
         with self._lock:
             try:
                 drive(steps, self._do)
             except RabbitChxError:
                 raise
-            # Ctrl-C, or what another signal's handler raises, in the middle of a step.
+            # Ctrl-C, or the exception of another signal handler, during a step.
             except BaseException as cause:
                 self._delivery.interrupt(cause)
                 raise

@@ -1,4 +1,4 @@
-"""What both publishers share: arguments, reports and errors."""
+"""The common part of both publishers: arguments, reports and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TRANSIENT = 1
 
 
 class PublisherBase(Owned):
-    """The arguments of both publishers, which document them, and what becomes of a delivery's counts."""
+    """Arguments, reports and errors of both publishers, which document the arguments."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class PublisherBase(Owned):
                 **(properties or {}),
             }
         )
-        # Half a window, so that it never runs dry; smaller batches cost the client more CPU and win little.
+        # Half a window, so that it never empties; smaller batches cost more CPU and gain little.
         self._defaults = RowDefaults(exchange, shared, max(1, min(BATCH_ROWS, max_in_flight // 2)))
         if routing == "client" and self._read_ring is None:
             self._take(ring)
@@ -113,21 +113,10 @@ class PublisherBase(Owned):
         """Connect where the constructor does; all arguments are checked."""
 
     def _take(self, ring: object) -> None:
-        """Route by this ring.
-
-        Raises:
-            InputError: rows cannot be routed by it.
-        """
         self._defaults = replace(self._defaults, routing=ClientRouting(self.exchange, ring))
 
     def _compare(self, ring: object) -> None:
-        """Compare the ring by which rows were routed with the ring as it was read again.
-
-        Raises:
-            MismatchError: it is another one. Every later operation raises this, too.
-            InputError: rows could not be routed by the ring as it is now.
-        """
-        assert self._defaults.routing is not None  # noqa: S101  # it was read before the first row
+        assert self._defaults.routing is not None  # noqa: S101  # read before the first row
         problem = self._defaults.routing.compare(ring)
         if problem is not None:
             self._ring_changed = MismatchError(problem, exchange=self.exchange)
@@ -136,7 +125,7 @@ class PublisherBase(Owned):
 
     @property
     def report(self) -> PublishReport:
-        """What has become of the rows since the last flush or error, as known now."""
+        """The current counts of the rows since the last flush or error."""
         return self._delivery.report
 
     def __repr__(self) -> str:
@@ -146,13 +135,8 @@ class PublisherBase(Owned):
         return f"<{type(self).__name__} exchange={self.exchange!r} at {self._delivery.where}: {state}>"
 
     def _finished(self, tally: Tally) -> PublishReport:
-        """Return the report of a flush.
-
-        Raises:
-            PublishError: not every row is confirmed.
-        """
         report = tally.final
-        assert report is not None  # noqa: S101  # it is the end
+        assert report is not None  # noqa: S101  # `finish` has set it
         if report.nacked:
             raise self._failed(tally, report, refusal(report))
         if report.returned and self._on_unroutable == "raise":
@@ -166,7 +150,7 @@ class PublisherBase(Owned):
     def _error(self, why: object) -> PublishError:
         """Return the error of an operation, with the report of its rows, and begin a new report."""
         tally = self._delivery.finish()
-        assert tally.final is not None  # noqa: S101  # it is the end
+        assert tally.final is not None  # noqa: S101  # `finish` has set it
         return self._failed(tally, tally.final, why)
 
     def _failed(self, tally: Tally, report: PublishReport, why: object) -> PublishError:
@@ -185,11 +169,6 @@ class PublisherBase(Owned):
 
 
 def _in_client(routing: object, ring: object) -> bool:
-    """Return whether the client routes.
-
-    Raises:
-        InputError: the arguments contradict each other.
-    """
     if routing not in ("exchange", "client"):
         raise InputError(f"routing is {routing!r:.60}: give 'exchange' or 'client'")
     if routing == "exchange" and ring is not None:

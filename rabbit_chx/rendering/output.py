@@ -213,7 +213,6 @@ class MarkdownOutput:
 
 
 def _parts(block: Block, level: int) -> Iterator[str]:
-    """Yield the paragraphs of a block."""
     if isinstance(block, Section):
         inner = [part for child in block.blocks for part in _parts(child, level + 1)]
         if block.folded:
@@ -338,11 +337,7 @@ class PrometheusOutput:
 
 
 def metrics_text(metrics: Iterable[Gauge]) -> str:
-    """Return metrics as text.
-
-    Args:
-        metrics: the metrics, each name once.
-    """
+    """Return metrics as text."""
     lines: list[str] = []
     for metric in metrics:
         lines.append(f"# HELP {metric.name} {_escaped_help(metric.help)}")

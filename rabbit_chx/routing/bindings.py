@@ -66,7 +66,7 @@ def check_destination(destination: object) -> Destination:
 
 
 def binding_key(weight: int | str) -> str:
-    """Return the binding key of a weight; 7 is the key ``7``, and not the same as ``007``."""
+    """Return the binding key of a weight: ``7`` for 7; the key ``007`` is a different one."""
     if not _is_key(weight):
         raise InputError(f"the binding key {weight!r:.60} is neither int nor text: give an int or str")
     if isinstance(weight, int) and weight.bit_length() > _MAX_WEIGHT_BITS:
@@ -77,10 +77,10 @@ def binding_key(weight: int | str) -> str:
 
 
 def weight_of(destination: Destination, weight: int | str, release: Release | None = None) -> int:
-    """Return how many buckets a binding has.
+    """Return the number of buckets of a binding.
 
-    Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate_binding/2`` (v4.3.6): the
-    key must be an integer for ``list_to_integer/1``, above 0 and, by release, not above 10,000.
+    Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate_binding/2`` (v4.3.6): the key must be an integer for
+    ``list_to_integer/1``, above 0 and, by release, at most 10,000.
     """
     name = _named(destination)
     key = binding_key(weight) if _is_key(weight) else ""
@@ -107,7 +107,7 @@ def weight_of(destination: Destination, weight: int | str, release: Release | No
 def checked_bindings(
     bindings: Iterable[tuple[Destination, int | str]], release: Release
 ) -> list[tuple[Binding, int]]:
-    """Return new bindings, each with its weight in buckets."""
+    """Return the distinct bindings, each with its weight in buckets."""
     checked = []
     for destination, weight in bindings:
         buckets = weight_of(check_destination(destination), weight, release)
@@ -156,9 +156,8 @@ def _named(destination: Destination) -> str:
 
 
 def order_of_destination(destination: Destination) -> tuple[str, bytes]:
-    """Return a key that sorts destinations of one vhost as Erlang sorts ``#resource{}``.
-
-    Exchanges come first, then queues, each by the bytes of the name.
+    """Return a sort key for destinations of one vhost in Erlang's order of ``#resource{}``: exchanges, then queues, by the bytes of the
+    name.
     """
     if isinstance(destination, ExchangeRef):
         return "exchange", destination.name.encode()
@@ -166,9 +165,6 @@ def order_of_destination(destination: Destination) -> tuple[str, bytes]:
 
 
 def order_of_binding(binding: Binding) -> tuple[bytes, tuple[str, bytes]]:
-    """Return a key that sorts bindings of one exchange as Erlang sorts ``#binding{}`` without arguments.
-
-    The binding key counts first, then the destination.
-    """
+    """Return a sort key for bindings of one exchange in Erlang's order of ``#binding{}`` without arguments: key, then destination."""
     destination, key = binding
     return key.encode(), order_of_destination(destination)

@@ -1,8 +1,7 @@
-"""The exchanges that hash a message: ``x-consistent-hash`` and ``x-modulus-hash``.
+"""The hashing exchanges ``x-consistent-hash`` and ``x-modulus-hash``.
 
-Mirrors rabbitmq-server
-``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``, ``route/3``, v3.7.8 to v4.3.6;
-``deps/rabbitmq_sharding/src/rabbit_sharding_exchange_type_modulus_hash.erl``, ``route/3`` (until 4.2), and
+Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``, ``route/3``, v3.7.8 to
+v4.3.6; ``deps/rabbitmq_sharding/src/rabbit_sharding_exchange_type_modulus_hash.erl``, ``route/3`` (until 4.2), and
 ``deps/rabbit/src/rabbit_exchange_type_modulus_hash.erl``, ``route/3`` (v4.3.0 to v4.3.6).
 """
 
@@ -58,19 +57,19 @@ if TYPE_CHECKING:
         missing_nulls: bool
 
 
-#: A message as the broker sees it before it routes.
+#: A message as the broker receives it.
 ReceivedMessage: TypeAlias = Message091 | Message10
 
 
 def received(sent: SentMessage, release: Release) -> ReceivedMessage:
-    """Return a message as the broker of a release sees it."""
+    """Return a message as the broker of a release receives it."""
     if sent.client == AMQP_1_0:
         return Message10.of(sent, release)
     return Message091.of(sent, release)
 
 
 class HashExchange(ABC):
-    """An exchange that gives each message to at most one destination, by a hash."""
+    """An exchange that routes each message to at most one destination, by a hash."""
 
     __slots__ = ()
 
@@ -84,33 +83,28 @@ class HashExchange(ABC):
         bcc: Iterable[str | bytes] = NO_KEYS,
         client: Sender = "pika",
     ) -> Place:
-        """Return the destination of a message; None if it is unroutable, for example because nothing is bound.
+        """Return the destination of a message; None if it is unroutable, for example without bindings.
 
         Args:
-            routing_key: text or bytes, of at most 255 bytes: AMQP carries no more.
-            headers: a mapping, or pairs; values are AmqpField or bare Python values. None is void; only a
-                name that is absent is missing.
-            properties: a mapping of property names, or an object that has them, such as a
-                ``pika.BasicProperties``; headers in it count as headers.
-            cc: the routing keys of the header CC. An ``x-consistent-hash`` exchange ignores them; an
-                ``x-modulus-hash`` exchange hashes them together with the routing key, and still gives the
-                message to one destination.
+            routing_key: text or bytes, at most 255 bytes.
+            headers: a mapping, or pairs; values are AmqpField or bare Python values. None is void; only an absent name is missing.
+            properties: a mapping of property names, or an object with these attributes, such as a ``pika.BasicProperties``; its headers
+                count as headers.
+            cc: the routing keys of the header CC. An ``x-consistent-hash`` exchange ignores them. An ``x-modulus-hash`` exchange hashes
+                them together with the routing key, and still routes to one destination.
             bcc: the routing keys of the header BCC, with the same effect.
-            client: the client whose encoding bare values take: ``pika`` or ``aio-pika``; or ``amqp-1.0``.
+            client: the client that encodes bare values: ``pika`` or ``aio-pika``; or ``amqp-1.0``.
 
-        ``amqp-1.0`` is any publisher of AMQP 1.0 to a broker from 4.0 on. `routing_key` is then the key of
-        the target address ``/exchanges/EXCHANGE/KEY``, or of `to` where the link has no target,
-        percent-decoded. `headers` are the application properties; their values are
-        :class:`~rabbit_chx.amqp.Amqp10Value`, or bare ones as Qpid Proton sends them. `properties` is a
-        mapping of ``message_id``, ``correlation_id``, ``creation_time`` (milliseconds, and what
-        ``hash-property: timestamp`` hashes) and ``message_annotations``, which win over headers. `cc` is the
-        annotation ``x-cc``.
+        ``amqp-1.0`` is any publisher of AMQP 1.0 to a broker from 4.0 on. `routing_key` is then the key of the target address
+        ``/exchanges/EXCHANGE/KEY``, or of `to` if the link has no target, percent-decoded. `headers` are the application properties; their
+        values are :class:`~rabbit_chx.amqp.Amqp10Value`, or bare values as Qpid Proton sends them. `properties` is a mapping of
+        ``message_id``, ``correlation_id``, ``creation_time`` (milliseconds, hashed by ``hash-property: timestamp``) and
+        ``message_annotations``, which override headers. `cc` is the annotation ``x-cc``.
 
         Raises:
-            InputError: the client cannot send such a message, or something is given twice.
-            NotDeterminedError: aio-pika makes up the message_id that is hashed; or the client is ``amqp-1.0``
-                and the release is before 4.0, where a plugin converts the message; or the release counts
-                bindings in an order that cannot be known (``x-modulus-hash``).
+            InputError: the client cannot send such a message, or an item is given twice.
+            NotDeterminedError: aio-pika generates the hashed message_id; or the client is ``amqp-1.0`` and the release is before 4.0, where
+                a plugin converts the message; or the release orders bindings unpredictably (``x-modulus-hash``).
             ChannelClosedError: the broker of that release closes the channel on such a message.
         """
         return self._destination(SentMessage(routing_key, headers, properties, cc, bcc, client))
@@ -126,18 +120,18 @@ class Explanation:
 
     Attributes:
         destination: the queue or exchange; None if the message is unroutable.
-        hashed_on: what the exchange hashes.
-        buckets: how many buckets routing counts; holes do not count.
+        hashed_on: the hashed part of the message.
+        buckets: the number of buckets for routing, without holes.
         release: the release whose rules apply.
         provenance: the origin of the ring: ``read``, ``replayed`` or ``assumed``.
-        reason: why the message is unroutable; None if it is routed.
-        term: what is hashed, as Erlang writes it; None on an empty ring, like all that follows.
-        phash2: the term's hash; None where an integer is the seed itself, or where there is one bucket.
-        seed: 0 to 2^21 - 1; None where there is one bucket, as nothing is hashed then.
-        walk: the buckets that the jump hash went through, the last being the answer.
-        bucket: the last of them.
-        rule: what the release does, in words.
-        source: the server's file and function, and the change that brought the rule.
+        reason: the reason why the message is unroutable; None if it is routed.
+        term: the hashed term in Erlang's syntax; None on an empty ring, as are all the following.
+        phash2: the term's hash; None if an integer is the seed itself, or if there is one bucket.
+        seed: 0 to 2^21 - 1; None if there is one bucket, because the broker then hashes nothing.
+        walk: the buckets that the jump hash visited; the last is the result.
+        bucket: the resulting bucket.
+        rule: the behaviour of the release, in words.
+        source: the server's file and function, and the change that introduced the rule.
     """
 
     destination: Place
@@ -162,8 +156,8 @@ class ConsistentHashExchange(HashExchange):
     Attributes:
         name: the exchange's name.
         ring: the ring.
-        hashed_on: what the exchange hashes, by its arguments.
-        slots: the slot table, if one was given: destinations are queues then. Else None.
+        hashed_on: the hashed part of a message, by the exchange's arguments.
+        slots: the slot table; destinations are then queues. None without one.
     """
 
     name: str
@@ -172,16 +166,16 @@ class ConsistentHashExchange(HashExchange):
     slots: SlotTable | None
 
     def __init__(self, name: str, ring: KeyMap, arguments: Headers | None = None) -> None:
-        """Return an exchange with a ring.
+        """Create an exchange with a ring.
 
         Args:
             name: the exchange's name.
             ring: the ring, or a slot table.
-            arguments: the arguments of its declaration, as a mapping or as pairs: ``hash-header`` or
-                ``hash-property`` or neither, as text or AmqpField.
+            arguments: the arguments of its declaration, as a mapping or pairs: ``hash-header``, ``hash-property`` or neither, as text or
+                AmqpField.
 
         Raises:
-            InputError: the broker would refuse to declare the exchange, or `ring` is neither a HashRing nor a SlotTable.
+            InputError: the broker would refuse the arguments, or an argument of this call is invalid.
         """
         short_string(name, "the exchange's name")
         check_key_map(ring)
@@ -193,7 +187,7 @@ class ConsistentHashExchange(HashExchange):
 
     @property
     def destinations(self) -> tuple[Destination, ...]:
-        """The destinations in ring order: those of the ring, or with slots their queues."""
+        """The destinations in ring order; with slots, the queues."""
         return (self.ring if self.slots is None else self.slots).destinations
 
     def indices(
@@ -205,35 +199,33 @@ class ConsistentHashExchange(HashExchange):
         fill_null: Any = None,  # noqa: ANN401
         missing_nulls: bool = False,
     ) -> NDArray[np.int32]:
-        """Return the destination of each message, as an index into `destinations`; -1 where there is none.
+        """Return the destination of each message, as an index into `destinations`; -1 if there is none.
 
-        Beware of -1 as an index: it is the last element in Python. Use `destinations_for` for names and
-        `counts` for counts.
+        Do not use -1 as an index: in Python it is the last element. Use `destinations_for` for names and `counts` for counts.
 
         Args:
-            values: what the exchange hashes: routing keys, or the values of the header or property. A list, a
-                NumPy array or a pyarrow array. Text, bytes and integers of 64 bits are hashed as arrays; a
-                list may mix what a header can hold, AmqpField too, which takes its time.
-            field_type: the wire type of bare header values, as ``long`` for a client that sends all integers
-                so; None for that which `client` gives each. Bytes are binary in pika: give ``longstr`` for
-                text as bytes.
-            client: the client whose encoding bare values take.
-            fill_null: the value that a null counts as, as `values` hold it; ``AmqpField("void")`` for a void
-                header. None, NaN and pandas' NA and NaT are nulls.
-            missing_nulls: whether a null means that its message lacks the header or property. Without it, and
-                without `fill_null`, nulls are refused.
+            values: the hashed part of each message: routing keys, or the values of the header or property. A list, a NumPy array or a
+                pyarrow array. Text, bytes and integers of 64 bits are hashed as arrays. A list may mix all types of header values,
+                including AmqpField, which is slower.
+            field_type: the wire type of bare header values, such as ``long`` for a client that sends all integers as long; None for the
+                type that `client` chooses. pika sends bytes as binary: use ``longstr`` for text given as bytes.
+            client: the client that encodes bare values.
+            fill_null: the value that replaces a null, in the form of `values`; ``AmqpField("void")`` for a void header. None, NaN and
+                pandas' NA and NaT are nulls.
+            missing_nulls: whether a null means that the message lacks the header or property. Without it and `fill_null`, nulls are
+                refused.
 
-        Memory beyond the values: as in :meth:`HashRing.indices`, and another 8 bytes for each integer in a
-        header that is in a list, or has fewer than 64 bits, or is beside nulls.
+        Memory in addition to the values: as in :meth:`HashRing.indices`, and 8 bytes for each integer in a header if it is in a list, has
+        fewer than 64 bits, or is next to nulls.
 
         Raises:
             EmptyRingError: the ring has no buckets.
-            RowError: a value is null, or the client cannot send it, as a routing key or id of more than 255
-                bytes; the message has its position.
+            RowError: a value is null, or the client cannot send it, such as a routing key or id of more than 255 bytes; the error contains
+                its position.
             ChannelClosedError: the broker of that release closes the channel on such a message.
-            InputError: `values` holds no values in a row; `field_type` is given and no header is hashed;
-                `missing_nulls` is given and the routing key is hashed, which no message lacks; nulls are both
-                filled and missing; or aio-pika cannot send a header of that name.
+            InputError: `values` is not a sequence of values; `field_type` is given and the exchange does not hash a header; `missing_nulls`
+                is given and the exchange hashes the routing key, which every message has; nulls are both filled and missing; or aio-pika
+                cannot send a header of that name.
         """
         from rabbit_chx.routing import arrays
 
@@ -246,17 +238,17 @@ class ConsistentHashExchange(HashExchange):
             seed_of_field=self._seed_of_field,
         )
         if not self.ring.bucket_count:
-            return self.ring.indices(())  # raises EmptyRingError
+            return self.ring.indices(())  # raises an EmptyRingError
         indices = self.ring.indices_of_seeds(
             seeds.of_values(values, fill_null=fill_null, missing_nulls=missing_nulls)
         )
         return indices if self.slots is None else self.slots.indices_behind(indices)
 
     def destinations_for(self, values: Iterable[Any], **how: Unpack[ColumnOptions]) -> NDArray[np.object_]:
-        """Return the destination of each message, as an array of objects, None for a hole; else as `indices`.
+        """Return the destination of each message, as an array of objects, None for a hole; otherwise as `indices`.
 
         Args:
-            values: what the exchange hashes, as for `indices`.
+            values: the hashed part of each message, as in `indices`.
             **how: the keyword arguments of `indices`.
         """
         from rabbit_chx.routing import arrays
@@ -264,10 +256,10 @@ class ConsistentHashExchange(HashExchange):
         return arrays.destinations_at(self.indices(values, **how), self.destinations)
 
     def counts(self, values: Iterable[Any], **how: Unpack[ColumnOptions]) -> dict[Place, int]:
-        """Return how many messages each destination gets; holes, if any, under None; else as `indices`.
+        """Return the number of messages of each destination; holes, if any, under None; otherwise as `indices`.
 
         Args:
-            values: what the exchange hashes, as for `indices`.
+            values: the hashed part of each message, as in `indices`.
             **how: the keyword arguments of `indices`.
         """
         from rabbit_chx.routing import arrays
@@ -286,16 +278,7 @@ class ConsistentHashExchange(HashExchange):
     ) -> Explanation:
         """Return the steps from a message to its destination.
 
-        Args:
-            routing_key: the routing key.
-            headers: a mapping or pairs, as in `route`.
-            properties: a mapping by name, or a ``pika.BasicProperties``.
-            cc: routing keys of the header CC.
-            bcc: routing keys of the header BCC.
-            client: whose wire types bare values get.
-
-        Raises:
-            RabbitChxError: as in `route`.
+        `routing_key`, `headers`, `properties`, `cc`, `bcc`, `client` and the errors are those of `route`.
         """
         message = received(SentMessage(routing_key, headers, properties, cc, bcc, client), self.ring.release)
         buckets = self.ring.bucket_count
@@ -348,7 +331,7 @@ class ConsistentHashExchange(HashExchange):
         return self._checked(message.header_term(self.hashed_on.name))
 
     def _checked(self, hashed: HashedTerm) -> HashedTerm:
-        """Return the term of a header, unless the broker crashes on it."""
+        """Return the term of a header; raise an error if the broker crashes on it."""
         if hashed.term != [] or self.ring.bucket_count == 1:
             return hashed
         if self.ring.release.follows(EMPTY_LIST_CRASHES):
@@ -377,12 +360,11 @@ def _phash2(term: Term) -> int | None:
 class ModulusHashExchange(HashExchange):
     """An exchange of type ``x-modulus-hash``, by the rules of a release.
 
-    Every binding counts, so a destination that is bound with two keys counts twice.
+    Every binding counts: a destination that is bound with two keys counts twice.
 
     Attributes:
         name: the exchange's name.
-        destinations: the destination of each binding, in the order in which the release counts them; if
-            that order cannot be known, in the order given.
+        destinations: the destination of each binding, in the order of the release; in the given order if the release has none.
         release: the release whose rules apply.
     """
 
@@ -393,16 +375,15 @@ class ModulusHashExchange(HashExchange):
     def __init__(
         self, name: str, bindings: Iterable[tuple[Destination, int | str]], release: Release | None = None
     ) -> None:
-        """Make an exchange with its bindings.
+        """Create an exchange with its bindings.
 
         Args:
             name: the exchange's name.
-            bindings: ``(destination, binding key)`` in any order; the same pair again is the same binding.
-                Bindings have no arguments.
+            bindings: ``(destination, binding key)`` in any order, without arguments; duplicates are ignored.
             release: the release whose rules apply; None for the newest.
 
         Raises:
-            InputError: an entry is not a binding.
+            InputError: an argument is invalid.
         """
         short_string(name, "the exchange's name")
         release = NEWEST if release is None else check_release(release)
@@ -414,7 +395,7 @@ class ModulusHashExchange(HashExchange):
         elif release.follows(MODULUS_BY_NAME):
             ordered = sorted(distinct, key=lambda binding: order_of_destination(binding[0]))
         else:
-            ordered = list(distinct)  # MODULUS_UNORDERED, which `route` refuses
+            ordered = list(distinct)  # MODULUS_UNORDERED: `route` raises an error
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "destinations", tuple(destination for destination, _ in ordered))

@@ -1,16 +1,13 @@
 """The server's jump consistent hash: from a term and a bucket count to a bucket.
 
-Mirrors rabbitmq-server
-``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``,
-``jump_consistent_hash/2`` and ``jump_consistent_hash_value/4`` (v3.7.8 to v4.3.6; the clause for the empty
-list since v4.3.5). It is the jump hash of Lamping and Veach with another random number generator, so the results differ.
+Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``, ``jump_consistent_hash/2``
+and ``jump_consistent_hash_value/4`` (v3.7.8 to v4.3.6; the clause for the empty list since v4.3.5). It is the jump hash of Lamping and
+Veach with another random number generator, so the results differ.
 
-The exchange keeps 21 bits of a hash. So the bucket is a function of one of 2^21 seeds and the bucket count N. All rings of the
-process with the same N share one table of this function, which is filled on demand. A table takes 2 MiB up to 255 buckets, 4 MiB
-up to 65,535 and 8 MiB above. At most `MAX_TABLES` are kept; the least recently requested one is dropped first.
-
-Threads may fill a table concurrently: they write the same bucket into the same cell, and a cell is written atomically, so a reader
-sees either "not filled" or the result. The lock only guards the list of tables.
+The exchange uses 21 bits of a hash, so the bucket is a function of one of 2^21 seeds and the bucket count N. All rings of the process with
+the same N share one table of this function, which is filled on demand. A table takes 2 MiB up to 255 buckets, 4 MiB up to 65,535 and 8 MiB
+above. At most `MAX_TABLES` are kept; the least recently used one is dropped first. Threads may fill a table concurrently: a cell is written
+atomically and always gets the same bucket, so a reader sees either "not filled" or the result. The lock guards only the list of tables.
 """
 
 from __future__ import annotations
@@ -35,18 +32,18 @@ _lock = Lock()
 
 
 def jump_consistent_hash(term: Term, buckets: int) -> int:
-    """Return the bucket of a term, as the server finds it.
+    """Return the bucket of a term, as the server computes it.
 
     Args:
-        term: what the exchange hashes. Of a list the first element is hashed; an integer is the seed itself;
-            all else, the empty list included, goes through phash2. With one bucket nothing is hashed.
-        buckets: how many buckets there are, at least 1.
+        term: the hashed term. Of a list the first element is hashed. An integer is the seed itself. All other terms, including the empty
+            list, are hashed by phash2. With one bucket nothing is hashed.
+        buckets: the number of buckets, at least 1.
 
     Returns:
         The bucket, from 0.
 
     Raises:
-        InputError: there are no buckets, or the value is not an Erlang term.
+        InputError: the number of buckets is less than 1, or the value is not an Erlang term.
     """
     check_whole("the bucket count", buckets, 1)
     if buckets == 1:
@@ -55,16 +52,9 @@ def jump_consistent_hash(term: Term, buckets: int) -> int:
 
 
 def seed_of(term: Term) -> int:
-    """Return the seed of a term: the 21 bits that decide, whatever the bucket count.
+    """Return the seed of a term: 21 bits, independent of the bucket count.
 
-    The server seeds its generator with ``{K, K, K}``, of which it keeps ``K band 16#1fffff``; for a negative
-    K that is the two's complement.
-
-    Args:
-        term: what the exchange hashes, as for `jump_consistent_hash`.
-
-    Raises:
-        InputError: the value is not an Erlang term.
+    The server seeds its generator with ``{K, K, K}`` and uses ``K band 16#1fffff``, the two's complement for a negative K.
     """
     while isinstance(term, list) and term:
         term = term[0]
@@ -74,12 +64,7 @@ def seed_of(term: Term) -> int:
 
 
 def bucket_of_seed(seed: int, buckets: int) -> int:
-    """Return the bucket of a seed: looked up where the table of this bucket count is open, else walked.
-
-    Args:
-        seed: 0 to 2^21 - 1.
-        buckets: how many buckets there are, at least 1.
-    """
+    """Return the bucket of a seed: from the table of this bucket count if it is open, otherwise computed."""
     table = table_of(buckets)
     if table is None:
         return _last_of_walk(seed, buckets)
@@ -90,8 +75,8 @@ def bucket_of_seed(seed: int, buckets: int) -> int:
 
 
 def walk_of_seed(seed: int, buckets: int) -> tuple[int, ...]:
-    """Return the buckets that the jump hash goes through, from 0; the last is the answer."""
-    # The quotient is compared before it is cut to an integer: the same answer, and no case for large ones.
+    """Return the buckets that the jump hash visits, from 0; the last is the result."""
+    # The quotient is compared before truncation: the result is the same, without a special case for large ones.
     walk = [0]
     for uniform in exs1024_uniform((seed, seed, seed)):
         following = (walk[-1] + 1) / uniform
@@ -111,8 +96,8 @@ class SeedTable:
     """The bucket of each seed for one bucket count.
 
     Attributes:
-        cells: one cell for each of the 2^21 seeds, of 1, 2 or 4 bytes; writable.
-        unfilled: what a cell holds before its seed was walked.
+        cells: one writable cell of 1, 2 or 4 bytes for each of the 2^21 seeds.
+        unfilled: the content of a cell whose seed was not computed.
     """
 
     cells: memoryview
@@ -120,12 +105,12 @@ class SeedTable:
 
 
 def table_of(buckets: int) -> SeedTable | None:
-    """Return the table of a bucket count, if one is open."""
+    """Return the table of a bucket count, or None if it is not open."""
     return opened.get(buckets)
 
 
 def open_table(buckets: int) -> SeedTable:
-    """Return the table of a bucket count, made if need be."""
+    """Return the table of a bucket count; create it if necessary."""
     with _lock:
         table = opened.pop(buckets, None) or _empty_table(buckets)
         opened[buckets] = table

@@ -1,7 +1,6 @@
 """A message as its client sends it, and the part of it that an ``x-consistent-hash`` exchange hashes.
 
-Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate/1`` and ``hash_args/1``,
-v3.7.8 to v4.3.6.
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate/1`` and ``hash_args/1``, v3.7.8 to v4.3.6.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.release import Rule
 
-#: CC and BCC of a message that has none.
+#: The default of CC and BCC.
 NO_KEYS: tuple[str | bytes, ...] = ()
 
 
@@ -26,12 +25,9 @@ class SentMessage(NamedTuple):
     """The arguments of `route`, unchecked.
 
     Attributes:
-        routing_key: text or bytes.
         headers: a mapping or pairs of header names and values; for AMQP 1.0 the application properties.
-        properties: a mapping of property names, or an object that has them.
+        properties: a mapping of property names, or an object with these attributes.
         cc: the routing keys of the header CC; for AMQP 1.0 those of the annotation ``x-cc``.
-        bcc: the routing keys of the header BCC.
-        client: the client that sends the message.
     """
 
     routing_key: str | bytes = ""
@@ -43,7 +39,7 @@ class SentMessage(NamedTuple):
 
 
 class HashedTerm(NamedTuple):
-    """The term that is hashed.
+    """The hashed term.
 
     Attributes:
         term: the Erlang term; an integer is the seed itself; of a list the first element is hashed.
@@ -54,7 +50,7 @@ class HashedTerm(NamedTuple):
     rule: Rule
 
 
-#: The arguments of an exchange that determine what it hashes.
+#: The arguments of an exchange that select the hashed part.
 HASH_ARGUMENTS = ("hash-header", "hash-property")
 
 #: The properties that an exchange can hash.
@@ -65,7 +61,7 @@ _NEARNESS = 0.8
 
 @dataclass(frozen=True, slots=True)
 class HashedOn:
-    """What an exchange hashes.
+    """The part of a message that an exchange hashes.
 
     Attributes:
         kind: ``routing-key``, ``header`` or ``property``.
@@ -77,16 +73,10 @@ class HashedOn:
 
     @classmethod
     def from_arguments(cls, arguments: Headers | None) -> HashedOn:
-        """Parse the arguments of an exchange with the checks of the broker at its declaration.
+        """Parse the arguments of an exchange, a mapping or pairs, with the checks of the broker at its declaration.
 
-        The broker ignores arguments of other names, and so does this. A name that is nearly ``hash-header``
-        or ``hash-property`` is an error here, because the broker would silently hash the routing key.
-
-        Args:
-            arguments: a mapping, or pairs of name and value; a value is text, or an AmqpField.
-
-        Raises:
-            InputError: the broker would refuse the arguments, they are not pairs, or a name is misspelt.
+        The broker ignores arguments of other names. A name similar to ``hash-header`` or ``hash-property`` is an error here, because the
+        broker would silently hash the routing key.
         """
         named = _known(arguments)
         for argument, field in named.items():
@@ -117,7 +107,7 @@ class HashedOn:
 
 
 def _known(arguments: Headers | None) -> dict[str, AmqpField]:
-    """Return the arguments that decide what is hashed."""
+    """Return the arguments that select the hashed part."""
     named: dict[str, AmqpField] = {}
     for name, value in pairs_of({} if arguments is None else arguments):
         raw = short_string(name, "the name of an argument")

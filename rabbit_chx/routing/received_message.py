@@ -1,8 +1,7 @@
-"""A message of AMQP 0-9-1 or AMQP 1.0 as the broker sees it when it routes, and the terms that it hashes.
+"""A message of AMQP 0-9-1 or AMQP 1.0 as the broker receives it, and the terms that it hashes.
 
-Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``value_to_hash/2``, v3.7.8 to v4.3.6,
-and, from v3.13.0 on, ``deps/rabbit/src/mc_amqpl.erl``, ``routing_headers/2`` and ``property/2``, which it
-asks.
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``value_to_hash/2``, v3.7.8 to v4.3.6, and, from v3.13.0 on,
+``deps/rabbit/src/mc_amqpl.erl``, ``routing_headers/2`` and ``property/2``.
 
 For AMQP 1.0: ``deps/rabbit/src/mc_amqp.erl``, ``routing_headers/2``, ``property/2`` and ``essential_properties/1``,
 ``deps/rabbit/src/rabbit_amqp_session.erl``, ``lookup_routing_key``, and ``value_to_hash/2``, v4.0.5 and v4.3.6.
@@ -62,16 +61,12 @@ from rabbit_chx.routing.rules import (
 
 @dataclass(frozen=True, slots=True)
 class Message091:
-    """A message of AMQP 0-9-1 as the broker of a release sees it.
+    """A message of AMQP 0-9-1 as the broker of a release receives it. Absent properties are None.
 
     Attributes:
-        release: the release whose rules apply.
         routing_keys: the routing key, then those of CC, then those of BCC.
-        headers: the header table of the wire, in order, without BCC.
-        message_id: its bytes; None where the message has none.
-        correlation_id: its bytes; None where the message has none.
-        timestamp: seconds since 1970; None where the message has none.
-        client: the client that sends it.
+        headers: the header table in wire order, without BCC.
+        timestamp: seconds since 1970.
     """
 
     release: Release
@@ -86,14 +81,13 @@ class Message091:
     def of(cls, sent: SentMessage, release: Release) -> Message091:
         """Return the message that a client sends.
 
-        Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_basic.erl``, ``header_routes/1`` and
-        ``strip_bcc_header/1``, v3.7.8 to v4.3.6: of CC and BCC the first of that name counts, of its elements
-        those of type longstr.
+        Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_basic.erl``, ``header_routes/1`` and ``strip_bcc_header/1``, v3.7.8 to v4.3.6: the
+        first CC and the first BCC count, with their elements of type longstr.
         """
         key = short_string(sent.routing_key, "the routing key")
         _, headers, properties, cc, bcc, client = sent
         only_a_key = headers is None and properties is None and cc is NO_KEYS and bcc is NO_KEYS
-        if only_a_key and client in CLIENTS:  # most messages: nothing else to look at
+        if only_a_key and client in CLIENTS:  # the usual case
             return cls(release, (key,), client=client)
         client = check_client(client)
         table = _with_routes(_headers(headers, properties, client), cc, bcc)
@@ -127,7 +121,7 @@ class Message091:
         return HashedTerm(None, MISSING_HEADER_IS_UNDEFINED)
 
     def property_term(self, name: str) -> HashedTerm:
-        """Return the term of the property message_id, correlation_id or timestamp."""
+        """Return the term of message_id, correlation_id or timestamp."""
         value = getattr(self, name)
         refuse_random_id(name, value, self.client)
         return HashedTerm(
@@ -153,7 +147,7 @@ def _typed(field: AmqpField) -> tuple[Term, ...]:
 
 
 def _value(field: AmqpField) -> Any:  # noqa: ANN401
-    """Return a field's value as the server's parser makes it, rabbit_binary_parser.erl, ``parse_table/1``."""
+    """Return a field's value as the server's parser returns it, rabbit_binary_parser.erl, ``parse_table/1``."""
     if field.type == "array":
         return [_typed(element) for element in field.value]
     if field.type == "table":
@@ -162,11 +156,11 @@ def _value(field: AmqpField) -> Any:  # noqa: ANN401
 
 
 def property_bytes(name: str, value: object, client: Client) -> bytes | None:
-    """Return the bytes of message_id or correlation_id, or None where the client sends none.
+    """Return the bytes of message_id or correlation_id, or None if the client sends none.
 
-    pika sends text and bytes, empty ones too; aio-pika sends ``str`` of anything, ``b"a"`` as the text
-    ``b'a'``, and leaves out what is empty or 0. Mirrors aio-pika ``message.py``, ``Message.__init__`` and
-    ``optional`` (9.0 to 10.2.1). See `refuse_random_id` for what happens to a message without an id.
+    pika sends text and bytes, including empty ones. aio-pika sends ``str`` of any value, ``b"a"`` as the text ``b'a'``, and omits empty
+    values and 0; aio-pika ``message.py``, ``Message.__init__`` and ``optional`` (9.0 to 10.2.1). See `refuse_random_id` for messages
+    without an id.
     """
     if value is None or (client == "aio-pika" and not value):
         return None
@@ -189,12 +183,10 @@ def refuse_random_id(name: str, value: bytes | None, client: Client) -> None:
 
 
 def property_seconds(value: object, client: Client) -> int | None:
-    """Return the seconds of the property timestamp, or None.
+    """Return the seconds of the property timestamp, or None. pika accepts an int, aio-pika also a float or a datetime.
 
-    pika takes an int, aio-pika also a float or a datetime.
-
-    aio-pika makes a datetime of a number, so that it rounds to microseconds first and ends with the year
-    9999. Mirrors aio-pika ``message.py``, ``encode_timestamp_number``.
+    aio-pika converts a number to a datetime, so it is rounded to microseconds and ends with the year 9999. Mirrors aio-pika ``message.py``,
+    ``encode_timestamp_number``.
     """
     if value is None:
         return None
@@ -237,7 +229,7 @@ def _headers(headers: Headers | None, properties: object, client: Client) -> Hea
 
 
 def _with_routes(table: HeaderTable, cc: Iterable[str | bytes], bcc: Iterable[str | bytes]) -> HeaderTable:
-    """Return the headers with those that `cc` and `bcc` stand for."""
+    """Return the headers with CC and BCC added."""
     for name, routes in (("CC", cc), ("BCC", bcc)):
         if isinstance(routes, (str, bytes)) or not hasattr(routes, "__iter__"):
             raise InputError(f"{name.lower()} is {routes!r:.60}: give a list of routing keys, even of one")
@@ -269,21 +261,19 @@ def _without_first(table: HeaderTable, name: bytes) -> HeaderTable:
     return table
 
 
-#: The `client` that means any publisher of AMQP 1.0.
+#: The `client` for any publisher of AMQP 1.0.
 AMQP_1_0: Final = "amqp-1.0"
 
 
 @dataclass(frozen=True, slots=True)
 class Message10:
-    """A message of AMQP 1.0 as the broker sees it, from 4.0 on.
+    """A message of AMQP 1.0 as the broker receives it, from 4.0 on. Absent properties are None.
 
     Attributes:
-        routing_keys: the key of the address, then the keys of x-cc where they count.
+        routing_keys: the key of the address, then the keys of x-cc if they count.
         application_properties: names and values, in order.
         annotations: names and values of the message annotations, in order.
-        message_id: None where the message has none.
-        correlation_id: None where the message has none.
-        creation_time: milliseconds since 1970; None where the message has none.
+        creation_time: milliseconds since 1970.
     """
 
     routing_keys: tuple[bytes, ...]
@@ -298,7 +288,7 @@ class Message10:
         """Return the message that a publisher sends."""
         refuse_converted(release)
         _, headers, properties, cc, bcc, _ = sent
-        key = bytes_of(sent.routing_key, "the routing key")  # may be longer than AMQP 0-9-1 has it
+        key = bytes_of(sent.routing_key, "the routing key")  # may be longer than in AMQP 0-9-1
         if isinstance(cc, (str, bytes)) or not hasattr(cc, "__iter__"):
             raise InputError(f"cc is {cc!r:.60}: give a list of routing keys, even of one")
         if bcc:
@@ -315,10 +305,10 @@ class Message10:
         )
 
     def header_term(self, name: bytes) -> HashedTerm:
-        """Return the term of a message annotation, else of an application property.
+        """Return the term of a message annotation, otherwise of an application property.
 
-        Of two annotations with the same name the last counts, of two properties the first. Annotations that
-        are a boolean or null are ignored; such properties are not.
+        Of annotations with the same name the last counts, of properties the first. Boolean and null annotations are ignored; such
+        properties are not.
         """
         for header, value in reversed(self.annotations):
             if header == name and value.is_simple and value.type not in ("boolean", "null"):
@@ -345,7 +335,6 @@ def refuse_converted(release: Release) -> None:
 
 
 def _value_term(value: Amqp10Value) -> HashedTerm:
-    """Return the term of an application property's value."""
     if not value.is_simple:
         return HashedTerm(None, AMQP10_LEAVES_OUT)
     return HashedTerm(value.value, AMQP10_VALUE_IS_BARE)
@@ -361,14 +350,13 @@ def hashed_term(kind: str, name: str, value: object) -> Term:
 
 
 def _id_term(value: Amqp10Value | None) -> HashedTerm:
-    """Return the term of a message_id or correlation_id."""
     return (
         HashedTerm(None, HASHED_PROPERTY) if value is None else HashedTerm(value.value, AMQP10_VALUE_IS_BARE)
     )
 
 
 def _seconds_term(milliseconds: int | None) -> bytes | None:
-    """Return the term of a creation-time; Erlang's ``div`` cuts towards zero."""
+    """Return the term of a creation-time; Erlang's ``div`` truncates towards zero."""
     if milliseconds is None:
         return None
     seconds = abs(milliseconds) // 1000
@@ -376,7 +364,6 @@ def _seconds_term(milliseconds: int | None) -> bytes | None:
 
 
 def _creation_time_of(value: object) -> int | None:
-    """Return the milliseconds of a creation-time."""
     if isinstance(value, Amqp10Value):
         value = value.value if value.type in ("timestamp", "null") else value
     if value is None:

@@ -1,4 +1,4 @@
-"""A release: a broker version together with its metadata store, and which rules it follows."""
+"""A release: a broker version with its metadata store, and the rules that it follows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rabbit_chx.errors import InputError
 
 Store: TypeAlias = Literal["mnesia", "khepri"]
 Numbers: TypeAlias = tuple[int, int, int]
-#: Spans of versions: the first version in the span and the first one after it; None for an open end.
+#: Spans of versions: the first version and the first one after the span; None for an open end.
 Spans: TypeAlias = tuple[tuple[Numbers, Numbers | None], ...]
 
 OLDEST: Numbers = (3, 7, 8)
@@ -36,12 +36,11 @@ _VERSION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A behaviour of some releases. All rules are in :mod:`rabbit_chx.routing.rules`.
+    """A behaviour of some releases; all rules are in :mod:`rabbit_chx.routing.rules`.
 
     Attributes:
         about: the subject, in a few words.
         says: the behaviour of the broker in these releases, in one line.
-        versions: the versions that follow the rule.
         source: the place in the server's source: file, function, the change.
         store: the metadata store that the rule depends on; None for either.
     """
@@ -56,12 +55,11 @@ class Rule:
 @total_ordering
 @dataclass(frozen=True, slots=True, init=False)
 class Release:
-    """A broker version together with its metadata store.
+    """A broker version with its metadata store.
 
-    Releases are ordered by version, a pre-release before its version; rules go by the three numbers alone, so
-    that a pre-release follows the rules of its version. A version newer than those known, 4.4.0 on, follows
-    the newest rules, with one UserWarning for each such version. A patch newer than those known, as
-    4.3.7, follows the newest rules of its series without a warning.
+    Releases are ordered by version, a pre-release before its version. Rules depend on the three numbers only, so a pre-release follows the
+    rules of its version. A version newer than those known, 4.4.0 on, follows the newest rules, with one UserWarning for each such version.
+    A newer patch, such as 4.3.7, follows the newest rules of its series without a warning.
 
     Attributes:
         version: as the broker reports it, such as ``4.3.6``, ``4.3.0-rc.1`` or ``3.13.7+suffix``.
@@ -75,15 +73,14 @@ class Release:
     _parsed: tuple[Numbers, tuple[Any, ...]] = field(compare=False, repr=False)
 
     def __init__(self, version: str, store: Store | None = None) -> None:
-        """Read a version.
+        """Parse a version.
 
         Args:
-            version: as the broker reports it, or a series such as ``4.3``, which is its newest known patch.
+            version: as the broker reports it, or a series such as ``4.3`` for its newest known patch.
             store: the metadata store; None for the default of a new broker of the version.
 
         Raises:
-            InputError: the version cannot be read or is older than 3.7.8, or cannot have that store; or no patch of the
-                series is known.
+            InputError: the version or the store is invalid.
         """
         if isinstance(version, str) and _SERIES.fullmatch(version):
             version = _newest_patch(version)
@@ -154,7 +151,6 @@ def _warn_once(version: str) -> None:
 
 
 def _newest_patch(series: str) -> str:
-    """Return the newest known version of a series."""
     patches = {version.rpartition(".")[0]: version for version in NEWEST_PATCHES}
     if series not in patches:
         raise InputError(
@@ -165,7 +161,7 @@ def _newest_patch(series: str) -> str:
 
 
 def _parse(version: str) -> tuple[Numbers, tuple[Any, ...]]:
-    """Return the three numbers, and a key that orders pre-releases as semantic versions are ordered."""
+    """Return the three numbers, and a key that orders pre-releases by semantic versioning."""
     readable = isinstance(version, str) and len(version) <= _MAX_VERSION_CHARACTERS
     match = _VERSION.fullmatch(version) if readable else None
     if match is None:

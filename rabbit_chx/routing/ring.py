@@ -1,9 +1,8 @@
 """The ring of an ``x-consistent-hash`` exchange as a value: the destination of each bucket and of each key.
 
-Mirrors rabbitmq-server
-``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``: ``route/3``,
-``add_binding/3`` and ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2``
-since v3.12.0), v3.7.8 to v4.3.6.
+Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``: ``route/3``,
+``add_binding/3`` and ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8 to
+v4.3.6.
 """
 
 from __future__ import annotations
@@ -45,18 +44,16 @@ _SHOWN_RUNS = 8
 class HashRing:
     """The ring of one exchange. It is immutable: `bind` and `unbind` return another ring.
 
-    Create it with `from_bindings`, `from_buckets` or `from_json`. Two rings are equal if their buckets and
-    their release are.
+    Create it with `from_bindings`, `from_buckets` or `from_json`. Rings are equal if their buckets and their release are.
 
     Attributes:
-        buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old
-            releases leave some.
+        buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old releases leave some.
         release: the release whose rules apply.
-        provenance: ``read`` from a broker, ``replayed`` from what was bound, or ``assumed``.
-        bindings: ``(destination, binding key)`` of all that the broker lists, in bind order, even without a
-            bucket; None if they are unknown.
-        end_known: whether the next bucket comes after the last of `buckets`. False if the ring was read
-            in a way that does not show holes at the end.
+        provenance: ``read`` from a broker, ``replayed`` from its bindings, or ``assumed``.
+        bindings: ``(destination, binding key)`` of all bindings that the broker lists, in bind order, including those without a bucket;
+            None if they are unknown.
+        end_known: whether the next bucket follows the last of `buckets`. False if the ring was read in a way that does not show holes at
+            the end.
         destinations: the destinations that have buckets, in ring order.
     """
 
@@ -88,13 +85,12 @@ class HashRing:
         release: Release | None = None,
         provenance: Literal["replayed", "assumed"] = "replayed",
     ) -> HashRing:
-        """Return the ring that these bindings make, in bind order.
+        """Return the ring of these bindings, in bind order.
 
         Args:
-            bindings: ``(destination, weight)`` pairs, or a mapping; a weight is an int or the binding key's
-                text. The same pair again is the same binding.
+            bindings: ``(destination, weight)`` pairs, or a mapping; a weight is an int or the binding key's text. Duplicates are ignored.
             release: the release whose rules apply; None for the newest.
-            provenance: ``replayed`` if the order is known to be the true one, else ``assumed``.
+            provenance: ``replayed`` if the order is known to be correct, otherwise ``assumed``.
 
         Raises:
             InputError: the broker would refuse a binding.
@@ -113,29 +109,29 @@ class HashRing:
         *,
         next_bucket: int | None = None,
     ) -> HashRing:
-        """Return the ring as it was read from a broker.
+        """Return the ring that was read from a broker.
 
         Args:
             buckets: the destination of bucket 0, 1 and so on; None at a hole.
             release: the release whose rules apply; None for the newest.
-            next_bucket: the number that the broker gives to the next bucket, if it is known. It shows
-                holes at the end, which releases before 3.9.21 and 3.10.6 leave.
+            next_bucket: the number of the next bucket, if it is known. It shows holes at the end, which releases before 3.9.21 and 3.10.6
+                leave.
 
         Raises:
-            InputError: an entry is not a destination, or the next bucket would take the place of another.
+            InputError: an entry is not a destination, or the next bucket would replace another.
         """
         return cls(*state_as_read(buckets, release, next_bucket))
 
     @property
     def bucket_count(self) -> int:
-        """The number of buckets without holes. Routing uses this number."""
+        """The number of buckets without holes, as used for routing."""
         return self._bucket_count
 
     def bind(self, destination: Destination, weight: int | str = 1) -> HashRing:
         """Return the ring after a bind.
 
-        If the ring does not know its bindings, the binding counts as new. If its end is not known, and the
-        release may leave holes there (before 3.9.21 and 3.10.6), the result is assumed.
+        If the bindings of the ring are unknown, the binding counts as new. If its end is unknown, and the release may leave holes there
+        (before 3.9.21 and 3.10.6), the result is assumed.
 
         Args:
             destination: the queue or exchange.
@@ -151,19 +147,18 @@ class HashRing:
     ) -> HashRing:
         """Return the ring after an unbind.
 
-        Every release takes all buckets of the destination away, whichever of its bindings goes.
+        Every release removes all buckets of the destination, even if another binding of it remains.
 
         Args:
             destination: the queue or exchange.
-            weight: the weight of the binding that goes; None for all bindings of the destination, in
-                bind order. If the ring does not know its bindings, a destination with buckets is bound.
-            missing_ok: whether the ring itself is returned where nothing is bound, as a broker answers such an unbind.
+            weight: the weight of the removed binding; None for all bindings of the destination, in bind order. If the bindings of the ring
+                are unknown, a destination with buckets is bound.
+            missing_ok: whether to return the ring itself if the binding does not exist, as a broker accepts such an unbind.
 
         Raises:
-            InputError: nothing is bound; or no broker takes such a weight, or the result depends on a weight that is not
-                known.
-            NotDeterminedError: the result depends on the order of a map inside the broker (3.7.8 and 3.7.9),
-                or on buckets that an earlier unbind left (before 3.8.24 and 3.9.9).
+            InputError: the binding does not exist; or the weight is invalid, or the result depends on an unknown weight.
+            NotDeterminedError: the result depends on the order of a map inside the broker (3.7.8 and 3.7.9), or on buckets that an earlier
+                unbind left (before 3.8.24 and 3.9.9).
         """
         after = self._after(ring_changes.unbind(self._state, destination, weight))
         if after is self and not missing_ok:
@@ -171,37 +166,37 @@ class HashRing:
         return after
 
     def delete_destination(self, destination: Destination) -> HashRing:
-        """Return the ring after the queue or exchange was deleted, which removes the bindings that it has.
+        """Return the ring after the deletion of the queue or exchange, which removes its bindings.
 
         Args:
             destination: the queue or exchange.
 
         Raises:
-            InputError: the result depends on a weight that is not known.
-            NotDeterminedError: the result depends on which of its bindings goes first, and the broker has no
-                rule for that (before 3.8.24 and 3.9.9, bound with different weights).
+            InputError: the result depends on an unknown weight.
+            NotDeterminedError: the result depends on the order in which its bindings are removed, which the broker does not define (before
+                3.8.24 and 3.9.9, bound with different weights).
         """
         return self._after(ring_changes.delete_destination(self._state, destination))
 
     def delete_exchange(self) -> HashRing:
-        """Return the ring of the exchange that takes its name later: neither buckets nor bindings."""
+        """Return the ring of a later exchange with the same name, without buckets and bindings."""
         return self._after(ring_changes.delete_exchange(self._state))
 
     def restarted(self) -> HashRing:
-        """Return the ring after a full restart of a single node. Exchange and destinations are durable.
+        """Return the ring after a full restart of a single node with durable exchange and destinations.
 
-        The result is assumed where the release's store is not known. It is also assumed where the ring stays
-        but its bindings are not known, because a binding without buckets would get them at the end. On 4.3
-        exclusive and transient queues keep their buckets and lose their bindings, so read such a ring.
+        The result is assumed if the release's store is unknown, or if the ring remains but its bindings are unknown, because a binding
+        without buckets would get them at the end. On 4.3 exclusive and transient queues keep their buckets and lose their bindings; read
+        such a ring from the broker.
 
         Raises:
-            NotDeterminedError: the broker rebuilds the ring in an order that cannot be computed (Mnesia,
-                except 3.8.4 to 3.8.9), or from bindings that are not known.
+            NotDeterminedError: the broker rebuilds the ring in an unpredictable order (Mnesia, except 3.8.4 to 3.8.9), or from unknown
+                bindings.
         """
         return self._after(ring_changes.restart(self._state))
 
     def with_release(self, release: Release) -> HashRing:
-        """Return the same buckets under the rules of another release: an assumption.
+        """Return the same buckets under the rules of another release, as an assumption.
 
         Args:
             release: the release whose rules apply.
@@ -209,12 +204,11 @@ class HashRing:
         return replace(self, release=release, provenance="assumed")
 
     def destination_for(self, key: str | bytes) -> Place:
-        """Return the destination of what is hashed, such as a routing key; None where its bucket is a hole.
+        """Return the destination of a hashed text, such as a routing key; None if its bucket is a hole.
 
         Args:
-            key: text (its UTF-8 bytes) or bytes, of any length: a `message_id` or the value of a header may be longer than
-                the 255 bytes that AMQP carries of a routing key. `ConsistentHashExchange.route` takes whole messages, and
-                only what AMQP can carry.
+            key: text (its UTF-8 bytes) or bytes, of any length: a `message_id` or the value of a header may be longer than the 255 bytes of
+                a routing key. `ConsistentHashExchange.route` routes whole messages within AMQP's limits.
 
         Raises:
             EmptyRingError: the ring has no buckets.
@@ -237,10 +231,10 @@ class HashRing:
         return self.buckets[bucket_of_seed(hash_binary(data) & SEED_MASK, self._bucket_count)]
 
     def destination_for_term(self, term: Term) -> Place:
-        """Return the destination of an Erlang term, as the server hashes it; None where its bucket is a hole.
+        """Return the destination of an Erlang term, as the server hashes it; None if its bucket is a hole.
 
         Args:
-            term: what the exchange hashes, as for :func:`jump_consistent_hash`.
+            term: the hashed term, as in :func:`jump_consistent_hash`.
 
         Raises:
             EmptyRingError: the ring has no buckets.
@@ -252,27 +246,25 @@ class HashRing:
     def indices(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> NDArray[np.int32]:
         """Return the destination of each key, as an index into `destinations`; -1 for a hole.
 
-        Beware of -1 as an index: it is the last element in Python. Use `destinations_for` for names and
-        `counts` for counts. Keys of more than 255 bytes are hashed too, though AMQP cannot carry them.
+        Do not use -1 as an index: in Python it is the last element. Use `destinations_for` for names and `counts` for counts. Keys of more
+        than 255 bytes are hashed too, although AMQP cannot carry them.
 
-        Memory beyond the keys: 8 bytes for each key (half of them are the answer), the table of the bucket
-        count (2 to 8 MiB, shared), and a few MiB for 32,768 keys at a time, with a copy of their bytes. Each
-        value of an Arrow dictionary costs 16 bytes once. A dictionary that holds a null is decoded as a
-        whole.
+        Memory in addition to the keys: 8 bytes for each key (half of them are the result), the table of the bucket count (2 to 8 MiB,
+        shared), and a few MiB for 32,768 keys at a time, with a copy of their bytes. Each value of an Arrow dictionary costs 16 bytes once.
+        A dictionary that contains a null is decoded as a whole.
 
-        A pyarrow array of more than a million plain keys is hashed on all cores that the process may use. Lists, NumPy arrays
-        and smaller arrays, such as the batches of a Spark executor, take one thread.
+        A pyarrow array of more than a million plain keys is hashed on all available cores. Lists, NumPy arrays and smaller arrays, such as
+        the batches of a Spark executor, use one thread.
 
         Args:
-            keys: a list of str or bytes; a NumPy array of them (S, U, T or object); a pyarrow Array or
-                ChunkedArray of strings or binaries, plain, large, view, fixed-size or dictionary.
-            fill_null: the key that a null counts as; without it, nulls are refused. None, NaN and pandas' NA
-                and NaT are nulls.
+            keys: a list of str or bytes; a NumPy array of them (S, U, T or object); a pyarrow Array or ChunkedArray of strings or binaries,
+                plain, large, view, fixed-size or dictionary.
+            fill_null: the key that replaces a null; without it, nulls are refused. None, NaN and pandas' NA and NaT are nulls.
 
         Raises:
             EmptyRingError: the ring has no buckets.
-            RowError: a key is null or neither text nor bytes; the message has its position.
-            InputError: `keys` does not hold keys, or `fill_null` is not a key.
+            RowError: a key is null or neither text nor bytes; the error contains its position.
+            InputError: `keys` is not a sequence of keys, or `fill_null` is not a key.
         """
         from rabbit_chx.routing import arrays
 
@@ -284,26 +276,16 @@ class HashRing:
     ) -> NDArray[np.object_]:
         """Return the destination of each key, as an array of objects; None for a hole.
 
-        Args:
-            keys: the keys, as in `indices`.
-            fill_null: the key that a null counts as, as in `indices`.
-
-        Raises:
-            EmptyRingError, RowError, InputError: as in `indices`.
+        `keys`, `fill_null` and the errors are those of `indices`.
         """
         from rabbit_chx.routing import arrays
 
         return arrays.destinations_at(self.indices(keys, fill_null=fill_null), self.destinations)
 
     def counts(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> dict[Place, int]:
-        """Return how many keys each destination gets, in ring order; holes, if keys reach any, under None.
+        """Return the number of keys of each destination, in ring order; holes, if keys reach any, under None.
 
-        Args:
-            keys: the keys, as in `indices`.
-            fill_null: the key that a null counts as, as in `indices`.
-
-        Raises:
-            EmptyRingError, RowError, InputError: as in `indices`.
+        `keys`, `fill_null` and the errors are those of `indices`.
         """
         from rabbit_chx.routing import arrays
 
@@ -338,9 +320,8 @@ class HashRing:
         return arrays.shares(self._index_of_bucket, self._bucket_count, self.destinations)
 
     def share_moved(self, other: HashRing) -> float:
-        """Return the exact share of the 2^21 seeds whose destination differs in the other ring.
-
-        A hole and an empty ring are the destination None.
+        """Return the exact share of the 2^21 seeds whose destination differs in the other ring. A hole and an empty ring are the
+        destination None.
 
         Args:
             other: the ring to compare with.
@@ -372,13 +353,13 @@ class HashRing:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> HashRing:
-        """Read the text that `to_json` made.
+        """Parse the text of `to_json`.
 
         Args:
             text: the JSON text; bytes are UTF-8.
 
         Raises:
-            InputError: the text is not a ring's, or is of a later format.
+            InputError: the text is not a ring, or has a later format.
         """
         return cls(*_loads(text))
 
@@ -407,19 +388,12 @@ class HashRing:
         return RingState(self.buckets, self.release, self.provenance, self.bindings, self.end_known)
 
     def _after(self, state: RingState) -> HashRing:
-        """Return the ring after a change, or this ring where nothing changed."""
+        """Return the ring after a change; this ring if nothing changed."""
         return self if all(map(is_, state, self._state)) else HashRing(*state)
 
 
 def check_ring(*rings: object) -> None:
-    """Raise an error unless each argument is a ring.
-
-    Args:
-        rings: the arguments to check.
-
-    Raises:
-        InputError: an argument is not a HashRing.
-    """
+    """Raise an InputError unless each argument is a HashRing."""
     for ring in rings:
         if not isinstance(ring, HashRing):
             raise InputError(f"{ring!r:.60} is not a ring: give a HashRing")
@@ -430,7 +404,6 @@ _FORMAT_VERSION = 1
 
 
 def _dumps(state: RingState) -> str:
-    """Return the JSON text of a ring, on one line."""
     buckets, release, provenance, bindings, end_known = state
     ring: dict[str, Any] = {
         "format": _FORMAT,
@@ -450,7 +423,6 @@ def _dumps(state: RingState) -> str:
 
 
 def _loads(text: str | bytes) -> RingState:
-    """Read the JSON text of a ring."""
     try:
         ring = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:

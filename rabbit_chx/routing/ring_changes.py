@@ -1,21 +1,19 @@
 """Changes of a ring: bind, unbind, deletion and a full restart of a single node.
 
-Each function takes the state of a ring and returns the state after the change; where nothing changes it
-returns the same object. What the broker does depends on the release, by these rules of
-:mod:`rabbit_chx.routing.rules`:
+Each function takes the state of a ring and returns the state after the change, or the same object if nothing changes. The effect depends on
+the release, by these rules of :mod:`rabbit_chx.routing.rules`:
 
 - A bind appends as many buckets as the weight. A second binding of the same destination appends too
   (`DUPLICATES_APPEND`) or is ignored.
-- An unbind takes away all buckets of the destination, even if another binding of it remains. The buckets
-  behind them get lower numbers. Buckets of other destinations that are in between are lost.
-- A full restart keeps the ring on Khepri (`RESTART_KEEPS`). On Mnesia the ring is only in memory: it is empty
-  after the restart (`RESTART_EMPTIES`), or made again from the sorted bindings (`RESTART_SORTS`), or made
-  again in an order that cannot be computed (`RESTART_SHUFFLES`).
+- An unbind removes all buckets of the destination, even if another binding of it remains. The buckets
+  after them get lower numbers. Buckets of other destinations in between are lost.
+- A full restart keeps the ring on Khepri (`RESTART_KEEPS`). On Mnesia the ring is only in memory: after the
+  restart it is empty (`RESTART_EMPTIES`), or rebuilt from the sorted bindings (`RESTART_SORTS`), or rebuilt
+  in an unpredictable order (`RESTART_SHUFFLES`).
 
-Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``: ``add_binding/3`` and
-``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8
-to v4.3.6; ``init/0`` and ``recover/0`` (v3.8.5 to v4.2.x) or ``recover/2`` (from v4.3.0). Restarts were
-compared with real brokers of 3.8.9, 3.10.8, 4.0.5 and 4.3.6.
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``: ``add_binding/3`` and ``remove_bindings/3``
+(``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8 to v4.3.6; ``init/0`` and ``recover/0`` (v3.8.5 to
+v4.2.x) or ``recover/2`` (from v4.3.0). Restarts were compared with real brokers of 3.8.9, 3.10.8, 4.0.5 and 4.3.6.
 """
 
 from __future__ import annotations
@@ -58,15 +56,7 @@ MAX_BUCKETS = 10_000_000
 
 
 class RingState(NamedTuple):
-    """The parts of a :class:`~rabbit_chx.routing.ring.HashRing`, in the order of its arguments.
-
-    Attributes:
-        buckets: the destination of each bucket number; None at a hole.
-        release: the release whose rules apply.
-        provenance: the origin of the ring.
-        bindings: all bindings that the broker lists, in bind order; None where they are not known.
-        end_known: whether the next bucket comes directly after the last bucket.
-    """
+    """The attributes of a :class:`~rabbit_chx.routing.ring.HashRing`, which documents them."""
 
     buckets: tuple[Place, ...]
     release: Release
@@ -103,16 +93,7 @@ _SMALL_MAP_KEYS = 32  # an Erlang map of more keys has no order
 
 
 def replay(bindings: GivenBindings, release: Release, provenance: Provenance) -> RingState:
-    """Return the ring that these bindings make, in bind order.
-
-    Args:
-        bindings: ``(destination, weight)`` pairs, or a mapping. The same pair again is the same binding.
-        release: the release whose rules apply.
-        provenance: the provenance of the result.
-
-    Raises:
-        InputError: the broker would refuse a binding.
-    """
+    """Return the ring of these bindings, in bind order."""
     growth = _Growth([], {}, release)
     growth.bind(checked_bindings(pairs_of_bindings(bindings), release))
     return RingState(tuple(growth.buckets), release, provenance, tuple(growth.bindings), end_known=True)
@@ -130,7 +111,7 @@ def bind(ring: RingState, destination: Destination, weight: int | str) -> RingSt
 
 
 def unbind(ring: RingState, destination: Destination, weight: int | str | None) -> RingState:
-    """Return the ring after an unbind; the same ring where nothing was bound."""
+    """Return the ring after an unbind; the same ring if the binding does not exist."""
     check_destination(destination)
     key = None if weight is None else binding_key(weight)
     if weight is not None:
@@ -150,7 +131,7 @@ def unbind(ring: RingState, destination: Destination, weight: int | str | None) 
 
 
 def why_not_bound(ring: RingState, destination: Destination, weight: int | str | None) -> str:
-    """Return an error message for a destination that is not bound, with similar names that are."""
+    """Return an error message for a destination that is not bound, with similar names that are bound."""
     bindings = ring.bindings or ()
     if keys := [key for place, key in bindings if place == destination]:
         return f"{destination!s} is bound with the key {' and '.join(keys)}, and not with {weight!s}: give a key that is bound"
@@ -166,7 +147,7 @@ def why_not_bound(ring: RingState, destination: Destination, weight: int | str |
 
 
 def delete_destination(ring: RingState, destination: Destination) -> RingState:
-    """Return the ring after the queue or exchange was deleted, which removes all of its bindings."""
+    """Return the ring after the deletion of the queue or exchange with all of its bindings."""
     weights = {weight_of(*binding) for binding in ring.bindings or () if binding[0] == destination}
     if len(weights) > 1 and ring.release.follows(UNBIND_SHIFTS_BY_WEIGHT):
         raise NotDeterminedError(
@@ -177,7 +158,7 @@ def delete_destination(ring: RingState, destination: Destination) -> RingState:
 
 
 def delete_exchange(ring: RingState) -> RingState:
-    """Return the ring of an exchange that is declared again under the same name: no buckets, no bindings."""
+    """Return the ring of a later exchange with the same name: no buckets, no bindings."""
     return RingState((), ring.release, _provenance_after_change(ring), (), end_known=True)
 
 
@@ -214,17 +195,12 @@ def _bindings_added_by_restart(ring: RingState) -> list[Binding]:
             f"RabbitMQ {release} adds the bindings again in no order that can be computed: read the ring after the "
             "restart, or unbind and bind everything in the order that is wanted"
         )
-    # RESTART_SORTS; and RESTART_SHUFFLES, where a single binding has only one order.
+    # RESTART_SORTS; and RESTART_SHUFFLES with a single binding, which has only one order.
     return sorted(bindings, key=order_of_binding)
 
 
 class _Growth:
-    """A ring that gets buckets, binding after binding.
-
-    Attributes:
-        buckets: the destination of each bucket so far; None at a hole.
-        bindings: the bindings so far, in bind order.
-    """
+    """A ring that gets buckets, binding after binding."""
 
     def __init__(self, buckets: list[Place], bindings: dict[Binding, None], release: Release) -> None:
         self.buckets = buckets
@@ -233,14 +209,14 @@ class _Growth:
         self._duplicates_append = release.follows(DUPLICATES_APPEND)
 
     def bind(self, bindings: Iterable[tuple[Binding, int]]) -> None:
-        """Add bindings and as many buckets as each weighs, unless the binding exists already."""
+        """Add each new binding with its buckets."""
         for binding, weight in bindings:
             if binding not in self.bindings:
                 self.bindings[binding] = None
                 self._add_buckets(binding[0], weight)
 
     def restore(self, destination: Destination, key: str) -> None:
-        """Add the buckets of a binding that exists already."""
+        """Add the buckets of an existing binding."""
         self._add_buckets(destination, weight_of(destination, key))
 
     def _add_buckets(self, destination: Destination, count: int) -> None:
@@ -256,7 +232,7 @@ class _Growth:
 
 
 def _changed(ring: RingState, buckets: Iterable[Place], bindings: Iterable[Binding]) -> RingState:
-    """Return the ring with other buckets, and with other bindings where they are known."""
+    """Return the ring with other buckets, and with other bindings if they are known."""
     return RingState(
         tuple(buckets),
         ring.release,
@@ -271,20 +247,20 @@ def _provenance_after_change(ring: RingState) -> Provenance:
 
 
 def _without(destination: Destination, removed: Sequence[Binding], ring: RingState) -> list[Place]:
-    """Return the buckets after the first of the `removed` bindings went, which takes all of the destination's."""
+    """Return the buckets after the removal of the first of the `removed` bindings, which removes all buckets of the destination."""
     buckets = list(ring.buckets)
     if destination not in buckets:
         return buckets
     first = buckets.index(destination)
     end = len(buckets) - buckets[::-1].index(destination)
     shift = _shift(destination, buckets[first:end].count(destination), removed, ring.release)
-    # Buckets of others between the first and the last are lost; those behind move down by the shift.
+    # Buckets of others between the first and the last are lost; those after them move down by the shift.
     buckets[first:end] = [None] * (end - first - shift)
     return buckets
 
 
 def _shift(destination: Destination, count: int, removed: Sequence[Binding], release: Release) -> int:
-    """Return by how much the numbers of the buckets behind get lower."""
+    """Return by how much the numbers of the later buckets decrease."""
     about = f"unbinding {destination!s} on RabbitMQ {release.version}"
     if count > _SMALL_MAP_KEYS and release.follows(UNSORTED_ENDS):
         raise NotDeterminedError(

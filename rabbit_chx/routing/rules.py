@@ -1,14 +1,12 @@
 """The rules of RabbitMQ's releases: behaviours of the broker, their versions and their places in its source.
 
-First come the rules for what is hashed, then those for changes of a ring, then a full restart, and last
-``x-modulus-hash``. Each :class:`~rabbit_chx.routing.release.Rule` has a subject, what the broker does, the
-versions that do it, and the place in the server's source. Code asks for a rule by its name::
+The order is: hashing, changes of a ring, a full restart, and ``x-modulus-hash``. Code tests a rule by its name::
 
     if release.follows(DUPLICATES_APPEND): ...
 
-The files are in ``deps/rabbitmq_consistent_hash_exchange/src/`` of rabbitmq-server (before v3.8.10 in
-``src/`` of rabbitmq-consistent-hash-exchange), in ``deps/rabbit/src/`` and in
-``deps/rabbitmq_sharding/src/``. A number such as #3386 is a pull request of rabbitmq-server.
+The files are in ``deps/rabbitmq_consistent_hash_exchange/src/`` of rabbitmq-server (before v3.8.10 in ``src/`` of
+rabbitmq-consistent-hash-exchange), in ``deps/rabbit/src/`` and in ``deps/rabbitmq_sharding/src/``. A number such as #3386 is a pull request
+of rabbitmq-server.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ _ALWAYS: Spans = ((OLDEST, None),)
 
 
 def _since(first: str) -> Spans:
-    """Return the span of all versions from this version on."""
     return ((_numbers(first), None),)
 
 
@@ -33,7 +30,6 @@ def _between(first: str, end: str) -> Spans:
 
 
 def _before(end: str) -> Spans:
-    """Return the span of all versions before this version."""
     return ((OLDEST, _numbers(end)),)
 
 
@@ -182,7 +178,7 @@ MODULUS_BY_NAME = Rule(
 
 # fmt: on
 
-#: All of them, in the order of the public table. A test holds that none is missing.
+#: All rules, in the order of the public table. A test checks that the list is complete.
 RULES: tuple[Rule, ...] = (
     HASHED_ROUTING_KEY, HASHED_PROPERTY, HEADER_IS_TUPLE, HEADER_IS_BARE, INTEGER_IS_SEED,
     TIMESTAMP_IS_SEED, LIST_IS_ITS_HEAD, EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, VOID_IS_UNDEFINED,

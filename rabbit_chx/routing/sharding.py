@@ -1,7 +1,7 @@
-"""The queues that rabbitmq_sharding makes for a policy with ``shards-per-node``.
+"""The queues of a rabbitmq_sharding policy with ``shards-per-node``.
 
-Mirrors rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``, ``make_queue_name/3``, and
-``rabbit_sharding_shard.erl``, ``ensure_sharded_queues/1`` (v3.8.0 to v4.3.6).
+Mirrors rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``, ``make_queue_name/3``, and ``rabbit_sharding_shard.erl``,
+``ensure_sharded_queues/1`` (v3.8.0 to v4.3.6).
 """
 
 from __future__ import annotations
@@ -20,13 +20,7 @@ _NAME = re.compile(r"sharding: (.+) - (\S+@\S+) - (0|[1-9][0-9]*)", re.ASCII | r
 
 @dataclass(frozen=True, slots=True)
 class ShardName:
-    """The parts of the name of a shard.
-
-    Attributes:
-        exchange: the sharded exchange.
-        node: the node that the shard was made for, such as ``rabbit@host``.
-        number: its number on that node, from 0.
-    """
+    """The parts of a shard's name; `number` counts from 0 on each node."""
 
     exchange: str
     node: str
@@ -43,19 +37,10 @@ class ShardName:
 
 
 def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tuple[str, ...]:
-    """Return the names of an exchange's shards, in the order in which ``x-modulus-hash`` counts them.
+    """Return the names of an exchange's shards on the running nodes, in the order in which ``x-modulus-hash`` counts them.
 
-    All are bound with one key, so the order is that of the names: by node, then by number as text, 10 before
-    2. Shards of an earlier, larger policy stay bound, and are the caller's to add.
-
-    Args:
-        exchange: the name of the sharded exchange.
-        nodes: the names of the running nodes, such as ``rabbit@host``.
-        shards_per_node: the number of shards that the policy asks for on each node, 0 or more.
-
-    Raises:
-        InputError: `shards_per_node` is not a whole number from 0 on, a name is not text, or the name of a
-            shard has more than 255 bytes.
+    All have the same binding key, so the order is that of the names: by node, then by number as text, 10 before 2. Shards of an earlier,
+    larger policy remain bound; the caller adds them.
     """
     check_whole("shards-per-node", shards_per_node, 0)
     node_names = listed(nodes, "the names of the nodes, even of one")

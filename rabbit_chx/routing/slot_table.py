@@ -1,7 +1,7 @@
-"""Slots: exchanges that are the destinations of a ring, and the queues that have them.
+"""Slots: exchanges that are the destinations of a ring, and their queues.
 
-A slot is an internal fanout exchange, bound once to the hash exchange and to the queue that has it. A queue changes hands by
-one bind and one unbind behind the ring, and the ring itself never changes. So only the keys of the reassigned slots move.
+A slot is an internal fanout exchange, bound once to the hash exchange and to its queue. A bind and an unbind of the slot change its queue,
+and the ring does not change. So only the keys of the reassigned slots move.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class SlotTable:
     Attributes:
         ring: the ring of the hash exchange.
         owners: the queue of each slot.
-        other_exchanges: the exchanges among the destinations of the ring that are not slots. On a broker a slot with several
-            queues is one of them: each of its messages goes to all of these queues.
+        other_exchanges: the exchanges among the destinations of the ring that are not slots, including a slot with several queues, each of
+            which gets all of its messages.
         owners_assumed: whether `owners` is the assignment of a new broker, because a topology file does not contain it.
         destinations: the queues and the other exchanges, in ring order.
     """
@@ -99,7 +99,7 @@ class SlotTable:
         object.__setattr__(self, "destinations", tuple(queue for queue in queues if queue is not None))
 
     def queue_of(self, place: Place) -> Place:
-        """Return the queue of a slot, None if it has none; any other destination is returned as it is.
+        """Return the queue of a slot, None if it has none; any other destination is returned unchanged.
 
         Args:
             place: a destination of the ring, or None for a hole.
@@ -133,7 +133,7 @@ class SlotTable:
         return self.ring.provenance
 
     def with_release(self, release: Release) -> SlotTable:
-        """Return the same table under the rules of another release: an assumption.
+        """Return the same table under the rules of another release, as an assumption.
 
         Args:
             release: the release whose rules apply.
@@ -155,12 +155,7 @@ class SlotTable:
     def indices(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> NDArray[np.int32]:
         """Return the queue of each key, as an index into `destinations`; -1 if its slot has none.
 
-        Args:
-            keys: the keys, as in `HashRing.indices`.
-            fill_null: the key that a null counts as, as in `HashRing.indices`.
-
-        Raises:
-            EmptyRingError, RowError, InputError: as in `HashRing.indices`.
+        `keys`, `fill_null` and the errors are those of `HashRing.indices`.
         """
         return self.indices_behind(self.ring.indices(keys, fill_null=fill_null))
 
@@ -183,7 +178,7 @@ class SlotTable:
         shares: dict[Place, float] = dict.fromkeys(self.destinations, 0.0)
         for place, share in self.ring.shares().items():
             queue = self.queue_of(place)
-            shares[queue] = shares.get(queue, 0.0) + share  # exact: a share is a whole number of 2^-21
+            shares[queue] = shares.get(queue, 0.0) + share  # exact: a share is a multiple of 2^-21
         return shares
 
     def share_moved(self, other: SlotTable | HashRing) -> float:
@@ -207,19 +202,19 @@ class SlotTable:
     def reassigned(self, weights: Mapping[str, int]) -> SlotTable:
         """Return a table with these weights that moves the fewest slots.
 
-        Each queue gets ``slots * weight / sum of weights`` slots, rounded up or down. Slots of queues that are not among the
-        weights go to the others. `slot_counts` explains why no other table moves fewer.
+        Each queue gets ``slots * weight / sum of weights`` slots, rounded up or down. Slots of other queues are reassigned. `slot_counts`
+        explains why the number of moves is minimal.
 
         Args:
-            weights: the weight of each queue, a whole number from 1.
+            weights: the weight of each queue, an integer from 1.
 
         Raises:
-            InputError: a weight is not a whole number from 1, or a queue would get no slot.
+            InputError: a weight is not an integer from 1, or a queue would get no slot.
         """
         return replace(self, owners=assign_slots(self.slots, self.owners, dict(weights)))
 
     def moved_slots(self, other: SlotTable) -> tuple[ExchangeRef, ...]:
-        """Return the slots that have another queue in another table, in ring order.
+        """Return the slots that have a different queue in another table, in ring order.
 
         Args:
             other: the table to compare with.
@@ -229,7 +224,7 @@ class SlotTable:
     def to_json(self) -> str:
         """Return the table as JSON text on one line: the object of `HashRing.to_json`, and ``slots``.
 
-        ``"slots": {"events.slot.00": "events.1", "events.slot.01": null}`` has null for a slot without a queue. Readers of rings can
+        ``"slots": {"events.slot.00": "events.1", "events.slot.01": null}`` has null for a slot without a queue. `HashRing.from_json` can
         read the ring of such a text.
         """
         queues = {slot.name: self.owners.get(slot) for slot in self.slots}
@@ -237,7 +232,7 @@ class SlotTable:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SlotTable:
-        """Read the text that `to_json` made.
+        """Parse the text of `to_json`.
 
         Args:
             text: the JSON text; bytes are UTF-8.
@@ -267,13 +262,12 @@ class SlotTable:
 
 
 def _queues_of_seeds(table: SlotTable, numbers: Mapping[Place, int]) -> NDArray[np.int32]:
-    """Return the number of the queue of each seed."""
     queues: NDArray[np.int32] = _numbers_of_places(table, numbers)[table.ring.indices_of_all_seeds()]
     return queues
 
 
 def _numbers_of_places(table: SlotTable, numbers: Mapping[Place, int]) -> NDArray[np.int32]:
-    """Return the number of the queue of each destination of the ring, and as the last item that of holes, for the index -1."""
+    """Return the number of the queue of each destination of the ring; the last item is that of holes, for the index -1."""
     import numpy as np
 
     places = (*table.ring.destinations, None)
@@ -288,22 +282,14 @@ def _without_slots(ring: HashRing) -> SlotTable:
 
 
 def slot_counts(slots: int, weights: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
-    """Return how many slots each queue gets, by weight, such that the fewest slots move.
+    """Return the number of slots of each queue, by weight, such that the fewest slots move.
 
-    With N slots and weights w, a queue's quota is ``N * w / sum(w)``, which is rounded down or up. Queues that have more than the
-    rounded-down number are rounded up first, so they keep one slot more. Then come the largest fractions.
+    With N slots and weights w, a queue's quota is ``N * w / sum(w)``, rounded down or up. Queues that have more slots than the rounded-down
+    number are rounded up first, so they keep one slot more. Then the largest fractions are rounded up.
 
-    No assignment within these bounds moves fewer slots: a slot has to move if it has no queue, or if its queue has more slots than it
-    gets, and each rounding up of such a queue keeps one slot. Tests check this against all assignments of small cases, and the bounds
-    on 100,000 generated ones.
-
-    Args:
-        slots: the number of slots.
-        weights: the weight of each queue, at least 1.
-        held: how many slots each queue has now; queues without slots may be missing.
-
-    Raises:
-        InputError: `weights` is empty, a weight is not a whole number from 1, or a queue would get no slot.
+    Within these bounds the number of moves is minimal: a slot must move if it has no queue, or if its queue has more slots than its number,
+    and each rounding up of such a queue keeps one slot. Tests compare this with all assignments of small cases, and check the bounds on
+    100,000 generated ones. `held` is the current number of slots of each queue; queues without slots may be absent.
     """
     for queue, weight in weights.items():
         if not is_whole(weight, 1):
@@ -351,7 +337,7 @@ def assign_slots(
 def kept_slots(
     slots: Sequence[_Slot], owners: Mapping[_Slot, str], counts: Mapping[str, int]
 ) -> tuple[dict[_Slot, str], dict[str, int]]:
-    """Return the slots that stay with their queue, and how many more slots each queue gets."""
+    """Return the slots that remain with their queue, and the number of further slots of each queue."""
     remaining = dict(counts)
     kept: dict[_Slot, str] = {}
     for slot in slots:
@@ -367,59 +353,31 @@ KeyMap: TypeAlias = HashRing | SlotTable
 
 
 def check_key_map(*key_maps: object) -> None:
-    """Raise an error unless each argument is a ring or a slot table.
-
-    Args:
-        *key_maps: the arguments to check.
-
-    Raises:
-        InputError: an argument is neither.
-    """
+    """Raise an InputError unless each argument is a ring or a slot table."""
     for key_map in key_maps:
         if not isinstance(key_map, KeyMap):
             raise InputError(f"{key_map!r:.60} is not a ring: give a HashRing or a SlotTable")
 
 
 def ring_beneath(key_map: KeyMap) -> HashRing:
-    """Return the ring of a slot table; a ring is returned as it is.
-
-    Args:
-        key_map: the ring or the table.
-    """
+    """Return the ring of a slot table; a ring is returned unchanged."""
     return key_map.ring if isinstance(key_map, SlotTable) else key_map
 
 
 def queue_behind(key_map: KeyMap, place: Place) -> Place:
-    """Return the destination of the messages of a ring's destination: the queue of a slot, else the destination itself.
-
-    Args:
-        key_map: the ring or the table.
-        place: a destination of the ring; None for a hole.
-    """
+    """Return the queue of a slot; any other destination is returned unchanged."""
     return key_map.queue_of(place) if isinstance(key_map, SlotTable) else place
 
 
 def share_between(before: KeyMap, after: KeyMap) -> float:
-    """Return the exact share of the 2^21 seeds whose destinations differ.
-
-    Args:
-        before: a ring or a slot table.
-        after: another one.
-    """
+    """Return the exact share of the 2^21 seeds whose destinations differ."""
     if isinstance(before, SlotTable):
         return before.share_moved(after)
     return after.share_moved(before) if isinstance(after, SlotTable) else before.share_moved(after)
 
 
 def key_map_from_json(text: str | bytes) -> KeyMap:
-    """Read the text that `HashRing.to_json` or `SlotTable.to_json` made.
-
-    Args:
-        text: the JSON text; bytes are UTF-8.
-
-    Raises:
-        InputError: the text is neither, or has a later format.
-    """
+    """Parse the text of `HashRing.to_json` or `SlotTable.to_json`."""
     return SlotTable.from_json(text) if _document(text).get("slots") is not None else HashRing.from_json(text)
 
 

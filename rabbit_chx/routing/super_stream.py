@@ -1,9 +1,8 @@
-"""Super streams: which partition a routing key goes to. The client decides that, not the broker.
+"""Super streams: the partition of a routing key, which the client chooses, not the broker.
 
-Mirrors rabbitmq-stream-java-client ``HashRoutingStrategy.java`` and ``RoutingKeyRoutingStrategy.java``; the
-official client for Python, rstream 1.1.1, ``superstream.py``, ``HashRoutingMurmurStrategy``, which hashes
-differently; and rabbitmq-server ``deps/rabbitmq_stream/src/rabbit_stream_utils.erl``, ``sort_partitions/1``
-(v3.11.0 to v4.3.6).
+Mirrors rabbitmq-stream-java-client ``HashRoutingStrategy.java`` and ``RoutingKeyRoutingStrategy.java``; the official client for Python,
+rstream 1.1.1, ``superstream.py``, ``HashRoutingMurmurStrategy``, which hashes differently; and rabbitmq-server
+``deps/rabbitmq_stream/src/rabbit_stream_utils.erl``, ``sort_partitions/1`` (v3.11.0 to v4.3.6).
 """
 
 from __future__ import annotations
@@ -32,24 +31,22 @@ class SuperStream:
     """The partitions of a super stream.
 
     Attributes:
-        partitions: the streams, in the order that the broker gives to clients.
-        binding_keys: the key that each partition is bound with.
+        partitions: the streams, in the broker's order.
+        binding_keys: the binding key of each partition.
     """
 
     partitions: tuple[str, ...]
     binding_keys: tuple[str, ...]
 
     def __init__(self, partitions: Iterable[str], binding_keys: Iterable[str] | None = None) -> None:
-        """Make a super stream of its partitions.
+        """Create a super stream from its partitions.
 
         Args:
             partitions: the streams' names, in the broker's order.
-            binding_keys: the binding key of each partition; None for ``0``, ``1`` and so on, as the broker
-                makes them.
+            binding_keys: the binding key of each partition; None for the broker's default ``0``, ``1`` and so on.
 
         Raises:
-            InputError: there are no partitions, there is not one binding key for each, or a name or key is
-                not text.
+            InputError: an argument is invalid.
         """
         names = listed(partitions, "the names of the streams, even of one")
         if binding_keys is None:
@@ -68,11 +65,11 @@ class SuperStream:
 
     @classmethod
     def from_bindings(cls, bindings: Iterable[tuple[str, str, int | None]]) -> SuperStream:
-        """Return the super stream that has these bindings of its exchange.
+        """Return the super stream with these bindings of its exchange.
 
         Args:
-            bindings: ``(stream, binding key, order)`` of each binding. The order is the binding's argument
-                ``x-stream-partition-order``, or None; bindings without it come last, in the order given.
+            bindings: ``(stream, binding key, order)`` of each binding. The order is the argument ``x-stream-partition-order``, or None;
+                bindings without it are last, in the given order.
 
         Raises:
             InputError: an entry is not such a binding.
@@ -84,17 +81,17 @@ class SuperStream:
         return cls([name for name, _, _ in ordered], [key for _, key, _ in ordered])
 
     def partition_for(self, routing_key: str | bytes, client: Literal["java", "rstream"] = "java") -> str:
-        """Return the partition of a routing key by its hash, unsigned, modulo the partitions.
+        """Return the partition of a routing key: its unsigned hash modulo the number of partitions.
 
-        Producers of both kinds at one super stream put the same key into different partitions.
+        The two kinds of producers put the same key into different partitions.
 
         Args:
             routing_key: text or its UTF-8 bytes, of any length.
-            client: the client of the producer: ``java`` hashes UTF-8 by 32-bit murmur3; ``rstream`` hashes
-                UTF-16 with its byte order mark, as little-endian machines have it, by 128-bit murmur3.
+            client: the client of the producer: ``java`` hashes UTF-8 by 32-bit murmur3; ``rstream`` hashes UTF-16 with its byte order mark,
+                as on little-endian machines, by 128-bit murmur3.
 
         Raises:
-            InputError: the key is neither text nor bytes, or there is no such client.
+            InputError: the key is neither text nor bytes, or the client is unknown.
         """
         data = bytes_of(routing_key, "the routing key")
         if client == "java":
@@ -106,14 +103,14 @@ class SuperStream:
         return self.partitions[hash_ % len(self.partitions)]
 
     def indices(self, keys: Iterable[Any]) -> NDArray[np.int32]:
-        """Return the partition of each key as an index into `partitions`, where `partition_for` has it for ``java``.
+        """Return the partition of each key as an index into `partitions`, as `partition_for` with ``java``.
 
         Args:
             keys: a list of str or bytes; a NumPy array of them; a pyarrow Array or ChunkedArray of strings or binaries.
 
         Raises:
-            RowError: a key is null or neither text nor bytes; the message has its position.
-            InputError: `keys` does not hold keys.
+            RowError: a key is null or neither text nor bytes; the error contains its position.
+            InputError: `keys` is not a sequence of keys.
         """
         import numpy as np
 
@@ -122,7 +119,7 @@ class SuperStream:
         return (arrays.murmur3_hashes(keys, _SEED) % np.uint32(len(self.partitions))).astype(np.int32)
 
     def partitions_bound_with(self, routing_key: str | bytes) -> tuple[str, ...]:
-        """Return the partitions of a routing key where the client routes by binding key: those bound with it.
+        """Return the partitions that are bound with a routing key, for clients that route by binding key.
 
         Args:
             routing_key: text or its UTF-8 bytes.
@@ -160,7 +157,7 @@ _D1, _D2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 
 def murmur3_x86_32(data: bytes, seed: int = 0) -> int:
-    """Return the hash of some bytes, unsigned, 0 to 2^32 - 1."""
+    """Return the unsigned 32-bit hash."""
     hash_ = seed & _MASK
     words = len(data) // 4
     for (word,) in struct.iter_unpack("<I", data[: words * 4]):
@@ -180,7 +177,7 @@ def _rotate(word: int, bits: int) -> int:
 
 
 def murmur3_x64_128(data: bytes, seed: int = 0) -> int:
-    """Return the hash of some bytes, unsigned, 0 to 2^128 - 1; the original's first half is the lower one."""
+    """Return the unsigned 128-bit hash; the original's first half is the lower one."""
     h1 = h2 = seed & _MASK
     tail = len(data) // 16 * 16
     for low, high in struct.iter_unpack("<QQ", data[:tail]):

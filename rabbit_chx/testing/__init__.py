@@ -1,8 +1,8 @@
 """RabbitMQ brokers for tests and examples; a check of the order in which a handler gets messages.
 
-`find_broker` takes the broker that the environment names, or starts one in Docker, as `docker_broker` does. What was
-started is removed when its block ends, and by testcontainers also when this process is killed. The names are loaded
-when they are first used, so that the pytest plugin costs a test run nothing.
+`find_broker` takes the broker that the environment names, or starts one in Docker, as `docker_broker` does. What was started is removed
+when its block ends, and by testcontainers also when this process is killed. The names are loaded when they are first used, so that the
+pytest plugin costs a test run nothing.
 """
 
 from __future__ import annotations

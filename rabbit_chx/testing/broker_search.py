@@ -119,11 +119,7 @@ def skip_unless_ci(reason: str) -> NoReturn:
 
 
 def release_is_in(version: str, releases: str) -> bool:
-    """Return whether a version is in a range such as ``>=4.0,<4.3``; every version is in the range ``""``.
-
-    Raises:
-        InputError: the range or the version is malformed.
-    """
+    """Return whether a version is in a range such as ``>=4.0,<4.3``; every version is in the range ``""``."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
     from packaging.version import InvalidVersion, Version
 

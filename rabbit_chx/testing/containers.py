@@ -86,12 +86,7 @@ def start_docker_broker(series: str = "4.3", image: str | None = None) -> Runnin
 
 
 def container_server(name: str, network: str | None = None) -> _ContainerServer:
-    """Return a container that is not created yet.
-
-    Args:
-        name: the container's name; also its host name, if it is on a network of ours.
-        network: the network of ours to put it on; None for Docker's default.
-    """
+    """Return a container that is not created yet; on a network of ours the name is also its host name."""
     return _ContainerServer(name, network)
 
 
@@ -106,8 +101,7 @@ class _ContainerServer:
     def create(self, image: str, script: str = SERVE, *, more_ports: Sequence[int] = ()) -> None:
         """Start the container, whose program is a shell script; `broker` waits for it.
 
-        `ports` tells where the ports of the container are on 127.0.0.1: those of AMQP, the HTTP API, streams, and
-        `more_ports`.
+        `ports` tells where the ports of the container are on 127.0.0.1: those of AMQP, the HTTP API, streams, and `more_ports`.
         """
         settings = {"network": self._network, "hostname": self._name} if self._network else {}
         for attempt in range(1, _ATTEMPTS + 1):
@@ -229,12 +223,7 @@ class _ContainerServer:
 
 
 def require_docker() -> None:
-    """Check that testcontainers is installed and that a Docker daemon of this machine answers.
-
-    Raises:
-        MissingExtraError: testcontainers is not installed.
-        NoBrokerError: no daemon answers, or it is on another machine.
-    """
+    """Check that testcontainers is installed and that a Docker daemon of this machine answers."""
     try:
         import testcontainers.core.config  # noqa: F401
     except ImportError as error:
@@ -272,11 +261,7 @@ def image_version(series: str) -> str | None:
 
 
 def require_image(image: str) -> None:
-    """Check that an image is on this machine, and pull it if it is not.
-
-    Raises:
-        NoBrokerError: the image cannot be pulled.
-    """
+    """Check that an image is on this machine, and pull it if it is not."""
     from testcontainers.core.config import testcontainers_config
 
     image = testcontainers_config.hub_image_name_prefix + image
@@ -319,16 +304,7 @@ def _do_without_ryuk_if_missing() -> None:
 
 
 def docker(*command: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> str:
-    """Run a docker command and return its stdout.
-
-    Args:
-        command: the words after ``docker``.
-        timeout_s: how many seconds the command may take.
-
-    Raises:
-        NoBrokerError: the command failed; the message has the end of its stderr.
-        UnreachableError: there is no docker, or the command did not end in time.
-    """
+    """Run a docker command and return its stdout."""
     result = run_bounded(("docker", *command), timeout_s=timeout_s)
     if result.returncode:
         raise NoBrokerError(f"docker {command[0]}: {last_lines(result.stderr, 3)}")

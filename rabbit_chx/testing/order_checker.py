@@ -42,12 +42,12 @@ class OrderReport:
         messages: how many messages were handled, repeats included.
         keys: how many keys they have.
         out_of_order: messages that were handled for the first time after a newer message of their key.
-        stale: repeats of old messages after which the newer ones of their key did not come again. What a key's last message
-            leaves is then wrong until the next message.
+        stale: repeats of old messages after which the newer ones of their key did not come again. What a key's last message leaves is then
+            wrong until the next message.
         lost: messages that never came. Without `sent` only those that a newer message of their key follows.
         repeated: messages that had been handled before. This is no fault: delivery is at least once.
-        redelivered: those of the repeated that the broker marked as redelivered. The others were published twice, or
-            handled by two consumers.
+        redelivered: those of the repeated that the broker marked as redelivered. The others were published twice, or handled by two
+            consumers.
         unexpected: messages that nobody sent: numbers below the first or beyond the last, and keys that are not in `sent`.
         faults: the first few faults of each kind.
     """
@@ -79,10 +79,9 @@ class OrderReport:
 class OrderChecker:
     """Checks that the messages of each key are handled in the order of their numbers.
 
-    The publisher of the test numbers the messages of each key: `first`, and then counting up. The handler tells each
-    message to `handled` at the moment of its effect. Threads and tasks may share a checker. If the handlers are in several
-    processes, let them write down what they handle in one place, such as a table, and tell the checker afterwards, in that
-    order.
+    The publisher of the test numbers the messages of each key: `first`, and then counting up. The handler tells each message to `handled`
+    at the moment of its effect. Threads and tasks may share a checker. If the handlers are in several processes, let them write down what
+    they handle in one place, such as a table, and tell the checker afterwards, in that order.
 
     Args:
         first: the number of each key's first message.
@@ -91,10 +90,8 @@ class OrderChecker:
 
         checker = OrderChecker()
 
-
         async def handle(message):
             checker.handled(message.routing_key, int(message.body), redelivered=message.redelivered)
-
 
         ...
         report = checker.report(sent={"customer-1": 500, "customer-2": 500})
@@ -143,8 +140,8 @@ class OrderChecker:
         """Return what was found so far.
 
         Args:
-            sent: how many messages were sent of each key. With it the report knows of messages that are lost at the end of a
-                key, and of messages that nobody sent. None where that is not known.
+            sent: how many messages were sent of each key. With it the report knows of messages that are lost at the end of a key, and of
+                messages that nobody sent. None where that is not known.
 
         Raises:
             InputError: `sent` has no whole number from 0 for a key.

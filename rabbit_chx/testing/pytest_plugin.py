@@ -1,7 +1,7 @@
 """The pytest plugin: real brokers for tests, of the releases that an option names.
 
-pytest loads it in every run of an environment that has rabbit_chx. So it imports only pytest at first, and
-everything else when a test asks for a broker.
+pytest loads it in every run of an environment that has rabbit_chx. So it imports only pytest at first, and everything else when a test asks
+for a broker.
 """
 
 from __future__ import annotations

@@ -18,16 +18,7 @@ _PROBE_TIMEOUT_S = 10.0
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nothing listens on at 127.0.0.1, below those that the system assigns itself.
-
-    A server that is down for a moment does not lose such a port to an outgoing connection.
-
-    Args:
-        count: how many ports.
-
-    Raises:
-        NoBrokerError: fewer are free.
-    """
+    """Return ports of 127.0.0.1 without a listener, below the system's ephemeral ports, which outgoing connections use."""
     ports: list[int] = []
     for port in random.sample(range(20_000, 32_000), 1_000):
         with socket.socket() as probe:
@@ -57,8 +48,8 @@ def wait_until_serving(
 ) -> str:
     """Wait until the broker's startup is complete and AMQP and the HTTP API accept the user; return its version.
 
-    A server accepts users shortly before its startup is complete. On 3.8 its command line tools then still
-    say that it does not run, and a vhost that is made on a node of a cluster never starts there.
+    A server accepts users shortly before its startup is complete. On 3.8 its command line tools then still say that it does not run, and a
+    vhost that is made on a node of a cluster never starts there.
 
     Args:
         url: the AMQP URI.
@@ -67,9 +58,6 @@ def wait_until_serving(
         running: returns whether the server still runs; the wait ends when it does not.
         log: returns the server's last log lines, for the error.
         tools: the command prefix that reaches the server's CLI tools.
-
-    Raises:
-        NoBrokerError: it ended, or does not serve in time.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -97,13 +85,7 @@ def _await_startup(tools: tuple[str, ...], timeout_s: float) -> None:
 
 
 def amqp_version(url: str) -> str:
-    """Log in over AMQP, and return the version that the broker gives in its server properties.
-
-    Raises:
-        UriError: the URL is malformed, or has a parameter that is not supported.
-        NoBrokerError: nothing answers at the address, or the broker refuses the user, the password or the
-            vhost.
-    """
+    """Log in over AMQP, and return the version that the broker gives in its server properties."""
     settings = replace(ConnectionSettings.from_uri(url), connection_timeout_s=_PROBE_TIMEOUT_S)
     try:
         with contextlib.closing(Connection(settings)) as connection:
@@ -113,12 +95,7 @@ def amqp_version(url: str) -> str:
 
 
 def check_management(url: str) -> None:
-    """Read ``/api/overview`` with the user of the URL.
-
-    Raises:
-        InputError: the URL is malformed.
-        NoBrokerError: nothing answers at the address, or the answer is not a success.
-    """
+    """Read ``/api/overview`` with the user of the URL."""
     from rabbit_chx.broker.management import Management
 
     try:

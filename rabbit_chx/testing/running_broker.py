@@ -65,8 +65,7 @@ class RunningBroker:
         url: the AMQP URI, with user, password and vhost.
         management_url: the URL of the HTTP API, with user and password; None if there is none.
         version: the version that the broker itself names, such as ``"4.3.6"``.
-        ring_via: the command prefix that reaches the CLI tools, such as ``("docker", "exec", ID)``;
-            None if they cannot be run.
+        ring_via: the command prefix that reaches the CLI tools, such as ``("docker", "exec", ID)``; None if they cannot be run.
         origin: one line for people: what the broker is and where it came from.
         server: what restarts, breaks and removes the broker; None if we did not start it.
         stream_port: where the stream protocol is spoken, on the host of the URL.
@@ -90,7 +89,7 @@ class RunningBroker:
 
     @property
     def owned(self) -> bool:
-        """Whether we started the broker, so that it may be restarted and broken."""
+        """True if this library started the broker, so that it may be restarted and broken."""
         return self.server is not None
 
     def run(self, *command: str, timeout_s: float = 60) -> str:
@@ -149,8 +148,8 @@ class RunningBroker:
     def disconnect(self) -> None:
         """Cut a server in Docker off the network, from its clients and from other nodes, until `reconnect`.
 
-        Packets vanish: a client that was connected gets no notice, and a new connection is refused. The
-        server's own command line tools do not reach it either.
+        Packets vanish: a client that was connected gets no notice, and a new connection is refused. The server's own command line tools do
+        not reach it either.
 
         Raises:
             InputError: we did not start this broker, or it is not in Docker.
@@ -238,16 +237,7 @@ def in_vhost(broker: RunningBroker, vhost: str) -> RunningBroker:
 
 
 def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a program and return its exit code, stdout and stderr; its stdin is empty.
-
-    Args:
-        command: the program and its arguments.
-        timeout_s: how many seconds the program may take.
-
-    Raises:
-        UnreachableError: the program does not exist or cannot be executed.
-        BrokerTimeoutError: the program did not end in time, and was killed with its children.
-    """
+    """Run a program and return its exit code, stdout and stderr; its stdin is empty."""
     # Arguments may be secret, so messages have the first two words only.
     name = " ".join(command[:2])
     try:
@@ -276,12 +266,7 @@ def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.Com
 
 
 def last_lines(text: str, count: int = 20) -> str:
-    """Return the last lines of a program's output that are not empty.
-
-    Args:
-        text: the output.
-        count: how many lines at most.
-    """
+    """Return the last lines of a program's output that are not empty."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     return "\n".join(lines[-count:]) or "no output"
 

@@ -1,7 +1,7 @@
-"""Arrays of keys to buckets: phash2 of many keys at once, and the walk of many seeds at once.
+"""Arrays of keys to buckets: phash2 of many keys, and the jump hash of many seeds.
 
-The only part of `routing` that uses NumPy; it is loaded when the first array is routed. pyarrow arrays are accepted, but
-pyarrow is not a dependency.
+This is the only part of `routing` that uses NumPy; it is imported on first use. pyarrow arrays are accepted without a dependency on
+pyarrow.
 """
 
 from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds

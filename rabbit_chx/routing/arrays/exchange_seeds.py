@@ -1,6 +1,6 @@
 """The seeds of many messages of an ``x-consistent-hash`` exchange.
 
-Text, bytes and integers are hashed in arrays; whatever else a header can hold, one value after the other.
+Text, bytes and integers are hashed as arrays; other header values one by one.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ _BYTES = {"binary", "large_binary", "binary_view"}
 
 
 class ExchangeSeeds:
-    """Finds the seeds of many messages of one exchange.
+    """Computes the seeds of many messages of one exchange.
 
     Args:
-        hashed_on: what the exchange hashes.
+        hashed_on: the hashed part of a message.
         release: the release whose rules apply.
-        field_type: the wire type of bare header values; None for the type that the client gives each value.
+        field_type: the wire type of bare header values; None for the type that the client chooses.
         client: the client that sends the messages.
         seed_of_message: returns the seed of a single message.
         seed_of_field: returns the seed of a single header value.
 
     Raises:
-        InputError: there is no such client, or what is hashed has no field type.
-        NotDeterminedError: the release has AMQP 1.0 only through a plugin.
+        InputError: the client does not exist, or the hashed part has no field type.
+        NotDeterminedError: the release supports AMQP 1.0 only through a plugin.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class ExchangeSeeds:
         )
 
     def _seed_of_null(self, fill: Any, *, missing: bool) -> SeedOfNull:  # noqa: ANN401
-        """Return what finds the seed of a null; None where nulls are refused."""
+        """Return the function for the seed of a null; None if nulls are refused."""
         kind = self._hashed_on.kind
         if missing and fill is not None:
             raise InputError("nulls are both filled and missing: give fill_null or missing_nulls")
@@ -159,7 +159,6 @@ def _header_seeds(
     *,
     seed_of_null: SeedOfNull = None,
 ) -> UInt32s:
-    """Return the seed of each value of a header."""
     kind = _kind_of(values)
     typed = release.follows(HEADER_IS_TUPLE)
     if kind in ("text", "bytes"):
@@ -182,7 +181,7 @@ def _header_seeds(
 
 
 def _type_of_bytes(client: Client) -> FieldType | None:
-    """Return the wire type of bytes; None where the client cannot send them."""
+    """Return the wire type of bytes; None if the client cannot send them."""
     try:
         return field_for(b"", client).type
     except InputError:
@@ -192,7 +191,6 @@ def _type_of_bytes(client: Client) -> FieldType | None:
 def _property_seeds(
     values: Iterable[Any], name: str, client: Client, *, seed_of_null: SeedOfNull = None
 ) -> UInt32s:
-    """Return the seed of each value of a property: message_id, correlation_id or timestamp."""
     if name != "timestamp" and client == "pika" and _kind_of(values) in ("text", "bytes"):
         return hashes(values, seed_of_null=seed_of_null, longest=MAX_SHORTSTR)
 
@@ -209,7 +207,6 @@ def _property_seeds(
 def _amqp10_seeds(
     values: Iterable[Any], term_of: Callable[[Any], Term], *, text: bool, seed_of_null: SeedOfNull = None
 ) -> UInt32s:
-    """Return the seed of each value that an AMQP 1.0 publisher sends."""
     if text and _kind_of(values) in ("text", "bytes"):
         return hashes(values, seed_of_null=seed_of_null)
     return np.fromiter(_each(values, lambda value: seed_of(term_of(value)), seed_of_null), np.uint32)
@@ -239,9 +236,7 @@ def _refuse_numpy_without_values(values: object) -> None:
 
 
 def _kind_of(values: Any) -> str:  # noqa: ANN401
-    """Return ``text``, ``bytes``, ``integers``, or empty for anything else; None and pandas' NA are
-    ignored.
-    """
+    """Return ``text``, ``bytes``, ``integers``, or "" for anything else; None and pandas' NA are ignored."""
     if getattr(values, "ndim", 1) != 1:
         return ""
     if isinstance(values, np.ndarray) and values.dtype.kind != "O":
@@ -267,7 +262,7 @@ def _kind_of_arrow(type_: Any) -> str:  # noqa: ANN401
     return "integers" if str(type_) in _INTEGER_ARROWS else ""
 
 
-_SEED_BITS = np.uint64(0xFFFFFFFF)  # more than the 21 that count
+_SEED_BITS = np.uint64(0xFFFFFFFF)  # of which 21 are used
 
 Integers = np.int64 | np.uint64
 
@@ -275,7 +270,7 @@ _ZERO = np.uint32(0)
 
 
 def integer_hashes(values: NDArray[Integers], initial: int) -> UInt32s:
-    """Return the 32-bit hash of each integer of 64 bits."""
+    """Return the 32-bit hash of each 64-bit integer."""
     hashed = np.empty(len(values), np.uint32)
     for start in range(0, len(values), CHUNK_KEYS):
         part = values[start : start + CHUNK_KEYS]
@@ -284,9 +279,7 @@ def integer_hashes(values: NDArray[Integers], initial: int) -> UInt32s:
 
 
 def _hash_chunk(values: NDArray[Integers], initial: int) -> UInt32s:
-    """Hash as ``make_hash2`` does: one word for what fits 28 bits, else the sign and two words of
-    magnitude.
-    """
+    """Hash as ``make_hash2``: one word for integers of 28 bits, otherwise the sign and two words of magnitude."""
     negative = values < 0
     unsigned = values.view(np.uint64)
     magnitude = np.where(negative, ~unsigned + np.uint64(1), unsigned)
@@ -312,10 +305,7 @@ def integers_of(
     values: Any,  # noqa: ANN401
     seed_of_null: SeedOfNull,
 ) -> tuple[NDArray[Integers] | None, NDArray[np.bool_] | None]:
-    """Return the integers as int64 or uint64, and which are null.
-
-    The integers are None where they need more than 64 bits; the nulls are None where there is none.
-    """
+    """Return the integers as int64 or uint64, and a mask of nulls; None for integers of more than 64 bits, or for a mask without nulls."""
     null = None
     if is_arrow(values):
         if seed_of_null is None:
@@ -339,15 +329,9 @@ def integers_of(
 
 
 def integer_seeds(values: NDArray[Integers], types: tuple[FieldType, ...], *, typed: bool) -> UInt32s:
-    """Return the seed of each integer in a header.
+    """Return the seed of each int64 or uint64 in a header.
 
-    Args:
-        values: int64 or uint64.
-        types: wire types; each value takes the first one that holds it, as a client chooses.
-        typed: whether the wire type is hashed with the value, as before 3.13.
-
-    Raises:
-        RowError: no type holds a value.
+    Each value takes the first of `types` whose range includes it, as a client chooses; `typed` hashes the type, as before 3.13.
     """
     seeds = np.empty(len(values), np.uint32)
     for first in range(0, len(values), CHUNK_KEYS):
@@ -364,7 +348,7 @@ def _seeds_of_chunk(
     limits = np.iinfo(values.dtype)
     for type_ in types:
         allowed = INTEGER_RANGES[type_]
-        # Within the limits of the array's own type, so that no comparison goes through floats.
+        # Within the limits of the array's type, so that comparisons do not convert to float.
         lowest, highest = max(allowed[0], limits.min), min(allowed[-1], limits.max)
         here = left & (values >= lowest) & (values <= highest)
         if typed:
@@ -382,5 +366,5 @@ def _seeds_of_chunk(
 
 
 def hash_before_value(type_: str) -> int:
-    """Return the hash of ``{Type, Value}`` before the value; an empty binary only adds a constant to it."""
+    """Return the hash of the part of ``{Type, Value}`` before the value; an empty binary only adds a constant to it."""
     return phash2((Atom(type_), b""), 1 << 32) - HCONST_13 & MASK

@@ -1,8 +1,8 @@
-"""Columns of keys and their hashes: phash2 and murmur3 of many binaries at once.
+"""Columns of keys and their hashes: phash2 and murmur3 of many binaries.
 
-Lists, NumPy arrays and pyarrow arrays become spans of one buffer, in chunks. The keys of a chunk are hashed in step: all first blocks
-of 12 bytes, then the second blocks of the keys that have one, and so on. Keys are sorted by their number of blocks, so that the
-unfinished ones are always the end of each array.
+Lists, NumPy arrays and pyarrow arrays become spans of one buffer, in chunks. The keys of a chunk are hashed in step: all first blocks of 12
+bytes, then the second blocks of longer keys, and so on. Keys are sorted by their number of blocks, so that the unfinished keys are always
+the end of each array.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: Finds what a null is hashed to, asked only where there is one; None where nulls are refused.
+#: Returns the seed of a null; called only for nulls. None if nulls are refused.
 SeedOfNull: TypeAlias = Callable[[], int] | None
 
 _ARROW_KINDS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
@@ -32,13 +32,13 @@ _PANDAS_NULLS = ("NAType", "NaTType")
 def hashes(
     keys: Iterable[Any], initial: int = 0, *, seed_of_null: SeedOfNull = None, longest: int | None = None
 ) -> UInt32s:
-    """Return the 32-bit phash2 of each key: modulo 2^27 it is phash2's default answer.
+    """Return the 32-bit phash2 of each key; modulo 2^27 it is the default result of phash2.
 
     Args:
-        keys: the keys, as :meth:`HashRing.indices` takes them.
-        initial: the hash of what precedes each key inside a term.
-        seed_of_null: finds the hash of a null; None refuses nulls.
-        longest: how many bytes a key may have; None for any number.
+        keys: the keys, as in :meth:`HashRing.indices`.
+        initial: the hash of the part of the term before each key.
+        seed_of_null: returns the hash of a null; None refuses nulls.
+        longest: the most bytes of a key; None for no limit.
     """
     parts = list(hashed_parts(keys, initial, seed_of_null=seed_of_null, longest=longest))
     return np.concatenate(parts) if parts else np.empty(0, np.uint32)
@@ -47,7 +47,7 @@ def hashes(
 def hashed_parts(
     keys: Iterable[Any], initial: int = 0, *, seed_of_null: SeedOfNull = None, longest: int | None = None
 ) -> Iterator[UInt32s]:
-    """Return the hashes of the keys, a chunk at a time; see `hashes`."""
+    """Return the hashes of the keys in chunks; see `hashes`."""
     if is_arrow(keys):
         yield from _hashed_arrow(keys, initial, seed_of_null, longest)
         return
@@ -63,7 +63,7 @@ def hashed_parts(
 
 
 def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:  # noqa: ANN401
-    """Return the keys, a chunk at a time, as one buffer of all and where each begins in it; nulls are refused."""
+    """Return the keys in chunks, as one buffer and the offset of each key; nulls are refused."""
     if not is_arrow(keys):
         for first, piece in pieces(keys):
             null = next((place for place, key in enumerate(piece) if is_null(key)), None)
@@ -85,7 +85,7 @@ def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:  # noq
 
 
 def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
-    """Yield chunks of the values as lists of Python objects, each with the position of its first value."""
+    """Yield chunks of the values as lists of Python objects, with the position of the first value."""
     unordered_or_more = (
         isinstance(values, (str, bytes, bytearray, memoryview, Mapping, AbstractSet))
         or getattr(values, "ndim", 1) != 1
@@ -99,7 +99,7 @@ def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
         return
     iterator, first = iter(values), 0
     while piece := list(islice(iterator, CHUNK_KEYS)):
-        if hasattr(values, "tolist"):  # of pandas, whose columns give NumPy's own numbers
+        if hasattr(values, "tolist"):  # pandas: iteration yields NumPy scalars
             yield first, [value.item() if isinstance(value, np.generic) else value for value in piece]
         else:
             yield first, piece
@@ -107,12 +107,11 @@ def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
 
 
 def is_arrow(values: object) -> bool:
-    """Return whether this is an object of pyarrow, without importing pyarrow."""
+    """Return whether this is a pyarrow object, without importing pyarrow."""
     return type(values).__module__.partition(".")[0] == "pyarrow"
 
 
 def _is_column(values: object) -> bool:
-    """Return whether a pyarrow object is an Array or ChunkedArray, and not a Table or Scalar."""
     return hasattr(values, "null_count")
 
 
@@ -126,14 +125,14 @@ def is_null(value: object) -> bool:
 
 
 def null_error(position: int) -> RowError:
-    """Return the error for a null, with its position."""
+    """Return the error for a null at a position."""
     return RowError(
         f"the value at position {position} is null: drop such rows, or say with fill_null what they count as"
     )
 
 
 def _hashed_list(keys: list[Any], first: int, initial: int, longest: int | None) -> tuple[UInt32s, list[int]]:
-    """Return the hashes of a piece, and the places of the nulls in it, whose hashes mean nothing."""
+    """Return the hashes of a chunk, and the indices of its nulls, whose hashes are undefined."""
     null: list[int] = []
     kinds = set(map(type, keys))
     if not kinds <= {str, bytes}:
@@ -150,7 +149,7 @@ def _hashed_list(keys: list[Any], first: int, initial: int, longest: int | None)
 def _spans_of_list(
     keys: list[Any], kinds: set[type], first: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return one buffer of all keys, and where each begins in it; one offset more than there are keys."""
+    """Return one buffer of all keys, and the offsets, including the end."""
     if kinds == {str} and (text := "".join(keys)).isascii():
         data = text.encode()
     else:
@@ -176,7 +175,7 @@ def _hashed_arrow(
     longest: int | None,
     first: int = 0,
 ) -> Iterator[UInt32s]:
-    """Hash a pyarrow Array or ChunkedArray; `first` is the position of its first key in the whole."""
+    """Hash a pyarrow Array or ChunkedArray; `first` is the position of its first key in the column."""
     if hasattr(keys, "chunks"):
         for chunk in keys.chunks:
             yield from _hashed_arrow(chunk, initial, seed_of_null, longest, first)
@@ -199,7 +198,7 @@ def _hashed_arrow(
 
 
 def _hashed_array(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:  # noqa: ANN401
-    """Hash a pyarrow Array; the hash of a null means nothing."""
+    """Hash a pyarrow Array; the hash of a null is undefined."""
     if hasattr(keys, "dictionary"):
         yield from _hashed_dictionary(keys, initial, longest, first)
         return
@@ -262,7 +261,7 @@ def _spans_of_arrow(keys: Any) -> tuple[NDArray[np.uint8], NDArray[Any]]:  # noq
 
 
 def _bytes_in(buffer: Any) -> NDArray[np.uint8]:  # noqa: ANN401
-    """Return the bytes of an Arrow buffer, which may be absent where all keys are empty."""
+    """Return the bytes of an Arrow buffer, which may be absent if all keys are empty."""
     return np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
 
 
@@ -271,9 +270,9 @@ UInt32s: TypeAlias = "NDArray[np.uint32]"
 CHUNK_KEYS = 1 << 15  # the dozen arrays of a chunk fit a second-level cache
 _FEW_KEYS = 32  # below that, one key after the other is faster
 _BLOCK = 12
-_WINDOW = 16  # a block, and four bytes that a 16-byte load brings along
+_WINDOW = 16  # a block, and the four other bytes of a 16-byte load
 
-# By how many bytes are left behind the last whole block: which bytes of each of the three words are the key's.
+# By number of bytes after the last whole block: the mask of the key's bytes in each of the three words.
 _TAIL_MASKS = tuple(
     np.array([(1 << 8 * min(max(left - first, 0), 4)) - 1 for left in range(_BLOCK)], np.uint32)
     for first in (0, 4, 8)
@@ -281,7 +280,7 @@ _TAIL_MASKS = tuple(
 
 
 def hashed_spans(data: NDArray[np.uint8], offsets: NDArray[Any], initial: int = 0) -> Iterator[UInt32s]:
-    """Yield the hashes of consecutive keys in chunks. `initial` is the hash of what precedes each key inside a term."""
+    """Yield the hashes of consecutive keys in chunks. `initial` is the hash of the part of the term before each key."""
     for start in range(0, len(offsets) - 1, CHUNK_KEYS):
         bounds = offsets[start : start + CHUNK_KEYS + 1].astype(np.int64)
         low, high = int(bounds[0]), int(bounds[-1])
@@ -294,7 +293,7 @@ def hashed_spans(data: NDArray[np.uint8], offsets: NDArray[Any], initial: int = 
 def _hash_chunk(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], initial: int
 ) -> UInt32s:
-    """Return the hash of each key; `data` has at least 16 bytes behind the start of each key's last block."""
+    """Return the hash of each key; `data` has at least 16 bytes from the start of each key's last block."""
     blocks = lengths // _BLOCK
     order = None
     if blocks.min() != blocks.max():
@@ -316,12 +315,12 @@ def _hash_sorted(
     blocks: NDArray[np.int64],
     initial: int,
 ) -> UInt32s:
-    """Hash keys that are sorted by their number of whole blocks."""
+    """Hash keys sorted by their number of whole blocks."""
     size = len(starts)
     a, b = np.full(size, GOLDEN, np.uint32), np.full(size, GOLDEN, np.uint32)
     c = np.full(size, HCONST_13 + initial & MASK, np.uint32)
     spare = np.empty(size, np.uint32)
-    # Keys of one length are at even distances, because they lie one behind the other.
+    # Adjacent keys of one length are at equal distances.
     stride = int(lengths[0]) if lengths.min() == lengths.max() else 0
 
     done, block = 0, 0
@@ -338,7 +337,7 @@ def _hash_sorted(
     words = _words(data, starts[:done] + _BLOCK * blocks[:done], stride)
     left = lengths[:done] - _BLOCK * blocks[:done]
     tail = [word & mask[left] for word, mask in zip(words, _TAIL_MASKS, strict=True)]
-    # The length is in the low byte of the last word, and runs over into the others.
+    # The length is in the low byte of the last word, and overflows into the others.
     tail[2] = (tail[2] << np.uint32(8)) + lengths[:done].astype(np.uint32)
     mix_in(a[:done], b[:done], c[:done], tail, spare[:done])
     c[lengths == 0] = HCONST_13 + initial & MASK
@@ -346,7 +345,7 @@ def _hash_sorted(
 
 
 def _words(data: NDArray[np.uint8], positions: NDArray[np.int64], stride: int) -> list[UInt32s]:
-    """Return the three little-endian words at each position; a stride of 0 means that distances vary."""
+    """Return the three little-endian words at each position; a stride of 0 means varying distances."""
     if stride:
         begin = int(positions[0])
         return [np.ndarray((len(positions),), "<u4", data, begin + 4 * n, (stride,)) for n in range(3)]
@@ -376,7 +375,7 @@ def mix_in(a: UInt32s, b: UInt32s, c: UInt32s, words: Sequence[UInt32s | np.uint
 
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 _WORD = 4
-#: By how many bytes are left behind the last whole word: which bytes of the next four are the key's.
+#: By number of bytes after the last whole word: the mask of the key's bytes in the next four.
 _MURMUR_TAIL_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
 
@@ -392,7 +391,7 @@ def _hashed(data: NDArray[np.uint8], offsets: NDArray[np.int64], seed: int) -> U
     # Overlapping items, so that one fancy index fetches a word at any place.
     at = np.ndarray((len(data) - _WORD + 1,), "<u4", data, 0, (1,))
     lengths = np.diff(offsets)
-    # In this order the keys that have a further word are the end of each array.
+    # In this order the keys with a further word are the end of each array.
     order = np.argsort(lengths, kind="stable")
     starts, lengths = offsets[order] - low, lengths[order]
     words = lengths // _WORD

@@ -1,4 +1,4 @@
-"""From seeds to buckets: many seeds at once, and statistics of all 2^21 seeds of a ring."""
+"""Seeds to buckets: many seeds, and statistics of all 2^21 seeds of a ring."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CHUNK_SEEDS = 1 << 14
-#: Up to this bucket count the stays are few, and are kept.
+#: Up to this bucket count the stays are few, and are cached.
 _SMALL_RING = 64
-#: Arrow arrays of as many keys are hashed on all cores. The batches that Spark hands to an executor are far smaller.
+#: Arrow arrays of at least this many keys are hashed on all cores. The batches of a Spark executor are much smaller.
 THREADED_KEYS = 1 << 20
 _SEED_MASK = np.uint32(SEEDS - 1)
 
@@ -49,14 +49,13 @@ def indices(
 
 
 def _threads(keys: Any) -> int:  # noqa: ANN401 - pyarrow may be absent
-    """Return the number of threads to use: more than one only for long pyarrow columns without a dictionary."""
+    """Return the number of threads: more than one only for long pyarrow columns without a dictionary."""
     if not (is_arrow(keys) and hasattr(keys, "null_count")) or hasattr(keys, "dictionary"):
         return 1
     return min(_cores(), len(keys) // (THREADED_KEYS // 2)) if len(keys) >= THREADED_KEYS else 1
 
 
 def _cores() -> int:
-    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -71,7 +70,7 @@ def _indices(
 
 
 def indices_of_seeds(seeds: UInt32s, index_of_bucket: array[int], buckets: int) -> NDArray[np.int32]:
-    """Return the destination index of each seed; only 21 bits of each matter."""
+    """Return the destination index of each seed; 21 bits of each count."""
     index = _as_int32(index_of_bucket)
     indices = np.empty(len(seeds), np.int32)
     for start in range(0, len(seeds), CHUNK_KEYS):
@@ -82,7 +81,9 @@ def indices_of_seeds(seeds: UInt32s, index_of_bucket: array[int], buckets: int) 
 
 def destinations_at(indices: NDArray[np.int32], destinations: Sequence[Destination]) -> NDArray[np.object_]:
     """Return the destination at each index; None for -1."""
-    names = np.empty(len(destinations) + 1, np.object_)  # the last place, which -1 is too, stays None
+    names = np.empty(
+        len(destinations) + 1, np.object_
+    )  # the last item, which is also the index -1, remains None
     names[:-1] = destinations
     return names[indices]
 
@@ -107,11 +108,11 @@ def all_buckets(buckets: int) -> NDArray[np.unsignedinteger[Any]]:
 def shares(
     index_of_bucket: array[int], buckets: int, destinations: Sequence[Destination]
 ) -> dict[Place, float]:
-    """Return the exact share of the seeds that each destination has; holes, if seeds reach any, under None."""
+    """Return each destination's exact share of the seeds; holes, if seeds reach any, under None."""
     index = _as_int32(index_of_bucket)
     counts = np.bincount(all_buckets(buckets), minlength=buckets)
     seeds = np.zeros(len(destinations) + 1, np.int64)
-    np.add.at(seeds, index[:buckets], counts)  # the index of a hole, -1, is the last place
+    np.add.at(seeds, index[:buckets], counts)  # the index of a hole, -1, is the last item
     *counted, holes = (count / SEEDS for count in seeds.tolist())
     result: dict[Place, float] = dict(zip(destinations, counted, strict=True))
     return result | {None: holes} if holes else result
@@ -141,13 +142,13 @@ def _as_int32(numbers: array[int]) -> NDArray[np.int32]:
 
 
 def buckets_of_seeds(seeds: UInt32s, buckets: int) -> NDArray[np.unsignedinteger[Any]]:
-    """Return the bucket of each seed from the table. Seeds that are not in the table yet are computed first."""
+    """Return the bucket of each seed from the table; missing seeds are computed first."""
     table = open_table(buckets)
     cells = np.frombuffer(table.cells, f"u{table.cells.itemsize}")
     held = cells[seeds]
     missing = held == table.unfilled
     if missing.any():
-        fresh = seeds[missing]  # repeats cost less than finding them: at most one chunk meets them unfilled
+        fresh = seeds[missing]  # removing duplicates would cost more
         for start in range(0, len(fresh), _CHUNK_SEEDS):
             part = fresh[start : start + _CHUNK_SEEDS]
             cells[part] = _walk(part, buckets)
@@ -156,7 +157,7 @@ def buckets_of_seeds(seeds: UInt32s, buckets: int) -> NDArray[np.unsignedinteger
 
 
 def _walk(seeds: UInt32s, buckets: int) -> NDArray[np.float64]:
-    """Return the bucket of each seed, as :func:`rabbit_chx.routing.jump.bucket_of_seed` walks to it."""
+    """Return the bucket of each seed, as :func:`rabbit_chx.routing.jump.bucket_of_seed`."""
     words = _seed_words(seeds.astype(np.uint64))
     bucket = np.zeros(len(seeds))
     walking = np.arange(len(seeds))
@@ -179,15 +180,14 @@ def pairs_of_seeds(before: int, after: int) -> list[tuple[int, int, int]]:
 
 
 class Stays(NamedTuple):
-    """The buckets of seeds for a range of bucket counts, and their bucket with one other count. A row is for equal seeds.
+    """The buckets of seeds for a range of bucket counts, and with one other count. A row represents equal seeds.
 
     As the bucket count grows, a seed moves to higher buckets. It stays in each of them for a range of counts: a stay.
 
     Attributes:
         before: the bucket of the seeds with the other bucket count.
         bucket: their bucket.
-        last: the largest bucket count with which they have it. They have it with all counts from there down to the least
-            requested, or to the bucket plus 1 if that is more.
+        last: the largest bucket count of the stay. The smallest is the least requested, or the bucket plus 1 if that is more.
         seeds: the number of seeds of the row.
     """
 
@@ -198,13 +198,7 @@ class Stays(NamedTuple):
 
 
 def stays_of_seeds(before: int, least: int, most: int) -> Stays:
-    """Return the stays of all 2^21 seeds.
-
-    Args:
-        before: the other bucket count, at least 1.
-        least: the smallest bucket count that matters, at least 1.
-        most: the largest bucket count.
-    """
+    """Return the stays of all 2^21 seeds for the bucket counts from `least` to `most`; `before` is the other count."""
     least, most = min(least, before), max(most, before)
     if most <= _SMALL_RING:
         return _stays_on_small_rings(
@@ -226,7 +220,7 @@ def _stays(before: int, least: int, most: int, all_seeds: int) -> Stays:
         then = (bucket < before) & (before <= last)
         own = np.empty(len(seeds), np.int64)
         own[which[then]] = bucket[then]
-        # Most seeds never leave their bucket, and counting is faster than sorting.
+        # Most seeds never change their bucket, and counting is faster than sorting.
         leaves = (bucket != own[which]) | (last < most)
         staying += np.bincount(bucket[~leaves], minlength=before)
         parts.append((bucket[leaves] * before + own[which[leaves]]) * (most + 1) + last[leaves])
@@ -247,7 +241,7 @@ def _stays(before: int, least: int, most: int, all_seeds: int) -> Stays:
 def _walked_stays(
     seeds: NDArray[np.uint64], least: int, most: int
 ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
-    """Return which of the seeds stays, its bucket, and the largest bucket count of the stay, at most `most`."""
+    """Return for each stay the seed's index, its bucket, and the largest bucket count of the stay, at most `most`."""
     words = _seed_words(seeds)
     walking = np.arange(len(seeds))
     bucket = np.zeros(len(seeds), np.int64)
@@ -267,7 +261,7 @@ def _walked_stays(
 def _next_word(
     words: NDArray[np.uint64], position: int, walking: NDArray[np.intp]
 ) -> tuple[int, NDArray[np.uint64]]:
-    """Take one step of the generators, and return the next position and their new words."""
+    """Advance the generators by one step, and return the next position and their new words."""
     s0 = words[position, walking]
     position = (position + 1) % WORDS
     s1 = words[position, walking]
