@@ -46,7 +46,7 @@ _EMPTY_POLL_S = 0.2
 _EMPTY_TIMEOUT_S = 3.0
 _UNLIMITED = 1 << 32  # bytes
 _RETRY_PAUSE_S = 0.5
-#: The time for which an end is cached while the statistics stay the same; not longer, since a deleted and recreated stream may have the same.
+#: The time for which an end is cached while the statistics are unchanged: a deleted and recreated stream may have the same.
 _CACHE_S = 1.0
 
 
@@ -147,8 +147,8 @@ class ChunkFinder:
     def chunk_at(
         self, stream: str, start: OffsetSpec, wait_s: float = 0.0, **properties: str
     ) -> Chunk | None:
-        """Return the first chunk that a subscription with these `properties` delivers within `wait_s` seconds (0: None if none is stored
-        now).
+        """Return the first chunk that a subscription with these `properties` delivers within `wait_s` seconds; with 0 None if none is
+        stored.
 
         Raises:
             BrokerTimeoutError: no chunk arrives within `wait_s`.

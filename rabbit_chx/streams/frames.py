@@ -146,7 +146,7 @@ def refusal(where: str, action: str, code: int, stream: str | None = None) -> Ra
 
 
 class Delivery(NamedTuple):
-    """A chunk of a subscription, as it is in the stream; `chunks.read_chunk` parses it."""
+    """A chunk of a subscription, unchanged from the stream; `chunks.read_chunk` parses it."""
 
     subscription_id: int
     chunk: memoryview
@@ -374,7 +374,7 @@ def parse_frame(frame: memoryview) -> Message:
     ):  # 3.10 replies to them without the bit
         raise ValueError(f"{key:#06x} is no command of the stream protocol that a broker sends us")
     correlation_id = fields.integer(4)
-    # Metadata has a code for each stream instead of one of its own.
+    # Metadata has a code for each stream instead of a common one.
     code = Code.OK if key == _REPLY_BIT | Key.METADATA else fields.integer(2)
     return Reply(key & ~_REPLY_BIT, correlation_id, code, fields.rest())
 

@@ -1,7 +1,7 @@
-"""Publish rows into streams in bulk. With a name and ids each row is stored once; `writer` explains how.
+"""Publish rows into streams in bulk. With a name and ids each row is stored once; `writer` explains the method.
 
-The stream of each row is computed here, not by the broker. Each stream has a `StreamWriter` with a connection of its own. The
-caller's thread polls them in turn.
+The stream of each row is computed here, not by the broker. Each stream has its own `StreamWriter` and connection. The caller's thread polls
+them in turn.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class StreamPublisher(Owned):
     by other clients, with their message ids, do not matter. Without a name and ids, delivery is at least once.
 
     A stream remembers 255 names, and each AMQP channel that publishes to it takes one too. The oldest further names are
-    forgotten when the broker starts a new segment, and their ids would be stored again. With a `management_url` the names are counted before the
-    first row: from 200 on there is a warning, above 250 an error.
+    forgotten when the broker starts a new segment, and their ids would be stored again. With a `management_url` the names are counted
+    before the first row: from 200 on the publisher warns, above 250 it raises an error.
 
     The constructor checks that the streams exist. A publisher is for one thread at a time: a second thread gets an InputError while a
     call runs, and so does a forked process. A publisher cannot be pickled.

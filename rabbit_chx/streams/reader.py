@@ -93,8 +93,8 @@ class StreamReader:
         end: the first offset that is not read, or an aware datetime: the first chunk of that time or later is not read. None for the
             end of the stream at the time of opening.
         include: further columns: ``"exchange"``, ``"message_id"``, ``"properties"``, ``"headers"``; see `rabbit_chx.streams.rows`.
-        batch_rows: the largest number of rows of a batch, approximately. It also ends at about 16 MiB of unpacked rows. A sub-entry is never split,
-            nor is a chunk of less than 16 MiB without sub-entries.
+        batch_rows: the approximate largest number of rows of a batch. It also ends at about 16 MiB of unpacked rows. Sub-entries are
+            not split, nor are chunks of less than 16 MiB without sub-entries.
         addresses: the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
         on_missing: ``"raise"`` a MissingRowsError if the stream lacks offsets between start and end, or ``"count"`` them in `missing`.
         landmarks: fingerprints of chunks that the stream had when the offsets `start` and `end` were found. Then the constructor does

@@ -9,12 +9,14 @@ column           type                        content
 ``timestamp``    timestamp(us, UTC)          when the leader wrote the chunk
 ``key``          binary                      the routing key: the message annotation ``x-routing-key``, which the
                                              broker writes for every AMQP publisher, and `encode_rows` too. Null if
-                                             it is absent: other clients of the stream protocol do not write the key,
-                                             but in other fields: see ``message_id`` and ``headers``
+                                             it is absent: other clients of the stream protocol do not write it
+                                             but use other fields: see ``message_id`` and ``headers``
 ``value``        binary                      the body: data sections, joined; an amqp-value of text or binary as its
                                              bytes, any other value and amqp-sequences as JSON; empty without a body.
                                              A record that is not an AMQP message is the value
-``exchange``     string                      the message annotation ``x-exchange``; null if it is absent``message_id``   string                      the property, as text; null if it is absent``properties``   map<string, string>         the properties that the message has, by their names in AMQP 1.0
+``exchange``     string                      the message annotation ``x-exchange``; null if it is absent
+``message_id``   string                      the property, as text; null if it is absent
+``properties``   map<string, string>         the properties that the message has, by their names in AMQP 1.0
 ``headers``      map<string, string>         application properties, and message annotations; of two with one name, the
                                              application property. Null if both are absent
 ===============  ==========================  ======================================================================

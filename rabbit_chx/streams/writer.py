@@ -532,9 +532,7 @@ class StreamWriter:
         )
 
     def _note_end(self) -> None:
-        """Note the end of the stream once a minute, while no row is in flight: later rows are after it, and a lookup reads back to it. From
-        3.11 on.
-        """
+        """Note the end of the stream once a minute, while no row is in flight: a lookup of later rows reads back to it. From 3.11 on."""
         connection, window, ids = self._connection, self._window, self._rows.ids
         if (
             connection is None
@@ -556,9 +554,7 @@ class StreamWriter:
             )
 
     def _compare_unchecked_row(self) -> None:
-        """Compare our stored row with the highest id with the given row of that id, if any. A copy is not compared if the stream has its
-        original.
-        """
+        """Compare our highest stored row with the given row of its id, if any; not a copy whose original is in the stream."""
         stored = self._unchecked_row
         if stored is None:
             return
