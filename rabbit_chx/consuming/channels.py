@@ -251,7 +251,7 @@ class ConsumingConnection:
         self._aiormq.closing.add_done_callback(lambda _: call())
 
     async def close(self) -> None:
-        """Close the connection. Where order matters, abandon channels that hold messages first."""
+        """Close the connection. To keep the order, abandon channels that hold messages first."""
         await _close(self._connection)
         self._late_frames.uninstall()
 

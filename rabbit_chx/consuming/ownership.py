@@ -543,7 +543,6 @@ class QueueOwnership:
         return current if current is not None and current.number == number else None
 
     def _advance(self) -> list[Command]:
-        """Return the commands that are possible now."""
         subscription = self.subscription
         if subscription is None or subscription.state in ("opening", "closing"):
             return self._run_lost_hook()

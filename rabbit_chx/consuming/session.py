@@ -44,7 +44,7 @@ _CLOCK_DIFFERENCE_S = 30.0
 _READY_EVERY = 20
 #: The number of heartbeats that prove that another process of the same name is alive.
 _DUPLICATE_HEARTBEATS = 2
-#: The delay until a new owner writes an extra heartbeat, so that the previous owner releases the queue. Waiting members have stepped back by then.
+#: The delay of a new owner's extra heartbeat, after which the previous owner releases the queue. Waiting members have stepped back by then.
 _OWNER_HEARTBEAT_S = 1.0
 #: Time limits in seconds: of cancelled handlers and hooks, of an entry that the member leaves, and of abandoning all channels.
 CANCELLED_S = 5.0
@@ -96,7 +96,7 @@ class GroupSession:
         self._lost = asyncio.Event()  # the connection is unusable
         self._is_ready = False  # whether this member is in the roster that it has read
         self._was_ready = False  # whether it was in a roster before
-        self._is_leaving = False  # the group stops: messages in hand are finished
+        self._is_leaving = False  # the group stops: messages in progress are finished
         self._is_detached = False  # the queues have another connection, or none
         self._duplicates: dict[str, int] = {}  # heartbeats of earlier processes of this name, by token
         self._has_successor = False  # whether a later process has this name
@@ -391,7 +391,7 @@ class GroupSession:
             self.spawn(partial(self._append, gone))
 
     async def _renew_stalled_consumers(self) -> None:
-        """Consume a queue again that has messages and does not deliver them."""
+        """Consume again the queues that have messages and do not deliver them."""
         while True:
             await asyncio.sleep(self.member.pace.watch_s)
             for queue, runner in self._runners.items():

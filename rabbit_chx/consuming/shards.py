@@ -171,7 +171,7 @@ class _ConsumerBase:
             consumer = _Consumer(queue)
             try:
                 channel = await connection.consume(queue, self._prefetch, consumer.take, consumer.end)
-            except (NotFoundError, BrokerTimeoutError) as error:  # its node is down, or has just gone down
+            except (NotFoundError, BrokerTimeoutError) as error:  # its node is down
                 if queue not in self._unavailable:
                     _log.warning("%s; it is tried again every %g s", error, self._look_every_s)
                 self._unavailable.add(queue)
@@ -270,7 +270,7 @@ class ShardConsumer(_ConsumerBase):
 
 
 class PseudoQueueConsumer(_ConsumerBase):
-    """Consumers of a sharded exchange by its own name, which stands for a shard of **the node that they are connected to**.
+    """Consumers of a sharded exchange by its own name, which means a shard of **the node that they are connected to**.
 
     The broker assigns each consumer the shard of that node with the fewest consumers, permanently. So
 

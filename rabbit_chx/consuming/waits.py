@@ -50,8 +50,7 @@ async def wait_for_any(*events: asyncio.Event, timeout_s: float | None = None) -
 async def wait_to_reconnect(
     retries: Retries, outage: Outage | None, cause: RabbitChxError, stop: asyncio.Event, name: str
 ) -> Outage:
-    """Wait before the next attempt to connect, and return the present outage; raise the cause if no attempt is left or a retry cannot
-    succeed.
+    """Wait before the next attempt to connect, and return the present outage; raise the cause if retries are used up or cannot succeed.
 
     Args:
         retries: the limits.
