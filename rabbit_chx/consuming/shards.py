@@ -270,7 +270,7 @@ class ShardConsumer(_ConsumerBase):
 
 
 class PseudoQueueConsumer(_ConsumerBase):
-    """Consumers of a sharded exchange by its own name, which means a shard of **the node that they are connected to**.
+    """Consumers of a sharded exchange by its own name, which the broker resolves to a shard of **the node that they are connected to**.
 
     The broker assigns each consumer the shard of that node with the fewest consumers, permanently. So
 

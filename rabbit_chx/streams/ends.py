@@ -147,8 +147,7 @@ class ChunkFinder:
     def chunk_at(
         self, stream: str, start: OffsetSpec, wait_s: float = 0.0, **properties: str
     ) -> Chunk | None:
-        """Return the first chunk that a subscription with these `properties` delivers within `wait_s` seconds; with 0 None if none is
-        stored.
+        """Return the first chunk that a subscription with these `properties` delivers; if `wait_s` is 0, None if none is stored now.
 
         Raises:
             BrokerTimeoutError: no chunk arrives within `wait_s`.

@@ -181,7 +181,7 @@ def replay(
     Args:
         url: as of `StreamReader`.
         keys: the keys. Rows without a key are not found, see `StreamReader`.
-        ring: the ring of a hash exchange, or its slot table, whose queues are streams. It must have been read from a broker.
+        ring: the ring of a hash exchange, or its slot table, whose queues are streams. It must not be an assumed one.
         super_stream: instead of a ring, the super stream, whose partitions are read from the broker. An exchange that accepts any key is
             refused.
         exchange: skip rows that were published to another exchange.

@@ -7,7 +7,7 @@ higher, and does not store it. So a row that is sent again is stored once, under
    refused row or a leader change all rows from the lowest unconfirmed one are sent again, in order, and before any newer row. Otherwise the
    newer id would make the broker drop the older row.
 2. The last id that the broker reports on a new connection (the *claimed* id) is verified, since its row may not be stored. When the broker
-   starts a new segment, it writes the ids of a batch of rows into the log before the rows. If it stops in between, it confirms and drops
+   starts a new segment, it writes the ids of a batch of rows into the log before the rows. If it crashes in between, it confirms and drops
    those rows when they are sent again (osiris v1.13.1, osiris_writer.erl, ``handle_batch/2``; osiris_log.erl,
    ``evaluate_tracking_snapshot/2``). So rows up to the claimed id are sent before all others. Their confirms mean that the stored ones
    among them are committed. Then our highest id is looked up in the stream. Claimed rows above it are not stored: they are published under
