@@ -47,14 +47,14 @@ __all__ += [name for names in _NAMES.values() for name in names]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("rabbitmq")`` known to a session.
+    """Register ``format("rabbitmq")`` in a session.
 
     Args:
         spark: the session, classic or Connect.
 
     Raises:
-        MissingExtraError: PySpark is not installed, or is older than 4.0; or the Python of Spark's workers is another one on this
-            machine, and lacks the connector.
+        MissingExtraError: PySpark is not installed, or is older than 4.0; or the Python of Spark's workers is another one on this machine,
+            and lacks the connector.
     """
     try:
         from spark_connector.datasource import data_source

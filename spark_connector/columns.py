@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 def _sql_name(name: str) -> str:
-    """Return a name for SQL, in backticks if necessary."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name.replace('`', '``')}`"
 
 
@@ -50,7 +49,7 @@ def for_int(name: str, _: DataType) -> str:
 
 
 def for_timestamp(name: str, kind: DataType) -> str:
-    """Return SQL from a column to a timestamp. Spark takes a number for seconds, and sources often count milliseconds."""
+    """Return SQL from a column to a timestamp. Spark reads a number as seconds, and sources often count milliseconds."""
     if isinstance(kind, (IntegerType, LongType)):
         return f"`timestamp_seconds({name})`, or `timestamp_millis({name})` if it counts milliseconds"
     return f"`cast({name} AS timestamp)`"
@@ -84,7 +83,6 @@ class KnownColumn:
     Attributes:
         name: the name in lower case; users may write it in any case.
         types: the names of the types in the documents.
-        accepted: the Spark types.
         recipe: returns the SQL that an error advises for a column of this name and type.
         meaning: one line for the documents.
     """
@@ -136,15 +134,7 @@ _NO_PROPERTIES = ("value", "key", "exchange", "headers")
 
 @dataclass(frozen=True, slots=True)
 class MessageColumns:
-    """Positions of the columns in each batch; None for a column that the frame does not have.
-
-    Attributes:
-        value: position of the body.
-        key: position of the routing key.
-        exchange: position of the name of the exchange.
-        headers: position of the map of headers.
-        properties: positions of the message properties by name.
-    """
+    """Positions of the columns in each batch; None for a column that the frame does not have."""
 
     value: int
     key: int | None
@@ -160,15 +150,7 @@ class MessageColumns:
 
     @classmethod
     def of(cls, schema: StructType, options: WriteOptions) -> MessageColumns:
-        """Return the positions of the columns of a frame.
-
-        Args:
-            schema: the columns; names in any case.
-            options: how to write.
-
-        Raises:
-            InputError: a column is missing, given twice, unknown, of the wrong type, or contradicts an option.
-        """
+        """Return the positions of the columns of a frame; an InputError if a column is missing, repeated, unknown, or of the wrong type."""
         positions: dict[str, int] = {}
         for position, field in enumerate(schema.fields):
             name = field.name.lower()

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def data_source(*, speculation: bool | None = None) -> type[DataSource]:
-    """Return the data source.
-
-    Args:
-        speculation: whether ``spark.speculation`` is on, which a planner process cannot find out; None to leave the check to the tasks.
-    """
+    """Return the data source; `speculation` is ``spark.speculation``, or None in a planner process, which leaves the check to the tasks."""
 
     class RabbitMQDataSource(DataSource):  # nested, so that it is pickled as code and not by name
         """Publishes rows to an ``x-consistent-hash`` exchange of RabbitMQ, and reads streams.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: The first PySpark that makes a DataFrame of an Arrow table.
 _ARROW_SINCE = 4
-#: What a `write` returns that has only prepared to write.
+#: The result of a `write` that has not been started.
 _UNDONE = ("DataFrame", "DataFrameWriter", "DataFrameWriterV2")
 
 
@@ -34,7 +34,7 @@ class DrainReport:
 
     Attributes:
         messages: number of messages of each queue that were written and acknowledged.
-        left: number of messages of each queue that were there at the beginning and were not written: a bound was reached.
+        left: number of messages of each queue that were ready at the beginning and were not written: a bound was reached.
         batches: number of batches.
         redelivered: number of messages that had been delivered before, to any consumer: some may have been written before.
         seconds: duration in seconds.
@@ -69,24 +69,24 @@ def drain(
 ) -> DrainReport:
     """Write the messages that are in queues now, and acknowledge each batch when it is written.
 
-    Delivery is at least once: a message leaves its queue after `write` has returned for its batch. If `write` raises, this process
-    dies, or the connection is lost, the queues have the messages of the batch again. Batches take the queues in order, and each queue
-    in its own order, until the messages that were ready at the beginning are written, or consumed by others.
+    Delivery is at least once: a message leaves its queue after `write` has returned for its batch. If `write` raises, this process dies, or
+    the connection is lost, the broker requeues the messages of the batch. Batches take the queues in order, and each queue in its own
+    order, until the messages that were ready at the beginning are written, or consumed by others.
 
     Args:
         spark: the session, classic or Connect, of PySpark 4.0 or newer.
         options: `url`, `queue` or `exchange`, and the others of docs/spark.md for queues; a number or a boolean needs no quotes.
-        write: stores a batch before it returns, as ``lambda df: df.write.mode("append").parquet(path)``; docs/spark.md lists the
-            columns. It may take as long as the broker's ``consumer_timeout`` (30 minutes).
-        max_messages: the most messages in all; None for all that are there.
-        max_seconds: no batch begins later than this, in seconds; None for no such bound.
+        write: stores a batch before it returns, as ``lambda df: df.write.mode("append").parquet(path)``; docs/spark.md lists the columns.
+            Its longest duration is the broker's ``consumer_timeout`` (30 minutes).
+        max_messages: the most messages in all; None for all ready messages.
+        max_seconds: the time in seconds after which no batch begins; None for no bound.
 
     Raises:
-        InputError: an argument cannot be used, a queue is a stream, or `write` returns what it should have stored.
-        NotFoundError: there is no such queue or exchange.
-        AccessRefusedError: another consumer has a queue for itself, or the user may not read it.
+        InputError: an argument is not valid, a queue is a stream, or `write` returns what it should have stored.
+        NotFoundError: the queue or exchange does not exist.
+        AccessRefusedError: another consumer has exclusive use of a queue, or the user may not read it.
         UnreachableError: no broker answers, or the connection was lost.
-        Exception: what `write` raises. A note of each exception has the counts of what was written and acknowledged before.
+        Exception: what `write` raises. A note of each exception has the counts of the messages that were written and acknowledged before.
 
     Example::
 
@@ -122,8 +122,6 @@ def drain(
 
 
 class _Drain:
-    """The state of a drain: what is left, and what is done."""
-
     def __init__(
         self, consumer: QueueConsumer, options: QueueOptions, left: dict[str, int], most: int | None
     ) -> None:
@@ -153,12 +151,10 @@ class _Drain:
         return taken
 
     def table(self, taken: list[tuple[str, list[Delivery]]]) -> pa.Table:
-        """Return a batch as columns."""
         include = self._options.include
         return pa.Table.from_batches([batch_of(queue, messages, include) for queue, messages in taken])
 
     def acknowledge(self, taken: list[tuple[str, list[Delivery]]]) -> None:
-        """Acknowledge a batch."""
         self._consumer.acknowledge(taken[-1][1][-1])
         self._batches += 1
         for queue, messages in taken:
@@ -168,14 +164,13 @@ class _Drain:
             self._redelivered += sum(message.redelivered for message in messages)
 
     def report(self, began: float) -> DrainReport:
-        """Return the counts so far."""
         seconds = time.monotonic() - began
         left = {queue: count for queue, count in self._left.items() if count}
         return DrainReport(dict(self._done), left, self._batches, self._redelivered, seconds)
 
 
 def _ready(options: QueueOptions, consumer: QueueConsumer) -> dict[str, int]:
-    """Return the number of ready messages of each queue; InputError if one is a stream, or none is bound to the exchange."""
+    """Return the number of ready messages of each queue; InputError if one is a stream, or the exchange has no bindings to queues."""
     ready = {}
     for queue in options.queues or _bound(options):
         ready[queue] = consumer.ready(queue)

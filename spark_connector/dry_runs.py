@@ -1,4 +1,4 @@
-"""What a write would do, without sending anything."""
+"""The expected result of a write, without sending anything."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ class DryRun:
     """The expected result of a write. `str` renders it as text.
 
     Attributes:
-        exchange: name of the exchange; empty if a column names it.
+        exchange: name of the exchange; empty if a column contains it.
         broker: the addresses, without a password.
         columns: the part of the message that each column of the frame becomes.
-        partitions: the rows of each partition of the frame as it is.
-        ring_provenance: how the ring was obtained (read, replayed, assumed), or None.
+        partitions: the rows of each present partition of the frame.
+        ring_provenance: the origin of the ring (read, replayed, assumed), or None.
         shares: share of the ring by queue.
         hottest: the ten most frequent keys.
         bad_rows: number of rows that AMQP cannot carry, by reason.
-        problems: why the write would fail.
+        problems: the reasons for which the write would fail.
         notes: further facts.
     """
 
@@ -100,7 +100,7 @@ class DryRun:
 
     @property
     def ok(self) -> bool:
-        """Whether no problem was found."""
+        """True if no problem was found."""
         return not self.problems
 
     @property
@@ -205,11 +205,11 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: KeyMap | str | N
     Args:
         df: the rows, placed or not.
         options: as for `publish`.
-        ring: the ring of the exchange or the table of its slots, or the JSON of either, instead of the option `ring`. Without a ring,
-            rows are not counted by queue.
+        ring: the ring of the exchange or the table of its slots, or the JSON of either, instead of the option `ring`. Without a ring, rows
+            are not counted by queue.
 
     Raises:
-        InputError: an option or a column cannot be used, or the frame is a stream.
+        InputError: an option or a column is not valid, or the frame is a stream.
     """
     if df.isStreaming:
         raise InputError(
@@ -297,12 +297,7 @@ def _key_and_fault(df: DataFrame, columns: MessageColumns, options: WriteOptions
 def count_partition(
     ring_json: str | None, batches: Iterator[pa.RecordBatch]
 ) -> tuple[int, Counter[str], Counter[str]]:
-    """Return the number of rows of a partition, of good rows by predicted queue, and of bad rows by fault. Runs in Python workers.
-
-    Args:
-        ring_json: the JSON of the ring or slot table; None to count no queues.
-        batches: two columns: the routing key, and the fault of the row or null.
-    """
+    """Return the number of rows of a partition, of good rows by predicted queue, and of bad rows by fault. Runs in Python workers."""
     rows, queues, bad = 0, Counter[str](), Counter[str]()
     for batch in batches:
         keys, faults = batch.column(0), batch.column(1)

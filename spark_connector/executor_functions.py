@@ -1,4 +1,4 @@
-"""Our functions in the Python workers of Spark, pickled so that a Python without our packages names what it lacks."""
+"""Functions for the Python workers of Spark, pickled so that the error of a Python without this package contains the remedy."""
 
 from __future__ import annotations
 
@@ -22,17 +22,13 @@ _SUMMARY = "partition int, summary binary"
 
 
 class OnExecutor:
-    """A module-level function with its first arguments, for a Python worker.
+    """A module-level function with its first arguments, for a Python worker; all can be pickled.
 
     The arguments are not shown: Spark can be configured to put local variables into tracebacks.
-
-    Args:
-        function: a module-level function of ours.
-        arguments: its first arguments; they can be pickled.
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: object) -> None:
-        self.__name__ = function.__name__  # what plans show
+        self.__name__ = function.__name__  # shown in plans
         self._function = function
         self._arguments = arguments
 
@@ -55,13 +51,10 @@ def reduce_as_code(
 
 
 def loader(where: str) -> Callable[..., Any]:
-    """Return a function that loads a function or class of a module of ours, both given by name, and calls it with pickled arguments.
+    """Return a function that loads a function or class of this package by name, and calls it with pickled arguments.
 
-    A function that is pickled by its name needs our packages where it is loaded, and a Python without them reports only "No module
-    named". So this one is nested: it is pickled as code, and its error names the Python and the remedy.
-
-    Args:
-        where: which Python loads it, for the error.
+    A function that is pickled by its name needs the package where it is loaded, and a Python without it reports only "No module named". So
+    this one is nested: it is pickled as code, and its error contains the Python (`where`) and the remedy.
     """
 
     def load(module: str, name: str, arguments: bytes | None = None) -> Any:  # noqa: ANN401  # nested, so pickled as code
@@ -84,20 +77,14 @@ def loader(where: str) -> Callable[..., Any]:
 
 
 def for_each_partition(df: DataFrame, function: Callable[..., Any], *arguments: object) -> list[Any]:
-    """Call a function once for each partition, in one Spark action, and return the results.
+    """Call a module-level function once for each partition, in one Spark action, and return the results in the order of the partitions.
 
-    Args:
-        df: the rows.
-        function: a module-level function of ours from the `arguments` and an iterator of Arrow batches, which it must exhaust, to
-            a result that can be pickled.
-        arguments: the first arguments of the function; they can be pickled.
-
-    Returns:
-        The results in the order of the partitions.
+    The function is called with the `arguments` and an iterator of Arrow batches, which it must exhaust. Its arguments and result can be
+    pickled.
 
     Raises:
         RabbitChxError: Spark reports a partition twice, or leaves one out.
-        MissingExtraError: the Python of Spark's workers lacks our packages.
+        MissingExtraError: the Python of Spark's workers lacks the package.
     """
     check_worker_python(df.sparkSession)
     collected = df.mapInArrow(OnExecutor(_summary, function, *arguments), _SUMMARY).collect()
@@ -133,13 +120,10 @@ _OF_SESSION = "spark.sql.execution.pyspark.python"
 
 
 def check_worker_python(spark: SparkSession | None) -> None:
-    """Check that the Python of the workers can load the connector, if they run on this machine.
+    """Check that the Python of the workers can load the connector, if they run on this machine; otherwise raise a MissingExtraError.
 
-    Spark runs what ``PYSPARK_PYTHON`` names, or else the ``python3`` of ``PATH``, whatever Python the driver is. Workers elsewhere,
+    Spark runs the interpreter of ``PYSPARK_PYTHON``, or else the ``python3`` of ``PATH``, with any Python of the driver. Workers elsewhere,
     of Spark Connect, or of a Spark that has started this process, are not checked: their tasks report what they lack.
-
-    Raises:
-        MissingExtraError: the workers cannot load the connector, or their Python does not exist.
     """
     if spark is None:
         return
@@ -210,6 +194,6 @@ def speculation_of(spark: SparkSession) -> bool:
 
 
 def scratch_folder() -> Path | None:
-    """Return our folder inside the scratch folder, which may not exist yet; None if Spark tells no scratch folder."""
+    """Return the connector's folder inside the scratch folder, which may not exist yet; None if Spark has no scratch folder."""
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return Path(folder, "rabbit-chx") if folder else None

@@ -26,24 +26,23 @@ if TYPE_CHECKING:
 def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None = None) -> WriteReport:
     """Publish every row, wait for the confirms, and return the report.
 
-    Options, columns and broker are checked before anything of `df` is computed. The frame is computed once. Delivery is at least
-    once, as with ``format("rabbitmq")``: a failed write may leave any part of the rows in the queues.
+    Options, columns and broker are checked before anything of `df` is computed. The frame is computed once. Delivery is at least once, as
+    with ``format("rabbitmq")``: a failed write may leave any part of the rows in the queues.
 
     Args:
         df: the rows; docs/spark.md lists the columns.
         options: the options of docs/spark.md by name; a number or a boolean needs no quotes.
         ring: the ring of the exchange or the table of its slots, or the JSON of either, instead of the option `ring`; the report then
-            counts rows by predicted queue. A function that reads it (``lambda: broker.ring("orders")``, or ``broker.slots``) is
-            called before the write, and after it if connections were lost, or if the exchange has slots: a note then tells
-            whether keys have changed queue. With ``routing=client`` it is called after every write, and a ring that differs is an error.
+            counts rows by predicted queue. A function that reads it (``lambda: broker.ring("orders")``, or ``broker.slots``) is called
+            before the write, and after it if connections were lost, or if the exchange has slots: a note then reports whether keys have
+            changed queue. With ``routing=client`` it is called after every write, and a ring that differs is an error.
 
     Raises:
-        InputError: an option or a column cannot be used, or AMQP cannot carry a row (`RowError`).
+        InputError: an option or a column is not valid, or AMQP cannot carry a row (`RowError`).
         BrokerRefusedError: the broker refuses the user, or the exchange has another type.
         UnreachableError: no address answers.
         PublishError: not every row was confirmed, or the ring by which rows were routed has changed. Its report has the rows of the
-            finished tasks and of the failed one (over Spark Connect of the failed one alone). Rows of other tasks may be in the
-            queues.
+            finished tasks and of the failed one (over Spark Connect of the failed one alone). Rows of other tasks may be in the queues.
     """
     if df.isStreaming:
         raise InputError(
@@ -73,11 +72,11 @@ def batch_publisher(
         options: as for `publish`; `reportPath` must be a folder.
         ring: as for `publish`; a function is called once, and again after each batch in which connections were lost. With
             ``routing=client`` it is called before and after each batch.
-        on_report: called with the report of each batch, which has its `batch_id`. If it raises, the query fails and the batch is
-            repeated. With Spark Connect it runs on the server, so it must be picklable.
+        on_report: called with the report of each batch, which has its `batch_id`. If it raises, the query fails and the batch is repeated.
+            With Spark Connect it runs on the server, so it must be picklable.
 
     Raises:
-        InputError: an option or the ring cannot be used.
+        InputError: an option or the ring is not valid.
 
     Example::
 
@@ -126,22 +125,13 @@ def _publish(
         return plan.commit(tasks, batch_id, ring)
     finally:
         finished.clear()
-    raise error  # from here: what Spark wraps around it is long and says nothing more
+    raise error  # from here: Spark's error is long and has no further information
 
 
 def publish_partition(
     plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.RecordBatch]
 ) -> TaskReport:
-    """Publish one partition. Runs in Python workers.
-
-    Args:
-        plan: the checked write.
-        finished: gets the report as well, in case the job fails later.
-        batches: the rows of the partition.
-
-    Raises:
-        RabbitChxError: as of `TaskWriter.write`, or rows are missing in the report.
-    """
+    """Publish one partition. Runs in Python workers. `finished` receives the report as well, in case the job fails later."""
     rows = 0
 
     def counted() -> Iterator[pa.RecordBatch]:

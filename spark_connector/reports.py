@@ -54,7 +54,7 @@ class KeySample:
 
 
 class KeySampler:
-    """Makes the sample of a partition, batch by batch."""
+    """Samples the keys of a partition, batch by batch."""
 
     def __init__(self) -> None:
         self._smallest: NDArray[np.uint64] = np.empty(0, np.uint64)
@@ -106,7 +106,7 @@ class RowSample:
 
     Attributes:
         partition: number of the Spark partition.
-        row: number of the row in the partition, from 0; None if only the broker knows it.
+        row: number of the row in the partition, from 0; None if only the broker has it.
         reason: why it was not confirmed.
         key_hash: `hash_key` of the routing key; None if the row has no key.
     """
@@ -125,10 +125,10 @@ class StreamCounts:
         rows: the rows that each stream has confirmed.
         known: of these, those whose ids the broker had from an earlier run or attempt: they were not stored again.
         repaired: rows that the broker had confirmed and not stored, stored under a second name.
-        verified: rows that were read back, and are there once, with their key and body (``verify=full``).
-        lost: rows that were read for, and are not there.
-        doubled: rows that are there more than once.
-        changed: rows that are there with another key or body only.
+        verified: rows that were read back, and are stored once, with their key and body (``verify=full``).
+        lost: rows that were looked up, and are not stored.
+        doubled: rows that are stored more than once.
+        changed: rows that are stored with another key or body only.
         unverified: rows that retention removed before they could be read back.
         differences: descriptions of the first rows that are lost, doubled or changed.
     """
@@ -182,12 +182,12 @@ class PublishedCounts:
 
     @property
     def returned(self) -> int:
-        """Rows that no queue took (``onUnroutable=skip``)."""
+        """Rows that were not routed to a queue (``onUnroutable=skip``)."""
         return self.publish_report.returned
 
     @property
     def nacked(self) -> int:
-        """Rows that the broker refused for good; 0, since a write with such rows fails."""
+        """Rows that the broker refused permanently; 0, since a write with such rows fails."""
         return self.publish_report.nacked
 
     @property
@@ -212,7 +212,7 @@ class PublishedCounts:
 
     @property
     def blocked_seconds(self) -> float:
-        """Seconds for which the broker asked publishers to wait; of a write, the sum over its tasks."""
+        """Seconds for which the broker blocked publishers; of a write, the sum over its tasks."""
         return self.publish_report.blocked_seconds
 
 
@@ -226,9 +226,9 @@ class TaskReport(PublishedCounts):
         write_id: id of the write, or of the streaming query.
         batch_id: number of the micro-batch; None outside a stream.
         rows: rows of the partition.
-        skipped: rows that were left out: bad ones (``badRows=skip``), or all of a stale version (``onStaleVersion=skip``).
+        skipped: rows that were omitted: bad ones (``badRows=skip``), or all of a stale version (``onStaleVersion=skip``).
         publish_report: the counts of the publisher, without its samples.
-        predicted: published rows per queue by the ring; the broker never says where a message went.
+        predicted: published rows per queue by the ring; the broker does not report the queue of a message.
         samples: the first few rows that were skipped or returned.
         task_id: Spark's own number of the task attempt; None outside Spark.
         notes: facts about the task that a reader of the report should know.
@@ -296,16 +296,16 @@ class WriteReport(PublishedCounts):
     """A whole write, or one micro-batch of a stream. `str` renders it as text.
 
     Attributes:
-        exchange: name of the exchange or super stream; empty if a column names it.
-        tasks: one report for each task that committed; they are put into the order of their partitions.
-        ring_provenance: how the ring behind `predicted` was obtained (read, replayed, assumed), or None.
-        write_id: id of the write, or of the streaming query; if it is not given, that of the tasks.
+        exchange: name of the exchange or super stream; empty if a column contains it.
+        tasks: one report for each task that committed, in the order of their partitions.
+        ring_provenance: the origin of the ring of `predicted` (read, replayed, assumed), or None.
+        write_id: id of the write, or of the streaming query; by default that of the tasks.
         batch_id: number of the micro-batch; None outside a stream.
-        seconds: seconds from the planning of the write to its end, including what Spark computed before.
-        notes: facts that a reader should know, such as an alternate exchange that takes what no queue takes.
-        failed: whether the write failed. The counts are then those of the finished tasks, and rows of the
-            other tasks may be in the queues as well.
-        unfinished: number of tasks that did not finish; None if Spark does not say how many there are.
+        seconds: seconds from the planning of the write to its end, including Spark's computations before.
+        notes: facts that a reader should know, such as an alternate exchange that receives unroutable messages.
+        failed: whether the write failed. The counts are then those of the finished tasks, and rows of the other tasks may be in the queues
+            as well.
+        unfinished: number of tasks that did not finish; None if Spark does not report the number of tasks.
         changed_ring: the ring by which rows were routed in the client and the ring after the write, if they differ; else None.
         publish_report: the sums over the tasks.
     """
@@ -336,7 +336,7 @@ class WriteReport(PublishedCounts):
 
     @property
     def skipped(self) -> int:
-        """Rows that were left out: bad ones, or those of a stale version."""
+        """Rows that were omitted: bad ones, or those of a stale version."""
         return sum(task.skipped for task in self.tasks)
 
     @property
@@ -443,13 +443,7 @@ def _row_of_sample(sample: RowSample) -> tuple[str, ...]:
 def collect_notes(
     tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None = None
 ) -> tuple[str, ...]:
-    """Return the distinct notes of the tasks, and those on all tasks together.
-
-    Args:
-        tasks: the reports of one write.
-        options: how the rows were written.
-        ring_now: the note of `WatchedRing.check_again`, if the ring was read again.
-    """
+    """Return the distinct notes of the tasks, and those on all tasks together; `ring_now` is that of `WatchedRing.check_again`."""
     distinct = dict.fromkeys(note for task in tasks for note in task.notes)
     if options.exactly_once:
         return (*distinct, *filter(None, [ring_now]))
@@ -519,19 +513,14 @@ def _on_keys(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str
 
 _log = logging.getLogger(__name__)
 
-#: What is appended to the name of an earlier report.
+#: The suffix of the name of an earlier report.
 _PREVIOUS = ".previous"
 
 
 def check_report_path(text: str | None, *, streaming: bool) -> None:
     """Rename an earlier report, so that it is not taken for that of this write, and create the folder of a stream.
 
-    Args:
-        text: the option ``reportPath``; None for no report.
-        streaming: whether the write is that of a stream.
-
-    Raises:
-        InputError: the path of a stream is a file, the existing file is not a report, or the path cannot be written.
+    Raise an InputError if the path of a stream is a file, the existing file is not a report, or the path cannot be written.
     """
     if text is None:
         return
@@ -546,7 +535,7 @@ def check_report_path(text: str | None, *, streaming: bool) -> None:
 
 
 def _make_room(text: str, *, streaming: bool) -> str | None:
-    """Return why the report cannot be written there; None if it can."""
+    """Return why the report cannot be written to this path; None if it can."""
     path = Path(text)
     if streaming or text.endswith("/"):
         if path.is_file():
@@ -567,10 +556,7 @@ def _make_room(text: str, *, streaming: bool) -> str | None:
 def save_report(report: WriteReport, text: str | None, *, streaming: bool) -> None:
     """Write the report to its file atomically. A failure is logged and not raised: the messages are published already.
 
-    Args:
-        report: the report.
-        text: the option ``reportPath``; None to write nothing.
-        streaming: whether the file in a folder is named after the micro-batch; the report of a repeated batch is renamed.
+    If `streaming`, the file in the folder is named after the micro-batch; the report of a repeated batch is renamed.
     """
     if text is None:
         return

@@ -1,7 +1,7 @@
-"""Errors of ours within errors of Spark: raised without traceback, and parsed from the text again.
+"""Errors of this package within errors of Spark: raised without traceback, and parsed from the text again.
 
-Spark can be configured to show local variables in tracebacks (``tracebackWithLocals.enabled``), and writes tracebacks into event
-logs. Our variables include options with a password, so no traceback of ours may leave a task or the planner.
+Spark can be configured to show local variables in tracebacks (``tracebackWithLocals.enabled``), and writes tracebacks into event logs. The
+variables include options with a password, so no traceback of this package may leave a task or the planner.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 _PLACES = 3
 _MOST_TEXT = 300
 _LINE = re.compile(r"^(?:\S+: )?rabbit_chx\.errors\.(?P<name>\w+): (?P<message>.+)$", re.MULTILINE)
-#: How `str` of a `PublishReport` shows its counts.
+#: The counts in the `str` of a `PublishReport`.
 _COUNTS = {
     "confirmed": re.compile(r"([\d,]+) of [\d,]+ rows confirmed"),
     "rows": re.compile(r"[\d,]+ of ([\d,]+) rows confirmed"),
@@ -38,10 +38,8 @@ _COUNTS = {
 def strip_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxError:
     """Return the error to raise in place of another one, after its ``except`` clause.
 
-    Args:
-        cause: an error of ours is returned without its traceback. Of any other error, the type and the last places in the code
-            become the message.
-        show_text: whether the text of such an error may be shown; False if it may contain an option.
+    A RabbitChxError is returned without its traceback. Of any other error, the type and the last places in the code become the message, and
+    its text if `show_text`: it may contain an option.
     """
     if isinstance(cause, RabbitChxError):
         return cause.with_traceback(None)
@@ -70,13 +68,9 @@ def raising_without_traceback(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def parse_task_error(cause: BaseException) -> RabbitChxError | None:
-    """Return the error that a task of ours raised, or None if another error ended the job.
+    """Return the error that a task of this package raised, or None if another error ended the job.
 
-    It is parsed from the last line of the traceback that Spark shows as text. The report of a `PublishError` has the counts of its
-    message.
-
-    Args:
-        cause: the error that Spark raised on the driver.
+    It is parsed from the last line of the traceback that Spark shows as text. The report of a `PublishError` has the counts of its message.
     """
     lines = list(_LINE.finditer(str(cause)))
     if not lines:

@@ -1,7 +1,4 @@
-"""The adapter for aio-pika: one connection that consumes each queue over a channel of its own, and one that publishes.
-
-Every wait has a time limit, and errors of aiormq become ours.
-"""
+"""The adapter for aio-pika: one connection that consumes each queue over its own channel, and one that publishes."""
 
 from __future__ import annotations
 
@@ -76,7 +73,6 @@ _LATE_FRAME = "Got frame for closed channel"
 
 @contextlib.asynccontextmanager
 async def _expect_reply(where: str, queue: str | None = None) -> AsyncIterator[None]:
-    """Limit the time of a block, and translate errors of aiormq."""
     error: RabbitChxError
     try:
         async with asyncio.timeout(_REPLY_S):
@@ -102,10 +98,7 @@ async def _close(connection: Any) -> None:  # noqa: ANN401  # of aio-pika
 
 
 class LateFrameFilter(logging.Filter):
-    """Removes log records of aiormq about frames for channels that this member has closed.
-
-    The broker had sent these messages before the channel was closed, and requeues them.
-    """
+    """Removes log records of aiormq about messages for a closed channel: the broker had sent them before, and requeues them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,10 +120,10 @@ class LateFrameFilter(logging.Filter):
 
 
 class _WriteQueue:
-    """The write queue of a connection, as a channel of aiormq sees it. It drops no frame.
+    """The write queue of a connection, as a channel of aiormq accesses it. It never drops a frame.
 
     aiormq drops ``channel.close-ok`` if ten frames wait to be written (7.2.4, ``Channel._on_close_frame``). The broker then keeps the
-    channel and delivers to its consumers, and these messages are stuck until the connection ends.
+    channel and delivers to its consumers, and these messages are unavailable until the connection ends.
     """
 
     def __init__(self, queue: asyncio.Queue[Any]) -> None:
@@ -138,18 +131,16 @@ class _WriteQueue:
         self._waiting: set[asyncio.Task[None]] = set()
 
     def put(self, frame: Any) -> Coroutine[Any, Any, None]:  # noqa: ANN401
-        """Write a frame as soon as there is room."""
         return self._queue.put(frame)
 
     def put_nowait(self, frame: Any) -> None:  # noqa: ANN401
-        """Write a frame as soon as there is room, without waiting."""
         task = asyncio.get_running_loop().create_task(self._queue.put(frame))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
 
 
 class ConsumerChannel:
-    """A consumer of a queue, on a channel of its own. `ConsumingConnection.consume` makes it."""
+    """A consumer of a queue, on its own channel. `ConsumingConnection.consume` creates it."""
 
     def __init__(
         self,
@@ -164,12 +155,12 @@ class ConsumerChannel:
         self._where = where
         self._late_frames = late_frames
         self._prefetch = prefetch
-        #: Whether any message was acknowledged.
+        #: True if a message was acknowledged.
         self.has_acked = False
 
     @property
     def is_closed(self) -> bool:
-        """Whether the channel is closed."""
+        """True if the channel is closed."""
         return bool(self._channel.is_closed)
 
     async def ack(self, tag: int) -> None:
@@ -184,7 +175,7 @@ class ConsumerChannel:
             await self._channel.basic_reject(tag, requeue=False, wait=False)
 
     async def sync(self) -> None:
-        """Wait for a response over this channel. The broker has processed all earlier acks of the channel then."""
+        """Wait for a response over this channel. By then the broker has processed all earlier acks of the channel."""
         # A repeated basic.qos only affects later consumers of the channel, and there are none.
         async with _expect_reply(self._where, self.queue):
             await self._channel.basic_qos(prefetch_count=self._prefetch)
@@ -198,13 +189,10 @@ class ConsumerChannel:
         )
 
     async def abandon(self) -> None:
-        """Close the channel by an error.
+        """Close the channel by an error; a ConnectionLostError if the broker may still deliver to this consumer.
 
-        The broker then requeues its messages before it elects the next consumer. After ``basic.cancel`` it requeues them later, behind
-        the messages that the next consumer gets.
-
-        Raises:
-            ConnectionLostError: no response in time. The broker may still deliver to this consumer.
+        The broker then requeues its messages before it elects the next consumer. After ``basic.cancel`` it requeues them later, after the
+        messages that it delivers to the next consumer.
         """
         self._late_frames.expect(self._channel.number)
         # The broker responds after it has processed all acks of the channel.
@@ -255,7 +243,7 @@ class ConsumingConnection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is closed."""
+        """True if the connection is closed."""
         return bool(self._connection.is_closed or self._aiormq.is_closed)
 
     def when_closed(self, call: Callable[[], None]) -> None:
@@ -263,7 +251,7 @@ class ConsumingConnection:
         self._aiormq.closing.add_done_callback(lambda _: call())
 
     async def close(self) -> None:
-        """Close the connection. Where order matters, abandon channels that hold messages first."""
+        """Close the connection. To keep the order, abandon channels that hold messages first."""
         await _close(self._connection)
         self._late_frames.uninstall()
 
@@ -279,7 +267,7 @@ class ConsumingConnection:
 
         Args:
             queue: the queue.
-            prefetch: how many messages may be delivered ahead.
+            prefetch: the number of messages that may be delivered ahead.
             take: called with each message of aiormq.
             cancelled: called when the broker cancels the consumer, for example because the queue was deleted; None closes the channel.
             options: further arguments of aiormq's `basic_consume`.
@@ -292,11 +280,7 @@ class ConsumingConnection:
         return ConsumerChannel(channel, queue, self.where, self._late_frames, prefetch)
 
     async def declare_passively(self, queue: str) -> Any:  # noqa: ANN401
-        """Return the queue's name, number of ready messages and number of consumers.
-
-        Raises:
-            NotFoundError: the queue does not exist, or its node is down.
-        """
+        """Return the queue's name, number of ready messages and number of consumers."""
         async with self._declaring_lock:
             if self._declaring is None or self._declaring.is_closed:
                 self._declaring = await self._open_channel()
@@ -311,10 +295,10 @@ class ConsumingConnection:
         return underlay
 
     def _next_number(self) -> int:
-        """Return the channel number that has been free for longest.
+        """Return the channel number that has been free for the longest time.
 
-        aiormq reuses the number of a channel that the broker has closed at once. It may then open the new channel before it has
-        confirmed the close, and the broker closes the connection (541, "second 'channel.open' seen").
+        aiormq reuses the number of a channel that the broker has closed at once. It may then open the new channel before it has confirmed
+        the close, and the broker closes the connection (541, "second 'channel.open' seen").
         """
         used = self._aiormq.channels
         most = self._aiormq.connection_tune.channel_max or _MAX_CHANNELS
@@ -346,10 +330,9 @@ class GroupConnection(ConsumingConnection):
     async def abandon(self, channel: ConsumerChannel) -> None:
         """Close the channel of a queue with `ConsumerChannel.abandon`, once the queue has applied all acks.
 
-        A channel passes acks to a quorum queue one by one, and buffers them while 32 are unconfirmed. When it closes, it drops the
-        buffer (rabbit_fifo_client.erl ``settle/3``, ``close/1``, 3.8 to 4.3), and the messages are redelivered. It passes buffered
-        acks on with the next response of the queue. The queue itself refuses `basic.get` because of its single active consumer, after
-        the acks.
+        A channel passes acks to a quorum queue one by one, and buffers them while 32 are unconfirmed. When it closes, it drops the buffer
+        (rabbit_fifo_client.erl ``settle/3``, ``close/1``, 3.8 to 4.3), and the messages are redelivered. It passes buffered acks on with
+        the next response of the queue. The queue itself refuses `basic.get` because of its single active consumer, after the acks.
         """
         if channel.has_acked:
             try:
@@ -369,11 +352,7 @@ class GroupConnection(ConsumingConnection):
         return int((await self.declare_passively(queue)).message_count or 0)
 
     async def queue_arguments(self, queue: str) -> dict[str, Any] | None:
-        """Return the arguments of a queue; None if the broker does not reveal them.
-
-        Raises:
-            MismatchError: it is not a quorum queue with a single active consumer.
-        """
+        """Return the arguments of a queue, None if the broker does not reveal them; a MismatchError if it is not suitable for a group."""
         try:
             await self.declare_passively(queue)
         except AccessRefusedError as refused:  # the broker names only one of the permissions
@@ -400,7 +379,7 @@ class GroupConnection(ConsumingConnection):
     async def consume_behind(
         self, queue: str, priority: int, prefetch: int, tag: str, take: Callable[[DeliveredMessage], None]
     ) -> ConsumerChannel:
-        """Consume a queue behind all present consumers of the same ``x-priority``, and call `take` with each message."""
+        """Consume a queue after all present consumers of the same ``x-priority``, and call `take` with each message."""
 
         async def on_message(message: Any) -> None:  # noqa: ANN401
             take(_convert_delivery(message, queue))
@@ -447,11 +426,11 @@ class GroupConnection(ConsumingConnection):
 class _Writer:
     """A connection that only publishes: journal entries, and replies to the process that moves a slot.
 
-    During a memory or disk alarm, the broker reads nothing from a connection that publishes (rabbit_reader.erl, ``control_throttle``,
-    3.8 to 4.3): neither messages nor acks. So a member consumes over one connection and publishes over another. What it publishes
-    waits for the end of the alarm, while its handlers and acks continue.
+    During a memory or disk alarm, the broker reads nothing from a connection that publishes (rabbit_reader.erl, ``control_throttle``, 3.8
+    to 4.3): neither messages nor acks. So a member consumes over one connection and publishes over another. Publishing waits for the end of
+    the alarm, while handlers and acks continue.
 
-    It is opened on first use, and again after a loss.
+    The connection is opened on first use, and again after a loss.
     """
 
     def __init__(self, settings: ConnectionSettings) -> None:
@@ -463,9 +442,9 @@ class _Writer:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def publish(self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None) -> None:
-        """Publish to a queue, and repeat it over new connections until the broker has confirmed it. It may be stored twice.
+        """Publish to a queue, and repeat it over new connections until the broker has confirmed it. The message may be stored twice.
 
-        There is no time limit, since an alarm may last for hours: callers set their own. Only permanent errors are raised.
+        The wait is not limited, since an alarm may last for hours: callers set their own limit. Only permanent errors are raised.
         """
         properties = spec.Basic.Properties(headers=dict(headers or {}), delivery_mode=2)
         while True:
@@ -483,7 +462,6 @@ class _Writer:
                 return
 
     async def is_blocked(self) -> bool:
-        """Return whether the broker has announced that it blocks publishers."""
         if self._channel is None or self._channel.is_closed:
             return False
         try:
@@ -494,7 +472,6 @@ class _Writer:
         return False
 
     async def close(self) -> None:
-        """Close the connection."""
         self._drop(self._channel)
         await asyncio.gather(*self._closing)
 
@@ -520,7 +497,7 @@ class _Writer:
             await publishing
 
     def _drop(self, channel: Any) -> None:  # noqa: ANN401
-        """Give up the connection of a channel, unless it was replaced already."""
+        """Close the connection of a channel, unless it was replaced already."""
         if channel is not self._channel:
             return
         connection, self._connection, self._channel = self._connection, None, None
@@ -551,11 +528,9 @@ def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:  # noqa: AN
 def learn_argument(queue: str, arguments: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
     """Return the arguments, extended by the argument that a refused declaration reveals; None if it reveals none.
 
-    The broker refuses to declare an existing queue with other arguments. The refusal names the first argument that differs and its
-    value (rabbitmq-server v4.3.6, rabbit_misc.erl, ``assert_args_equivalence1/4``). Repeated declarations reveal all arguments.
-
-    Raises:
-        MismatchError: the queue is not a quorum queue, or has no single active consumer.
+    The broker refuses to declare an existing queue with other arguments. The refusal contains the first argument that differs and its value
+    (rabbitmq-server v4.3.6, rabbit_misc.erl, ``assert_args_equivalence1/4``). Repeated declarations reveal all arguments. A queue without
+    the type quorum or a single active consumer is a MismatchError.
     """
     match = _REFUSAL.search(refusal)
     if match is None:

@@ -48,14 +48,14 @@ class DeduplicationReport:
 class Deduplicator:
     """Runs the effect of each message whose id is new, and remembers the id once the effect has succeeded.
 
-    The ids are in the memory of this process. A message that another process has handled, or this one before a restart, counts as
-    new. Where that matters, insert the id in the transaction of the effect: see docs/deduplication.md. One object serves any number
+    The ids are in the memory of this process. A message that another process has handled, or this one before a restart, counts as new. If
+    that is not sufficient, insert the id in the transaction of the effect: see docs/deduplication.md. An object may be shared by any number
     of threads and tasks.
 
     Args:
-        max_ids: how many ids are kept. One more drops the oldest.
-        max_age_s: for how many seconds after its effect an id is kept; None for no limit.
-        timeout_s: how long a second copy of a message waits for the effect of the first, in seconds.
+        max_ids: the number of ids that are kept. A further id drops the oldest.
+        max_age_s: the time in seconds for which an id is kept after its effect; None for no limit.
+        timeout_s: the longest wait in seconds of a second copy of a message for the effect of the first.
 
     Raises:
         InputError: a bound is not a positive number.
@@ -89,12 +89,12 @@ class Deduplicator:
     def run_if_new(self, message_id: str | None, effect: Callable[..., object], *args: Any) -> bool:  # noqa: ANN401
         """Run the effect unless a message with this id was handled before; then remember the id.
 
-        If the effect raises, the id is not kept, and the next copy of the message is handled. A second copy that arrives while the
-        effect runs waits for its end.
+        If the effect raises, the id is not kept, and the next copy of the message is handled. A second copy that arrives while the effect
+        runs waits for its end.
 
         Args:
-            message_id: identical in every copy of the message, and in no other message: its `message_id`, or any text
-                derived from its content.
+            message_id: identical in every copy of the message, and in no other message: its `message_id`, or any text derived from its
+                content.
             effect: a plain function.
             args: the arguments of the effect.
 
@@ -123,20 +123,12 @@ class Deduplicator:
         effect: Callable[..., object],
         *args: Any,  # noqa: ANN401
     ) -> bool:
-        """Run the effect as `run_if_new` does, on asyncio. A cancelled effect counts as failed.
+        """Run the effect as `run_if_new` does, on asyncio, with the same result and errors. A cancelled effect counts as failed.
 
         Args:
             message_id: identical in every copy of the message, and in no other message.
             effect: a plain or an async function.
             args: the arguments of the effect.
-
-        Returns:
-            Whether the effect was run. Ack the message in both cases.
-
-        Raises:
-            InputError: the id is missing or is not text.
-            DeduplicationError: the effect of another copy does not end in time.
-            Exception: errors of the effect.
         """
         id_, deadline = _check_id(message_id), time.monotonic() + self._timeout_s
         while isinstance(claim := self._claim(id_), Future):

@@ -57,29 +57,28 @@ GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable"
 class ConsumerGroup:
     """One member of a group that shares queues and keeps the order of each queue.
 
-    Each queue is a quorum queue with a single active consumer. Every member consumes all queues. The broker gives each queue to
-    one member, and to the next member when the first releases it. Use it in an ``async with`` block.
+    Each queue is a quorum queue with a single active consumer. Every member consumes all queues. The broker delivers each queue to one
+    member, and to the next member when the first releases it. Use it in an ``async with`` block.
 
     Args:
         url: the AMQP URI, or the settings of a connection.
         queues: the names of the queues; or a `HashRing` or a `SlotTable`, whose queues are consumed.
-        member: a name that no other member has and that stays the same after a restart, such as that of the pod; by default the
-            host's name and the process id.
-        weight: this member's relative share: a member of weight 2 gets twice as many queues as one of weight 1.
-        lanes: how many messages of one queue are handled at a time. All messages of a key have one lane, so their order is kept.
-        prefetch: how many messages of one queue the broker may deliver ahead, at least `lanes`. When a queue changes hands,
-            messages that were not started are requeued in their place. A queue with a delivery limit delivers `lanes` messages
-            at a time.
-        retries: how many times a message is handled again after the handler raised. It stays in its place meanwhile.
+        member: a name that is unique among the members and stays the same after a restart, such as that of the pod; by default the host's
+            name and the process id.
+        weight: this member's relative share: a member of weight 2 is assigned twice as many queues as one of weight 1.
+        lanes: the number of messages of one queue that are handled at a time. All messages of a key have one lane, so their order is kept.
+        prefetch: the number of messages of one queue that the broker may deliver ahead, at least `lanes`. When a queue changes hands,
+            messages that were not started are requeued in their place. A queue with a delivery limit delivers `lanes` messages at a time.
+        retries: the number of times that a message is handled again after the handler raised. It stays in its place meanwhile.
         backoff_s: seconds before the first retry; each further one waits twice as long, at most 30 s.
-        on_failure: what follows the last attempt. ``stop``: the group ends with a HandlerError, and the message is in its place
-            for the next member. ``dead-letter``: the message is rejected and goes to the queue's dead-letter exchange.
+        on_failure: the action after the last attempt. ``stop``: the group ends with a HandlerError, and the message is in its place for the
+            next member. ``dead-letter``: the message is rejected, and the broker moves it to the queue's dead-letter exchange.
         on_gained: an async function of the queue's name, called before the first message of a queue that this member gains.
         on_lost: an async function of the queue's name, called when this member no longer owns a queue.
         pace: the times of the group.
         journal: the stream that announces members and assigns generations. None for no journal.
         static: (index, count): this member consumes every count-th queue only. For releases before 4.0 without a journal.
-        reconnect_timeout_s: for how long to reconnect after a connection loss, in seconds; 0 disables it.
+        reconnect_timeout_s: the longest time in seconds to reconnect after a connection loss; 0 disables it.
         reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 2 s.
 
     Raises:
@@ -188,10 +187,7 @@ class ConsumerGroup:
             await connection.close()
 
     def stop(self) -> None:
-        """Let `run` finish the messages in hand, return the others in order, and end.
-
-        An asyncio signal handler may call it.
-        """
+        """Let `run` finish the messages in progress, return the others in order, and end. An asyncio signal handler may call it."""
         self._stop.set()
 
     async def run(self, handle: Callable[[GroupMessage], Awaitable[None]]) -> None:
@@ -257,7 +253,7 @@ class ConsumerGroup:
         return session
 
     def _detach(self, session: GroupSession) -> None:
-        """Give up a connection. Closing it is not awaited, so that the next attempt begins at once."""
+        """Close a connection without waiting for it, so that the next attempt begins at once."""
         self._in_background(session.close(session.detach()))
 
     async def _connect(self) -> GroupConnection:
@@ -331,7 +327,6 @@ class ConsumerGroup:
     # -- checks
 
     async def _check_queues(self, connection: GroupConnection) -> None:
-        """Check the release and each queue."""
         numbers = Release(connection.server_version).numbers
         if numbers < _STREAMS_SINCE and self._member.journal is not None:
             raise InputError(
@@ -349,7 +344,7 @@ class ConsumerGroup:
         for warning in _queue_warnings(arguments, numbers, self._member.on_failure):
             _log.warning("%s", warning)
         # A message that kills its member is requeued with all messages delivered ahead. A delivery limit would drop them with it.
-        # All members must use the same prefetch: a quorum queue puts a message that is requeued again behind other requeued messages.
+        # All members must use the same prefetch: a quorum queue puts a message that is requeued again after other requeued messages.
         self._prefetches = {
             queue: self._member.prefetch
             if _delivery_limit(arguments[queue], numbers) is None
@@ -418,8 +413,8 @@ def _static_share(queues: tuple[str, ...], static: tuple[int, int] | None) -> tu
 def _check_delivery_limits(queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...]) -> None:
     """Reject queues from which a group would lose messages.
 
-    Before 4.0, a delivery limit of -1 is less than any count: the broker drops a message at its first requeue (rabbit_fifo.erl;
-    tried with 3.8.9 and 3.10.8).
+    Before 4.0, a delivery limit of -1 is less than any count: the broker drops a message at its first requeue (rabbit_fifo.erl; tested with
+    3.8.9 and 3.10.8).
     """
     for queue, arguments in queues.items():
         limit = (arguments or {}).get("x-delivery-limit")
@@ -467,7 +462,6 @@ def _queue_warnings(
 
 
 def _limit_warning(queues: str, limit: int, *, is_argument: bool, is_dead_lettered: bool) -> str:
-    """Return the warning that explains a delivery limit and its remedy."""
     source = (
         "of the argument x-delivery-limit"
         if is_argument

@@ -1,7 +1,4 @@
-"""The journal of the groups of a vhost, and the state that its readers derive: members, claims and assigned owners.
-
-The journal is a stream. All readers of the same entries derive the same members, claims and assignments.
-"""
+"""The journal of the groups of a vhost, a stream. All readers of the same entries derive the same members, claims and assigned owners."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ JOURNAL = "rabbit-chx.groups"
 #: released: it has finished with a queue.
 EntryKind: TypeAlias = Literal["ready", "alive", "left", "gone", "claim", "released"]
 _KINDS: tuple[EntryKind, ...] = get_args(EntryKind)
-#: How many priorities the scores of settled members are mapped to, and as many below them for the others.
+#: The number of priorities of the scores of settled members; the others have as many below them.
 _PRIORITY_STEPS = 1 << 20
 
 
@@ -29,8 +26,6 @@ class JournalEntry:
     """An entry of the journal. The stream offset of a claim is its generation.
 
     Attributes:
-        kind: what happened.
-        member: the member that it is about.
         at: the time, in seconds since 1970 by the clock of the writer; informational only.
         weight: the member's weight (ready).
         queues: the queues that the member consumes (ready).
@@ -54,11 +49,7 @@ class JournalEntry:
 
     @classmethod
     def from_json(cls, body: bytes) -> JournalEntry | None:
-        """Return the entry in a message; None if this version cannot read it.
-
-        Args:
-            body: the body of the message.
-        """
+        """Return the entry in a message; None if this version cannot read it."""
         try:
             fields: dict[str, Any] = json.loads(body)
             entry = cls(
@@ -77,14 +68,7 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class RosterMember:
-    """A member that takes a share of the queues.
-
-    Attributes:
-        weight: its weight.
-        queues: the queues that it consumes.
-        since: the offset of the `ready` entry.
-        token: identifies this run of the member.
-    """
+    """A member with a share of the queues; `since` is the offset of its `ready` entry, `token` identifies this run of it."""
 
     weight: float
     queues: frozenset[str]
@@ -100,7 +84,6 @@ class QueueClaim:
         member: the member that claimed it. It is active, unless it has left since.
         generation: the offset of the claim.
         at: the time, in seconds since 1970 by the member's clock.
-        token: the token of the claim.
         held: whether the member has not released the queue since.
     """
 
@@ -115,10 +98,8 @@ class Roster:
     """The state of the groups after some entries of the journal.
 
     Attributes:
-        members: the members by name.
-        claims: the last claim of each queue.
         term: the offset of the last entry that changed the members; -1 before the first.
-        seen: when the last heartbeat of each member was read, by the clock of the reader.
+        seen: the time of each member's last heartbeat, by the clock of the reader.
     """
 
     def __init__(self) -> None:
@@ -128,13 +109,7 @@ class Roster:
         self.seen: dict[str, float] = {}
 
     def take(self, offset: int, entry: JournalEntry, now: float = 0.0) -> bool:
-        """Apply the next entry and return whether it changed the members.
-
-        Args:
-            offset: its offset in the stream.
-            entry: the entry.
-            now: the time, in seconds of a monotonic clock of the reader.
-        """
+        """Apply the next entry, read at `now` by a monotonic clock, and return whether it changed the members."""
         if entry.kind == "claim":
             self.claims[entry.queue] = QueueClaim(entry.member, offset, entry.at, entry.token)
             return False
@@ -166,10 +141,7 @@ class Roster:
         return sorted(member for member, seen_at in self.seen.items() if now - seen_at > longest_s)
 
     def owners(self) -> dict[str, str]:
-        """Return the assigned owner of each queue.
-
-        Queues are shared among the members that consume them, by weight.
-        """
+        """Return the assigned owner of each queue, shared by weight among the members that consume it."""
         consumers: dict[frozenset[str], list[str]] = {}
         for queue in frozenset().union(*(member.queues for member in self.members.values())):
             names = frozenset(name for name, member in self.members.items() if queue in member.queues)
@@ -192,8 +164,8 @@ class Roster:
 class LivenessClock:
     """The clock that measures the silence of members. It only runs while this member can write and read the journal.
 
-    Each heartbeat of this member that it reads back advances the clock, by at most `longest_s`. So after an hour in which the
-    broker blocks all publishers, no member counts as silent. `longest_s` is less than the silence that evicts a member.
+    Each heartbeat of this member that it reads back advances the clock, by at most `longest_s`. So after an hour in which the broker blocks
+    all publishers, every member still counts as alive. `longest_s` is less than the silence that evicts a member.
     """
 
     def __init__(self, longest_s: float) -> None:
@@ -222,18 +194,15 @@ class Assignment:
 
 
 class Assignments:
-    """The assigned owner of each queue, as one member knows it from the journal.
+    """The assigned owner of each queue, as one member has read it from the journal.
 
-    All other members consume behind the assigned owner. A member that only waits steps back as soon as the assignment changes. A member
-    that holds the queue releases it when the assigned owner has proved to be alive:
+    All other members consume after the assigned owner. A member that only waits steps back as soon as the assignment changes. A member that
+    holds the queue releases it when the assigned owner has proved to be alive:
 
-    - by one heartbeat since the assignment, if this member's claim is older than the assignment. By then the waiting members have
-      stepped back, and the broker elects the assigned owner.
-    - by two heartbeats since this member's claim, if that is newer. In this case the broker elected this member because the assigned
-      owner was dead, which the journal does not show yet, or had not subscribed in time.
-
-    Args:
-        token: identifies this run of this member.
+    - by one heartbeat since the assignment, if this member's claim is older than the assignment. By then the waiting members have stepped
+      back, and the broker elects the assigned owner.
+    - by two heartbeats since this member's claim, if that is newer. In this case the broker elected this member because the assigned owner
+      was dead, which the journal does not show yet, or had not subscribed in time.
     """
 
     def __init__(self, token: str) -> None:
@@ -287,7 +256,7 @@ class Assignments:
 def queue_owners(queues: Iterable[str], weights: Mapping[str, float]) -> dict[str, str]:
     """Return the assigned owner of each queue, by rendezvous hashing with bounded shares.
 
-    Each member gets its share by weight, rounded up or down. Pairs of member and queue are taken by descending score. So a queue goes
+    Each member has its share by weight, rounded up or down. Pairs of member and queue are taken by descending score. So a queue is assigned
     to the member with its highest score, unless that member has its full share, and few queues move when a member joins or leaves.
     """
     names = sorted(set(queues))
@@ -323,21 +292,15 @@ def _shares(count: int, weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def score(member: str, queue: str, weight: float = 1.0) -> float:
-    """Return the score of weighted rendezvous hashing, from 0 to 1.
-
-    A member of weight 2 has the highest score for twice as many queues as one of weight 1.
-    """
-    # The length marks the end of the member's name, so that no two pairs give the same bytes.
+    """Return the score of weighted rendezvous hashing, from 0 to 1; weight 2 has the highest score for twice as many queues as weight 1."""
+    # The length marks the end of the member's name, so that two pairs never have the same bytes.
     digest = hashlib.sha256(f"{len(member)}:{member}{queue}".encode()).digest()
     uniform = (int.from_bytes(digest[:8], "big") + 1) / (2**64 + 1)
     return math.exp(math.log(uniform) / weight)
 
 
 def priority_without_journal(member: str, queue: str, weight: float, *, settled: bool) -> int:
-    """Return the ``x-priority`` of a member without a journal: it grows with the score.
-
-    Members that are not settled yet have a lower priority than all settled ones.
-    """
+    """Return the ``x-priority`` of a member without a journal, by its score; a member that is not settled is below all settled ones."""
     return int(score(member, queue, weight) * (_PRIORITY_STEPS - 1)) - (
         _PRIORITY_STEPS if settled else 2 * _PRIORITY_STEPS
     )

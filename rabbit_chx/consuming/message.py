@@ -11,8 +11,6 @@ _M = TypeVar("_M", bound="_QueueMessage")
 
 @dataclass(frozen=True, slots=True)
 class _QueueMessage:
-    """The attributes of both kinds of messages, which document them."""
-
     queue: str
     routing_key: str
     body: bytes

@@ -1,18 +1,18 @@
 """The decisions of one member about one queue, without I/O and without a clock.
 
-`QueueOwnership` receives events through its ``on_...`` methods. Each method returns commands, which `runner.QueueRunner` executes
-in their order.
+`QueueOwnership` receives events through its ``on_...`` methods. Each method returns commands, which `runner.QueueRunner` executes in their
+order.
 
-The broker elects one consumer of the queue. An elected member learns this from its first delivery. It then writes a claim into
-the journal, runs the hook `on_gained`, and handles messages.
+The broker elects one consumer of the queue. The first delivery informs a member that it is elected. It then writes a claim into the
+journal, runs the hook `on_gained`, and handles messages.
 
-A consumer that holds messages is never cancelled with ``basic.cancel``: the broker would elect the next consumer first and requeue
-the messages afterwards, behind later ones (tried with 3.8.9, 3.10.8, 4.0.5 and 4.3.6). Instead its channel is closed by an error,
-and the broker requeues the messages before the election. This is called abandoning the subscription.
+A consumer that holds messages is never cancelled with ``basic.cancel``: the broker would elect the next consumer first and requeue the
+messages afterwards, after later ones (tested with 3.8.9, 3.10.8, 4.0.5 and 4.3.6). Instead its channel is closed by an error, and the
+broker requeues the messages before the election. This is called abandoning the subscription.
 
 A slot moves from an old queue to a new one by a hand-over (`topology.hand_over_marker`). Its mover parks new messages of the slot in a
-parking queue. The marker ``flush`` in the old queue asks its owner to reply ``flushed`` once everything before it is handled. The
-marker ``begin`` in the new queue asks its owner to handle the parked messages up to the marker ``end``, and to reply ``taken``.
+parking queue. The marker ``flush`` in the old queue asks its owner to reply ``flushed`` once everything before it is handled. The marker
+``begin`` in the new queue asks its owner to handle the parked messages up to the marker ``end``, and to reply ``taken``.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _REPLIES: dict[str, Literal["flushed", "taken"]] = {"flush": "flushed", "begin":
 
 
 class TimerReason(NamedTuple):
-    """What to do when a timer ends.
+    """The action at the end of a timer.
 
     Attributes:
-        kind: poll: request the next parked message. hand-over: check whether the awaited hand-over still makes progress. retry:
-            handle a message again.
+        kind: poll: request the next parked message. hand-over: check whether the awaited hand-over still makes progress. retry: handle a
+            message again.
         key: the delivery tag of the `begin` marker (hand-over), or the lane (retry).
     """
 
@@ -53,9 +53,8 @@ class DeliveredMessage:
     """A message that the broker has delivered and that is not acknowledged yet.
 
     Attributes:
-        key: the routing key.
         content: the `GroupMessage` for the handler.
-        marker: the hand-over marker that the message is, else None.
+        marker: the hand-over marker if the message is one, else None.
         reply_to: the queue for the reply to the marker.
     """
 
@@ -71,7 +70,7 @@ class DeliveredMessage:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Open a channel and consume the queue, behind all present consumers; then call `on_subscribed`."""
+    """Open a channel and consume the queue, after all present consumers; then call `on_subscribed`."""
 
     subscription: int
 
@@ -193,10 +192,8 @@ class HandOver:
 
     Attributes:
         tag: the delivery tag of its `begin` marker.
-        marker: that marker.
-        reply_to: the queue for the reply.
-        is_park_emptied: whether the parking queue was empty since `begin`. Messages that arrive later belong to another hand-over,
-            since the mover of this one has bound the slot.
+        is_park_emptied: whether the parking queue was empty since `begin`. Messages that arrive later belong to another hand-over, since
+            the mover of this one has bound the slot.
         has_progressed: whether its parked messages arrived since the last time-out check.
     """
 
@@ -209,7 +206,7 @@ class HandOver:
 
 @dataclass(slots=True)
 class Subscription:
-    """One consumer of the queue, on a channel of its own.
+    """One consumer of the queue, on its own channel.
 
     Attributes:
         state: opening; open; retiring (messages in progress are finished, the rest is requeued); closing (its channel is closed).
@@ -222,7 +219,7 @@ class Subscription:
         is_fetching: whether the response to that request is outstanding.
         ended_early: ids of hand-overs whose `end` was read while another one was awaited. The mover of the awaited one has died.
         has_failed: whether a message of it stops the group.
-        is_step_back_due: whether it retires as soon as it is open, because it has come before members that should precede it.
+        is_step_back_due: whether it retires as soon as it is open, because it precedes members that should precede it.
     """
 
     number: int
@@ -241,10 +238,7 @@ class Subscription:
     is_step_back_due: bool = False
 
     def start_pending(self) -> list[Command]:
-        """Start the messages whose lane is free, and process a marker once everything before it is handled.
-
-        No message overtakes a marker.
-        """
+        """Start the messages whose lane is free, and process a marker once everything before it is handled and before anything after it."""
         commands: list[Command] = []
         held_back: deque[DeliveredMessage] = deque()
         busy = set(self.in_progress)
@@ -332,7 +326,7 @@ class Subscription:
     def _replies(
         self, marker: HandOverMarker, reply_to: str | None, kind: Literal["flushed", "taken"]
     ) -> list[Command]:
-        """Return the reply to a marker, if a queue waits for it."""
+        """Return the reply to a marker, if it has a `reply_to`."""
         return [Reply(self.number, reply_to, marker.reply(kind))] if reply_to else []
 
 
@@ -371,7 +365,7 @@ class QueueOwnership:
         return [Subscribe(self._last_number)]
 
     def step_back(self) -> list[Command]:
-        """Finish the messages in hand, let other members have the queue, and consume it again behind them."""
+        """Finish the messages in progress, release the queue, and consume it again after the other members."""
         if self.is_stopping or self.subscription is None:
             return []
         if self.subscription.state == "opening":
@@ -381,7 +375,7 @@ class QueueOwnership:
         return self._advance()
 
     def stop(self) -> list[Command]:
-        """Finish the messages in hand and leave the queue; the other messages are requeued in their place."""
+        """Finish the messages in progress and leave the queue; the other messages are requeued in their place."""
         self.is_stopping = True
         if self.subscription is not None and self.subscription.state == "open":
             self.subscription.state = "retiring"
@@ -389,17 +383,17 @@ class QueueOwnership:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left at the broker, in a handler or in a hook."""
+        """True if nothing is left at the broker, in a handler or in a hook."""
         return not (self.subscription or self._orphans or self._is_hook_running or self._is_lost_hook_due)
 
     @property
     def is_releasing(self) -> bool:
-        """Whether it releases the queue, or has no subscription."""
+        """True if it releases the queue, or has no subscription."""
         return self.subscription is None or self.subscription.state in ("retiring", "closing")
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is subscribed and has nothing to do."""
+        """True if it is subscribed, and has neither messages nor hooks in progress."""
         current = self.subscription
         if current is None or current.state != "open":
             return False
@@ -408,7 +402,7 @@ class QueueOwnership:
     # -- events of the broker
 
     def on_subscribed(self, number: int) -> list[Command]:
-        """The broker knows the consumer of a subscription."""
+        """The broker has registered the consumer of a subscription."""
         subscription = self._current(number)
         if subscription is None:
             return []
@@ -457,7 +451,7 @@ class QueueOwnership:
     def on_claimed(self, number: int, generation: int) -> list[Command]:
         """The claim of a subscription was read back from the journal, over the connection that consumes.
 
-        So the broker had not given up this connection before the claim: a member that is elected instead claims later.
+        So the broker had not closed this connection before the claim: a member that is elected instead claims later.
         """
         subscription = self._current(number)
         if subscription is None:
@@ -549,7 +543,6 @@ class QueueOwnership:
         return current if current is not None and current.number == number else None
 
     def _advance(self) -> list[Command]:
-        """Return the commands that are possible now."""
         subscription = self.subscription
         if subscription is None or subscription.state in ("opening", "closing"):
             return self._run_lost_hook()
@@ -562,7 +555,7 @@ class QueueOwnership:
         return self._process(subscription)
 
     def _run_lost_hook(self) -> list[Command]:
-        """Run the hook on_lost if it is due and no handler runs any more."""
+        """Run the hook on_lost if it is due and all handlers have ended."""
         is_working = self.subscription is not None and self.subscription.in_progress
         if self._is_hook_running or self._orphans or is_working or not self._is_lost_hook_due:
             return []
@@ -571,7 +564,7 @@ class QueueOwnership:
         return [RunHook("lost", self.generation)]
 
     def _retire(self, subscription: Subscription) -> list[Command]:
-        """Abandon a subscription once nothing of it is in hand. The hook on_lost runs before."""
+        """Abandon a subscription once none of its messages is in progress. The hook on_lost runs before."""
         for lane, message in list(subscription.in_progress.items()):
             if not message.is_running:  # the next member makes the next attempt
                 del subscription.in_progress[lane]
@@ -587,7 +580,6 @@ class QueueOwnership:
         return [Abandon(subscription.number)]
 
     def _process(self, subscription: Subscription) -> list[Command]:
-        """Claim the queue, run the hook on_gained, and handle messages."""
         if subscription.has_failed or not (subscription.pending or subscription.hand_over):
             return []
         if self._lacks_claim(subscription):

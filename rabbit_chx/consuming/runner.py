@@ -47,13 +47,7 @@ class QueueRunner:
     Commands are executed in their order. An `Ack`, `Reject` or `Reply` is sent before the next command begins; all other commands only
     start a task or a timer. Tasks that need the connection belong to the session and end with it. Handlers and hooks run to their end.
 
-    Args:
-        ownership: returns the commands.
-        session: the present connection.
-        prefetch: how many messages the broker may deliver ahead.
-
-    Attributes:
-        changed: set after each event.
+    The event `changed` is set after each event of the queue.
     """
 
     def __init__(self, ownership: QueueOwnership, session: GroupSession, prefetch: int) -> None:
@@ -107,7 +101,7 @@ class QueueRunner:
             dropped.clear()
         self.execute(self.ownership.on_connection_lost())
         for command in unsent:
-            if isinstance(command, StartHandler):  # it waited behind an ack: the handler never began
+            if isinstance(command, StartHandler):  # it waited after an ack: the handler never began
                 failed = self.ownership.on_handled(command.subscription, command.delivery.tag, failed=True)
                 self.execute(failed)
             elif isinstance(command, RunHook | LogWarning):
@@ -117,7 +111,6 @@ class QueueRunner:
     # -- commands
 
     def _execute_queued(self) -> None:
-        """Execute commands until one of them is being sent."""
         while self._queued and self._sending is None:
             command = self._queued.popleft()
             if isinstance(command, Ack | Reject | Reply):
@@ -191,7 +184,7 @@ class QueueRunner:
         task.add_done_callback(partial(self._on_handled, start))
 
     def _on_handled(self, start: StartHandler, task: asyncio.Task[None]) -> None:
-        """Take the result of a handler, even if it was cancelled before it began."""
+        """Process the result of a handler, even if it was cancelled before it began."""
         key = start.subscription, start.delivery.tag
         if self._handlers.get(key) is task:
             del self._handlers[key]

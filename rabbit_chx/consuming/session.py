@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: How far the clocks of two members may differ, in seconds.
+#: The largest difference of the clocks of two members, in seconds.
 _CLOCK_DIFFERENCE_S = 30.0
 #: Every 20th heartbeat is a `ready` entry with the member's queues, for members that read the journal from there.
 _READY_EVERY = 20
-#: How many heartbeats prove that another process of the same name is alive.
+#: The number of heartbeats that prove that another process of the same name is alive.
 _DUPLICATE_HEARTBEATS = 2
-#: When a new owner writes an extra heartbeat, so that the previous owner releases the queue. Waiting members have stepped back by then.
+#: The delay of a new owner's extra heartbeat, after which the previous owner releases the queue. Waiting members have stepped back by then.
 _OWNER_HEARTBEAT_S = 1.0
 #: Time limits in seconds: of cancelled handlers and hooks, of an entry that the member leaves, and of abandoning all channels.
 CANCELLED_S = 5.0
@@ -67,9 +67,7 @@ class GroupSession:
         handle: the user's handler.
         earlier_tokens: the tokens of this process's earlier sessions. Their entries do not come from another process.
 
-    Attributes:
-        token: identifies the entries of this session in the journal.
-        roster: the members and the claims, as read from the journal.
+    `token` identifies the entries of this session in the journal. `roster` contains the members and the claims, as read from it.
     """
 
     def __init__(
@@ -96,9 +94,9 @@ class GroupSession:
         self._error: RabbitChxError | None = None  # the first one
         self._ended = asyncio.Event()  # by an error
         self._lost = asyncio.Event()  # the connection is unusable
-        self._is_ready = False  # whether this member is in the roster, as far as it knows
-        self._was_ready = False  # whether it ever was
-        self._is_leaving = False  # the group stops: messages in hand are finished
+        self._is_ready = False  # whether this member is in the roster that it has read
+        self._was_ready = False  # whether it was in a roster before
+        self._is_leaving = False  # the group stops: messages in progress are finished
         self._is_detached = False  # the queues have another connection, or none
         self._duplicates: dict[str, int] = {}  # heartbeats of earlier processes of this name, by token
         self._has_successor = False  # whether a later process has this name
@@ -134,8 +132,8 @@ class GroupSession:
     def priority(self, queue: str) -> int:
         """Return the ``x-priority`` of a new consumer.
 
-        With a journal all members have priority 0. The broker then elects in the order of subscription (3.10.8, 4.0.5 and 4.3.6,
-        tried), and no consumer outranks an active one: RabbitMQ 4.3.6 keeps an outranked consumer that dies while it holds messages.
+        With a journal all members have priority 0. The broker then elects in the order of subscription (tested with 3.10.8, 4.0.5 and
+        4.3.6), and an active consumer is never outranked: RabbitMQ 4.3.6 keeps an outranked consumer that dies while it holds messages.
         """
         if self.member.journal is not None:
             return 0
@@ -147,7 +145,7 @@ class GroupSession:
         self.fail(refusal or ConnectionLostError(closed, queue=queue))
 
     def on_subscribed(self, queue: str) -> None:
-        """The broker knows the consumer of a queue."""
+        """The broker has registered the consumer of a queue."""
         self._subscribed.add(queue)
 
     def write_released(self, queue: str) -> None:
@@ -155,10 +153,9 @@ class GroupSession:
         self._write_soon("released", queue=queue)
 
     async def write_claim(self, queue: str, token: str) -> None:
-        """Write a claim of a queue into the journal. Time during which the broker blocks publishers does not count.
+        """Write a claim of a queue into the journal; a BrokerTimeoutError if it is not confirmed after `GroupPace.journal_s`.
 
-        Raises:
-            BrokerTimeoutError: it is not confirmed after `GroupPace.journal_s`.
+        Time during which the broker blocks publishers does not count.
         """
         journal_s = self.member.pace.journal_s
         entry = JournalEntry("claim", self.member.name, time.time(), queue=queue, token=token)
@@ -175,12 +172,12 @@ class GroupSession:
 
     @property
     def is_up(self) -> bool:
-        """Whether every queue has been subscribed."""
+        """True if every queue has been subscribed."""
         return len(self._subscribed) == len(self._runners)
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection is lost or unusable."""
+        """True if the connection is lost or unusable."""
         return self._lost.is_set()
 
     def attach(self, runners: Iterable[QueueRunner]) -> None:
@@ -205,7 +202,7 @@ class GroupSession:
             raise self._error
 
     async def _catch_up(self, journal: str, stop: asyncio.Event) -> None:
-        """Read the journal up to a first heartbeat of this session, so that its consumers come behind the present ones."""
+        """Read the journal up to a first heartbeat of this session, so that its consumers subscribe after the present ones."""
         pace = self.member.pace
         since_s = time.time() - _READY_EVERY * pace.alive_s - pace.gone_s - _CLOCK_DIFFERENCE_S
         stream = await self.connection.read_journal(journal, since_s, self.on_entry)
@@ -222,7 +219,7 @@ class GroupSession:
             raise self._error
 
     async def leave(self) -> None:
-        """Finish the messages in hand and return the others in order. If the connection is lost, there is nothing to return."""
+        """Finish the messages in progress and return the others in order. A lost connection has nothing to return."""
         self._is_leaving = True
         await self._write_farewell("ready")  # without queues, so the broker elects their next owners
         for runner in self._runners.values():
@@ -254,7 +251,6 @@ class GroupSession:
         self.spawn(partial(self._write, kind, queue))
 
     async def _write(self, kind: EntryKind, queue: str = "") -> None:
-        """Write an entry about this member."""
         queues = tuple(self._runners) if kind == "ready" and not self._is_leaving else ()
         weight = self.member.weight if kind == "ready" else 1.0
         await self._append(
@@ -309,7 +305,7 @@ class GroupSession:
             self._write_soon("alive")
 
     def _step_back_behind_owners(self, queues: Iterable[str]) -> None:
-        """Consume these queues behind their new owners, where this member only waits."""
+        """Consume these queues after their new owners, where this member only waits."""
         for queue in queues:
             runner = self._runners.get(queue)
             if runner is not None and not runner.ownership.is_held:
@@ -345,7 +341,7 @@ class GroupSession:
     def _detect_duplicate_member(self, entry: JournalEntry) -> None:
         """Process an entry of another process of this name. The process that was ready first stays; the later one ends.
 
-        A process that was there before is most often an earlier run, which has ended and writes at most one more entry.
+        An earlier process of the name is most often an earlier run, which has ended and writes at most one more entry.
         """
         if entry.kind not in ("ready", "alive") or entry.token in self._earlier_tokens:
             return
@@ -383,7 +379,7 @@ class GroupSession:
             self._evict_dead_members()
 
     def _evict_dead_members(self) -> None:
-        """Write which members are gone. While this member cannot write or read the journal, it evicts nobody."""
+        """Write which members have died. While this member cannot write or read the journal, it evicts nobody."""
         read_at = self.roster.seen.get(self.member.name)
         if read_at is None:
             return
@@ -395,7 +391,7 @@ class GroupSession:
             self.spawn(partial(self._append, gone))
 
     async def _renew_stalled_consumers(self) -> None:
-        """Consume a queue again that has messages and does not deliver them."""
+        """Consume again the queues that have messages and do not deliver them."""
         while True:
             await asyncio.sleep(self.member.pace.watch_s)
             for queue, runner in self._runners.items():
@@ -409,7 +405,6 @@ class GroupSession:
                     runner.execute(runner.ownership.step_back())
 
     def _should_deliver(self, queue: str, runner: QueueRunner) -> bool:
-        """Return whether a queue with messages should deliver them to this member, as far as it knows."""
         if not runner.ownership.is_idle:
             return False
         claim = self.roster.claims.get(queue)
@@ -420,7 +415,7 @@ class GroupSession:
 async def wait_until_finished(
     runners: Iterable[QueueRunner], seconds: float, lost: asyncio.Event | None = None
 ) -> bool:
-    """Wait until no queue has anything in hand; return False after the time limit or once `lost` is set."""
+    """Wait until all queues are finished; return False after the time limit or once `lost` is set."""
     lost = lost or asyncio.Event()
     end = time.monotonic() + seconds
     for runner in runners:
@@ -447,18 +442,13 @@ class StallDetector:
         self._stalls: dict[str, _Stall] = {}
 
     def forget(self, queue: str) -> None:
-        """Start over with a queue that is busy or empty."""
+        """Restart the checks of a queue that is busy or empty."""
         self._stalls.pop(queue, None)
 
     def check(self, queue: str, ready: int, delivered: int) -> str | None:
-        """Check an idle queue. Return a warning if it has to be consumed again, else None.
+        """Check an idle queue with its counts of ready and delivered messages. Return a warning if it must be consumed again, else None.
 
         Each renewal without effect doubles the number of checks until the next.
-
-        Args:
-            queue: the queue.
-            ready: how many messages wait in it.
-            delivered: how many messages it has delivered so far.
         """
         if not ready:
             self.forget(queue)

@@ -25,17 +25,17 @@ class GroupPace:
     """The times of a group. All members of a group should have the same.
 
     Attributes:
-        settle_s: seconds for which a member must be healthy before it takes its share of the queues. A member in a crash loop
-            never gets that far, so it takes no queue from another.
+        settle_s: seconds for which a member must be healthy before it takes its share of the queues. A member in a crash loop never reaches
+            that, so it takes no queue from another.
         alive_s: seconds between two heartbeats in the journal.
-        gone_s: seconds without a heartbeat after which the other members reassign the queues. The broker gives the queues of a
-            dead member to waiting members long before.
+        gone_s: seconds without a heartbeat after which the other members reassign the queues. The broker delivers the queues of a dead
+            member to waiting members long before.
         watch_s: seconds between two checks of idle queues.
         hook_s: time limit of a hook, in seconds.
-        stop_s: time limit for the messages in hand when the group stops, in seconds. Then their handlers are cancelled.
+        stop_s: time limit for the messages in progress when the group stops, in seconds. Then their handlers are cancelled.
         journal_s: time limit until a claim is read back from the journal, in seconds.
-        park_s: seconds without a parked message after which a member stops waiting for the end of a slot's hand-over, because the
-            process that moved the slot has died. The messages of the queue wait meanwhile.
+        park_s: seconds without a parked message after which a member stops waiting for the end of a slot's hand-over, because the process
+            that moved the slot has died. The messages of the queue wait meanwhile.
     """
 
     settle_s: float = 5.0

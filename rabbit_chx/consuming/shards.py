@@ -78,12 +78,12 @@ class _ConsumerBase:
     async def run(self, handle: HandleMessage) -> None:
         """Consume until `stop` is called. After a connection loss, reconnect.
 
-        The messages of one shard are handled one after another, those of several shards concurrently. A message is acknowledged
-        once `handle` has returned. Delivery is at least once: unacknowledged messages of a lost connection are redelivered.
+        The messages of one shard are handled one after another, those of several shards concurrently. A message is acknowledged once
+        `handle` has returned. Delivery is at least once: unacknowledged messages of a lost connection are redelivered.
 
         Args:
-            handle: a coroutine function that handles a `ShardMessage`. An error that it raises ends `run` and is raised there;
-                the message is not acknowledged, and is redelivered.
+            handle: a coroutine function that handles a `ShardMessage`. An error that it raises ends `run` and is raised there; the message
+                is not acknowledged, and is redelivered.
 
         Raises:
             RabbitChxError: the broker refuses an operation, or reconnecting fails for `reconnect_timeout_s`.
@@ -105,10 +105,7 @@ class _ConsumerBase:
                 outage = await wait_to_reconnect(self._retries, outage, lost, self._stop, repr(self))
 
     def stop(self) -> None:
-        """Let `run` return once the messages in hand are handled. Other delivered messages are requeued.
-
-        Call it in the event loop of `run`.
-        """
+        """Let `run` return once the messages in progress are handled; others are requeued. Call it in the event loop of `run`."""
         self._stop.set()
 
     @property
@@ -164,8 +161,6 @@ class _ConsumerBase:
     async def _start_consumers(
         self, connection: ConsumingConnection, handle: HandleMessage, wake: asyncio.Event
     ) -> None:
-        """Consume the queues that have no running consumer."""
-
         def on_done(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and task.exception() is not None:
                 wake.set()
@@ -176,7 +171,7 @@ class _ConsumerBase:
             consumer = _Consumer(queue)
             try:
                 channel = await connection.consume(queue, self._prefetch, consumer.take, consumer.end)
-            except (NotFoundError, BrokerTimeoutError) as error:  # its node is down, or has just gone down
+            except (NotFoundError, BrokerTimeoutError) as error:  # its node is down
                 if queue not in self._unavailable:
                     _log.warning("%s; it is tried again every %g s", error, self._look_every_s)
                 self._unavailable.add(queue)
@@ -189,21 +184,17 @@ class _ConsumerBase:
         await self._check_consumers(connection)
 
     def _handler_errors(self) -> list[BaseException]:
-        """Return the errors that handlers have raised."""
         done = [task for _, task in self._consumers.values() if task.done() and not task.cancelled()]
         return [error for task in done if (error := task.exception()) is not None]
 
 
 class _Consumer:
-    """A consumer of one queue, with its delivered messages."""
-
     def __init__(self, queue: str) -> None:
         self.queue = queue
         self._inbox: asyncio.Queue[Any] = asyncio.Queue()  # bounded by the prefetch count; None marks the end
         self._is_ending = False
 
     async def take(self, delivered: Any) -> None:  # noqa: ANN401
-        """Receive a message of aiormq."""
         self._inbox.put_nowait(delivered)
 
     def end(self, _reason: object = None) -> None:
@@ -211,7 +202,7 @@ class _Consumer:
         self._inbox.put_nowait(None)
 
     def end_now(self) -> None:
-        """Let `run` return once it has handled the message in hand. The broker requeues the others."""
+        """Let `run` return once it has handled the message in progress. The broker requeues the others."""
         self._is_ending = True
         self.end()
 
@@ -233,17 +224,16 @@ class ShardConsumer(_ConsumerBase):
     It looks up the shards at intervals. So it follows a policy that adds shards and nodes that join, and keeps consuming the remaining
     messages of shards that a changed policy has dropped. A shard whose node is down is tried again.
 
-    It has one connection: any node serves consumers of any shard. Two such consumers share the messages of each shard, so the order
-    of a key is only kept with one.
+    It has one connection: any node serves consumers of any shard. Two such consumers share the messages of each shard, so the order of a
+    key is only kept with one.
 
     Args:
         url: the AMQP URI, see :func:`rabbit_chx.amqp.settings.parse_uri`.
         exchange: the name of the sharded exchange.
-        sharding: reads the exchange, in a thread: `Broker.sharding` of a broker with a management URL that nothing else uses
-            meanwhile.
-        prefetch: how many messages of each shard the broker may deliver ahead, 100 by default.
+        sharding: reads the exchange, in a thread: `Broker.sharding` of a broker with a management URL that nothing else uses meanwhile.
+        prefetch: the number of messages of each shard that the broker may deliver ahead, 100 by default.
         look_every_s: seconds between two lookups of the shards, 10 by default.
-        reconnect_timeout_s: for how long to reconnect after a connection loss, in seconds, 120 by default.
+        reconnect_timeout_s: the longest time in seconds to reconnect after a connection loss, 120 by default.
 
     Raises:
         UriError: the URL is malformed, or has an unsupported parameter.
@@ -280,14 +270,13 @@ class ShardConsumer(_ConsumerBase):
 
 
 class PseudoQueueConsumer(_ConsumerBase):
-    """Consumers of a sharded exchange by its own name, which stands for a shard of **the node that they are connected to**.
+    """Consumers of a sharded exchange by its own name, which the broker resolves to a shard of **the node that they are connected to**.
 
     The broker assigns each consumer the shard of that node with the fewest consumers, permanently. So
 
     - shards of other nodes are not consumed: connect to each node;
-    - with fewer consumers than shards on the node, some shards are not consumed: `unconsumed` has their names, and a warning is
-      logged;
-    - a shard that is created later gets none of the present consumers;
+    - with fewer consumers than shards on the node, some shards are not consumed: `unconsumed` has their names, and a warning is logged;
+    - a shard that is created later has none of the present consumers;
     - the broker does not reveal the shard of a message.
 
     `ShardConsumer` has none of these limits, but needs the management API. This class only needs AMQP.
@@ -295,10 +284,10 @@ class PseudoQueueConsumer(_ConsumerBase):
     Args:
         url: the AMQP URI of one node, see :func:`rabbit_chx.amqp.settings.parse_uri`.
         exchange: the name of the sharded exchange.
-        consumers: how many consumers; None for one per shard on the node, and one more whenever a shard has none.
-        prefetch: how many messages the broker may deliver ahead to each, 100 by default.
+        consumers: the number of consumers; None for one per shard on the node, and one more whenever a shard has none.
+        prefetch: the number of messages that the broker may deliver ahead to each, 100 by default.
         look_every_s: seconds between two checks for shards without a consumer, 10 by default.
-        reconnect_timeout_s: for how long to reconnect after a connection loss, in seconds, 120 by default.
+        reconnect_timeout_s: the longest time in seconds to reconnect after a connection loss, 120 by default.
 
     Raises:
         UriError: the URL is malformed, or has an unsupported parameter.
@@ -320,7 +309,7 @@ class PseudoQueueConsumer(_ConsumerBase):
         return dict.fromkeys(map(str, range(count)), self._exchange)
 
     async def _required_count(self, connection: ConsumingConnection) -> int:
-        """Return how many consumers cover all shards: the broker gives each further one a shard without a consumer."""
+        """Return the number of consumers that cover all shards: the broker assigns each further one a shard without a consumer."""
         counts = await self._consumer_counts(connection)
         idle = sum(not count for count in counts.values())
         return len(self.queues) + idle if self.queues else len(counts)
@@ -340,7 +329,6 @@ class PseudoQueueConsumer(_ConsumerBase):
         self.unconsumed = idle
 
     async def _consumer_counts(self, connection: ConsumingConnection) -> dict[str, int]:
-        """Return the number of consumers of each shard of the node."""
         first = await self._first_shard(connection)
         counts: dict[str, int] = {}
         for number in range(_MAX_SHARDS):

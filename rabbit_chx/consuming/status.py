@@ -31,7 +31,6 @@ class QueueConsumer:
     """A consumer of a queue.
 
     Attributes:
-        tag: its consumer tag.
         active: whether the broker delivers to it. All consumers of a queue without a single active consumer are active.
         priority: its ``x-priority``.
         connection: the name of its connection.
@@ -44,7 +43,7 @@ class QueueConsumer:
 
     @property
     def name(self) -> str:
-        """The member that it belongs to, or its tag if it belongs to no group."""
+        """The member of this consumer, or its tag if it does not belong to a group."""
         return member_of(self.tag) or self.tag
 
 
@@ -53,12 +52,10 @@ class QueueStatus:
     """A queue of a group.
 
     Attributes:
-        name: its name.
         type: ``quorum``, ``classic`` or ``stream``; None if the queue does not exist.
         single_active: whether it has a single active consumer.
         ready: the number of ready messages; None if the broker has no figure yet.
         unacked: the number of unacknowledged messages; None if the broker has no figure yet.
-        consumers: its consumers.
     """
 
     name: str
@@ -79,10 +76,9 @@ class MemberStatus:
     """A member of a group.
 
     Attributes:
-        name: its name.
         active: the queues of which it is the active consumer.
         waiting: the queues that it consumes without being active.
-        connected_at: when its connection began, in seconds since 1970; None if the broker does not show it.
+        connected_at: the start of its connection, in seconds since 1970; None if the broker does not show it.
     """
 
     name: str
@@ -93,12 +89,7 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """The queues and the members of a group.
-
-    Attributes:
-        queues: the queues, in the order of the ring.
-        members: the members, by name.
-    """
+    """The queues of a group, in the order of the ring, and its members, by name."""
 
     queues: tuple[QueueStatus, ...]
     members: tuple[MemberStatus, ...]
@@ -186,13 +177,7 @@ def _members(queues: Iterable[QueueStatus], began: Mapping[str, float]) -> tuple
 def group_findings(
     status: GroupStatus, release: Release, weights: Mapping[str, float] | None = None
 ) -> tuple[Finding, ...]:
-    """Return the findings about a group, the most severe first.
-
-    Args:
-        status: the group.
-        release: the release of the broker.
-        weights: the known weights of its members; the default is 1.
-    """
+    """Return the findings about a group, the most severe first; `weights` are the known weights of its members, by default 1."""
     findings = [
         *_queue_findings(status),
         *_priority_findings(status, release),

@@ -50,7 +50,7 @@ async def wait_for_any(*events: asyncio.Event, timeout_s: float | None = None) -
 async def wait_to_reconnect(
     retries: Retries, outage: Outage | None, cause: RabbitChxError, stop: asyncio.Event, name: str
 ) -> Outage:
-    """Wait before the next attempt to connect, and return the present outage.
+    """Wait before the next attempt to connect, and return the present outage; raise the cause if retries are used up or cannot succeed.
 
     Args:
         retries: the limits.
@@ -58,9 +58,6 @@ async def wait_to_reconnect(
         cause: the error that ended the connection or the last attempt.
         stop: ends the wait.
         name: the consumer, for the log.
-
-    Raises:
-        RabbitChxError: no attempt is left, or a retry cannot succeed.
     """
     outage = outage or Outage(retries, cause, time.monotonic())
     outage.last = cause

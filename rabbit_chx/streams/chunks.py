@@ -19,7 +19,7 @@ from rabbit_chx.errors import DamagedChunkError, InputError
 
 #: The most unpacked bytes of a sub-entry: the default limit of RabbitMQ 4.3.5 and newer for publishers.
 MAX_SUB_ENTRY_BYTES = 64 * 1024 * 1024
-#: A chunk without sub-entries is cut into pieces of about so many bytes.
+#: A chunk without sub-entries is cut into pieces of about this size in bytes.
 _PIECE_BYTES = 16 << 20
 
 Places: TypeAlias = NDArray[np.int64]
@@ -46,7 +46,7 @@ _COMPRESSED, _UNCOMPRESSED, _SNAPPY_SKIPPABLE = 0x00, 0x01, 0x80
 
 
 class Fingerprint(NamedTuple):
-    """The identity of a chunk: another chunk at its offset means that the log was rewritten.
+    """The identity of a chunk. A different chunk at its offset means that the log was rewritten.
 
     Attributes:
         offset: the offset of its first row.
@@ -60,18 +60,14 @@ class Fingerprint(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A chunk, whose entries are not parsed yet.
+    """A chunk whose entries are not parsed yet.
 
     Attributes:
-        offset: the offset of the first record.
-        records: the number of records, and so of offsets.
         timestamp_ms: when the leader wrote it, in milliseconds since 1970.
-        epoch: the term of the leader that wrote it.
         crc: the CRC-32 of `data`.
-        kind: "user" for rows; "delta" and "snapshot" for tracking data of the broker, which takes offsets too.
-        data: the entries.
-        trailer: tracking data behind the entries; empty unless the subscription asked for all chunks.
-        entries: the number of entries; a sub-entry holds several records.
+        kind: "user" for rows; "delta" and "snapshot" for the broker's tracking data, which takes offsets too.
+        trailer: tracking data after the entries; empty unless the subscription requested all chunks.
+        entries: the number of entries; a sub-entry contains several records.
     """
 
     offset: int
@@ -86,7 +82,7 @@ class Chunk(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         return self.offset + self.records
 
     @property
@@ -104,13 +100,10 @@ class Piece(NamedTuple):
     """Records of a chunk, each prefixed with its length; or a packed sub-entry.
 
     Attributes:
-        offset: the offset of the first record.
-        records: the number of records.
-        timestamp_ms: when the leader wrote the chunk, in milliseconds since 1970.
         data: the records, or the packed data of a sub-entry.
         size: the bytes of the unpacked records.
         codec: the compression of a sub-entry; None for plain records.
-        ends: where each record ends in `data`; None if not known yet.
+        ends: the end of each record in `data`; None if not known yet.
     """
 
     offset: int
@@ -123,15 +116,11 @@ class Piece(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         return self.offset + self.records
 
     def unpacked(self) -> tuple[memoryview | bytes, Places]:
-        """Return the records, and where each ends.
-
-        Raises:
-            DamagedChunkError: the sub-entry cannot be unpacked, or its lengths do not match.
-        """
+        """Return the records and the end of each; a DamagedChunkError if a sub-entry cannot be unpacked."""
         data = self.data if self.codec is None else _unpacked(self.offset, self.codec, self.data, self.size)
         ends = ends_of(data, self.records) if self.ends is None else self.ends
         if ends is None:
@@ -140,17 +129,10 @@ class Piece(NamedTuple):
 
 
 def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
-    """Return the chunk of a Deliver frame.
+    """Return the chunk of a Deliver frame; a DamagedChunkError if it is truncated or its CRC differs.
 
-    The bloom filter of the header is never sent, and the trailer only if the subscription asked for all chunks: ``osiris_log.erl``,
-    ``select_amount_to_send``.
-
-    Args:
-        data: the chunk, from its first byte to the end of the frame.
-        check_crc: whether the CRC is compared.
-
-    Raises:
-        DamagedChunkError: the data is not a chunk, is truncated, or has another CRC than the header.
+    The broker does not send the bloom filter of the header. It sends the trailer only if the subscription requested all chunks:
+    ``osiris_log.erl``, ``select_amount_to_send``.
     """
     if len(data) < _HEADER.size:
         raise DamagedChunkError(
@@ -183,10 +165,9 @@ def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
 
 
 def _is_tracking(chunk: Chunk) -> bool:
-    """Return whether a chunk has tracking data: the last ids of publishers, and the offsets of consumers.
+    """Return whether a chunk has tracking data: a single entry of items (type, name, 8 bytes, or 16 for a publisher in a snapshot).
 
-    It is a single entry of items: type, name, and 8 bytes, or 16 for a publisher in a snapshot (osiris v1.8.8 and v1.13.1,
-    osiris_tracking.erl, ``flush/1``, ``snapshot/3``).
+    osiris v1.8.8 and v1.13.1, osiris_tracking.erl, ``flush/1``, ``snapshot/3``.
     """
     if (chunk.entries, chunk.records) != (1, 1):
         return False
@@ -202,16 +183,7 @@ def _is_tracking(chunk: Chunk) -> bool:
 
 
 def pieces(chunk: Chunk, *, max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES) -> list[Piece]:
-    """Return the records of a chunk in their order. Sub-entries stay packed.
-
-    Args:
-        chunk: a chunk of rows.
-        max_sub_entry_bytes: the most bytes that a sub-entry may have when it is unpacked.
-
-    Raises:
-        DamagedChunkError: the lengths or the numbers of records do not match.
-        InputError: a sub-entry announces more than `max_sub_entry_bytes`.
-    """
+    """Return the records of a chunk in their order. Sub-entries stay packed; one above `max_sub_entry_bytes` is an InputError."""
     if chunk.entries == chunk.records and (plain := _plain(chunk)) is not None:
         return plain
     data, at, begin, single, offset = chunk.data, 0, 0, 0, chunk.offset
@@ -241,7 +213,6 @@ def pieces(chunk: Chunk, *, max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES) -> l
 
 
 def _sub_entry(chunk: Chunk, at: int, offset: int, most_bytes: int) -> Piece:
-    """Return the sub-entry at a place of a chunk."""
     begin = at + _SUB_ENTRY.size
     if begin > len(chunk.data):
         raise damaged_lengths(chunk.offset)
@@ -261,7 +232,7 @@ def _sub_entry(chunk: Chunk, at: int, offset: int, most_bytes: int) -> Piece:
 
 
 def _plain(chunk: Chunk) -> list[Piece] | None:
-    """Return a chunk that has no sub-entries as pieces; None where it has some, or is damaged."""
+    """Return a chunk without sub-entries as pieces; None if it has sub-entries or is damaged."""
     if chunk.records > _FEW_RECORDS or len(chunk.data) > _PIECE_BYTES:
         ends = ends_of(chunk.data, chunk.records)
         return None if ends is None else _cut(chunk, ends)
@@ -272,7 +243,6 @@ def _plain(chunk: Chunk) -> list[Piece] | None:
 
 
 def _cut(chunk: Chunk, ends: Places) -> list[Piece]:
-    """Return a chunk without sub-entries as pieces of some megabytes."""
     data, offset, time = chunk.data, chunk.offset, chunk.timestamp_ms
     if len(data) <= _PIECE_BYTES:
         return [Piece(offset, chunk.records, time, data, len(data), None, ends)] if len(ends) else []
@@ -306,12 +276,7 @@ def _adds_up(data: memoryview, records: int) -> bool:
 
 
 def ends_of(data: memoryview | bytes, records: int) -> Places | None:
-    """Return where each record ends; None if their lengths do not add up to those of the data.
-
-    Args:
-        data: records, each prefixed with its length.
-        records: their number.
-    """
+    """Return the end of each length-prefixed record; None if the lengths do not add up to the size of the data."""
     if 4 * records > len(data) or (len(data) and not records):
         return None
     if records > _FEW_RECORDS:  # often all have the same length
@@ -330,12 +295,11 @@ def ends_of(data: memoryview | bytes, records: int) -> Places | None:
 
 
 def damaged_lengths(offset: int) -> DamagedChunkError:
-    """Return the error for records whose lengths or numbers do not match."""
+    """Return the error for lengths or numbers of records that do not match."""
     return _damaged(offset, "the lengths of its records do not add up to its own")
 
 
 def _unpacked(offset: int, name: Codec, data: memoryview, size: int) -> memoryview | bytes:
-    """Unpack a sub-entry of the announced size."""
     try:
         if name == "none":
             found: memoryview | bytes = data
@@ -360,7 +324,7 @@ def _snappy(data: memoryview, size: int) -> bytes:
         kind, end = data[at], at + 4 + int.from_bytes(data[at + 1 : at + 4], "little")
         if end > len(data) or (kind < _SNAPPY_SKIPPABLE and (kind > _UNCOMPRESSED or end < at + 8)):
             raise ValueError(f"part {kind:#04x} at byte {at} is cut off or unknown")
-        part = data[at + 8 : end]  # behind its CRC-32C, which is redundant with the CRC of the chunk
+        part = data[at + 8 : end]  # after its CRC-32C, which is redundant with the CRC of the chunk
         if kind == _COMPRESSED:
             found += _bare_snappy(part, size - len(found))
         elif kind == _UNCOMPRESSED:
@@ -370,7 +334,7 @@ def _snappy(data: memoryview, size: int) -> bytes:
 
 
 def _bare_snappy(data: memoryview, most: int) -> bytes:
-    """Unpack Snappy of at most so many bytes; its size precedes it as a varint."""
+    """Unpack Snappy of at most `most` bytes; its size precedes it as a varint."""
     size = 0
     for place, byte in enumerate(data[:5]):
         size |= (byte & 0x7F) << 7 * place

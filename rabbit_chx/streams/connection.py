@@ -1,9 +1,9 @@
 """One connection to a broker's stream port: login, requests, sent rows, received chunks and confirms. All waits are bounded.
 
-The caller's thread sends and receives in its calls. Between them a thread of the connection receives, and sends heartbeats. Each holds
-the lock meanwhile, so frames never interleave. The broker's unsolicited messages, the *events*, are kept until the caller takes them.
+The caller's thread sends and receives in its calls. Between calls a thread of the connection receives and sends heartbeats. Each holds the
+lock meanwhile, so frames never interleave. The broker's unsolicited messages, the *events*, are kept until the caller takes them.
 
-A failure is permanent: the current call raises it, and so does each later one. Events that were received before can still be taken.
+A failure is permanent: the current call and each later one raise it. Events that were received before can still be taken.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
-#: How often the thread of a connection receives: a broker that blocks on a full socket does not even list its connections.
+#: The interval at which the thread of a connection receives: a broker that blocks on a full socket does not list its connections.
 _SERVICE_INTERVAL_S = 1.0
-#: How long `close` waits for the reply. It is only polite: rows are confirmed or given up by then.
+#: The time that `close` waits for the reply. The reply is not needed: rows are confirmed or given up by then.
 _CLOSE_S = 1.0
 REQUEST_TIMEOUT_S = 60.0
-#: How long the broker may read nothing, as it does during a disk alarm, or with 50,000 rows unconfirmed. A memory alarm does not
+#: The longest time in which the broker reads nothing, as during a disk alarm, or with 50,000 rows unconfirmed. A memory alarm does not
 #: block it (rabbitmq-server v4.3.5, rabbit_stream_reader.erl, ``resource_alarm/3``).
 _STALL_S = 60.0
 _MAX_WAIT_S = 1.0
@@ -75,14 +75,11 @@ _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
 def stream_settings(url: str | ConnectionSettings) -> ConnectionSettings:
-    """Return the settings of a connection to a broker's stream port.
+    """Return the settings of a connection to a broker's stream port; the message of a UriError contains no part of a password.
 
     Args:
-        url: ``rabbitmq-stream://user:password@host:5552/vhost``, ``rabbitmq-stream+tls://`` (port 5551), or the AMQP URI of
-            the same host, whose port is ignored; or settings of either protocol.
-
-    Raises:
-        UriError: the URL is not valid. No part of a password is in the message.
+        url: ``rabbitmq-stream://user:password@host:5552/vhost``, ``rabbitmq-stream+tls://`` (port 5551), or the AMQP URI of the same host,
+            whose port is ignored; or settings of either protocol.
     """
     if isinstance(url, ConnectionSettings):
         stream_port = 5551 if url.tls else 5552
@@ -100,7 +97,7 @@ class StreamConnection:
     """An open connection to one node; for one thread.
 
     Args:
-        settings: the address, and how to log in; see `stream_settings`.
+        settings: the address and the login; see `stream_settings`.
         request_timeout_s: see the attribute.
         max_frame_bytes: the largest frame that is received. A Deliver frame is a whole chunk, and ``frame_max`` does not bound it.
 
@@ -108,16 +105,15 @@ class StreamConnection:
         request_timeout_s: the timeout of each request in seconds. It may be changed.
         deadline: a further bound on all requests, by ``time.monotonic()``. It may be changed.
         where: the address without its password.
-        server_version: the broker's version, such as "4.3.6".
         node: the address that the node advertises for streams; None if it advertises none.
-        frame_max: the largest frame that may be sent, in bytes with its size; 0 for unlimited.
+        frame_max: the largest frame that may be sent, in bytes including its size field; 0 for unlimited.
         heartbeat_s: the negotiated seconds between heartbeats; 0 for none.
-        commands: the lowest and highest version of each command that the broker knows; empty before 3.11.
+        commands: the lowest and highest version of each command that the broker supports; empty before 3.11.
 
     Raises:
-        UnreachableError: there is no answer within ``settings.connection_timeout_s``.
+        UnreachableError: the broker does not answer within ``settings.connection_timeout_s``.
         BrokerRefusedError: the broker refuses the user, the vhost or the mechanism.
-        InputError: the port speaks another protocol.
+        InputError: the port is of another protocol.
     """
 
     def __init__(
@@ -230,17 +226,7 @@ class StreamConnection:
     # -- streams and nodes
 
     def metadata(self, streams: Sequence[str], *, missing_ok: bool = False) -> dict[str, StreamMetadata]:
-        """Return the leader and the replicas of each stream.
-
-        Args:
-            streams: the names of the streams.
-            missing_ok: whether unavailable streams are no error; the `code` of their metadata has the reason.
-
-        Raises:
-            NotFoundError: a stream does not exist.
-            AccessRefusedError: the user may neither read nor write it.
-            UnreachableError: it is not available now.
-        """
+        """Return the leader and the replicas of each stream; with `missing_ok` an unavailable stream is not an error but has a `code`."""
         content = array(map(name_field, streams))
         metadata = self._request(Key.METADATA, content, frames.read_metadata, "tell where streams are")
         if not metadata.keys() >= set(streams):
@@ -254,27 +240,15 @@ class StreamConnection:
         return metadata
 
     def queues_of(self, exchange: str, action: str = "list the queues of exchange {!r}") -> tuple[str, ...]:
-        """Return the queues that are bound to an exchange of any type (3.10.8 and 4.3.6).
-
-        Args:
-            exchange: its name.
-            action: the words for an error, with ``{!r}`` for the name.
-
-        Raises:
-            NotFoundError: there is no such exchange.
-        """
+        """Return the queues bound to an exchange of any type (3.10.8 and 4.3.6); `action` describes the request in errors."""
         name = name_field(exchange, "the super stream name")
         return self._request(Key.PARTITIONS, name, frames.read_names, action.format(exchange), exchange)
 
     def partitions(self, super_stream: str) -> tuple[str, ...]:
-        """Return the streams of a super stream, in its order.
+        """Return the streams of a super stream, in its order; an InputError for another exchange.
 
         The broker returns the queues of any exchange. So a key that is not bound is routed: a super stream has no route for it, and an
-        exchange that hashes has one. A user without write permission cannot ask for a route, and gets the queues of any exchange.
-
-        Raises:
-            NotFoundError: there is no such super stream.
-            InputError: the exchange of that name is not that of a super stream.
+        exchange that hashes has one. A user without write permission cannot request a route, and receives the queues of any exchange.
         """
         action = "list the partitions of super stream {!r}"
         streams = self.queues_of(super_stream, action)
@@ -291,12 +265,7 @@ class StreamConnection:
         return streams
 
     def stats(self, stream: str) -> dict[str, int]:
-        """Return the statistics of a stream by their names, such as ``first_chunk_id``; -1 in an empty stream.
-
-        Raises:
-            NotFoundError: there is no such stream.
-            InputError: the broker is older than 3.11.
-        """
+        """Return the statistics of a stream by their names, such as ``first_chunk_id`` (-1 in an empty stream); from 3.11 on."""
         self._require_command(Key.STREAM_STATS, "3.11")
         action = f"give the figures of stream {stream!r}"
         return self._request(Key.STREAM_STATS, name_field(stream), frames.read_statistics, action, stream)
@@ -304,16 +273,12 @@ class StreamConnection:
     # -- publishing
 
     def declare_publisher(self, publisher_id: int, stream: str, reference: str | None) -> None:
-        """Declare a publisher.
+        """Declare a publisher on a connection to the stream's leader.
 
         Args:
             publisher_id: 0 to 255, unused on this connection.
-            stream: the stream to publish to. The connection must be to its leader.
+            stream: the stream to publish to.
             reference: the name by which the broker drops rows whose id is not above the last one; None for none.
-
-        Raises:
-            NotFoundError: there is no such stream.
-            BrokerRefusedError: the id, or the reference on this stream, is in use on this connection.
         """
         content = (
             id_field(publisher_id, "publisher_id")
@@ -329,7 +294,7 @@ class StreamConnection:
         self._request_ok(Key.DELETE_PUBLISHER, content, f"delete publisher {publisher_id}")
 
     def publisher_sequence(self, reference: str, stream: str) -> int:
-        """Return the last id that the leader has seen of a reference, or 0. Its row may not be stored yet."""
+        """Return the last id that the leader has received of a reference, or 0. Its row may not be stored yet."""
         content = name_field(reference, "the publisher's name") + name_field(stream)
         action = f"tell the last id of {reference!r} in stream {stream!r}"
         return self._request(
@@ -337,14 +302,10 @@ class StreamConnection:
         )
 
     def send(self, data: memoryview | bytes, *, stall_s: float = _STALL_S) -> None:
-        """Send complete frames, and collect events meanwhile. Returns when the socket has taken all bytes.
-
-        Args:
-            data: the bytes of the frames.
-            stall_s: the longest time in seconds in which the socket takes no byte.
+        """Send complete frames, and collect events meanwhile. Return when the socket has taken all bytes.
 
         Raises:
-            BrokerTimeoutError: the socket took no byte for `stall_s`. The connection is unusable.
+            BrokerTimeoutError: the socket took no byte for `stall_s` seconds. The connection is unusable.
             RabbitChxError: the connection is unusable. `events` still returns the events that were received before.
         """
         with self._lock:
@@ -372,22 +333,16 @@ class StreamConnection:
         credit: int,
         properties: Mapping[str, str] = _NO_PROPERTIES,
     ) -> None:
-        """Subscribe to a stream; its chunks arrive as events.
+        """Subscribe to a stream that has a member on this node; its chunks arrive as events.
 
         Args:
             subscription_id: 0 to 255, unused on this connection.
-            stream: its name. The connection must be to a node that has a member of it.
-            start: "first", "last", "next", an offset, or an aware datetime. The first chunk is the one that has the offset, or the
-                first one that is not older than the time. A start outside of the log is moved to its nearer end.
-            credit: how many chunks may be sent. From 4.0 on, the broker sends only while more than half of this first credit is
+            stream: the stream's name.
+            start: "first", "last", "next", an offset, or an aware datetime. The first chunk is the one that has the offset, or the first
+                one that is not older than the time. A start outside of the log is moved to its nearer end.
+            credit: the number of chunks that may be sent. From 4.0 on, the broker sends only while more than half of this first credit is
                 available: so give credit in time.
             properties: of the subscription, such as ``filter.0``, ``match-unfiltered`` or ``chunk_selector``.
-
-        Raises:
-            NotFoundError: there is no such stream.
-            AccessRefusedError: the user may not read it.
-            UnreachableError: the node has no member of it.
-            BrokerRefusedError: the id is in use.
         """
         content = frames.subscription(subscription_id, stream, start, credit, properties)
         action = f"subscribe to stream {stream!r} as {subscription_id}"
@@ -399,20 +354,13 @@ class StreamConnection:
         self._request_ok(Key.UNSUBSCRIBE, content, f"end subscription {subscription_id}")
 
     def give_credit(self, subscription_id: int, chunks: int) -> None:
-        """Let the broker send more chunks. If it does not have the subscription, a `CreditRefused` arrives."""
+        """Let the broker send more chunks. If the subscription does not exist, a `CreditRefused` arrives."""
         with self._lock:
             self._enqueue(frames.credit(subscription_id, chunks))
             self._poll(0)
 
     def events(self, wait_s: float) -> list[Event]:
-        """Return the unsolicited messages in their order; wait for one if there is none.
-
-        Args:
-            wait_s: seconds to wait at most.
-
-        Raises:
-            RabbitChxError: the connection is unusable, and the caller has taken all events from before.
-        """
+        """Return the unsolicited messages in their order; wait for one for at most `wait_s` seconds."""
         deadline = time.monotonic() + wait_s
         with self._lock:
             while not self._events:
@@ -506,7 +454,7 @@ class StreamConnection:
             return self._read(reply, read)
 
     def _call(self, key: Key, content: bytes, deadline: float) -> frames.Reply:
-        """Send a request, and return its reply, whatever its code."""
+        """Send a request, and return its reply with any code."""
         started = time.monotonic()
         self._correlation_id = correlation_id = (self._correlation_id + 1) % (1 << 32)
         self._enqueue(frames.frame(key, correlation_id.to_bytes(4) + content))

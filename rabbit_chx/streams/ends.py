@@ -42,11 +42,11 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 _EMPTY_POLL_S = 0.2
-#: How long a broker without statistics (before 3.11) has to deliver nothing until its stream counts as empty.
+#: After this time without a delivery, a stream of a broker without statistics (before 3.11) counts as empty.
 _EMPTY_TIMEOUT_S = 3.0
 _UNLIMITED = 1 << 32  # bytes
 _RETRY_PAUSE_S = 0.5
-#: How long an end is cached while the statistics stay the same; not longer, since a deleted and recreated stream may have the same.
+#: The time for which an end is cached while the statistics are unchanged: a deleted and recreated stream may have the same.
 _CACHE_S = 1.0
 
 
@@ -54,7 +54,7 @@ class LogEnd(NamedTuple):
     """The end of a stream.
 
     Attributes:
-        offset: the offset behind the last row; without rows that of the first chunk of the broker's own, or 0.
+        offset: the offset after the last row; without rows that of the first tracking chunk, or 0.
         fingerprint: of the last chunk of rows; None in a stream without rows.
     """
 
@@ -68,7 +68,6 @@ class ChunkFinder:
     Args:
         connection: an open connection to the node, without other subscriptions.
         timeout_s: the time in seconds for a chunk that exists to arrive.
-        check_crc: whether the CRC of each chunk is checked.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class ChunkFinder:
         self._subscriptions = cycle(range(MAX_IDS))
 
     def end(self, stream: str) -> LogEnd:
-        """Return the end of a stream. Without rows it is where the log begins: rows that retention has removed were before that."""
+        """Return the end of a stream. Without rows it is the start of the log: rows that retention has removed were before it."""
         last = self.chunk_at(stream, "last")
         if last is None and self.first(stream):  # its rows are not committed again yet: see `first`
             last = self.chunk_at(stream, "last", self._timeout_s)
@@ -91,12 +90,9 @@ class ChunkFinder:
         return LogEnd(lowest.offset if lowest else 0, None)
 
     def locate(self, stream: str, spec: OffsetSpec, end: LogEnd) -> tuple[int, Fingerprint | None]:
-        """Return the offset of an offset specification, and the fingerprint of the chunk of rows there, if there is one.
+        """Return the offset of an offset specification, and the fingerprint of the chunk of rows there, if it exists.
 
-        Args:
-            stream: the stream.
-            spec: the specification. An offset is returned as it is, even behind the end; a time behind the last chunk is the end.
-            end: the end of the stream.
+        An offset is returned unchanged, even after the end; a time after the last chunk is the end.
         """
         if spec == "next":
             return end.offset, end.fingerprint
@@ -121,12 +117,9 @@ class ChunkFinder:
     def first(self, stream: str) -> Chunk | None:
         """Return the first chunk of rows; None in a stream without rows.
 
-        A new leader delivers nothing until it knows what a majority has (osiris v1.13.1, osiris_writer.erl, ``handle_continue/2``).
-        The statistics distinguish that from an empty stream: their committed chunk is before the first one. Before 3.11 there are no
+        A new leader delivers nothing until a majority has confirmed its log (osiris v1.13.1, osiris_writer.erl, ``handle_continue/2``). The
+        statistics distinguish that from an empty stream: their committed chunk is before the first one. Before 3.11 there are no
         statistics, and a stream that delivers nothing for 3 s counts as empty.
-
-        Raises:
-            BrokerTimeoutError: there are rows, and none arrives in time.
         """
         connection = self.connection
         has_statistics = Key.STREAM_STATS in connection.commands
@@ -154,13 +147,7 @@ class ChunkFinder:
     def chunk_at(
         self, stream: str, start: OffsetSpec, wait_s: float = 0.0, **properties: str
     ) -> Chunk | None:
-        """Return the first chunk that a subscription delivers.
-
-        Args:
-            stream: the stream.
-            start: where the subscription starts.
-            wait_s: the seconds in which the chunk must arrive. With 0 it is None if the stream does not have it now.
-            properties: of the subscription, such as ``chunk_selector``.
+        """Return the first chunk that a subscription with these `properties` delivers; if `wait_s` is 0, None if none is stored now.
 
         Raises:
             BrokerTimeoutError: no chunk arrives within `wait_s`.
@@ -168,7 +155,7 @@ class ChunkFinder:
         """
         connection, subscription = self.connection, next(self._subscriptions)
         connection.subscribe(subscription, stream, start, 1, properties)
-        connection.metadata([stream])  # any request whose reply comes behind the chunk
+        connection.metadata([stream])  # any request whose reply comes after the chunk
         deadline = time.monotonic() + wait_s
         while True:
             remaining_s = max(0.0, deadline - time.monotonic())
@@ -205,14 +192,9 @@ class _CachedEnd(NamedTuple):
 
 
 class LogEnds:
-    """Lookups in the streams of a cluster, over one connection to each node that has leaders; lost connections are replaced.
+    """Lookups in the streams of a cluster, over one connection to each node that has leaders. Lost connections are replaced.
 
-    It is not thread-safe.
-
-    Args:
-        settings: nodes of the cluster, tried in turn.
-        addresses: as for `open_at`.
-        timeout_s: how long a call may take in seconds, including reconnects.
+    It is not thread-safe. `timeout_s` bounds each call in seconds, including reconnects.
     """
 
     def __init__(
@@ -234,21 +216,11 @@ class LogEnds:
             finder.connection.close()
 
     def partitions(self, super_stream: str) -> tuple[str, ...]:
-        """Return the streams of a super stream.
-
-        Raises:
-            NotFoundError: there is no such super stream.
-            UnreachableError: no node answers in time.
-        """
+        """Return the streams of a super stream."""
         return self._retry(lambda: self._any_connection().partitions(super_stream))
 
     def streams_of(self, exchange: str) -> tuple[str, ...]:
-        """Return the streams that are bound to an exchange.
-
-        Raises:
-            NotFoundError: there is no such exchange.
-            UnreachableError: no node answers in time.
-        """
+        """Return the streams that are bound to an exchange."""
 
         def find() -> tuple[str, ...]:
             connection = self._any_connection()
@@ -259,16 +231,11 @@ class LogEnds:
         return self._retry(find)
 
     def ends(self, streams: Iterable[str]) -> dict[str, LogEnd]:
-        """Return the ends of those of the streams that exist. The leaders are looked up in each call.
-
-        Raises:
-            AccessRefusedError: the user may not read a stream.
-            UnreachableError: no node answers in time, or a stream has no leader.
-        """
+        """Return the ends of the existing streams among these. The leaders are looked up in each call."""
         return self._retry(partial(self._find_ends, list(streams)))
 
     def chunk_at(self, stream: str, offset: int) -> Chunk | None:
-        """Return the chunk of rows with this offset, or the first one behind it."""
+        """Return the chunk of rows with this offset, or the first one after it."""
         return self._retry(lambda: self._leader_finder(stream).chunk_at(stream, offset))
 
     def offset_of(self, stream: str, spec: OffsetSpec, end: LogEnd) -> int:
@@ -305,14 +272,12 @@ class LogEnds:
         return end
 
     def _any_connection(self) -> StreamConnection:
-        """Return an open connection to any node; connect if there is none."""
         if not self._finders:
             connection = open_any(self._settings)
             self._finders[connection.node] = ChunkFinder(connection, self._timeout_s)
         return next(iter(self._finders.values())).connection
 
     def _leader_of(self, stream: str, metadata: StreamMetadata) -> Node:
-        """Return the leader's node, or raise an UnreachableError while there is none."""
         if metadata.leader is None:
             raise UnreachableError(
                 f"{self._any_connection().where}: stream {stream!r} has no leader now: wait until one is elected",
@@ -321,7 +286,6 @@ class LogEnds:
         return metadata.leader
 
     def _leader_finder(self, stream: str) -> ChunkFinder:
-        """Return the finder on the node of a stream's leader; connect to the node if necessary."""
         connection = self._any_connection()
         if stream not in self._leaders:  # not looked up since the connections were closed
             self._leaders[stream] = self._leader_of(stream, connection.metadata([stream])[stream])

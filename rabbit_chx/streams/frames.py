@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-#: Where to begin in a stream: its first chunk, its last chunk, behind its last row, at an offset, or at a time.
+#: The start of a subscription: the first chunk, the last chunk, after the last row, an offset, or a time.
 OffsetSpec: TypeAlias = Literal["first", "last", "next"] | int | datetime
 
 #: The most publishers, and the most subscriptions, of a connection: their ids have 8 bits.
@@ -136,14 +136,7 @@ _MEANINGS: dict[int, tuple[type[RabbitChxError], str]] = {
 
 
 def refusal(where: str, action: str, code: int, stream: str | None = None) -> RabbitChxError:
-    """Return the error for a code of the broker.
-
-    Args:
-        where: the broker's address without its password.
-        action: the refused action, such as "subscribe to stream 'orders'".
-        code: the code of a reply, a `PublishErrors` or a `StreamChanged`.
-        stream: the stream concerned; None if there is none.
-    """
+    """Return the error for a code of the broker; `where` is its address without the password, `action` the refused action."""
     kind, remedy = _MEANINGS.get(code, (BrokerRefusedError, "look at the broker's log"))
     message = f"{where}: the broker refuses to {action} ({code_in_words(code)}): {remedy}"
     return kind(message, queue=stream, reply_code=code)
@@ -153,7 +146,7 @@ def refusal(where: str, action: str, code: int, stream: str | None = None) -> Ra
 
 
 class Delivery(NamedTuple):
-    """A chunk of a subscription, as it is in the stream; `chunks.read_chunk` parses it."""
+    """A chunk of a subscription, unchanged from the stream; `chunks.read_chunk` parses it."""
 
     subscription_id: int
     chunk: memoryview
@@ -223,14 +216,7 @@ Message: TypeAlias = Event | Tune | Closing | Heartbeat | Reply
 
 
 class Fields:
-    """Reads the fields of a frame in their order.
-
-    Args:
-        content: the bytes.
-
-    Raises:
-        ValueError: from each method: the content ends before the field does.
-    """
+    """Reads the fields of a frame in their order. Each method raises a ValueError if the content ends before the field does."""
 
     def __init__(self, content: memoryview) -> None:
         self._content = content
@@ -261,7 +247,7 @@ class Fields:
         return str(self.take(max(size, 0)), "utf-8")
 
     def array(self, item: Callable[[], Item]) -> list[Item]:
-        """Return the next array, whose items are read by `item`."""
+        """Return the next array; `item` reads each of its items."""
         count = self.integer(4, signed=True)
         if count > len(self._content) - self._at:  # each item has at least one byte
             raise ValueError(
@@ -280,8 +266,7 @@ class Fields:
 class FrameSplitter:
     """Splits the bytes of a connection into frames.
 
-    Attributes:
-        largest: the size of the largest frame that is received, in bytes; None until the connection is open.
+    `largest` is the size of the largest frame that is received, in bytes; None until the connection is open.
     """
 
     def __init__(self) -> None:
@@ -291,10 +276,7 @@ class FrameSplitter:
         self._filled = 0
 
     def split(self, data: bytes) -> list[memoryview]:
-        """Return the frames that are complete now, each without its size.
-
-        Args:
-            data: the received bytes. A frame is a view of them.
+        """Return the frames that are complete now, each without its size, as views of the data.
 
         Raises:
             InputError: a chunk is larger than `largest`.
@@ -316,7 +298,7 @@ class FrameSplitter:
             if not 4 <= size <= largest:
                 may_be_chunk = size > largest and self.largest is not None
                 if may_be_chunk and len(buffer) - at < _HEAD.size:
-                    break  # the key decides, and comes next
+                    break  # the key decides, and follows
                 if may_be_chunk and _HEAD.unpack_from(buffer, at)[1] == Key.DELIVER:
                     raise InputError(
                         f"the broker sends a chunk in a frame of {size:,} bytes, and max_frame_bytes is {largest:,}: raise it, or "
@@ -338,7 +320,7 @@ class FrameSplitter:
         return frames
 
     def _fill(self, data: memoryview) -> int:
-        """Copy bytes into the incomplete frame, and return how many it took."""
+        """Copy bytes into the incomplete frame, and return the number of copied bytes."""
         assert self._partial is not None  # noqa: S101
         taken = min(len(data), len(self._partial) - self._filled)
         self._partial[self._filled : self._filled + taken] = data[:taken]
@@ -379,14 +361,7 @@ _COMMANDS: Final[dict[int, Callable[[Fields], Message]]] = {
 
 
 def parse_frame(frame: memoryview) -> Message:
-    """Return the message in a frame.
-
-    Args:
-        frame: the frame without its size.
-
-    Raises:
-        ValueError: the frame is damaged, or its command or version was not agreed on.
-    """
+    """Return the message in a frame without its size; a ValueError if it is damaged or its version was not negotiated."""
     fields = Fields(frame)
     key, version = fields.integer(2), fields.integer(2)
     if version != 1:
@@ -399,7 +374,7 @@ def parse_frame(frame: memoryview) -> Message:
     ):  # 3.10 replies to them without the bit
         raise ValueError(f"{key:#06x} is no command of the stream protocol that a broker sends us")
     correlation_id = fields.integer(4)
-    # Metadata has a code for each stream instead of one of its own.
+    # Metadata has a code for each stream instead of a common one.
     code = Code.OK if key == _REPLY_BIT | Key.METADATA else fields.integer(2)
     return Reply(key & ~_REPLY_BIT, correlation_id, code, fields.rest())
 
@@ -459,7 +434,7 @@ def id_field(value: int, label: str) -> bytes:
 def subscription(
     subscription_id: int, stream: str, start: OffsetSpec, chunks: int, properties: Mapping[str, str]
 ) -> bytes:
-    """Return the content of a Subscribe request with a credit of so many chunks."""
+    """Return the content of a Subscribe request with a credit of `chunks`."""
     check_whole("credit", chunks, 0, _MAX_CREDIT)
     return (
         id_field(subscription_id, "subscription_id")
@@ -471,14 +446,7 @@ def subscription(
 
 
 def offset_spec(start: OffsetSpec) -> bytes:
-    """Return an encoded start of a subscription.
-
-    Args:
-        start: "first", "last", "next", an offset from 0, or an aware datetime, which is rounded down to milliseconds.
-
-    Raises:
-        InputError: `start` is none of these.
-    """
+    """Return an encoded start of a subscription; a datetime must be aware, and is rounded down to milliseconds."""
     if isinstance(start, str) and start in _KINDS:
         return _KINDS[start].to_bytes(2)
     if is_whole(start, 0, (1 << 64) - 1):
@@ -513,11 +481,7 @@ class Node(NamedTuple):
 
 
 def node_at(host: str, port: int | str | None) -> Node:
-    """Return the node of an advertised address.
-
-    Raises:
-        ValueError: the address is not valid.
-    """
+    """Return the node of an advertised address; a ValueError if it is not valid."""
     number = int(port) if isinstance(port, int) or (port or "").isdecimal() else 0  # type: ignore[arg-type]
     if not host or not 0 < number < 1 << 16:
         raise ValueError(
@@ -530,8 +494,8 @@ class StreamMetadata(NamedTuple):
     """The nodes of a stream.
 
     Attributes:
-        leader: the node that takes rows; None while there is no leader.
-        replicas: the other nodes that have the stream, and give rows.
+        leader: the node that accepts rows; None while no leader is elected.
+        replicas: the other nodes that have a member of the stream.
         code: OK, or the reason why the nodes are not known.
     """
 
@@ -556,7 +520,7 @@ def read_versions(fields: Fields) -> dict[int, tuple[int, int]]:
 
 
 def read_opened(fields: Fields) -> Node | None:
-    """Read the advertised address of a node whose vhost is open; None if it does not tell one."""
+    """Read the advertised address of a node whose vhost is open; None if it advertises none."""
     properties = read_texts(fields)
     host = properties.get("advertised_host")
     return None if host is None else node_at(host, properties.get("advertised_port"))

@@ -1,4 +1,4 @@
-"""Rows by their keys: read those of some keys again, and compare where rows are with where the mirror places them."""
+"""Rows by their keys: read the rows of some keys again, and compare the streams of rows with those of the mirror."""
 
 from __future__ import annotations
 
@@ -70,46 +70,24 @@ class StreamParity:
 
 
 def places_of(placing: Placing) -> tuple[Place, ...]:
-    """Return the destinations that `placing.indices` counts.
-
-    Args:
-        placing: the ring, the slot table or the super stream.
-    """
+    """Return the destinations that `placing.indices` counts."""
     return placing.partitions if isinstance(placing, SuperStream) else placing.destinations
 
 
 def columns_with(key_column: KeyColumn) -> list[str]:
-    """Return the optional columns of a `StreamReader` that have the exchange and the key.
-
-    Args:
-        key_column: the column that has the keys.
-
-    Raises:
-        InputError: there is no such column.
-    """
+    """Return the optional columns of a `StreamReader` that contain the exchange and the key."""
     if key_column not in get_args(KeyColumn):
         raise InputError(f"key_column is {key_column!r:.60}: give 'key' or 'message_id'")
     return ["exchange"] if key_column == "key" else ["exchange", key_column]
 
 
 def keys_in(batch: pa.RecordBatch, key_column: KeyColumn) -> Column:
-    """Return the key of each row, as binary.
-
-    Args:
-        batch: the rows.
-        key_column: the column that has the keys.
-    """
+    """Return the key of each row, as binary."""
     return batch[key_column].cast(pa.binary())
 
 
 def is_of(batch: pa.RecordBatch, exchange: str, key_column: KeyColumn) -> Column:
-    """Return whether each row was published to an exchange, or by a client that does not tell one.
-
-    Args:
-        batch: rows with the column exchange.
-        exchange: the exchange.
-        key_column: the column of the keys. A row with a routing key tells its exchange, too.
-    """
+    """Return whether each row was published to an exchange, or without an exchange by a client that writes none."""
     others = pa.array([exchange, None] if key_column == "message_id" else [exchange], pa.string())
     return pc.is_in(batch["exchange"], value_set=others)
 
@@ -127,15 +105,14 @@ def stream_parity(
 
     Args:
         stream: the stream that has the rows.
-        batches: the rows, with the columns offset, key and exchange, as a `StreamReader` with ``include=["exchange"]`` gives them.
+        batches: the rows, with the columns offset, key and exchange, as a `StreamReader` with ``include=["exchange"]`` returns them.
         placing: the ring of the exchange, its slot table, or the super stream.
         exchange: the exchange, or the super stream. Rows of another exchange are counted, and not compared.
-        key_column: the column that has the keys. With ``"message_id"``, which has to be included too, rows that tell no exchange are
-            compared as well.
-        most_examples: how many of the wrong rows are kept.
+        key_column: the column of the keys. ``"message_id"`` must be included too; then rows without an exchange are also compared.
+        most_examples: the number of wrong rows that are kept.
 
     Raises:
-        InputError: the rows have no column exchange, or `placing` is none.
+        InputError: the rows do not have a column exchange, or `placing` is not one of the above.
         EmptyRingError: the ring has no buckets.
 
     Example::
@@ -156,7 +133,7 @@ def stream_parity(
         batch_keys = keys_in(batch, key_column)
         compares: Column = pc.and_(batch_keys.is_valid(), is_of(batch, exchange, key_column))
         ours, our_keys = batch.filter(compares), batch_keys.filter(compares)
-        # A key is hashed once in a batch, however often it comes.
+        # Each distinct key of a batch is hashed once.
         keys: Column = our_keys.dictionary_encode()
         at = placing.indices(keys.dictionary)[keys.indices.to_numpy()] if len(keys) else np.empty(0, np.int32)
         wrong = np.flatnonzero(at != here)
@@ -195,32 +172,31 @@ def replay(
 ) -> Iterator[pa.RecordBatch]:
     """Return the rows of some keys, from a time on, as record batches; only the streams that have these keys are read.
 
-    Each batch is of one stream, and has the column ``stream`` before those of `StreamReader`; ``key`` is the requested key. Its rows are in their
-    order. Streams are read one after the other. The end of a stream is its end at the time of opening.
+    Each batch is of one stream, and has the column ``stream`` before those of `StreamReader`; ``key`` is the requested key. Its rows are in
+    their order. Streams are read one after the other. The end of a stream is its end at the time of opening.
 
-    The ring or the super stream maps the keys as of now. Rows that were written before a change may be in other streams: give the
-    ring of that time to find them.
+    The ring or the super stream maps the keys as of now. Rows that were written before a change may be in other streams: to find them, pass
+    the ring of that time.
 
     Args:
         url: as of `StreamReader`.
         keys: the keys. Rows without a key are not found, see `StreamReader`.
-        ring: the ring of a hash exchange, or its slot table, whose queues are streams. It must not be assumed.
-        super_stream: the super stream, whose partitions are read from the broker; in place of a ring. An exchange that takes any key is
+        ring: the ring of a hash exchange, or its slot table, whose queues are streams. It must not be an assumed one.
+        super_stream: instead of a ring, the super stream, whose partitions are read from the broker. An exchange that accepts any key is
             refused.
         exchange: skip rows that were published to another exchange.
-        key_column: ``"message_id"`` where rows have their key as the message id, as clients of super streams often write them.
+        key_column: ``"message_id"`` for rows whose key is the message id, as clients of super streams often write it.
         since: an aware datetime: the first chunk of that time or later is the first; None for the whole stream.
         until: an aware datetime: the first chunk of that time or later is not read.
         include: further columns, as of `StreamReader`.
         addresses: as of `StreamReader`.
         timeout_s: as of `StreamReader`.
-        counts: counts the rows while they are read: all under ``read``, and under ``other_exchange`` those that have a key and were
-            published to another exchange.
+        counts: counts the rows that are read: all as ``read``, and those with a key of another exchange as ``other_exchange``.
 
     Raises:
         InputError: an argument is not valid, or a key is not mapped to a stream.
         EmptyRingError: the ring has no buckets.
-        NotFoundError: there is no such super stream, or no such stream.
+        NotFoundError: the super stream or a stream does not exist.
         UnreachableError: no node answers in time.
         BrokerRefusedError: the broker refuses user, vhost or stream.
 
@@ -242,7 +218,7 @@ def replay(
     schema_of(include if isinstance(include, str) else [*include])
     needed = columns_with(key_column)
     for moment in filter(None, (since, until)):
-        offset_spec(moment)  # raises for one without a zone
+        offset_spec(moment)  # raises for a time without a zone
     placing: Placing | None = ring
     if super_stream is not None:
         check_name(super_stream, "super stream")
@@ -277,15 +253,7 @@ def replay(
 
 
 def keys_by_stream(placing: Placing | None, keys: Column) -> dict[str, Column]:
-    """Return the keys of each stream that has some, in the order in which the keys were given.
-
-    Args:
-        placing: the ring, the slot table or the super stream.
-        keys: the keys, as an array of binaries.
-
-    Raises:
-        InputError: the ring is a guess, or a key goes to what is no stream.
-    """
+    """Return the keys of each stream that has some, in their order; an InputError for an assumed ring or a key without a stream."""
     if not isinstance(placing, HashRing | SlotTable | SuperStream):
         raise InputError(f"{placing!r:.60} is no ring: give a HashRing or a SlotTable")
     if not isinstance(placing, SuperStream) and placing.provenance == "assumed":
@@ -305,7 +273,6 @@ def keys_by_stream(placing: Placing | None, keys: Column) -> dict[str, Column]:
 def _shown(
     stream: str, batch: pa.RecordBatch, include: Collection[str], key_column: KeyColumn
 ) -> pa.RecordBatch:
-    """Return the columns that were asked for, behind that of the stream."""
     schema = schema_of([*include])
     names: Column = pa.array([stream] * batch.num_rows, pa.string())
     columns = {name: batch[name] for name in schema.names} | {"key": keys_in(batch, key_column)}

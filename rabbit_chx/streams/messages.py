@@ -63,7 +63,7 @@ class StoredMessage(NamedTuple):
 
 
 def read_message(row: bytes) -> StoredMessage:
-    """Return the fields of a row. A row that is not a message is a value."""
+    """Return the fields of a row. The value of a row that is not a message is the whole row."""
     try:
         body, places = _body_and_sections(row)
     except _DAMAGE:
@@ -87,7 +87,7 @@ def read_message(row: bytes) -> StoredMessage:
 
 
 def _message_id(row: bytes, at: int) -> str | None:
-    """Return the first property, whatever follows it."""
+    """Return the first property; the rest of the section is not parsed."""
     try:
         begin, end = _bounds(row, row[at], at + 1)
         first = begin + (begin - at - 1)
@@ -156,7 +156,6 @@ def _content(data: bytes, constructor: int, at: int, depth: int = 0) -> tuple[An
 
 
 def _compound(data: bytes, constructor: int, at: int, depth: int) -> tuple[Any, int]:
-    """Return a list, map or array."""
     begin, end = _bounds(data, constructor, at)
     place = begin + (begin - at)
     count = int.from_bytes(data[begin:place])

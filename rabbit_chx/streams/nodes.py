@@ -25,15 +25,7 @@ _NODE_TIMEOUT_S = 5.0
 def settings_of(
     url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
 ) -> deque[ConnectionSettings]:
-    """Return the settings for a URL, or for several.
-
-    Args:
-        url: as for `stream_settings`.
-
-    Raises:
-        InputError: there is no URL, or one is neither text nor settings.
-        UriError: a URL is not valid.
-    """
+    """Return the settings for one URL or several, each as for `stream_settings`."""
     try:
         urls = [url] if isinstance(url, str | ConnectionSettings) else url
         if not (
@@ -50,16 +42,7 @@ def settings_of(
 def open_any(
     settings: deque[ConnectionSettings], *, request_timeout_s: float = REQUEST_TIMEOUT_S
 ) -> StreamConnection:
-    """Connect to the first node that answers.
-
-    Args:
-        settings: the nodes, tried in turn, with the login. A node that does not answer becomes the last.
-        request_timeout_s: that of the connection.
-
-    Raises:
-        UnreachableError: no node answers; this is the last error.
-        BrokerRefusedError: a broker refuses the user, the vhost or the mechanism.
-    """
+    """Connect to the first node that answers. A node that does not answer is moved to the end of `settings`."""
 
     def connect(one: ConnectionSettings, until: float) -> StreamConnection:
         return StreamConnection(_in_time(one, until), request_timeout_s=request_timeout_s)
@@ -85,20 +68,15 @@ def open_at(
     """Connect to a node that has a member of a stream.
 
     Args:
-        settings: nodes of the cluster, asked in turn, with the login. A node that does not answer becomes the last.
+        settings: nodes of the cluster, asked in turn, with the login. A node that does not answer is moved to the end.
         stream: the stream.
-        leader: whether it must be the leader's node, which takes rows. Otherwise a replica is preferred.
+        leader: whether it must be the leader's node, which accepts rows. Otherwise a replica is preferred.
         addresses: the address to connect to for an advertised address, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
-        timeout_s: seconds to wait at most for a leader, and for its node.
+        timeout_s: the longest wait in seconds for a leader, and for its node.
         request_timeout_s: that of the connection; None for `timeout_s`, and 60 s at most.
         max_frame_bytes: that of the connection.
         avoid: nodes that are tried after all others, unless `leader`.
         stay: whether the node that is asked first is preferred even if it is the leader.
-
-    Raises:
-        NotFoundError: there is no such stream.
-        UnreachableError: no node of the stream was reached in time; this is the last error.
-        BrokerRefusedError: the broker refuses the user or the vhost, or the user may not use the stream.
     """
     deadline = time.monotonic() + timeout_s
     if request_timeout_s is None:
@@ -170,13 +148,7 @@ def _nodes(
 
 
 def at_node(settings: ConnectionSettings, node: Node, addresses: Mapping[str, str]) -> ConnectionSettings:
-    """Return the settings of a connection to a node.
-
-    Args:
-        settings: the login.
-        node: the address that it advertises.
-        addresses: as for `open_at`.
-    """
+    """Return the settings of a connection to the advertised address of a node; `addresses` as for `open_at`."""
     host, _, port = addresses.get(str(node), str(node)).rpartition(":")
     if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
         raise InputError(

@@ -1,7 +1,7 @@
-"""Publish rows into streams in bulk. With a name and ids each row is stored once; `writer` explains how.
+"""Publish rows into streams in bulk. With a name and ids each row is stored once; `writer` explains the method.
 
-The stream of each row is computed here, not by the broker. Each stream has a `StreamWriter` with a connection of its own. The
-caller's thread polls them in turn.
+The stream of each row is computed here, not by the broker. Each stream has its own `StreamWriter` and connection. The caller's thread polls
+them in turn.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _MAX_NAME_BYTES = 230  # bytes, so that a message id has at most 255, which AMQP
 #: The bounds of a batch, which is encoded at once, and confirmed before the next one is encoded.
 _BATCH_ROWS = 1 << 18
 _BATCH_BYTES = 64 << 20
-#: How long all writers together wait for confirms before the first one is polled again.
+#: The time in which all writers together wait for confirms before the first one is polled again.
 _WAIT_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """Counts of the rows of one call. No row is both known and repaired.
+    """Counts of the rows of one call. A row is never both known and repaired.
 
     Attributes:
         rows: the given rows.
@@ -68,7 +68,7 @@ class StreamReport:
 
     @property
     def complete(self) -> bool:
-        """Whether every row is confirmed."""
+        """True if every row is confirmed."""
         return self.confirmed == self.rows
 
     def __str__(self) -> str:
@@ -91,11 +91,11 @@ class StreamPublisher(Owned):
     same rows and ids. That is not a transaction: readers see rows as they are written. It requires that an id always means the same
     row and the same stream. **A row with an id that the stream already has is confirmed and not stored**, so other rows under used ids
     are lost. Only the stored row with the highest id is compared with the given rows; a difference is an error. Copies of stored rows
-    by other clients, with their message ids, do no harm. Without a name and ids, delivery is at least once.
+    by other clients, with their message ids, do not matter. Without a name and ids, delivery is at least once.
 
-    A stream remembers 255 names, and each AMQP channel that publishes to it takes one too. The oldest ones beyond are forgotten when
-    the broker starts a new segment, and their ids would be stored again. With a `management_url` the names are counted before the
-    first row: from 200 on there is a warning, above 250 an error.
+    A stream remembers 255 names, and each AMQP channel that publishes to it takes one too. The oldest further names are
+    forgotten when the broker starts a new segment, and their ids would be stored again. With a `management_url` the names are counted
+    before the first row: from 200 on the publisher warns, above 250 it raises an error.
 
     The constructor checks that the streams exist. A publisher is for one thread at a time: a second thread gets an InputError while a
     call runs, and so does a forked process. A publisher cannot be pickled.
@@ -104,7 +104,7 @@ class StreamPublisher(Owned):
         url: ``rabbitmq-stream://user:password@host:5552/vhost`` (``rabbitmq-stream+tls://``, port 5551), the AMQP URI of the host, or
             settings of a connection. Several are tried in turn.
         stream: the stream for all rows.
-        super_stream: the super stream whose partitions get the rows, by murmur3, as the Java, .NET and Go clients place them.
+        super_stream: the super stream whose partitions get the rows, by murmur3, as in the Java, .NET and Go clients.
         ring: the ring of a hash exchange as it was read from a broker, or its slot table; the destinations are streams.
         name: the reference under which the streams remember the ids, at most 230 bytes: unique among the live writers of a stream, and
             the same in each run.
@@ -124,7 +124,7 @@ class StreamPublisher(Owned):
 
     Raises:
         InputError: an argument is not valid, or a destination of the ring is not a stream.
-        NotFoundError: there is no such stream or super stream.
+        NotFoundError: the stream or super stream does not exist.
         BrokerRefusedError: the broker refuses the user, the vhost or the stream. A named publisher needs read permission, too.
         UnreachableError: no node answers.
 
@@ -269,7 +269,7 @@ class StreamPublisher(Owned):
         began = time.monotonic()
         for writer in self._writers:
             writer.counts = Counts()
-        # A call may repeat only a part of a failed call: the ids behind that part stay unconfirmed.
+        # A call may repeat only a part of a failed call: the ids after that part stay unconfirmed.
         last_id = rows.ids[-1:].max(initial=0)
         still_unconfirmed = self._unconfirmed_ids[
             np.searchsorted(self._unconfirmed_ids, last_id, side="right") :
@@ -354,7 +354,6 @@ class StreamPublisher(Owned):
             )
 
     def _publish(self, batch: Rows) -> None:
-        """Give each writer its rows, and poll the writers until all rows are confirmed."""
         busy = []
         for number, stream_rows in batch.by_stream():
             self._writers[number].start_batch(stream_rows, self._exchange)
@@ -375,7 +374,7 @@ def _batches(rows: Rows) -> Iterator[Rows]:
 
 
 def _overhead(name: str | None, exchange: str) -> int:
-    """Return the bytes that a frame with one row may need besides key and body."""
+    """Return the bytes that a frame with one row may need in addition to key and body."""
     text = b"." * 300  # AMQP encodes a size above 255 with 4 bytes instead of one
     message_ids = None if name is None else [f"{name}:{_MAX_ID}"]
     row = encode_rows([text], [text], exchange=exchange, message_ids=message_ids)
@@ -387,11 +386,7 @@ def _overhead(name: str | None, exchange: str) -> int:
 
 
 def _check_ring(ring: object) -> HashRing | SlotTable:
-    """Return the ring if it was read from the broker and all of its destinations are queues.
-
-    Raises:
-        InputError: it is another value.
-    """
+    """Return the ring if it was read from the broker and all of its destinations are queues; else raise an InputError."""
     if not isinstance(ring, HashRing | SlotTable):
         raise InputError(
             f"{ring!r:.60} is no ring: give a HashRing or a SlotTable that was read from the broker"
@@ -438,7 +433,7 @@ def _column(values: Any, what: str) -> Any:  # noqa: ANN401
 
 
 def _increasing_ids(values: Any, rows: int) -> NDArray[np.int64]:  # noqa: ANN401
-    """Return ids as an array, after the check that there are so many and that they increase."""
+    """Return the ids as an array after checking their number and order."""
     try:
         values = values if hasattr(values, "__array__") else list(values)  # an iterator is consumed once
         count = len(values)

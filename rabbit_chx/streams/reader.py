@@ -1,14 +1,13 @@
 """Read rows of a stream as Arrow record batches, up to an end that is fixed when the reader is opened.
 
-How it works:
+Method:
 
 1. The constructor finds the offsets of start and end on the stream's leader (`ChunkFinder`), since a replica may lag behind. The end is
-   that of the last chunk *of rows*. The broker keeps publisher ids and consumer offsets in chunks of their own, which take offsets too
-   and may be the last ones: a reader that waited for a row at the last committed offset might wait forever.
-2. Instead, a caller may pass the offsets with `landmarks`: the fingerprints of chunks in the range. Spark's tasks get both from the
-   driver. Then the constructor does not connect. The range is verified on the leader only if the log may have been cut since: if no
-   chunk arrives, or one that ends before the start.
-3. The reader subscribes at a replica with ``chunk_selector=all``, which delivers the broker's own chunks too. So the chunks are
+   that of the last chunk *of rows*: `rabbit_chx.streams.ends` explains why.
+2. Instead, a caller may pass the offsets with `landmarks`: the fingerprints of chunks in the range. Spark's tasks receive both from the
+   driver. Then the constructor does not connect. The range is verified on the leader only if the log may have been cut since: if no chunk
+   arrives, or one that ends before the start.
+3. The reader subscribes at a replica with ``chunk_selector=all``, which delivers the broker's tracking chunks too. So the chunks are
    contiguous, and a skipped offset is a lost one (`_Progress`).
 4. After a lost connection it resubscribes at the last chunk of rows that it received. A different chunk there is an error.
 
@@ -71,7 +70,7 @@ _SUBSCRIPTION_ID = 0
 _RETRY_PAUSE_S = 0.2
 #: Seconds without a chunk after which the range of `landmarks` is verified.
 _VERIFY_AFTER_S = 1.0
-#: How many deliveries of a damaged chunk are an error.
+#: The number of deliveries of a damaged chunk that is an error.
 _MAX_DAMAGED_READS = 3
 
 
@@ -89,13 +88,13 @@ class StreamReader:
         url: ``rabbitmq-stream://user:password@host:5552/vhost``, with TLS ``rabbitmq-stream+tls://`` (5551), or the AMQP URI of
             the same host; or settings of a connection. Several are tried in turn.
         stream: the stream's name.
-        start: ``"first"``, ``"last"`` (the last chunk), ``"next"`` (behind the last row), an offset, or an aware datetime: the first
+        start: ``"first"``, ``"last"`` (the last chunk), ``"next"`` (after the last row), an offset, or an aware datetime: the first
             chunk of that time or later. The time of a chunk is the clock of the leader that wrote it, in milliseconds.
         end: the first offset that is not read, or an aware datetime: the first chunk of that time or later is not read. None for the
             end of the stream at the time of opening.
         include: further columns: ``"exchange"``, ``"message_id"``, ``"properties"``, ``"headers"``; see `rabbit_chx.streams.rows`.
-        batch_rows: about how many rows a batch has at most. It also ends at about 16 MiB of unpacked rows. A sub-entry is never split,
-            nor is a chunk of less than 16 MiB without sub-entries.
+        batch_rows: the approximate largest number of rows of a batch. It also ends at about 16 MiB of unpacked rows. Sub-entries are
+            not split, nor are chunks of less than 16 MiB without sub-entries.
         addresses: the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
         on_missing: ``"raise"`` a MissingRowsError if the stream lacks offsets between start and end, or ``"count"`` them in `missing`.
         landmarks: fingerprints of chunks that the stream had when the offsets `start` and `end` were found. Then the constructor does
@@ -112,7 +111,7 @@ class StreamReader:
         stream: the stream's name.
         start_offset: the first offset to read.
         end_offset: the first offset that is not read.
-        next_offset: the offset behind the returned batches; a later reader may start there.
+        next_offset: the offset after the returned batches; a later reader may start there.
         end_fingerprint: the fingerprint of the last chunk of rows at the time of opening; None without rows, and with `landmarks`.
         fingerprint: the fingerprint of the last returned chunk; before the first one it is `expect`.
         chunks: the number of returned chunks; the broker writes a chunk at once.
@@ -120,7 +119,7 @@ class StreamReader:
     Raises:
         InputError: an argument is not valid.
         MissingRowsError: the stream lacks a part of the range.
-        NotFoundError: there is no such stream, whatever `on_missing` is.
+        NotFoundError: the stream does not exist, with any `on_missing`.
         BrokerRefusedError: the broker refuses the user, the vhost or the stream.
         UnreachableError: no node answers in time.
 
@@ -172,7 +171,7 @@ class StreamReader:
         self._max_frame_bytes = max_frame_bytes
         self._max_sub_entry_bytes = max_sub_entry_bytes
         self._connection: StreamConnection | None = None
-        self._damaged_offset = 0  # where the latest damaged chunk begins
+        self._damaged_offset = 0  # the offset of the latest damaged chunk
         self._damaged_nodes = list[Node | None]()  # the nodes that delivered it
         self._credit = 0  # chunks that the broker may still send
         self._credit_limit = 1
@@ -203,7 +202,7 @@ class StreamReader:
 
     @property
     def missing(self) -> int:
-        """The number of offsets between start and end that the stream lacks so far, with ``on_missing="count"``."""
+        """The number of missing offsets between start and end so far, with ``on_missing="count"``."""
         return self._progress.missing
 
     def __enter__(self) -> Self:
@@ -256,11 +255,7 @@ class StreamReader:
     def _find_range(
         self, start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None, deadline: float
     ) -> Fingerprint | None:
-        """Find the range on the leader, and return the fingerprint of the last chunk of rows.
-
-        Raises:
-            MissingRowsError: the leader lacks a part of it, or the log was rewritten.
-        """
+        """Find the range on the leader, and return the fingerprint of the last chunk of rows."""
         connection = self._connection = self._open(deadline, leader=True)
         finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self._check_crc)
         log_end = finder.end(self.stream)
@@ -279,7 +274,7 @@ class StreamReader:
         return log_end.fingerprint
 
     def _verify_range(self, deadline: float) -> None:
-        """Verify on the leader what is left of the range that the caller passed; the next chunk needs a new subscription."""
+        """Verify on the leader the rest of the range that the caller passed; the next chunk needs a new subscription."""
         self._disconnect()
         self._received.clear()
         progress = self._progress
@@ -371,7 +366,6 @@ class StreamReader:
         )
 
     def _subscribe(self, deadline: float) -> StreamConnection:
-        """Connect to a replica and subscribe at the last known chunk."""
         connection = self._connection = self._open(deadline, leader=False)
         # The broker waits for more than half of the *first* credit. That is 1 here, so it never waits.
         connection.subscribe(
@@ -381,12 +375,7 @@ class StreamReader:
         return connection
 
     def _receive(self, connection: StreamConnection, deadline: float) -> None:
-        """Wait for a chunk; verify a range that the caller found if none arrives.
-
-        Raises:
-            BrokerTimeoutError: the connection was silent for half of the timeout: another one is tried in the other half.
-            MissingRowsError: the leader's log ends before the range.
-        """
+        """Wait for a chunk, for half of the timeout: another connection is tried in the other half."""
         silent_at = min(deadline, time.monotonic() + self._timeout_s / 2)
         if self._is_unverified and not self._received:
             self._receive_within(connection, min(_VERIFY_AFTER_S, _remaining_s(silent_at)))
@@ -470,7 +459,7 @@ class _Progress:
 
     Attributes:
         next: the first offset that was not received yet.
-        end: the first offset behind the range.
+        end: the first offset after the range.
         last: the last chunk of rows before `next`: received, or that of the reader that ended at the start.
         landmarks: further chunks that the stream had when the range was found.
         missing: the number of missing offsets, if they are counted.
@@ -486,7 +475,6 @@ class _Progress:
 
     @property
     def is_done(self) -> bool:
-        """Whether the end is reached."""
         return self.next >= self.end
 
     @property
@@ -495,11 +483,7 @@ class _Progress:
         return self.next if self.last is None else self.last.offset
 
     def set_range(self, start: int, end: int, log_end: int) -> None:
-        """Set the range. It ends with the log at the latest: offsets behind that are missing.
-
-        Raises:
-            MissingRowsError: the range begins or ends behind the end of the log.
-        """
+        """Set the range. It ends with the log at the latest: later offsets are missing."""
         if start > log_end and start == end:
             raise MissingRowsError(
                 f"stream {self._stream!r} ends at offset {log_end}, before the start, {start}: it was deleted and made again, or its "
@@ -512,11 +496,7 @@ class _Progress:
             self._skip(self.end, end, f", it ends at {log_end}", "end there")
 
     def advance(self, chunk: Chunk) -> bool:
-        """Advance behind a received chunk, and return whether it has new rows of the range.
-
-        Raises:
-            MissingRowsError: it differs from a known chunk at its offset, or offsets before it are missing.
-        """
+        """Advance past a received chunk, and return whether it has new rows of the range."""
         for known in filter(None, (self.last, *self.landmarks)):
             if chunk.offset <= known.offset < chunk.end:
                 self._check_same(known, chunk)
@@ -533,23 +513,13 @@ class _Progress:
         return chunk.kind == "user"
 
     def check_chunk(self, expected: Fingerprint, found: Chunk | None, log_end: int) -> None:
-        """Check that a chunk is still in the log, unless retention has removed it.
-
-        Args:
-            expected: the chunk.
-            found: the first chunk that is now at its offset or behind it.
-            log_end: the offset behind the last row.
-
-        Raises:
-            MissingRowsError: another chunk is at its offset, or the log ends before it.
-        """
+        """Check that a chunk is still in the log, unless retention has removed it; `found` is the first chunk at its offset or after it."""
         if found is None or log_end <= expected.offset:
             raise self._rewritten_error(expected, f"it ends at {log_end}")
         if found.offset <= expected.offset:
             self._check_same(expected, found)
 
     def check_reached_by(self, log_end: int) -> None:
-        """Raise a MissingRowsError if the log ends before the range."""
         if log_end < self.end:
             raise self._rewritten_error(self.landmarks[-1], f"it ends at {log_end}")
 
@@ -572,7 +542,6 @@ class _Progress:
         log_state: str,
         remedy: str = "retention has removed them, or its log was cut; start behind them",
     ) -> None:
-        """Count missing offsets, or raise."""
         if not self._count_missing:
             raise MissingRowsError(
                 f"stream {self._stream!r} does not have the offsets {begin} to {end - 1}{log_state}: {remedy}, or give "

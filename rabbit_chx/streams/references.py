@@ -1,7 +1,7 @@
 """The publisher names that a stream remembers, counted over the management API before rows are written.
 
-A stream keeps the last ids of 255 names. The oldest ones beyond are forgotten when it starts a new segment, and rows with their ids
-would be stored again. osiris v1.13.1, osiris_tracking.erl, ``trim_sequences/2``, ``MAX_SEQUENCES``.
+A stream remembers the last ids of 255 names. It forgets the oldest further names when it starts a new segment; rows with their ids would
+then be stored again. osiris v1.13.1, osiris_tracking.erl, ``trim_sequences/2``, ``MAX_SEQUENCES``.
 """
 
 from __future__ import annotations
@@ -28,19 +28,7 @@ _LARGEST = 16 << 20  # bytes of the answer
 def check_references(
     management_url: str | ManagementUrl, settings: ConnectionSettings, stream: str, name: str
 ) -> None:
-    """Warn if a stream remembers many names, and refuse a further one if it remembers too many.
-
-    Args:
-        management_url: the URL of the management API, or its text.
-        settings: the vhost, and the login for a URL without one.
-        stream: the stream.
-        name: the name to publish under.
-
-    Raises:
-        InputError: the stream would remember more than 250 names.
-        UnreachableError: there is no answer at the URL.
-        BrokerRefusedError: the broker does not return the names.
-    """
+    """Warn if a stream remembers many names; raise an InputError if a further name would exceed 250."""
     try:
         writers = writers_of(management_url, settings, stream)
     except BrokerRefusedError as cause:
@@ -62,17 +50,7 @@ def check_references(
 def writers_of(
     management_url: str | ManagementUrl, settings: ConnectionSettings, stream: str
 ) -> dict[str, int]:
-    """Return the last id of each name that a stream remembers; from RabbitMQ 3.13 on, with rabbitmq_stream_management.
-
-    Args:
-        management_url: the URL of the management API, or its text.
-        settings: the vhost, and the login for a URL without one.
-        stream: the stream.
-
-    Raises:
-        UnreachableError: there is no answer at the URL.
-        BrokerRefusedError: the broker does not return the names.
-    """
+    """Return the last id of each name that a stream remembers; from RabbitMQ 3.13 on, with rabbitmq_stream_management."""
     url = management_url if isinstance(management_url, ManagementUrl) else ManagementUrl.of(management_url)
     url = url.with_login_of(settings)
     if url.tls is None:

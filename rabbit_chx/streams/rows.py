@@ -8,17 +8,17 @@ column           type                        content
 ``offset``       int64                       the offset of the record
 ``timestamp``    timestamp(us, UTC)          when the leader wrote the chunk
 ``key``          binary                      the routing key: the message annotation ``x-routing-key``, which the
-                                             broker writes for every AMQP publisher, and `encode_rows` too. Null where
-                                             there is none: other clients of the stream protocol do not write the key,
-                                             they put it where they like: see ``message_id`` and ``headers``
+                                             broker writes for every AMQP publisher, and `encode_rows` too. Null if
+                                             it is absent: other clients of the stream protocol do not write it
+                                             but use other fields: see ``message_id`` and ``headers``
 ``value``        binary                      the body: data sections, joined; an amqp-value of text or binary as its
-                                             bytes, any other value and amqp-sequences as JSON; of no body, empty.
-                                             A record that is no AMQP message is a value as it is
-``exchange``     string                      the message annotation ``x-exchange``; null where there is none
-``message_id``   string                      the property, as text; null where there is none
+                                             bytes, any other value and amqp-sequences as JSON; empty without a body.
+                                             A record that is not an AMQP message is the value
+``exchange``     string                      the message annotation ``x-exchange``; null if it is absent
+``message_id``   string                      the property, as text; null if it is absent
 ``properties``   map<string, string>         the properties that the message has, by their names in AMQP 1.0
 ``headers``      map<string, string>         application properties, and message annotations; of two with one name, the
-                                             application property. Null where there are none
+                                             application property. Null if both are absent
 ===============  ==========================  ======================================================================
 
 Values as text: numbers in decimal, times as ISO 8601 in UTC with milliseconds (which Spark and pandas cast to a timestamp), UUIDs
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _TEXTS = pa.map_(pa.string(), pa.string())
-#: The columns with their types; those behind the first four are optional.
+#: The columns with their types; those after the first four are optional.
 COLUMN_TYPES: dict[str, Any] = {
     "offset": pa.int64(),
     "timestamp": _TIMESTAMP,
@@ -80,7 +80,7 @@ _FRAME_HEAD = struct.Struct(">IHHBI")
 _PUBLISH, _PUBLISH_VERSION = 2, 1
 
 _SYMBOL, _NULL = 0xA3, 0x40
-# How many bytes the size of a section has, by the section's first four bytes; the other forms are odd.
+# The bytes of the size field of a section, by the section's first four bytes; the other forms are odd.
 _SIZE_BYTES = {
     0x530000 | code << 8 | constructor: 0 if constructor == 0x45 else 4 if constructor & 0x10 else 1
     for codes, constructors in (
@@ -94,25 +94,18 @@ _SIZE_BYTES = {
 }
 _SIMPLE = {*TEXT_TYPES, *FORMATS, *FIXED}
 _ANNOTATION_FIELDS = {b"x-routing-key": "key", b"x-exchange": "exchange"}
-_PADDING = 272  # a name of 255 bytes may be looked for behind the last byte
+_PADDING = 272  # a name of 255 bytes may be looked for after the last byte
 _MOST_LAYOUTS = 64
 _SLICE_ROWS = 16_384  # so that their bytes stay in a second-level cache, or nearly
 _MOST_PAIRS = 32
 
-# A column, an array of numbers or truth values, or one number for all: the stubs of pyarrow and NumPy say too little.
+# A column, an array of numbers or truth values, or one number for all: the stubs of pyarrow and NumPy are incomplete.
 Column: TypeAlias = "Any"
 Values: TypeAlias = "Any"
 
 
 def schema_of(include: Sequence[str] = ()) -> pa.Schema:
-    """Return the schema of the batches of `columns_of`.
-
-    Args:
-        include: optional columns, in their order in the batch.
-
-    Raises:
-        InputError: there is no such column, or it is given twice.
-    """
+    """Return the schema of the batches of `columns_of`; `include` lists optional columns in their order."""
     further = list(COLUMN_TYPES)[_ALWAYS:]
     if isinstance(include, str):
         raise InputError(f"include is the text {include!r:.60}: give a list of columns, as [{include!r:.60}]")
@@ -125,17 +118,11 @@ def schema_of(include: Sequence[str] = ()) -> pa.Schema:
 
 
 def columns_of(chunks: Sequence[Chunk], start: int, end: int, include: Sequence[str] = ()) -> pa.RecordBatch:
-    """Return the rows of chunks as columns.
-
-    Args:
-        chunks: the chunks, in their order; those that are not of kind "user" have no rows.
-        start: the first offset.
-        end: the offset behind the last row.
-        include: optional columns, as for `schema_of`.
+    """Return the rows of chunks from `start` up to the offset before `end` as columns; chunks of tracking data have no rows.
 
     Raises:
         DamagedChunkError: the lengths of a chunk do not match, or a sub-entry cannot be unpacked.
-        InputError: there is no such column, or the chunks have 2 GiB or more together.
+        InputError: a column does not exist, or the chunks have 2 GiB or more together.
     """
     found = [piece for chunk in chunks if chunk.kind == "user" for piece in pieces(chunk)]
     return columns_in(found, start, end, include)
@@ -162,7 +149,7 @@ def columns_in(pieces: Sequence[Piece], start: int, end: int, include: Sequence[
 
 
 def _records(pieces: Sequence[Piece]) -> tuple[bytes, Places]:
-    """Return the bytes of all records, with padding behind them, and where each record ends."""
+    """Return the bytes of all records, with padding after them, and the end of each record."""
     size = sum(piece.size for piece in pieces)
     if size > _MOST_BYTES:
         raise InputError(f"the chunks have {size} bytes together: read fewer than 2 GiB at a time")
@@ -176,7 +163,7 @@ def _records(pieces: Sequence[Piece]) -> tuple[bytes, Places]:
 
 
 def _joined(pieces: Sequence[Piece]) -> tuple[memoryview | bytes, Places]:
-    """Return the records of pieces that are not packed, and where each ends: many small pieces at once."""
+    """Return the records of pieces that are not packed, and the end of each: many small pieces at once."""
     data = b"".join([piece.data for piece in pieces])
     ends = ends_of(data, sum(piece.records for piece in pieces))
     if ends is None:
@@ -187,14 +174,7 @@ def _joined(pieces: Sequence[Piece]) -> tuple[memoryview | bytes, Places]:
 
 
 class _Messages:
-    """Finds the fields of all rows: those of one layout together, in arrays, and odd rows one by one.
-
-    Args:
-        data: the bytes, with padding behind them.
-        starts: where each row begins.
-        ends: where each row ends.
-        names: the requested columns.
-    """
+    """Finds the fields of all rows: those of one layout together, in arrays, and other rows one by one. The data ends with padding."""
 
     def __init__(self, data: bytes, starts: Places, ends: Places, names: Sequence[str]) -> None:
         self._data, self._starts, self._ends, self._names = data, starts, ends, names
@@ -210,7 +190,6 @@ class _Messages:
         self._odd: list[Places] = [np.empty(0, np.int64)]
 
     def columns(self) -> dict[str, Any]:
-        """Return the columns by their names."""
         for first in range(0, len(self._starts), _SLICE_ROWS):
             starts = self._starts[first : first + _SLICE_ROWS]
             self._waiting = [(np.arange(first, first + len(starts)), starts, 0)]
@@ -290,7 +269,7 @@ class _Messages:
     def _message_id(
         self, rows: Places, at: Places, begin: Places, end: Places, width: int
     ) -> tuple[Places, Places, Places]:
-        """Find the message id, the first property; return the rows that go on alike, and where their section is."""
+        """Find the message id, the first property; return the rows of the same layout, and the position of their section."""
         types = np.where(self._size(width, begin + width) > 0, self._bytes[begin + width], _NULL)
         rows, at, begin, end, types = self._alike(types, rows, at, begin, end, types)
         if len(rows) and types[0] != _NULL:
@@ -302,11 +281,10 @@ class _Messages:
         return rows, at, end
 
     def _size(self, width: int, begin: Places) -> Values:
-        """Return the sizes of 0, 1 or 4 bytes that end at these places."""
+        """Return the sizes of 0, 1 or 4 bytes that end at these positions."""
         return self._words[begin - 4] if width == 4 else self._bytes[begin - 1] if width else 0
 
     def _span(self, constructor: int, place: Places) -> tuple[Places, Places]:
-        """Return the begin and end of simple values of one type."""
         if constructor in TEXT_TYPES:
             width = 4 if constructor & 0x10 else 1
             begin = place + width
@@ -314,7 +292,7 @@ class _Messages:
         return place, place + (struct.calcsize(FORMATS[constructor]) if constructor in FORMATS else 0)
 
     def _is_there(self, text: bytes, place: Places) -> Values:
-        """Return whether a text is at each of these places."""
+        """Return whether a text is at each of these positions."""
         if len(text) < 8:
             texts = np.ndarray((len(self._data) - len(text) + 1,), f"S{len(text)}", self._data, 0, (1,))
             return texts[place] == text
@@ -341,7 +319,6 @@ class _Messages:
         return tuple(array[sound] for array in (rows, *others))
 
     def _note(self, field: str | int, rows: Places, begin: Places, end: Places) -> None:
-        """Record the positions of a field."""
         if not len(rows):
             return
         if field not in self._found:
@@ -411,7 +388,7 @@ class EncodedRows:
 
     Args:
         messages: the concatenated messages, each preceded by room for its id.
-        bounds: where each message begins, and the end of the last one.
+        bounds: the begin of each message, and the end of the last one.
     """
 
     def __init__(self, messages: NDArray[np.uint8], bounds: Places) -> None:
@@ -423,18 +400,7 @@ class EncodedRows:
     def frames(
         self, publisher_id: int, ids: NDArray[np.uint64], start: int, stop: int, frame_max: int
     ) -> list[memoryview]:
-        """Return complete Publish frames, as few as possible.
-
-        Args:
-            publisher_id: the number under which the publisher is declared.
-            ids: the publishing id of each row.
-            start: the first row.
-            stop: the row behind the last one.
-            frame_max: the most bytes of a frame.
-
-        Raises:
-            RowError: a row does not fit into a frame.
-        """
+        """Return complete Publish frames of at most `frame_max` bytes, as few as possible; a RowError if a row does not fit."""
         frames, bounds, row = [], self._bounds, start
         while row < stop:
             first = int(bounds[row])
@@ -465,19 +431,14 @@ def encode_rows(
 ) -> EncodedRows:
     """Return rows as messages: annotations as the broker writes them for AMQP publishers, the id, the data.
 
-    The annotations are ``x-exchange`` and ``x-routing-key``, as `protocol_state_message_annotations` of ``mc_amqp.erl``
-    adds them.
+    The annotations are ``x-exchange`` and ``x-routing-key``, as `protocol_state_message_annotations` of ``mc_amqp.erl`` adds them.
 
     Args:
-        keys: the routing key of each row: a list, or an Arrow, NumPy or pandas column, of str or bytes. None for rows
-            without keys, which have no annotations.
+        keys: the routing key of each row: a list, or an Arrow, NumPy or pandas column, of str or bytes. None for rows without keys, which
+            have no annotations.
         bodies: as many bodies.
         exchange: the exchange of the routing keys.
         message_ids: as many message ids, as text; None for none.
-
-    Raises:
-        InputError: the numbers of keys, ids and bodies differ, or the name of the exchange is not valid in AMQP.
-        RowError: a value is null, or neither str nor bytes.
     """
     body = _column(bodies, "body")
     sections = []
@@ -525,7 +486,6 @@ def _width(fields: _Fields) -> int:
 
 
 def _fixed(fields: _Fields, count: int) -> Column:
-    """Return these parts of all rows as a column of bytes."""
     types = [(f"S{len(field)}" if isinstance(field, bytes) else field[0]) for field in fields]
     values: Values = np.empty(count, [(f"f{place}", type_) for place, type_ in enumerate(types)])
     for place, field in enumerate(fields):
@@ -545,7 +505,7 @@ def _column(values: Column, what: str, count: int | None = None) -> Column:
     """Return an Arrow column of bytes without nulls."""
     try:
         column: Column = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
-    except (pa.ArrowException, UnicodeEncodeError):  # str and bytes mixed, or the loop finds what is wrong
+    except (pa.ArrowException, UnicodeEncodeError):  # str and bytes mixed, or the loop finds the error
         column = pa.array([_checked(value, what, row) for row, value in enumerate(values)], pa.large_binary())
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.amqp import ConnectionSettings
 
-#: Rows of the second part that is read backwards, behind the last chunk; each further part has four times as many.
+#: Rows of the second part that is read backwards, after the last chunk; each further part has four times as many.
 _FIRST_PIECE = 50_000
 #: The most differences of each kind that are listed.
 _SHOWN = 5
@@ -32,7 +32,6 @@ class Stored(NamedTuple):
 
     Attributes:
         once: the rows that are stored once and equal.
-        lost: the rows that are not stored.
         doubled: the rows that are stored more than once, equal or not.
         changed: the rows that are stored only with another key or body.
         unverified: the rows in a part of the stream that retention has removed.
@@ -52,7 +51,7 @@ class StoredPiece(NamedTuple):
 
     Attributes:
         last: our first row with the highest id among them.
-        end: the offset behind them.
+        end: the offset after them.
         is_cut: whether retention has removed the beginning of the piece.
     """
 
@@ -89,16 +88,11 @@ def read_back(
     end: int | None = None,
     bound: int = 0,
 ) -> Iterator[StreamReader]:
-    """Yield readers of pieces of a stream, the last piece first, each larger than the one before.
+    """Yield readers of pieces of a stream, the last piece first, each larger than the one before; the caller reads each to its end.
 
-    The caller reads each to its end. The last reader is that of the piece at the bound, or of a piece whose beginning retention has
-    removed.
-
-    Args:
-        stream: the stream.
-        reading: the arguments of each reader: url, addresses, timeout_s.
-        end: the offset behind the last piece; None for the end of the stream, whose last piece is the last chunk.
-        bound: the first offset to read.
+    The last reader is that of the piece at the offset `bound`, or of a piece whose beginning retention has removed. `end` is the offset
+    after the last piece; with None the last piece is the last chunk. `reading` contains the arguments of each reader: url, addresses,
+    timeout_s.
     """
     piece = _FIRST_PIECE
     start: OffsetSpec = "last" if end is None else max(bound, end - piece)
@@ -122,16 +116,7 @@ def read_pieces_back(
     bound: int = 0,
     row_id: int | None = None,
 ) -> Iterator[StoredPiece]:
-    """Yield the rows of a name with the highest id in each piece of a stream, the last piece first.
-
-    Args:
-        stream: the stream.
-        name: the name.
-        reading: as for `read_back`.
-        end: as for `read_back`.
-        bound: as for `read_back`.
-        row_id: look for this id alone.
-    """
+    """Yield the row of a name with the highest id, or with `row_id`, in each piece of `read_back`."""
     for reader in read_back(stream, reading, end=end, bound=bound):
         rows = [_last_of(batch, name, row_id) for batch in reader]
         # The first of equal ids, so that it is the original if that is in the piece.
@@ -140,7 +125,6 @@ def read_pieces_back(
 
 
 def _last_of(batch: pa.RecordBatch, name: str, row_id: int | None = None) -> StoredRow | None:
-    """Return the first row with the highest id of a name, or with a given id."""
     ours, ids = rows_of(batch, name)
     places = np.arange(len(ids)) if row_id is None else np.flatnonzero(ids == row_id)
     if not len(places):
@@ -154,10 +138,6 @@ def row_hashes(keys: Any, bodies: Any) -> NDArray[np.int64]:  # noqa: ANN401  # 
     """Return a hash of 64 bits of each key and of each body, as an array with two columns.
 
     The hashes are Python's (SipHash), and comparable within one process only.
-
-    Args:
-        keys: a column of binary or string.
-        bodies: as many bodies.
     """
     found: NDArray[np.int64] = np.empty((len(keys), 2), np.int64)
     for place, column in enumerate((keys, bodies)):
@@ -176,22 +156,10 @@ def count_stored(
     addresses: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
 ) -> Stored:
-    """Compare confirmed rows with a stream, which is read backwards.
+    """Compare confirmed rows, whose ids are consecutive from `first`, with a stream, which is read backwards.
 
     The reading ends when all rows and one of the name with a lower id were found, or else at the first row: a row may be stored twice if
-    the broker has forgotten the name. The memory is 2 bytes for each row, besides the hashes and a piece of the stream.
-
-    Args:
-        url: nodes to try in turn.
-        stream: the stream.
-        name: the name that the rows were published under.
-        first: the id of the first row; each further row has the next id.
-        hashes: `row_hashes` of all rows.
-        addresses: as for `StreamReader`.
-        timeout_s: the longest time without a chunk, in seconds.
-
-    Raises:
-        RabbitChxError: it cannot be read.
+    the broker has forgotten the name. The memory is 2 bytes for each row, plus the `row_hashes` and a piece of the stream.
     """
     found = _Found(hashes)
     is_cut = False
@@ -212,27 +180,22 @@ def count_stored(
 
 
 class _Found:
-    """The rows that were found so far.
-
-    Attributes:
-        first_id: the id of the first row of the name in the part that was read; None if there is none.
-    """
+    """The rows found so far; `first_id` is the id of the first row of the name in the part that was read, None without one."""
 
     def __init__(self, hashes: NDArray[np.int64]) -> None:
         self.first_id: int | None = None
         self._hashes = hashes
         self._copies: NDArray[np.uint8] = np.zeros(len(hashes), np.uint8)
         self._signs: NDArray[np.uint8] = np.zeros(len(hashes), np.uint8)
-        self._other_rows = 0  # the sum over all copies that are not as given
+        self._other_rows = 0  # the sum over all copies that differ from the given rows
         self._behind = False
 
     @property
     def is_complete(self) -> bool:
-        """Whether all rows and one with a lower id were found."""
+        """True if all rows and one with a lower id were found."""
         return self._behind and bool(self._copies.all())
 
     def add(self, ours: pa.RecordBatch, ids: NDArray[np.uint64], first: int) -> None:
-        """Add rows of the name."""
         self._behind |= bool((ids < first).any())
         wanted = (ids >= first) & (ids < first + len(self._hashes))
         if not wanted.any():
@@ -250,12 +213,7 @@ class _Found:
         self._other_rows += _sum_of(stored[is_other])
 
     def result(self, first: int, *, is_cut: bool) -> Stored:
-        """Return the counts and the first differences.
-
-        Args:
-            first: the id of the first row.
-            is_cut: whether retention has removed the beginning of the stream.
-        """
+        """Return the counts and the first differences; `is_cut` if retention has removed the beginning of the stream."""
         is_lost, is_equal = self._copies == 0, (self._signs & _EQUAL) > 0
         removed = 0
         if is_cut:

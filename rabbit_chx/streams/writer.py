@@ -1,28 +1,28 @@
 """Write rows to one stream, each exactly once, over a connection to its leader that is replaced when it is lost.
 
-How it works. The broker keeps the last publishing id of each publisher reference (here: the *name*) in each stream. It confirms a row
-whose id is not higher, and does not store it. So a row that is sent again is stored once, under three rules:
+The broker keeps the last publishing id of each publisher reference (here: the *name*) in each stream. It confirms a row whose id is not
+higher, and does not store it. So a row that is sent again is stored once, under three rules:
 
 1. Ids increase. A row is sent only after all earlier rows of its stream were sent on the same connection: after a lost connection, a
-   refused row or a leader change all rows from the lowest unconfirmed one are sent again, in order, and before any newer row.
-   Otherwise the newer id would make the broker drop the older row.
-2. The last id that the broker reports on a new connection (the *claimed* id) is verified, since its row may not be stored. When the
-   broker starts a new segment, it writes the ids of a batch of rows into the log before the rows. If it dies in between, it confirms
-   and drops those rows when they are sent again (osiris v1.13.1, osiris_writer.erl, ``handle_batch/2``; osiris_log.erl,
-   ``evaluate_tracking_snapshot/2``). So rows up to the claimed id are sent before all others. Their confirms mean that what is stored
-   of them is committed. Then our highest id is looked up in the stream. Claimed rows above it are not stored: they are published
-   under the reference ``name~1``, by the same rules. (The ids in the trailer of a chunk are no proof: the first chunk of a segment
-   has none.)
+   refused row or a leader change all rows from the lowest unconfirmed one are sent again, in order, and before any newer row. Otherwise the
+   newer id would make the broker drop the older row.
+2. The last id that the broker reports on a new connection (the *claimed* id) is verified, since its row may not be stored. When the broker
+   starts a new segment, it writes the ids of a batch of rows into the log before the rows. If it crashes in between, it confirms and drops
+   those rows when they are sent again (osiris v1.13.1, osiris_writer.erl, ``handle_batch/2``; osiris_log.erl,
+   ``evaluate_tracking_snapshot/2``). So rows up to the claimed id are sent before all others. Their confirms mean that the stored ones
+   among them are committed. Then our highest id is looked up in the stream. Claimed rows above it are not stored: they are published under
+   the reference ``name~1``, by the same rules. (The ids in the trailer of a chunk are not sufficient: the first chunk of a segment has
+   none.)
 3. The lookup needs the id in the row: the property message-id is ``name:id``.
 
-How the highest id is found. The stream is read backward from its end. Other clients may have copied our rows with their message ids,
-so a low id near the end may be a copy. Two facts hold nevertheless: a row, or a copy of it, proves that it was stored; and ids are
-stored in increasing order, so the first row with an id is the original, and all rows with lower ids were stored before it. So the
-search stops at the first id that is at least as high as those in question, which is nearly always at the end of the stream. An id is
-known to be absent only after the whole part of the stream that may contain it was read: back to an offset that this writer has noted
-(`_note_end`), or else all of it. If retention has removed some of that part, the question is undecided, and publishing is refused.
+The highest id is found by reading the stream backward from its end. Other clients may have copied our rows with their message ids, so a low
+id near the end may be a copy. Two facts hold nevertheless: a row, or a copy of it, proves that it was stored; and ids are stored in
+increasing order, so the first row with an id is the original, and all rows with lower ids were stored before it. So the search stops at the
+first id that is at least as high as those in question, which is nearly always at the end of the stream. An id is known to be absent only
+after the whole part of the stream that may contain it was read: back to an offset that this writer has noted (`_note_end`), or else all of
+it. If retention has removed a part of that, the question is undecided, and publishing is refused.
 
-Without a name there are no claims, and a row may be stored more than once.
+Without a name no ids are claimed, and a row may be stored more than once.
 """
 
 from __future__ import annotations
@@ -77,8 +77,6 @@ class Rows(NamedTuple):
     """Rows as columns.
 
     Attributes:
-        keys: the routing keys, binary.
-        bodies: the bodies, binary.
         ids: the publishing ids; empty without a name.
         streams: the index of each row's stream; None for a single stream.
     """
@@ -113,18 +111,12 @@ class Rows(NamedTuple):
 
 
 class Window:
-    """A sliding window over rows in the order of their ids: which are sent, and which confirmed. No I/O.
-
-    Args:
-        ids: the ids of the rows.
-        size: the most unconfirmed rows.
-        start: the first row.
-        stop: the row behind the last one; None for all rows.
+    """A sliding window over rows in the order of their ids: the sent and the confirmed rows. No I/O.
 
     Attributes:
         lowest: the first unconfirmed row.
         next: the first row that was not sent on this connection.
-        stop: the row behind the last one.
+        stop: the row after the last one.
     """
 
     def __init__(self, ids: NDArray[np.int64], size: int, start: int = 0, stop: int | None = None) -> None:
@@ -136,7 +128,7 @@ class Window:
 
     @property
     def done(self) -> bool:
-        """Whether all rows are confirmed."""
+        """True if all rows are confirmed."""
         return self.lowest >= self.stop
 
     @property
@@ -189,14 +181,12 @@ class StreamWriter:
         settings: nodes of the cluster, tried in turn; not shared, since unreachable nodes are moved to the end.
         name: the publisher reference; None for at-least-once.
         window: the most unconfirmed rows.
-        confirm_timeout_s: the longest time without a confirm.
-        reconnect_timeout_s: how long to try to reconnect.
+        confirm_timeout_s: the longest time without a confirm, in seconds.
+        reconnect_timeout_s: the longest time of an outage, in seconds.
         reading: the arguments of the readers for the lookup of our rows: url, addresses, timeout_s.
         proof: whether claimed ids are verified.
 
-    Attributes:
-        stream: the stream.
-        counts: the counts of this call.
+    `counts` are those of the current call.
     """
 
     def __init__(
@@ -242,12 +232,12 @@ class StreamWriter:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection."""
+        """True if a connection is open."""
         return self._connection is not None
 
     @property
     def done(self) -> bool:
-        """Whether all rows are confirmed."""
+        """True if all rows are confirmed."""
         return self._window.done
 
     def start_batch(self, rows: Rows, exchange: str) -> None:
@@ -268,16 +258,10 @@ class StreamWriter:
         self._outage_began, self._attempts, self._next_attempt = None, 0, 0.0
 
     def poll(self, wait_s: float) -> bool:
-        """Connect and verify claimed ids if necessary, send what the window allows, and process received confirms.
+        """Connect and verify claimed ids if necessary, send the rows that the window allows, and process received confirms.
 
-        Args:
-            wait_s: seconds to wait for events at most.
-
-        Returns:
-            Whether rows were sent or confirmed.
-
-        Raises:
-            RabbitChxError: the connection cannot be replaced, or not in time.
+        Return whether rows were sent or confirmed, after a wait of at most `wait_s` seconds for events. A RabbitChxError means that the
+        connection cannot be replaced, or not in time.
         """
         try:
             if self._connection is None:
@@ -310,11 +294,7 @@ class StreamWriter:
     # -- the connection
 
     def _connect(self) -> None:
-        """Connect to the leader, and go back to the lowest unconfirmed row.
-
-        Raises:
-            MismatchError: the stream has forgotten ids that it had confirmed.
-        """
+        """Connect to the leader, and go back to the lowest unconfirmed row; a MismatchError if the stream has forgotten confirmed ids."""
         remaining_s = math.inf
         if self._outage_began is not None:
             remaining_s = max(
@@ -349,11 +329,7 @@ class StreamWriter:
         connection.request_timeout_s = self._confirm_timeout_s
 
     def _lose_connection(self, cause: RabbitChxError) -> None:
-        """Close the connection after an error, and schedule the next attempt.
-
-        Raises:
-            RabbitChxError: the error is permanent, or the time for reconnecting is over.
-        """
+        """Close the connection after an error, and schedule the next attempt; raise the error if it is permanent or too late."""
         with suppress(RabbitChxError):  # rows that were confirmed before the loss need not be sent again
             self._collect(0, self._window, 0.0)
         self.close()
@@ -392,9 +368,8 @@ class StreamWriter:
     def _collect(self, publisher_id: int, window: Window, wait_s: float) -> int:
         """Process the received events, and return the number of newly confirmed rows.
 
-        Raises:
-            RabbitChxError: a row was refused, the stream has changed, or confirms are overdue. All unconfirmed rows must be sent
-                again over another connection.
+        After a RabbitChxError (a refused row, a changed stream, overdue confirms) all unconfirmed rows must be sent again over another
+        connection.
         """
         if self._connection is None:
             return 0
@@ -458,13 +433,13 @@ class StreamWriter:
     def _store(self, level: int, start: int, stop: int, claimed_id: int) -> bool:
         """Store rows under a reference, and return whether the broker has stored all rows up to the claimed id.
 
-        The rows up to the claimed id are sent first, and looked up. Those that are missing are stored under the next reference, by
-        the same method. Then the remaining rows are sent.
+        The rows up to the claimed id are sent first, and looked up. Those that are missing are stored under the next reference, by the same
+        method. Then the remaining rows are sent.
 
         Args:
             level: 0 for the name, n for the reference ``name~n``; also the publisher id on the connection.
             start: the index of the first row.
-            stop: the index behind the last row.
+            stop: the index after the last row.
             claimed_id: the last id of the reference that the broker reports.
         """
         claimed = min(stop, max(start, self._index_after(claimed_id)))
@@ -508,22 +483,18 @@ class StreamWriter:
             self._collect(publisher_id, window, 0.0 if sent else _WAIT_S)
 
     def _index_after(self, row_id: int) -> int:
-        """Return the index behind the last row with an id up to this one."""
+        """Return the index after the last row with an id up to this one."""
         return int(np.searchsorted(self._rows.ids, row_id, side="right"))
 
     def _last_stored(self, claimed_id: int, first_id: int, last_id: int) -> int:
         """Return our highest id in the stream, or any id of ours that is at least `last_id`.
 
-        If retention has removed all rows of ours, the claimed id of earlier runs is believed.
-
-        Args:
-            claimed_id: the last id that the broker reports.
-            first_id: the first id whose row may be missing.
-            last_id: the last id whose row may be missing.
+        The rows that may be missing have ids from `first_id` to `last_id`. If retention has removed all of our rows, the claimed id of
+        earlier runs is accepted.
 
         Raises:
-            MismatchError: the stored row has another key or body than the given one; or retention has removed a part of the stream
-                that could have these rows.
+            MismatchError: the stored row has another key or body than the given one; or retention has removed a part of the stream that
+                could have these rows.
         """
         bound = self._search_bound.offset if first_id > self._search_bound.id else 0
         found: StoredRow | None = None
@@ -543,7 +514,7 @@ class StreamWriter:
                 )  # fmt: skip
                 return believed
         highest = found.id if found is not None else self._search_bound.id if bound else 0
-        if highest < last_id or highest >= claimed_id:  # there is no higher id of ours in the stream
+        if highest < last_id or highest >= claimed_id:  # the stream has no higher id of ours
             self._search_bound = _SearchBound(log_end or 0, highest)
             self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
         if found is not None:
@@ -561,10 +532,7 @@ class StreamWriter:
         )
 
     def _note_end(self) -> None:
-        """Note the end of the stream once a minute, while no row is in flight: later rows are behind it. From 3.11 on.
-
-        A later lookup reads back to this offset at most.
-        """
+        """Note the end of the stream once a minute, while no row is in flight: a lookup of later rows reads back to it. From 3.11 on."""
         connection, window, ids = self._connection, self._window, self._rows.ids
         if (
             connection is None
@@ -586,11 +554,7 @@ class StreamWriter:
             )
 
     def _compare_unchecked_row(self) -> None:
-        """Compare our stored row with the highest id with the given row of that id, if there is one.
-
-        Raises:
-            MismatchError: their keys or bodies differ. A copy is not compared if the stream has its original.
-        """
+        """Compare our highest stored row with the given row of its id, if any; not a copy whose original is in the stream."""
         stored = self._unchecked_row
         if stored is None:
             return
@@ -628,7 +592,7 @@ class StreamWriter:
 
 
 class _SearchBound(NamedTuple):
-    """A bound for lookups: all of our rows with an id above `id` are at `offset` or behind it."""
+    """A bound for lookups: all of our rows with an id above `id` are at `offset` or after it."""
 
     offset: int
     id: int

@@ -1,4 +1,4 @@
-"""How an option is stated and parsed, and the options of the address: every option comes from Spark as text."""
+"""The definition and the parser of an option, and the options of the address: every option comes from Spark as text."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _INJECTED = frozenset({"path", "checkpointlocation"})
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How the text of an option is parsed.
+    """The parser of the text of an option.
 
     Attributes:
         label: the name of the kind in the documents.
-        read: parses a text. Raises InputError with a message of its own, or ValueError for a message that ends with `remedy`.
-        remedy: what to give instead.
+        read: parses a text. Raises InputError with its own message, or ValueError for a message that ends with `remedy`.
+        remedy: the valid values.
         write: the inverse of `read`, for the default in the documents.
     """
 
@@ -50,12 +50,11 @@ class Option:
 
     Attributes:
         name: the name in camelCase; users may write it in any case.
-        kind: how its text is parsed.
         meaning: one line for the documents.
         default: the value if the option is not given.
         heading: the heading of this and the following options in the documents; empty for the one before.
-        only: the kind of write (``amqp``, ``streams``, ``exactly-once``) or read (``batch``, ``streaming``) that has the option;
-            empty for all.
+        only: the kind of write (``amqp``, ``streams``, ``exactly-once``) or read (``batch``, ``streaming``) that has the option; empty for
+            all.
     """
 
     name: str
@@ -67,7 +66,7 @@ class Option:
 
     @property
     def default_text(self) -> str:
-        """The default as text; empty if there is none."""
+        """The default as text; empty if the option has none."""
         return "" if self.default in (None, "", {}) else self.kind.write(self.default)
 
     def value(self, text: str | None) -> Any:  # noqa: ANN401  # each option has its own type
@@ -112,13 +111,7 @@ def _hint(name: str, known: Mapping[str, Option]) -> str:
 
 
 def check_only(known: Iterable[Option], texts: Mapping[str, str], unfit: Mapping[str, str]) -> None:
-    """Raise an InputError if an option is given that this write or read cannot have.
-
-    Args:
-        known: all options.
-        texts: what the user gave; names in any case.
-        unfit: the end of the error message by the value of `Option.only`.
-    """
+    """Raise an InputError if an option does not apply to this write or read; `unfit` has the end of the message by `Option.only`."""
     given = {name.lower() for name, text in texts.items() if text}
     for known_option in known:
         if known_option.only in unfit and known_option.name.lower() in given:
@@ -278,22 +271,13 @@ _TLS_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class PasswordSource:
-    """Where a task finds the password.
-
-    Attributes:
-        option: ``passwordEnv`` or ``passwordFile``.
-        name: name of the variable, or path of the file.
-    """
+    """The variable (``passwordEnv``) or the file (``passwordFile``) from which a task reads the password."""
 
     option: str
     name: str
 
     def read(self) -> Secret:
-        """Return the password on this machine, without a line break at the end of the file.
-
-        Raises:
-            InputError: the variable or the file does not exist here, is empty, or is not UTF-8.
-        """
+        """Return the password on this machine, without a line break at the end of the file."""
         if self.option == "passwordEnv":
             password = os.environ.get(self.name)
             if not password:
@@ -321,7 +305,7 @@ class Brokers:
 
     Attributes:
         addresses: the settings of each address; without the password if `password` is set.
-        password: where to read the password; None if the settings contain it.
+        password: the source of the password; None if the settings contain it.
     """
 
     addresses: tuple[ConnectionSettings, ...]
@@ -329,15 +313,7 @@ class Brokers:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, streams: bool = False) -> Brokers:
-        """Return the addresses that the options name.
-
-        Args:
-            values: the values of all options.
-            streams: whether they are for the stream protocol; the port of an AMQP URI is then ignored.
-
-        Raises:
-            InputError: options contradict each other, or neither `url` nor `host` is given.
-        """
+        """Return the addresses of the options; for `streams` (the stream protocol) the port of an AMQP URI is ignored."""
         passwords = check_exclusive(**{name: values[name] for name in _PASSWORDS})
         addresses = (
             (_from_host(values, streams=streams),)
@@ -359,14 +335,7 @@ class Brokers:
         return ", ".join(address.masked_url for address in self.addresses)
 
     def resolve(self, first: int = 0) -> tuple[ConnectionSettings, ...]:
-        """Return the settings with the password.
-
-        Args:
-            first: index of the address to begin with, modulo their number, by which tasks spread over the addresses.
-
-        Raises:
-            InputError: the password is not available in this process.
-        """
+        """Return the settings with the password, beginning with the address `first` (modulo their number), which spreads tasks."""
         first %= len(self.addresses)
         addresses = self.addresses[first:] + self.addresses[:first]
         if self.password is None:
@@ -375,14 +344,7 @@ class Brokers:
         return tuple(replace(address, password=secret) for address in addresses)
 
     def call_first_reachable(self, ask: Callable[[ConnectionSettings], _T]) -> _T:
-        """Return the result of the first address that can be reached.
-
-        Args:
-            ask: connects to an address.
-
-        Raises:
-            UnreachableError: no address answers; that of the last one.
-        """
+        """Return the result of the first address that can be reached, or raise the UnreachableError of the last one."""
         problem: UnreachableError | None = None
         for settings in self.resolve():
             try:
@@ -459,7 +421,7 @@ def _tls(values: Mapping[str, Any], tls: TlsSettings) -> TlsSettings:
 
 
 def _of_all_addresses(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that options give to every address."""
+    """Return the settings that options set for every address."""
     heartbeat, connect = values["heartbeat"], values["connectTimeout"]
     if heartbeat is not None and not (heartbeat == int(heartbeat) <= _MAX_HEARTBEAT_S):
         raise InputError(

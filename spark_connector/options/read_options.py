@@ -30,7 +30,7 @@ from spark_connector.options.common import (
 )
 from spark_connector.spark_errors import raising_without_traceback
 
-#: Where a reading begins or ends: `earliest` or `latest`, a time, or an offset for each stream. -2 is earliest and -1 latest, as Kafka's.
+#: The start or end of a read: `earliest` or `latest`, a time, or an offset for each stream. -2 is earliest and -1 latest, as Kafka's.
 Bound: TypeAlias = str | datetime | Mapping[str, int]
 
 #: The columns that an `include` may name, in their order.
@@ -101,7 +101,7 @@ _MOMENT = Kind(
     _moment,
     "a time with its zone, as 2026-01-31T12:00:00Z, or milliseconds since 1970 (UTC)",
 )
-#: What the options have that a streaming query, or a batch, cannot have.
+#: The ends of messages about options that a streaming query, or a batch, cannot have.
 _STREAMING = {"batch": " is for batch reads, a streaming query has no end: leave it out, or use spark.read"}
 _BATCH = {"streaming": " is for streaming queries, and this is a batch: leave it out"}
 _INCLUDE = "further columns: `exchange`, `message_id`, `properties`, `headers`"
@@ -114,12 +114,12 @@ def _included(columns: tuple[str, ...], *, headers: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What to read. It can be pickled, and shows no password. Durations are in seconds, sizes in bytes.
+    """The options of a read. It can be pickled, and shows no password. Durations are in seconds, sizes in bytes.
 
     Attributes:
         brokers: the addresses of the stream protocol, with user and password.
-        start: where to begin; None for the default.
-        end: where a batch ends; None for the default.
+        start: the start; None for the default.
+        end: the end of a batch; None for the default.
         include: the further columns.
     """
 
@@ -189,15 +189,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, texts: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
-        """Return the options of a read.
-
-        Args:
-            texts: what the user gave to ``.option(...)``; names in any case.
-            streaming: whether it is that of a streaming query; None where Spark does not say.
-
-        Raises:
-            InputError: an option is unknown, missing, has a text that cannot be used, or contradicts another one.
-        """
+        """Return the options of a read, with names in any case; `streaming` is None where Spark does not report it."""
         if any(name.lower() == "queue" for name in texts):
             raise InputError(
                 "option 'queue': messages of a queue cannot be read again, so Spark reads streams only: give the option 'stream', or "
@@ -221,12 +213,12 @@ class ReadOptions:
 
     @property
     def start(self) -> Bound | None:
-        """Where to begin; None for the default."""
+        """The start; None for the default."""
         return self.starting_timestamp or self.starting_offsets
 
     @property
     def end(self) -> Bound | None:
-        """Where a batch ends; None for the default."""
+        """The end of a batch; None for the default."""
         return self.ending_timestamp or self.ending_offsets
 
     @property
@@ -236,7 +228,7 @@ class ReadOptions:
 
     @property
     def source(self) -> str:
-        """What is read, for messages."""
+        """The streams, super stream or exchange of the read, for messages."""
         if self.super_stream is not None:
             return f"super stream {self.super_stream!r}"
         if self.exchange is not None:
@@ -249,11 +241,7 @@ READ_OPTIONS = (*ADDRESS_OPTIONS, *option_fields(ReadOptions).values())
 
 
 def _check(options: ReadOptions, *, streaming: bool | None) -> None:
-    """Check what the kinds of the options do not.
-
-    Raises:
-        InputError: an option is missing, or contradicts another one.
-    """
+    """Check what the kinds of the options do not."""
     if not check_exclusive(
         stream=options.streams, superStream=options.super_stream, exchange=options.exchange
     ):
@@ -324,7 +312,7 @@ _QUEUES = Kind("names", _queues, "the name of a queue, or several with commas be
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
-    """Which queues to drain, and how. It can be pickled, and shows no password. Sizes are in bytes.
+    """The queues to drain and the options of the drain. It can be pickled, and shows no password. Sizes are in bytes.
 
     Attributes:
         brokers: the addresses to connect to, with user and password.
@@ -352,14 +340,7 @@ class QueueOptions:
     @classmethod
     @raising_without_traceback
     def parse(cls, texts: Mapping[str, str]) -> QueueOptions:
-        """Return the options; errors have no traceback, which might be shown with the password.
-
-        Args:
-            texts: what the user gave; names in any case.
-
-        Raises:
-            InputError: an option is unknown, missing, has a text that cannot be used, or contradicts another one.
-        """
+        """Return the options, with names in any case; errors have no traceback, which might be shown with the password."""
         values = read_options(QUEUE_OPTIONS, texts)
         options = cls(
             brokers=Brokers.of(values),

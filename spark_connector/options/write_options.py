@@ -48,7 +48,7 @@ MAX_VERSION = (1 << 31) - 1
 _LONGEST_APP_ID = 200  # bytes; followed by the digest, it is the name of a publisher
 #: A letter alone is a drive of Windows.
 _URI = re.compile("[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
-#: What a connection name may have in braces.
+#: The names that a connection name may have in braces.
 _NAME_FIELDS = ("app", "stage", "partition", "attempt", "write", "batch")
 
 
@@ -144,11 +144,11 @@ _VERSION = Kind("whole number, 1 or more", _version, "a whole number from 1 to 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """How to write. It can be pickled, and shows no password. Durations are in seconds, sizes in bytes.
+    """The options of a write. It can be pickled, and shows no password. Durations are in seconds, sizes in bytes.
 
     Attributes:
         brokers: the addresses to connect to, with user and password.
-        exchange: the exchange; empty if only a column names it.
+        exchange: the exchange; empty if only a column contains it.
         ring: predicts the queue of a row, for counting, and for `client_routing`; None to count no queues.
     """
 
@@ -317,14 +317,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, texts: Mapping[str, str]) -> WriteOptions:
-        """Return the options of a write.
-
-        Args:
-            texts: what the user gave to ``.option(...)``; names in any case.
-
-        Raises:
-            InputError: an option is unknown, missing, or has a text that cannot be used.
-        """
+        """Return the options of a write, with names in any case; an InputError if one is unknown, missing, or not valid."""
         values = read_options(OPTIONS, texts)
         options = cls(
             brokers=Brokers.of(values, streams=bool(values["superStream"] or values["delivery"])),
@@ -336,12 +329,12 @@ class WriteOptions:
 
     @property
     def to_streams(self) -> bool:
-        """Whether rows go to streams by the stream protocol."""
+        """True if rows are published by the stream protocol."""
         return self.brokers.addresses[0].protocol == "stream"
 
     @property
     def target(self) -> str:
-        """The name of the exchange, or of the super stream; empty if only a column names it."""
+        """The name of the exchange, or of the super stream; empty if only a column contains it."""
         return self.super_stream or self.exchange
 
 
@@ -350,11 +343,7 @@ OPTIONS = (*ADDRESS_OPTIONS, *option_fields(WriteOptions).values())
 
 
 def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
-    """Check that the options are those of the protocol.
-
-    Raises:
-        InputError: one is of the other protocol, or there is nothing by which rows are placed.
-    """
+    """Check that the options are those of the protocol, and that one determines the placement of rows."""
     unfit = {}
     if options.to_streams:
         unfit["amqp"] = ": rows go to streams by the stream protocol, which has no such option; leave it out"
@@ -381,11 +370,7 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
 
 
 def _check(options: WriteOptions) -> None:
-    """Check what the kinds of the options do not.
-
-    Raises:
-        InputError: an option is missing, too long, or contradicts another one.
-    """
+    """Check what the kinds of the options do not."""
     if not options.target and not options.allow_exchange_column:
         raise InputError("option 'exchange' is missing: name the exchange to publish to, or a superStream")
     for name, text in (
@@ -416,8 +401,7 @@ def _check(options: WriteOptions) -> None:
 def check_mode(options: WriteOptions, *, streaming: bool) -> None:
     """Check the options whose meaning differs between a batch and a stream.
 
-    Raises:
-        InputError: an option is for batches only, or a batch with exactly-once lacks its name or version.
+    An option may be for batches only, and a batch with exactly-once needs its name and version.
     """
     if streaming and options.write_name is not None:
         raise InputError(
@@ -443,10 +427,7 @@ def check_mode(options: WriteOptions, *, streaming: bool) -> None:
 
 
 class _Texts(dict[str, str]):
-    """Options by name.
-
-    The values are not shown: one may be a password, and tracebacks may show local variables.
-    """
+    """Options by name. The values are not shown: one may be a password, and tracebacks may show local variables."""
 
     def __repr__(self) -> str:
         return f"<options {', '.join(self)}>"
@@ -455,12 +436,7 @@ class _Texts(dict[str, str]):
 def to_texts(options: Mapping[str, object], ring: KeyMap | str | None) -> Mapping[str, str]:
     """Return Python values as the texts that Spark would pass.
 
-    Args:
-        options: texts, numbers and booleans by name; None stands for an option that is not given.
-        ring: the value of the option `ring`; None if it is not given here.
-
-    Raises:
-        InputError: the argument is not a ring, the ring is given twice, or a value is of another type.
+    None is an option that is not given. `ring` is the value of the option of that name; an InputError if both are given.
     """
     result = _Texts()
     for name, value in options.items():
@@ -481,16 +457,8 @@ def to_texts(options: Mapping[str, object], ring: KeyMap | str | None) -> Mappin
 
 
 def check_speculation(options: WriteOptions, *, speculation: bool | None) -> tuple[str, ...]:
-    """Return notes for the report on what speculative execution does to a write.
-
-    Args:
-        options: how to write.
-        speculation: whether ``spark.speculation`` is on; None if Spark does not say.
-
-    Raises:
-        InputError: it is on, or may be, and ``onSpeculation`` is fail or ``ordering`` is per-key.
-    """
-    if options.exactly_once:  # a copy of a task gives the same rows the same ids
+    """Return notes for the report on the effect of speculative execution; an InputError if the options exclude it. None is unknown."""
+    if options.exactly_once:  # a copy of a task assigns the same ids to the same rows
         return ()
     must_be_off = options.keep_order or options.on_speculation == "fail"
     if speculation is False or (options.on_speculation == "ignore" and not must_be_off):

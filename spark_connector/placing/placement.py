@@ -47,23 +47,22 @@ def place(
 ) -> DataFrame:
     """Shuffle rows into one partition for each queue of the ring, or for each slice of a queue.
 
-    A partition has the rows of one queue only, and a slice has all rows of its keys, so a task that publishes its rows in order keeps
-    the order of every key. Rows without a queue (a null key, a hole of the ring) are in the last partition, which exists if the
-    column may be null or the ring has holes. Delivery does not change: if the ring differs from the broker's, only the order between
-    partitions is lost.
+    A partition has the rows of one queue only, and a slice has all rows of its keys, so a task that publishes its rows in order keeps the
+    order of every key. Rows without a queue (a null key, a hole of the ring) are in the last partition, which exists if the column may be
+    null or the ring has holes. Delivery does not change: if the ring differs from the broker's, only the order between partitions is lost.
 
     Args:
         df: the rows, whose columns are kept. A streaming frame is placed without `order_by`.
         ring: the ring of the exchange or the table of its slots, or the JSON of either.
-        by: what has a partition of its own; ``"queue"`` is the only choice.
+        by: the unit of a partition; ``"queue"`` is the only choice.
         slices: number of partitions of heavy queues, such as ``{"q1": 4}``; other queues have one.
         partitions: number of partitions of all queues together, instead of `slices`, distributed by the queues' shares of the ring.
         order_by: columns to sort each partition by. Without it, rows of a key may change their order.
         key: name of the column with the routing key, string or binary.
 
     Raises:
-        InputError: the column is missing or of another type, the ring has no buckets, `slices` or `partitions` cannot be used, or
-            `order_by` is given for a stream.
+        InputError: the column is missing or of another type, the ring has no buckets, `slices` or `partitions` are not valid, or `order_by`
+            is given for a stream.
     """
     if by != "queue":
         raise InputError(f"by is {by!r}: 'queue' is the only choice")
@@ -86,14 +85,14 @@ def place(
 def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: str = "key") -> DataFrame:
     """Shuffle rows for ``delivery=exactly-once``: one partition for each stream, sorted by key and value.
 
-    The number of a row in its stream is its id there, so each attempt of a task has to give the same rows in the same order. Call it
-    last: later operations may move the rows, and the write then refuses them. Spark does not sort streaming frames; the write
-    sorts the rows of each of their tasks.
+    The number of a row in its stream is its id there, so each attempt of a task must produce the same rows in the same order. Call it last:
+    later operations may move the rows, and the write then refuses them. Spark does not sort streaming frames; the write sorts the rows of
+    each of their tasks.
 
     Args:
         df: the rows, whose columns are kept. One is `value`, the body, string or binary.
-        streams: the super stream (``SuperStream(["orders-0", "orders-1"])``, in the broker's order), or the ring of a hash exchange
-            or the table of its slots whose queues are streams, or the JSON of either.
+        streams: the super stream (``SuperStream(["orders-0", "orders-1"])``, in the broker's order), or the ring of a hash exchange or the
+            table of its slots whose queues are streams, or the JSON of either.
         key: name of the column with the routing key, string or binary.
 
     Raises:
@@ -112,7 +111,7 @@ def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: s
     value, _ = _text_column(df, "value", "the body 'value'")
     # The write names the rows of the spare partition, which have no stream.
     placement = Placement((1,) * len(stream_names(placing)), spare=nullable or _has_holes(placing))
-    # By bytes, whatever the collation of a column is.
+    # By bytes, with any collation of a column.
     order = [functions.col(f"`{name}`").cast("binary") for name in (column, value)]
     return _moved(df, column, placing, placement, () if df.isStreaming else order)
 
@@ -199,7 +198,7 @@ class Placement:
 
     Attributes:
         slices: number of partitions of each queue, 1 or more.
-        spare: whether there is one more partition, the last, for rows without a queue (a null key, a hole).
+        spare: whether a further partition, the last, has the rows without a queue (a null key, a hole).
     """
 
     slices: tuple[int, ...]
@@ -214,11 +213,7 @@ class Placement:
         partitions: int | None = None,
         spare: bool = False,
     ) -> Placement:
-        """Return the placement of a ring or slot table with at least one destination; the arguments are those of `place`.
-
-        Raises:
-            InputError: a queue is not in the ring, a number is too small, or `slices` and `partitions` are both given.
-        """
+        """Return the placement of a ring or slot table with at least one destination; the arguments are those of `place`."""
         if slices is not None and partitions is not None:
             raise InputError(
                 "slices and partitions were given: give the slices of each queue, or their total"
@@ -239,7 +234,7 @@ class Placement:
 
     @property
     def needs_hashes(self) -> bool:
-        """Whether a queue has more than one slice."""
+        """True if a queue has more than one slice."""
         return max(self.slices) > 1
 
     def partitions_of(
@@ -249,7 +244,7 @@ class Placement:
 
         Args:
             indices: index of each row's queue; -1 if it has none.
-            hashes: a hash of each row's key, if a queue has more than one slice; not that of the ring, of which a queue has few values.
+            hashes: a hash of each row's key, if a queue has more than one slice; not that of the ring, which has few values in each queue.
         """
         import numpy as np
 
@@ -276,7 +271,7 @@ def _as_given(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, 
 
 
 def _by_share(ring: KeyMap, partitions: int) -> tuple[int, ...]:
-    """Give each further slice to the queue whose slices are the largest so far."""
+    """Assign each further slice to the queue whose slices are the largest so far."""
     number = len(ring.destinations)
     if not is_whole(partitions, number):
         raise InputError(
@@ -296,8 +291,8 @@ def _by_share(ring: KeyMap, partitions: int) -> tuple[int, ...]:
 def salts(partitions: int) -> tuple[int, ...]:
     """Return for each partition an int that Spark's ``repartition(partitions, column)`` maps to it.
 
-    Mirrors apache/spark v3.5.0, HashPartitioning.partitionIdExpression: ``pmod(murmur3(column, 42),
-    partitions)``, where Murmur3_x86_32.hashInt takes an int as its four bytes, little-endian.
+    Mirrors apache/spark v3.5.0, HashPartitioning.partitionIdExpression: ``pmod(murmur3(column, 42), partitions)``, where
+    Murmur3_x86_32.hashInt reads an int as its four bytes, little-endian.
     """
     by_partition: dict[int, int] = {}
     for salt in count():
@@ -330,16 +325,7 @@ def queue_for(key_column: str | Column, ring: KeyMap | str) -> Column:
 
 
 def create_udf(function: Callable[..., Any], return_type: str, *arguments: object) -> Callable[..., Column]:
-    """Return a UDF that calls a function for whole Arrow arrays.
-
-    Args:
-        function: a function of our modules from the `arguments` and Arrow arrays to an Arrow array.
-        return_type: the Spark type of the column that it returns.
-        arguments: its first arguments; they can be pickled.
-
-    Raises:
-        MissingExtraError: the Python of Spark's workers lacks our packages.
-    """
+    """Return a UDF that calls a function of this package with the picklable `arguments` and whole Arrow arrays."""
     check_worker_python(import_module("pyspark.sql").SparkSession.getActiveSession())
     functions: Any = import_module("pyspark.sql.functions")
     arrow = hasattr(functions, "arrow_udf")  # since PySpark 4.1

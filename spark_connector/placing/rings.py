@@ -1,4 +1,4 @@
-"""The ring of a write: as it was given, kept by a Python worker, and read again after the write."""
+"""The ring of a write: as the caller passed it, cached by a Python worker, and read again after the write."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: What reports show instead of a queue for rows that have none.
+#: The text of reports for rows without a queue.
 NO_QUEUE = "(no queue)"
-#: Rings that a Python worker keeps; each task brings its own again.
+#: Rings that a Python worker keeps; each task contains its own.
 CACHED_RINGS = 8
 
 
@@ -76,16 +76,12 @@ GivenRing: TypeAlias = "KeyMap | str | Callable[[], KeyMap | ConsistentHashExcha
 
 
 class WatchedRing:
-    """A ring that can be read again, if the caller has given a function for it.
+    """A ring that can be read again, if the caller has passed a function for it.
 
     Args:
         source: a ring or a table of slots, its JSON, or a function that reads it; None for no ring.
 
-    Attributes:
-        ring: the ring or the table as it was read last; None if none was given.
-
-    Raises:
-        InputError: the argument is not a ring, the ring has no buckets, or the exchange does not hash the routing key.
+    `ring` is the last ring or table that was read; None without one.
     """
 
     def __init__(self, source: GivenRing | None) -> None:
@@ -101,12 +97,12 @@ class WatchedRing:
 
     @property
     def can_be_read(self) -> bool:
-        """Whether there is a function that reads the ring."""
+        """True if the caller has passed a function that reads the ring."""
         return self._read is not None
 
     @property
     def may_change_unseen(self) -> bool:
-        """Whether keys may change queue without a lost connection, as slots do."""
+        """True if keys may change queue without a lost connection, as with slots."""
         return isinstance(self.ring, SlotTable)
 
     def read_again(self) -> KeyMap:
@@ -116,11 +112,7 @@ class WatchedRing:
         return now
 
     def check_again(self, *, report_unchanged: bool = True) -> str | None:
-        """Read the ring again, and return a note on whether it changed; None if it cannot be read again.
-
-        Args:
-            report_unchanged: whether there is a note if nothing changed; else the result is None.
-        """
+        """Read the ring again if possible, and return a note on its change, or on no change if `report_unchanged`; else None."""
         before = self.ring
         if self._read is None or before is None:
             return None
@@ -137,11 +129,7 @@ class WatchedRing:
         )
 
     def change(self, rows: Mapping[str, int]) -> str | None:
-        """Read the ring again, and return why rows that were routed by it may be in the wrong queue; None if it is the same.
-
-        Args:
-            rows: number of rows of each queue.
-        """
+        """Read the ring again, and return why the rows of each queue may be in the wrong one; None if it is the same."""
         before = self.ring
         try:
             now = self.read_again()
@@ -158,13 +146,7 @@ class WatchedRing:
 
 
 def read_exchange(prefix: str, vhost: str, exchange: str) -> ConsistentHashExchange:
-    """Return an exchange with its current ring; RingSourceError if it cannot be read.
-
-    Args:
-        prefix: the prefix of the broker's command line tool, such as ``docker exec NAME``.
-        vhost: the exchange's vhost.
-        exchange: its name.
-    """
+    """Return an exchange with its current ring; `prefix` is that of the broker's command line tool, such as ``docker exec NAME``."""
     from rabbit_chx.broker.ring_source import DiagnosticsRing  # only the driver loads it
 
     buckets, arguments = DiagnosticsRing(prefix).read_exchange(vhost, exchange)

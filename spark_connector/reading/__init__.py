@@ -1,1 +1,1 @@
-"""Reading streams with Spark: where a reading begins and ends, its ranges, and the tasks that give rows."""
+"""Reading streams with Spark: the start and end of a read, its ranges, and the tasks that read the rows."""

@@ -1,9 +1,9 @@
-"""The micro-batches of a streaming query: its offsets in the checkpoint, where each micro-batch ends, and whether the logs are the same.
+"""The micro-batches of a streaming query: its offsets in the checkpoint, the end of each micro-batch, and the check of the logs.
 
-Spark keeps offsets in the checkpoint as JSON objects, and compares them as texts. An *anchor* is the start of a new query before it is
-known in numbers. Spark asks a source for its start again until the first micro-batch is committed, and keeps only ends. So the first
-micro-batch has no rows: it ends at the numbers, which are then in the checkpoint, and `latest` is the same place whenever the query
-is started again. (Spark 4.3, MicroBatchExecution.scala, ``getStartOffset`` and ``runBatch``.)
+Spark keeps offsets in the checkpoint as JSON objects, and compares them as texts. An *anchor* is the start of a new query before its
+offsets are known. Spark asks a source for its start again until the first micro-batch is committed, and keeps only ends. So the first
+micro-batch has no rows: it ends at the offsets, which are then in the checkpoint, and `latest` has the same offsets whenever the query is
+started again. (Spark 4.3, MicroBatchExecution.scala, ``getStartOffset`` and ``runBatch``.)
 """
 
 from __future__ import annotations
@@ -20,12 +20,7 @@ from spark_connector.reading.sources import Sources
 
 
 class Place(NamedTuple):
-    """A position in a stream.
-
-    Attributes:
-        next: the first offset that is not read.
-        before: the fingerprint of the last known chunk before it; None if none is known.
-    """
+    """A position in a stream: the first offset that is not read, and the fingerprint of the last known chunk before it."""
 
     next: int
     before: Fingerprint | None = None
@@ -49,11 +44,7 @@ def offset_of(places: Mapping[str, Place]) -> dict[str, Any]:
 
 
 def places_in(offset: Mapping[str, Any]) -> dict[str, Place]:
-    """Return the places of an offset that `offset_of` made.
-
-    Raises:
-        RabbitChxError: the offset is not one of `offset_of`.
-    """
+    """Return the places of an offset of `offset_of`; a RabbitChxError for another value."""
     try:
         return {stream: _place(fields) for stream, fields in offset["streams"].items()}
     except (AttributeError, KeyError, TypeError):
@@ -79,14 +70,7 @@ def _place(fields: Mapping[str, int]) -> Place:
 class MicroBatches:
     """Plans the micro-batches of a query. It keeps its connections, so that the ends of streams are found within milliseconds.
 
-    Args:
-        options: the options of the read.
-
-    Attributes:
-        ends: the last known ends of the streams.
-
-    Raises:
-        InputError: the password is not available in this process.
+    `ends` are the last known ends of the streams.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -111,9 +95,7 @@ class MicroBatches:
 
         Raises:
             InputError: ``startingOffsets`` does not fit the streams.
-            NotFoundError: a stream does not exist.
             MissingRowsError: a stream ends before its start, and ``failOnDataLoss`` is true.
-            UnreachableError: nobody answers in time.
         """
         self._look()
         bound = self._options.start or "latest"
@@ -128,11 +110,10 @@ class MicroBatches:
         Args:
             places: its start.
             most_rows: its most offsets; None for no bound.
-            most_bytes: about its most bytes; None for no bound.
+            most_bytes: its approximate most bytes; None for no bound.
 
         Raises:
             MissingRowsError: a log is not the one that was read, and ``failOnDataLoss`` is true.
-            UnreachableError: nobody answers in time.
         """
         self._look()
         starts = {stream: self._still(stream, place) for stream, place in places.items()}
@@ -146,7 +127,7 @@ class MicroBatches:
             stream: self._place(stream, place.next + counts[stream], place) if counts[stream] else place
             for stream, place in known.items()
         }
-        # A missing stream keeps its place: it may come back, for example if it was unbound and is bound again.
+        # A missing stream keeps its place: it may exist again later, for example if it was unbound and is bound again.
         gone = {stream: places[stream] for stream, place in starts.items() if place is None}
         # The rows of a new stream are read with the next micro-batch, which starts at the offset in the checkpoint.
         new = self.ends.keys() - places.keys()
@@ -161,7 +142,7 @@ class MicroBatches:
             self.ends = self._sources.ends()
 
     def _still(self, stream: str, place: Place) -> Place | None:
-        """Return where to continue in a stream: at the place if its log is still the same; None if the stream is missing."""
+        """Return the place if its log is still the same, or the place to continue at; None if the stream is missing."""
         end = self.ends.get(stream)
         was_read = f"stream {stream!r} was read up to offset {place.next}, and"
         if end is None:
@@ -211,12 +192,7 @@ class MicroBatches:
 
 
 def bounded(available: Mapping[str, int], most: int) -> dict[str, int]:
-    """Return how many offsets of each stream to read: all, or so many together, in proportion to what each stream has.
-
-    Args:
-        available: how many offsets each stream has to read.
-        most: how many all streams may give together.
-    """
+    """Return the number of offsets to read of each stream: all, or `most` together, in proportion to the available ones."""
     total = sum(available.values())
     if total <= most:
         return dict(available)
@@ -231,13 +207,7 @@ def bounded(available: Mapping[str, int], most: int) -> dict[str, int]:
 def bounded_by_bytes(
     available: Mapping[str, int], row_bytes: Mapping[str, float], most: int
 ) -> dict[str, int]:
-    """Return how many offsets of each stream to read for about so many bytes, and at least one.
-
-    Args:
-        available: how many offsets each stream has to read.
-        row_bytes: the size of a row of each stream.
-        most: how many bytes all streams may give together.
-    """
+    """Return the number of offsets to read of each stream, at least one, for approximately `most` bytes together."""
     total = sum(count * row_bytes[stream] for stream, count in available.items())
     if total <= most:
         return dict(available)

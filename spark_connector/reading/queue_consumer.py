@@ -1,13 +1,12 @@
 """Takes messages from queues on pika, acknowledges or requeues them, and returns them as Arrow batches. Only the driver uses it.
 
-How it works. The broker delivers as many messages to a consumer as its prefetch allows, and no more before they are settled. So
-`QueueConsumer.take` starts a consumer with the wanted number as its prefetch, waits for all messages, and cancels the consumer. The
-messages stay unsettled. AMQP bounds their number and not their bytes, so the first consumer asks for few, and each further one for
-a number estimated by the size of the messages so far. basic.get would be simpler, but a quorum queue answers a few hundred a second
-(4.3.6).
+The broker delivers as many messages to a consumer as its prefetch allows, and no more before they are settled. So `QueueConsumer.take`
+starts a consumer with the wanted number as its prefetch, waits for all messages, and cancels the consumer. The messages stay unsettled.
+AMQP bounds their number and not their bytes, so the first consumer requests few, and each further one a number estimated by the size of the
+messages so far. basic.get would be simpler, but a quorum queue answers only a few hundred a second (4.3.6).
 
-Messages are requeued consumer by consumer: a quorum queue requeues the messages of a nack for several consumers in another order
-(4.3.6). They are requeued by basic.nack, which is not a failed delivery from 4.3 on, whereas basic.reject and a lost connection are.
+Messages are requeued consumer by consumer: a quorum queue requeues the messages of a nack for several consumers in another order (4.3.6).
+They are requeued by basic.nack, which is not a failed delivery from 4.3 on, whereas basic.reject and a lost connection are.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _LOOK_S = 0.05
 _HEARTBEAT_S = 60
 _KEEP_ALIVE_S = 1.0
 _TEXTS = pa.map_(pa.string(), pa.string())
-#: The columns with their types; those behind the first four are optional.
+#: The columns with their types; those after the first four are optional.
 _COLUMNS: dict[str, Any] = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -58,12 +57,10 @@ class Delivery(NamedTuple):
     """A delivered message that is not settled yet.
 
     Attributes:
-        tag: its delivery tag.
         redelivered: whether it was delivered before, to any consumer.
         exchange: its exchange; bytes if it is not UTF-8, as pika returns it.
         key: its routing key, likewise.
         properties: property flags and values, as `rabbit_chx.amqp.header_table.properties_in` reads them.
-        body: its body.
     """
 
     tag: int
@@ -80,17 +77,7 @@ class Delivery(NamedTuple):
 
 
 class QueueConsumer:
-    """Takes messages out of queues, one queue after the other. What is not acknowledged is given back when it is closed.
-
-    Messages that a process holds when it dies are given back by the broker.
-
-    Args:
-        settings: the address to connect to, and how.
-
-    Raises:
-        UnreachableError: nobody answers, or not within ``settings.connection_timeout_s``.
-        BrokerRefusedError: the broker answers, and refuses user, vhost or mechanism.
-    """
+    """Takes messages from queues, one queue after the other. Unacknowledged ones are requeued when it is closed or its process dies."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         # Here, so that an executor can import this module without pika.
@@ -102,37 +89,21 @@ class QueueConsumer:
         with self._connection.own_errors():
             self._channel = self._connection.open_channel(raw_headers=True)
         self._held: dict[str, int] = {}  # the last tag of each consumer with unsettled messages
-        self._sizes: dict[str, float] = {}  # bytes of a message of each queue, by what was taken last
+        self._sizes: dict[str, float] = {}  # bytes of a message of each queue, by the last taken ones
 
     def ready(self, queue: str) -> int:
-        """Return how many messages of a queue nobody holds.
-
-        Args:
-            queue: the queue's name.
-
-        Raises:
-            NotFoundError: there is no such queue.
-            AccessRefusedError: the user may not read it, or it is exclusive to another connection.
-            UnreachableError: the connection was lost.
-        """
+        """Return the number of ready messages of a queue."""
         with self._connection.own_errors():
             return self._channel.queue_declare(queue, passive=True).method.message_count or 0
 
     def is_stream(self, queue: str) -> bool:
-        """Return whether a queue is a stream. The permission to read is enough, and nothing is delivered.
+        """Return whether a queue is a stream. The permission to read is sufficient, and nothing is delivered.
 
-        The answer is in the refusal of a consumer with an argument that only streams take (rabbitmq-server v3.9.0 to v4.3.6,
+        The answer is in the refusal of a consumer with an argument that only streams accept (rabbitmq-server v3.9.0 to v4.3.6,
         rabbit_amqqueue.erl, ``check_consume_arguments``). A stream refuses it too, since it has no prefetch.
-
-        Args:
-            queue: the queue's name.
-
-        Raises:
-            AccessRefusedError: the user may not read the queue.
-            UnreachableError: the connection was lost.
         """
         version = tuple(map(int, re.findall(r"\d+", self._connection.server_version)[:2]))
-        if version < (3, 9):  # which has no streams, and does not know the argument
+        if version < (3, 9):  # without streams and without the argument
             return False
         try:
             with self._connection.refusal_unlogged(406), self._connection.channel() as channel:
@@ -142,20 +113,17 @@ class QueueConsumer:
         return False
 
     def take(self, queue: str, most: int, most_bytes: int) -> list[Delivery]:
-        """Return messages from the head of a queue, in its order; fewer than `most` if it has no more that are ready.
+        """Return messages from the head of a queue, in its order; fewer than `most` if fewer are ready.
 
-        Args:
-            queue: the queue's name.
-            most: the most messages.
-            most_bytes: the most bytes of bodies and properties; the last message may go beyond.
+        Bodies and properties have `most_bytes` together; the last message may exceed them.
 
         Raises:
-            AccessRefusedError: another consumer has the queue for itself, or the user may not read it.
-            BrokerTimeoutError: messages are ready, and none comes: another consumer goes first.
-            UnreachableError: the connection was lost. What was taken is given back.
+            AccessRefusedError: another consumer has exclusive use of the queue, or the user may not read it.
+            BrokerTimeoutError: messages are ready, and none arrives: another consumer has priority.
+            UnreachableError: the connection was lost. The taken messages are requeued.
         """
         taken: list[Delivery] = []
-        # What comes beyond the bytes is given back, and some queues count that against a delivery limit.
+        # Messages beyond the bytes are requeued, and some queues count that against a delivery limit.
         size, step = 0, 1
         if queue in self._sizes:
             step = max(1, min(_FIRST_STEP, int(most_bytes / self._sizes[queue])))
@@ -173,16 +141,11 @@ class QueueConsumer:
         return taken
 
     def acknowledge(self, last: Delivery) -> None:
-        """Settle a message and all that were taken before it: they leave their queues. Returns when the broker has read it.
-
-        What has come behind it is given back.
-
-        Args:
-            last: the last of the messages.
+        """Acknowledge a message and all that were taken before it; requeue those after it. Return when the broker has read the ack.
 
         Raises:
-            BrokerRefusedError: the broker has given them back meanwhile, since this took too long (``consumer_timeout``).
-            UnreachableError: the connection was lost; the messages may come again.
+            BrokerRefusedError: the broker has requeued them meanwhile, since this took too long (``consumer_timeout``).
+            UnreachableError: the connection was lost; the messages may be redelivered.
         """
         with self._connection.own_errors():
             reason = self._channel._closing_reason  # type: ignore[attr-defined]  # noqa: SLF001  # pika would only say that it is closed
@@ -193,16 +156,12 @@ class QueueConsumer:
         self.give_back()
 
     def give_back(self) -> None:
-        """Give all messages back that are not acknowledged. Each has its place again, as far as the queue keeps it.
-
-        Raises:
-            UnreachableError: the connection was lost; then the broker gives them back.
-        """
+        """Requeue all messages that are not acknowledged. Each is in its place again, as far as the queue keeps it."""
         with self._connection.own_errors():
             for tag in self._held.values():
                 self._channel.basic_nack(tag, multiple=True, requeue=True)
             self._held.clear()
-            # It is answered behind all before it.
+            # It is answered after all before it.
             self._channel.basic_qos(prefetch_count=1)
 
     @contextmanager
@@ -211,7 +170,7 @@ class QueueConsumer:
         done = threading.Event()
 
         def keep_alive() -> None:
-            with suppress(Exception):  # who uses the connection next meets the error
+            with suppress(Exception):  # the next use of the connection raises the error
                 while not done.wait(_KEEP_ALIVE_S):
                     self._connection.process(0)
 
@@ -224,16 +183,16 @@ class QueueConsumer:
             keeper.join()
 
     def close(self) -> None:
-        """Give back what is not acknowledged, and close the connection; may be called again."""
+        """Requeue unacknowledged messages, and close the connection; may be called again."""
         if self._held:
             with suppress(Exception):
                 self.give_back()
         self._connection.close()
 
     def _consume(self, queue: str, most: int, room: int) -> tuple[list[Delivery], int]:
-        """Let a consumer take messages. Return those that there are so many bytes of room for, and how many have come.
+        """Consume messages. Return those that fit into `room` bytes, and the number of delivered ones.
 
-        All that the prefetch allows are waited for: pika would reject those that come after a cancel.
+        All that the prefetch allows are awaited: pika would reject those that arrive after a cancel.
         """
         kept: list[Delivery] = []
         came = 0
@@ -260,7 +219,7 @@ class QueueConsumer:
                 elif ready := self.ready(queue):
                     if time.monotonic() > deadline:
                         late = self._late(queue, ready)
-                elif was_empty:  # twice: what was under way at the first look has come
+                elif was_empty:  # twice: messages in flight at the first check have arrived
                     break
                 else:
                     was_empty = True
@@ -278,13 +237,7 @@ class QueueConsumer:
 
 
 def batch_of(queue: str, messages: Sequence[Delivery], include: Sequence[str]) -> pa.RecordBatch:
-    """Return messages of a queue as columns, in their order.
-
-    Args:
-        queue: the queue's name.
-        messages: the messages.
-        include: the optional columns, in their order.
-    """
+    """Return messages of a queue as columns, in their order; `include` lists optional columns in their order."""
     properties = [properties_in(message.properties) for message in messages] if include else []
     values: dict[str, Callable[[], list[Any]]] = {
         "key": lambda: [message.key for message in messages],  # Arrow encodes texts as UTF-8

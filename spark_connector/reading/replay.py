@@ -1,4 +1,4 @@
-"""The rows of a key from a time on, read from the one stream that has them."""
+"""The rows of a key from a time on, read from the stream of the key."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def replay(
 ) -> DataFrame:
     """Return the rows of a key, or of several, that were stored from a time on.
 
-    Only the streams that have the keys are read: the mirror says which. The ring, or the list of a super stream's streams, is the one
-    of now. Rows that were placed by another one may be in other streams, and are not found.
+    Only the streams that have the keys are read, as the mirror computes them. The ring, or the list of a super stream's streams, is the
+    current one. Rows that were placed by another one may be in other streams, and are not found.
 
     Args:
-        spark: the session, to which ``register`` has made the format known.
-        options: those of a read, with ``superStream``, or with ``exchange`` and its ring: by `ring`, or by ``ringVia``, the command
-            prefix by which this process reads it, such as ``docker exec NAME``.
+        spark: the session, in which ``register`` has registered the format.
+        options: those of a read, with ``superStream``, or with ``exchange`` and its ring: by `ring`, or by ``ringVia``, the command prefix
+            by which this process reads it, such as ``docker exec NAME``.
         key: the routing key, or several.
-        since: an aware time, or what the option ``startingTimestamp`` takes.
+        since: an aware time, or a value of the option ``startingTimestamp``.
         ring: the ring of the exchange or its slot table, its JSON, or a function that reads it.
 
     Returns:
         The rows, with the columns of a read.
 
     Raises:
-        InputError: an option or the time cannot be used, or a key has no stream.
-        UnreachableError: nobody answers.
+        InputError: an option or the time is not valid, or a key has no stream.
+        UnreachableError: no address answers.
         RingSourceError: the ring cannot be read.
     """
     keys = [bytes_of(each, "the key") for each in ([key] if isinstance(key, (str, bytes)) else key)]

@@ -1,4 +1,4 @@
-"""The streams of a read, and where it starts and ends in each."""
+"""The streams of a read, and its start and end in each."""
 
 from __future__ import annotations
 
@@ -16,22 +16,12 @@ from spark_connector.options.read_options import Bound, ReadOptions
 _log = logging.getLogger(__name__)
 
 _EARLIEST, _LATEST = -2, -1
-#: How often the bindings of an exchange are read.
+#: The interval at which the bindings of an exchange are read.
 _BINDINGS_S = 30.0
 
 
 class Sources:
-    """The streams of a read; streams may be added while a query runs.
-
-    Args:
-        options: the options of the read.
-
-    Attributes:
-        logs: finds the ends of streams.
-
-    Raises:
-        InputError: the password is not available in this process.
-    """
+    """The streams of a read; streams may be added while a query runs. `logs` finds their ends."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.logs = LogEnds(options.brokers.resolve(), options.addresses, options.timeout_s)
@@ -45,33 +35,21 @@ class Sources:
         self.logs.close()
 
     def ends(self) -> dict[str, LogEnd]:
-        """Return the ends of the streams that exist.
-
-        Raises:
-            InputError: no stream is bound to the exchange.
-            NotFoundError: there is no such super stream or exchange.
-            AccessRefusedError: the user may not read a stream.
-            UnreachableError: nobody answers in time.
-        """
+        """Return the ends of the streams that exist."""
         self._now = self._streams()
         return self.logs.ends(self._now)
 
     def offsets_at(self, option: str, bound: Bound, ends: Mapping[str, LogEnd]) -> dict[str, int]:
-        """Return the start or end offset of each stream by an option.
-
-        Args:
-            option: the name of the option, for errors.
-            bound: its value.
-            ends: the ends of the streams.
+        """Return the start or end offset of each stream by the value of an `option`.
 
         Raises:
-            InputError: the option names other streams than those of the read.
+            InputError: the option contains other streams than those of the read.
             NotFoundError: a stream does not exist.
             MissingRowsError: a stream ends before the offset, and ``failOnDataLoss`` is true.
         """
         for stream in self._now:
             if stream not in ends:
-                raise NotFoundError(  # whatever failOnDataLoss is: nothing was read of it yet
+                raise NotFoundError(  # with any failOnDataLoss: nothing was read of it yet
                     f"there is no stream {stream!r} (a queue of another type may have that name): check the name and the vhost",
                     queue=stream,
                 )
@@ -84,11 +62,7 @@ class Sources:
         return {stream: self._offset_at(option, bound, stream, end) for stream, end in ends.items()}
 
     def lose(self, stream: str, message: str) -> None:
-        """Report missing rows, as an error or as a warning.
-
-        Raises:
-            MissingRowsError: ``failOnDataLoss`` is true.
-        """
+        """Report missing rows, as a MissingRowsError if ``failOnDataLoss`` is true, or as a warning."""
         if self._options.fail_on_data_loss:
             raise in_sparks_words(MissingRowsError(message, queue=stream))
         _log.warning("%s; the reading goes on without (failOnDataLoss is false)", message)
@@ -161,22 +135,11 @@ def in_sparks_words(cause: MissingRowsError) -> MissingRowsError:
 
 
 def bound_queues(management_url: ManagementUrl, vhost: str, exchange: str) -> dict[str, str]:
-    """Return the types of the queues that are bound to an exchange, or to exchanges behind it.
-
-    Args:
-        management_url: the management API, with its login.
-        vhost: the exchange's vhost.
-        exchange: its name.
-
-    Raises:
-        NotFoundError: there is no such exchange.
-        BrokerRefusedError: the user lacks a permission, or the tag management.
-        UnreachableError: nothing answers at the URL.
-    """
+    """Return the types of the queues that are bound to an exchange, or to exchanges bound to it."""
     from rabbit_chx.broker.management import Management  # loads pika, which an executor may lack
 
     management = Management(management_url)
-    management.request("GET", "exchanges", vhost, exchange)  # raises where there is none
+    management.request("GET", "exchanges", vhost, exchange)  # raises if it does not exist
     targets = defaultdict(set)
     for binding in management.request("GET", "bindings", vhost):
         targets[binding["source"]].add((binding["destination_type"], binding["destination"]))

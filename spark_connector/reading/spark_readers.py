@@ -1,7 +1,7 @@
 """The readers that Spark calls: on the driver to plan, and in each task to read its rows. Needs PySpark 4.0 or newer.
 
-They are pickled as code, as the writers are. The reader of a streaming query lives in a process of its own as long as the query, and
-tasks have another one, so only ranges are passed from one to the other.
+They are pickled as code, as the writers are. The reader of a streaming query runs in its own process as long as the query, and tasks in
+others, so only ranges are passed from one to the other.
 """
 
 from __future__ import annotations
@@ -71,15 +71,7 @@ _ARROW = {**COLUMN_TYPES, "stream": pa.string()}
 
 @raising_without_traceback
 def batch_reader(texts: Mapping[str, str], schema: StructType) -> BatchReader:
-    """Return the reader of a batch.
-
-    Args:
-        texts: the options of ``.option(...)``.
-        schema: the columns, from `columns` or from the user.
-
-    Raises:
-        InputError: an option or the schema is not valid.
-    """
+    """Return the reader of a batch, from the texts of its options and the schema of `columns` or of the user."""
     options = ReadOptions.parse(texts)
     check_schema(schema, columns(options.include))
     return BatchReader(options)
@@ -87,7 +79,7 @@ def batch_reader(texts: Mapping[str, str], schema: StructType) -> BatchReader:
 
 @raising_without_traceback
 def stream_reader(texts: Mapping[str, str], schema: StructType) -> MicroBatchReader:
-    """Return the reader of a streaming query. The arguments and errors are those of `batch_reader`."""
+    """Return the reader of a streaming query, as `batch_reader` does."""
     if not _HAS_LIMITS:
         raise InputError(
             "readStream.format('rabbitmq') needs PySpark 4.2 or newer, where a source can bound a micro-batch: upgrade, or read "
@@ -99,15 +91,7 @@ def stream_reader(texts: Mapping[str, str], schema: StructType) -> MicroBatchRea
 
 
 def check_schema(schema: StructType, ours: str) -> None:
-    """Check that a schema, which may be the user's, is that of the rows.
-
-    Args:
-        schema: the schema.
-        ours: the columns and their types, as Spark writes them.
-
-    Raises:
-        InputError: they differ.
-    """
+    """Check that a schema, which may be the user's, is that of the rows: `ours`, as Spark writes it."""
     given = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
     if given != ours:
         raise InputError(
@@ -120,10 +104,8 @@ class Range:
     """The rows that a task reads.
 
     Attributes:
-        stream: the stream.
-        start: the first offset.
         end: the offset before which it ends.
-        before: the fingerprint of the chunk that was read before; None if there is none.
+        before: the fingerprint of the chunk that was read before; None without one.
         landmarks: fingerprints of further chunks that the stream had when the range was planned.
     """
 
@@ -135,12 +117,7 @@ class Range:
 
 
 def split(ranges: Sequence[Range], least: int | None) -> list[Range]:
-    """Split ranges into at least so many parts, each in proportion to its offsets.
-
-    Args:
-        ranges: the ranges; empty ones are left out.
-        least: the minimum number of parts, as far as there are offsets; None for no splitting.
-    """
+    """Split ranges into at least `least` parts, each in proportion to its offsets; empty ones are omitted. None does not split."""
     ranges = [each for each in ranges if each.end > each.start]
     if least is None or least <= len(ranges):
         return ranges
@@ -158,26 +135,12 @@ def split(ranges: Sequence[Range], least: int | None) -> list[Range]:
 
 
 def columns(include: Sequence[str]) -> str:
-    """Return the columns and their types, as Spark writes them.
-
-    Args:
-        include: the optional columns, in their order.
-    """
+    """Return the columns and their types, as Spark writes them; `include` lists the optional columns in their order."""
     return ", ".join(f"`{name}` {_COLUMNS[name]}" for name in _names(include))
 
 
 def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range, in their order.
-
-    Args:
-        each: the range.
-        options: the options of the read.
-        task: the number of the task, by which it chooses its first address.
-
-    Raises:
-        MissingRowsError: rows were removed from the stream, and ``failOnDataLoss`` is true.
-        RabbitChxError: reading failed.
-    """
+    """Yield the rows of a range, in their order; the number of the task determines its first address."""
     strict = options.fail_on_data_loss
     names = list(_names(options.include))
     schema = pa.schema([(name, _ARROW[name]) for name in names])
@@ -220,8 +183,6 @@ def _names(include: Sequence[str]) -> tuple[str, ...]:
 
 
 class _Reader:
-    """The base of both readers."""
-
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 

@@ -1,1 +1,1 @@
-"""A write: it is checked and planned on the driver, and done by tasks."""
+"""A write: checked and planned on the driver, and executed by tasks."""

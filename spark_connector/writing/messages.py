@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 
-_TABLE_HEAD = 4  # bytes before the headers that say how long they are
+_TABLE_HEAD = 4  # bytes before the headers that contain their length
 _MAX_EXPIRATION_MS = (1 << 32) - 1
 #: The least and the greatest value of a property that is a number; None for no bound.
 _RANGES: dict[str, tuple[int, int | None]] = {
@@ -64,7 +64,7 @@ def as_flags(column: Any) -> NDArray[np.bool_]:  # noqa: ANN401
 def whole_seconds(column: Any) -> Any:  # noqa: ANN401
     """Return timestamps in microseconds as whole seconds since 1970, rounded down; null stays null.
 
-    Arrow's own rounding uses local time: it fails in an hour that occurs twice, and for a time zone that only Spark knows.
+    Arrow's own rounding uses local time: it fails in an hour that occurs twice, and for a time zone that only Spark supports.
     """
     micros = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return pa.array(micros // 1_000_000, pa.int64(), mask=column.is_null().to_numpy(zero_copy_only=False))
@@ -75,7 +75,6 @@ class Check:
     """A check of a column for nulls or for long values, which a write does in Arrow batches and a dry run in Spark SQL.
 
     Attributes:
-        column: position of the column in a batch.
         fault: description of a bad row.
         remedy: what the user can do about it.
         most_bytes: length of the longest possible value; None if the check is for nulls.
@@ -128,7 +127,7 @@ class Fault:
 
     Attributes:
         rows: True for each bad row.
-        reason: returns the description for the row at a position; it shows nothing of a body.
+        reason: returns the description for the row at a position; it contains nothing of a body.
     """
 
     rows: Flags
@@ -234,7 +233,7 @@ def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:  # noqa
 
 
 def _invalid_utf8(texts: Any) -> Flags | None:  # noqa: ANN401
-    """Return which texts are not UTF-8, as headers are on the wire; None if all are. A string of Spark may be anything."""
+    """Return which texts are not UTF-8, as headers are on the wire; None if all are. A string of Spark may contain any bytes."""
     try:
         texts.cast(pa.large_string())  # checks the whole column, and costs little
     except pa.ArrowInvalid:
@@ -255,11 +254,9 @@ class Messages:
     """The messages of a batch, as columns of equal length.
 
     Attributes:
-        keys: routing keys, as bytes.
-        bodies: bodies, as bytes.
         properties: a column for each message property that differs by row, with `headers` as dicts; None in a row without a value.
-        exchanges: names of exchanges; None if all messages go to one exchange.
-        skipped: number of bad rows, which are left out.
+        exchanges: names of exchanges; None if all messages have one exchange.
+        skipped: number of bad rows, which are omitted.
         samples: the first few bad rows.
     """
 
@@ -284,17 +281,7 @@ def build_messages(
     ids: MessageIds | None = None,
     samples: int = MAX_SAMPLES,
 ) -> Messages:
-    """Return the messages of a batch; RowError if a row is bad and ``badRows`` is fail.
-
-    Args:
-        batch: rows of a partition.
-        columns: the positions of the columns in the batch.
-        options: how to write.
-        partition: number of the partition, for samples.
-        first_row: number of the batch's first row in its partition.
-        ids: makes message ids if ``messageId`` is auto; else None.
-        samples: maximum number of samples of bad rows.
-    """
+    """Return the messages of a batch; RowError if a row is bad and ``badRows`` is fail. `first_row` is its number in the partition."""
     faults = [fault for fault in find_faults(batch, columns, options) if fault.rows.any()]
     skipped = 0
     shown: tuple[RowSample, ...] = ()
@@ -353,16 +340,11 @@ def _properties(
 
 
 class MessageIds:
-    """Makes message ids of the content of the rows, so that they do not depend on the order of the rows. Keeps 8 bytes per row.
+    """Computes message ids from the content of the rows, so that they do not depend on the order of the rows. Keeps 8 bytes per row.
 
-    An id is the first half of a SHA-256 of the write, the micro-batch, the partition and everything of the row that goes into its
-    message. Among equal rows of a partition, each but the first has its number appended. So two rows never share an id. A second
-    attempt makes the same ids if the partition has the same rows, whatever their order.
-
-    Args:
-        write_id: id of the write, or the name that the user gave it, or id of the streaming query.
-        batch_id: number of the micro-batch.
-        partition: number of the partition, by which the ids of equal rows in two partitions differ.
+    An id is the first half of a SHA-256 of the write, the micro-batch, the partition and all parts of the message of the row. Among equal
+    rows of a partition, each but the first has its number appended. So two rows never share an id. A second attempt computes the same ids
+    if the partition has the same rows, in any order. `write_id` is the id or the name of the write, or the id of the streaming query.
     """
 
     def __init__(self, write_id: str, batch_id: int, partition: int) -> None:
@@ -372,7 +354,7 @@ class MessageIds:
     def of(
         self, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
     ) -> list[str]:
-        """Return an id for each row; `headers` are those of each row, empty if no row has any."""
+        """Return an id for each row; `headers` are those of each row, empty if all rows have none."""
         digests = b"".join(_digests(self._where, batch, columns, headers))
         numbers = self._seen.numbers(np.frombuffer(digests, np.uint64)[::2])
         text = digests.hex()

@@ -1,6 +1,6 @@
 """The writers that Spark calls: in each task, and to commit or abort. Needs PySpark 4.0 or newer.
 
-Spark pickles them for the executors, as code: the error of an executor without our packages then names the remedy.
+Spark pickles them for the executors, as code: the error of an executor without this package then contains the remedy.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ else:  # since PySpark 4.1
 
 
 class _TaskDone(WriterCommitMessage):
-    """The commit message of a task: its report, and the start, notes and ring of the plan.
-
-    Spark commits a micro-batch with a new plan, which does not have them.
-    """
+    """The commit message of a task: its report, and the start, notes and ring, which the new plan of a micro-batch's commit lacks."""
 
     def __init__(self, report: TaskReport, plan: WritePlan) -> None:
         self.report = report
@@ -49,7 +46,6 @@ class _SparkWriter:
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Publish the rows of a partition."""
         task = Task.current(self._plan.write_id)
         writer = TaskWriter if self._plan.layout is None else StreamTaskWriter
         return _TaskDone(writer(self._plan, task).write(iterator), self._plan)
@@ -59,12 +55,7 @@ class _SparkWriter:
         messages: list[WriterCommitMessage | None],
         batchId: int | None = None,  # noqa: N803  # Spark's name
     ) -> None:
-        """Write the report when every task is done.
-
-        Args:
-            messages: the commit messages of the tasks.
-            batchId: number of the micro-batch; None outside a stream.
-        """
+        """Write the report when every task is done."""
         plan, done = self._planned(messages)
         plan.commit(done, batchId)
 
@@ -73,12 +64,7 @@ class _SparkWriter:
         messages: list[WriterCommitMessage | None],
         batchId: int | None = None,  # noqa: N803
     ) -> None:
-        """Write the report when a task failed for good. Messages in the queues stay there.
-
-        Args:
-            messages: the commit messages of the tasks; None for a failed one.
-            batchId: number of the micro-batch; None outside a stream.
-        """
+        """Write the report when a task failed permanently (its message is None). Messages in the queues stay there."""
         plan, done = self._planned(messages)
         if (plan.options.client_routing or plan.options.exactly_once) and len(done) == len(messages):
             return  # the commit has failed, and has saved the report with the cause

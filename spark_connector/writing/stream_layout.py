@@ -1,4 +1,4 @@
-"""The streams of a write: where each row goes, and what is checked before the first task and after the last row."""
+"""The streams of a write: the stream of each row, and the checks before the first task and after the last row."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _T = TypeVar("_T")
 #: Bits of an id for the number of the row in its stream. The version is in those above.
 ROW_BITS = 32
 _PAUSE_S = 0.5
-#: What `place_for_streams` sorts by; another order would be another layout.
+#: The sort columns of `place_for_streams`; another order would be another layout.
 _SORT = ("key", "value")
 _WRITTEN = ("key", "routing_key", "value")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamLayout:
-    """The streams of a write, and where each row goes.
+    """The streams of a write, and the placement of rows in them.
 
     Attributes:
         placing: the super stream, or the ring or table of slots whose queues are streams.
-        digest: identifies the streams in their order, the rule that places keys, the columns and the sort order. If one of them
-            differs, the same id may mean another row.
+        digest: identifies the streams in their order, the rule that places keys, the columns and the sort order. If one of them differs,
+            the same id may mean another row.
     """
 
     placing: SuperStream | KeyMap
@@ -50,7 +50,7 @@ class StreamLayout:
 
     @classmethod
     def of(cls, placing: SuperStream | KeyMap, schema: StructType) -> StreamLayout:
-        """Return the layout of rows of a schema; InputError if a destination is no queue, or the ring was not read from a broker."""
+        """Return the layout of rows of a schema; InputError if a destination is not a queue, or the ring was not read from a broker."""
         if not isinstance(placing, SuperStream):
             _check_ring(placing)
         facts = [
@@ -97,19 +97,13 @@ def _check_ring(ring: KeyMap) -> None:
 def plan_layout(
     options: WriteOptions, schema: StructType, *, patient: bool = False, look: bool = True
 ) -> StreamLayout:
-    """Ask the broker which streams a write goes to, and whether they can take it.
+    """Request the streams of a write from the broker, and check that they can store it.
 
     Args:
-        options: how to write, with the ring that was read.
+        options: the options of the write, with the ring that was read.
         schema: the columns of the rows.
-        patient: whether the broker may be away for ``reconnectTimeout``.
+        patient: whether the broker may be unreachable for ``reconnectTimeout``.
         look: whether the streams are checked, and their publisher names counted.
-
-    Raises:
-        InputError: a destination of the ring is no stream, the version is stale, or a stream remembers too many names.
-        NotFoundError: there is no such super stream.
-        BrokerRefusedError: the broker refuses user or vhost.
-        UnreachableError: no address answers.
     """
     try:
         addresses = options.brokers.resolve()
@@ -160,18 +154,7 @@ def check_version(stream: str, version: int, last_id: int) -> None:
 
 
 def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> None:
-    """Check that a stream has exactly the rows of a version that were written, and none of a later one.
-
-    Args:
-        stream: the stream.
-        name: the name of its rows.
-        version: the version.
-        rows: number of rows that were written.
-        last_id: the last id that it remembers now.
-
-    Raises:
-        MismatchError: it has more, or less.
-    """
+    """Raise a MismatchError unless a stream has exactly `rows` rows of this version, and none of a later one."""
     stored_version, stored = last_id >> ROW_BITS, last_id & ((1 << ROW_BITS) - 1)
     if stored_version > version:
         raise MismatchError(
@@ -194,13 +177,7 @@ def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> 
 
 
 def check_absent(layout: StreamLayout, options: WriteOptions, partitions: Collection[int]) -> None:
-    """Raise a MismatchError if a stream without a task has rows of this version: Spark runs no task for a frame without rows.
-
-    Args:
-        layout: the streams.
-        options: how the batch was written.
-        partitions: the partitions that had a task.
-    """
+    """Raise a MismatchError if a stream without a task has rows of this version: Spark runs no task for a frame without rows."""
     assert options.app_id is not None and options.version is not None  # noqa: S101, PT018  # `check_mode`
     name = layout.name(options.app_id)
     for partition, stream in enumerate(layout.streams):
@@ -219,5 +196,5 @@ def last_id(addresses: Sequence[ConnectionSettings], stream: str, name: str) -> 
 
 
 def call_with_retry(ask: Callable[[], _T], timeout_s: float) -> _T:
-    """Return what a function returns, and repeat it for so many seconds while the broker is away; 0 for one call."""
+    """Return the result of a function, and repeat it for `timeout_s` while the broker is unreachable; 0 for one call."""
     return Retry.within(timeout_s, _PAUSE_S).call(ask)

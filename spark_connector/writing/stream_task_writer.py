@@ -1,7 +1,7 @@
 """One task: the rows of a partition, published into streams and confirmed; with exactly-once into one stream, by name and id.
 
-The id of a row is its version, and its number among the rows of its stream. Each attempt, and each run with the same version, must
-give the same rows in the same order: streams and order are checked before rows are sent.
+The id of a row is its version, and its number among the rows of its stream. Each attempt, and each run with the same version, must produce
+the same rows in the same order: streams and order are checked before rows are sent.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class StreamTaskWriter:
         Raises:
             PublishError: not every row was confirmed.
             RowError: AMQP cannot carry a row; any of the rows before it may be published.
-            InputError: the password is not available in this process, or the rows are not those that `place_for_streams` gives.
+            InputError: the password is not available in this process, or the rows are not those of `place_for_streams`.
             MismatchError: the stream has rows of another version, or other rows than this write.
         """
         return self._counter.run(self._publish, batches, repeats_matter=not self._options.exactly_once)
@@ -178,11 +178,7 @@ class StreamTaskWriter:
         return self._retry(lambda: last_id(self._addresses(), stream, name))
 
     def _check_rows(self, keys: Any, bodies: Any, before: int) -> None:  # noqa: ANN401  # Arrow has no types
-        """Check that rows are those of the task's stream, in the order that each attempt has.
-
-        Raises:
-            InputError: they are not. None of them was sent, but the `before` rows in front of them were.
-        """
+        """Check that rows are those of the task's stream, in the order of each attempt; the `before` rows before them were sent."""
         partition, streams = self._task.partition, self._layout.streams
         indices = destination_indices(self._layout.placing, keys)
         if (indices != partition).any():
@@ -257,7 +253,6 @@ def _stored(rows: int) -> str:
 
 
 def _pieces(messages: Iterator[Messages]) -> Iterator[tuple[Any, Any]]:
-    """Yield the keys and bodies of several batches at once."""
     keys: list[Any] = []
     bodies: list[Any] = []
     rows = size = 0

@@ -1,4 +1,4 @@
-"""A task: what Spark tells it, the counter of its rows, and the writer that publishes them by AMQP."""
+"""A task: its properties from Spark, the counter of its rows, and the writer that publishes them by AMQP."""
 
 from __future__ import annotations
 
@@ -54,8 +54,6 @@ class Task:
     """A task attempt.
 
     Attributes:
-        stage: number of the stage.
-        partition: number of the partition.
         attempt: 0 for the first attempt, and more for a repeat or a speculative copy.
         number: Spark's own number of the task attempt, unique in the application; None outside Spark.
         write_id: id of the write, or of the streaming query, which a restart keeps; empty if unknown.
@@ -75,7 +73,7 @@ class Task:
 
     @classmethod
     def current(cls, write_id: str | None = None, batch_id: int = 0) -> Task:
-        """Return the running task; without a `write_id` it is that of a stream, of which Spark tells query and batch."""
+        """Return the running task; without a `write_id` it is that of a stream, whose query and batch Spark reports."""
         context = TaskContext.get()
         if context is None:  # no Spark, so no copies either
             return cls(write_id=write_id or "", batch_id=batch_id, speculation=False)
@@ -106,9 +104,8 @@ class Task:
 def mark_running(task: Task) -> Iterator[bool]:
     """Mark the task as running. The mark stays if the task fails or is killed.
 
-    Yields:
-        Whether an earlier task left a mark for this partition of this write. Rows of the partition may then
-        be in the queues, even in attempt 0: Spark counts attempts from 0 again when it runs a stage again.
+    Yield whether an earlier task left a mark for this partition of this write. Rows of the partition may then be in the queues, even in
+    attempt 0: Spark counts attempts from 0 again when it runs a stage again.
     """
     folder = scratch_folder()
     name = f"begun-{task.write_id}-{task.batch_id}-{task.partition}"
@@ -126,13 +123,7 @@ def mark_running(task: Task) -> Iterator[bool]:
 
 
 class TaskCounter:
-    """Reads and counts the rows of one task, for both writers.
-
-    Attributes:
-        rows: rows that were read.
-        skipped: rows of these that are not published.
-        notes: notes for the report.
-    """
+    """Reads and counts the rows of one task, for both writers; `skipped` ones are read and not published."""
 
     def __init__(self, plan: WritePlan, task: Task) -> None:
         self.rows = 0
@@ -151,12 +142,9 @@ class TaskCounter:
         *,
         repeats_matter: bool = True,
     ) -> TaskReport:
-        """Call `publish` with the rows, and return its report. Its errors name the partition, and have no traceback.
+        """Call `publish` with the rows, and return its report. Its errors contain the partition, and have no traceback.
 
-        Args:
-            publish: publishes the rows.
-            batches: the rows of the partition.
-            repeats_matter: whether copies and repeats of the task publish rows twice.
+        `repeats_matter` if copies and repeats of the task publish rows twice.
         """
         where = f"partition {self._task.partition}"
         try:
@@ -170,7 +158,7 @@ class TaskCounter:
         except Exception as cause:  # noqa: BLE001  # it is raised below
             bare = strip_traceback(cause)
             error = type(bare)(f"{where}: {bare}")
-        raise error  # from here, so that Spark shows one line and not the way to it
+        raise error  # from here, so that Spark shows one line and not the traceback
 
     def _note_repeats(self, *, begun_before: bool) -> None:
         task = self._task
@@ -189,7 +177,7 @@ class TaskCounter:
     def messages(
         self, batches: Iterable[pa.RecordBatch], ids: MessageIds | None = None
     ) -> Iterator[Messages]:
-        """Yield the good rows of each batch as messages; `ids` makes their message ids."""
+        """Yield the good rows of each batch as messages; `ids` computes their message ids."""
         for batch in batches:
             messages = build_messages(
                 batch,
@@ -246,7 +234,7 @@ class TaskCounter:
 
 
 def _refusing_queue(report: PublishReport, options: WriteOptions) -> str:
-    """Name the queue that refuses, by the ring: the broker does not tell."""
+    """Return the name of the queue that refuses, by the ring: the broker does not report it."""
     refused = next((sample for sample in report.samples if sample.code == NACK), None)
     if refused is None or options.ring is None:
         return ""
@@ -274,8 +262,8 @@ class TaskWriter:
         Raises:
             PublishError: not every row was confirmed.
             RowError: AMQP cannot carry a row; any of the rows before it may be published.
-            InputError: the password is not available in this process, message ids need a query id that Spark does not tell, or
-                copies of the task would break the order that was asked for.
+            InputError: the password is not available in this process, message ids need a query id that Spark does not report, or copies of
+                the task would break the required order.
         """
         return self._counter.run(self._publish, batches)
 
@@ -344,6 +332,6 @@ class TaskWriter:
 
 def _returned(partition: int, sample: Returned, options: WriteOptions) -> RowSample:
     reason = f"{sample.code} {sample.text}"
-    if options.client_routing:  # the routing key is the queue's name, and no secret
+    if options.client_routing:  # the routing key is the queue's name, and not secret
         return RowSample(partition, None, f"{reason}: no queue {sample.key!r}", None)
     return RowSample(partition, None, reason, hash_key(sample.key.encode()))

@@ -58,21 +58,14 @@ _MASKED_BY_SPARK = re.compile(r"(?i)secret|password|token|access[.]?key")
 def check_broker(
     options: WriteOptions, *, patient: bool = False, answer: PreflightAnswer | None = None
 ) -> tuple[str, ...]:
-    """Check that the broker accepts the user, and that the exchange exists and hashes consistently.
+    """Check that the broker accepts the user, and that the exchange exists and hashes consistently; return notes for the report.
 
-    The broker is not asked if ``preflight`` is false, if only a column names exchanges, or if only the executors know the password.
+    The broker is not asked if ``preflight`` is false, if only a column contains exchanges, or if only the executors have the password.
 
     Args:
-        options: how to write.
+        options: the options of the write.
         patient: whether a broker that does not answer is only a note, since tasks try for longer.
         answer: the remembered answer of a streaming query, instead of another one.
-
-    Returns:
-        Notes for the report.
-
-    Raises:
-        BrokerRefusedError: the broker refuses the user, or the exchange has another type.
-        UnreachableError: no address answers, and `patient` is false.
     """
     if not options.preflight or not options.exchange:
         return ()
@@ -119,8 +112,7 @@ def check_secret_name(options: WriteOptions) -> tuple[str, ...]:
 class PreflightAnswer:
     """The remembered notes of `check_broker`: Spark plans a stream again for every micro-batch.
 
-    Args:
-        path: file that keeps them for other processes of the application; None to keep them in this object alone.
+    `path` is the file that keeps them for other processes of the application; None to keep them in this object alone.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -131,8 +123,8 @@ class PreflightAnswer:
     def of_query(cls, options: WriteOptions, texts: Mapping[str, str]) -> PreflightAnswer:
         """Return the answer for a streaming query of this application, which may be empty.
 
-        Checkpoint, broker and exchange identify the query. Spark ends Python processes that are idle for a minute, so the answer
-        is kept in a file.
+        Checkpoint, broker and exchange identify the query. Spark ends Python processes that are idle for a minute, so the answer is kept in
+        a file.
         """
         folder = scratch_folder()
         if folder is None:
@@ -164,7 +156,7 @@ class PreflightAnswer:
 #: In this module Spark creates the writer of a stream once more, to commit a batch. The messages are published by then.
 _COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"
 
-#: The counts of rows that are not stored once as they were given, and what to do about them.
+#: The counts of rows that are not stored once and unchanged, and their remedies.
 _REMEDIES = {
     "changed": "Changed rows: the streams keep the rows of an earlier run or attempt, and the rows of this one were dropped. Make "
     "the input deterministic, and write it with a higher version.",
@@ -176,16 +168,13 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Checked options and columns. The value that travels to the tasks.
+    """Checked options and columns. The value that is sent to the tasks.
 
     Attributes:
-        columns: the positions of the columns in a batch.
-        options: how to write.
         streaming: whether each micro-batch of a stream is written with this plan.
-        write_id: id of the write; None in a stream, where Spark tells each task the id of the query.
-        notes: notes for the report.
-        started: when this was planned, in seconds since 1970.
-        layout: the streams that the rows go to by the stream protocol; None by AMQP, and where a batch is committed.
+        write_id: id of the write; None in a stream, where Spark passes each task the id of the query.
+        started: the time of planning, in seconds since 1970.
+        layout: the streams of the rows by the stream protocol; None by AMQP, and where a batch is committed.
     """
 
     columns: MessageColumns
@@ -216,14 +205,9 @@ class WritePlan:
             schema: the columns of the rows.
             overwrite: whether Spark is asked to replace existing data, which is refused.
             streaming: whether the write is that of a stream.
-            speculation: whether ``spark.speculation`` is on; None if only the tasks know.
+            speculation: whether ``spark.speculation`` is on; None if only the tasks can read it.
             answer: the remembered answer of the broker, if the caller keeps it for a streaming query.
             ring: the ring of the caller, who passes it to `commit` as well.
-
-        Raises:
-            InputError: an option or a column cannot be used.
-            BrokerRefusedError: the broker refuses the user, or the exchange has another type.
-            UnreachableError: no address answers.
         """
         if overwrite:
             mode = "outputMode('complete')" if streaming else "mode('overwrite')"
@@ -249,7 +233,7 @@ class WritePlan:
             if parsed.to_streams:
                 look = parsed.preflight and (answer is None or answer.notes is None)
                 layout = plan_layout(parsed, schema, patient=streaming, look=look)
-                if answer is not None and look:  # a streaming query has its streams looked at once
+                if answer is not None and look:  # the streams of a streaming query are checked once
                     answer.keep(())
             for note in notes:
                 _log.warning("%s", note)
@@ -261,11 +245,7 @@ class WritePlan:
     ) -> WriteReport:
         """Return, log and save the report of a write whose tasks are all done. Runs on the driver's machine.
 
-        Args:
-            tasks: the reports of the tasks.
-            batch_id: number of the micro-batch; None outside a stream.
-            ring: the ring to read again if connections were lost, or if it has slots and this is no stream; None for
-                that of ``ringVia``.
+        `ring` is read again if connections were lost, or if it has slots and this is not a stream; by default that of ``ringVia``.
 
         Raises:
             PublishError: rows were routed by a ring that has changed; or rows that were read back are lost, doubled or changed.
@@ -298,12 +278,7 @@ class WritePlan:
         return report
 
     def _check_stored(self, reports: tuple[TaskReport, ...]) -> None:
-        """Check that the streams have the rows of the tasks, each once and as it was given, and no others of this version.
-
-        Raises:
-            PublishError: a row that was read back is lost, doubled or changed.
-            MismatchError: a stream without a task has rows of this version.
-        """
+        """Check that the streams have the rows of the tasks, each once and unchanged, and no others of this version."""
         if self.layout is not None and self.options.version is not None:
             check_absent(self.layout, self.options, {task.partition for task in reports})
         counts = sum((task.streams for task in reports if task.streams is not None), StreamCounts())
@@ -320,7 +295,6 @@ class WritePlan:
         )
 
     def _compare(self, reports: tuple[TaskReport, ...], batch_id: int | None, ring: WatchedRing) -> None:
-        """Raise a PublishError if the ring has changed during the write."""
         rows: Counter[str] = Counter()
         for task in reports:
             rows.update(task.predicted)
@@ -346,12 +320,8 @@ class WritePlan:
     ) -> WriteReport:
         """Return, log and save the report of a write that failed. Never raises; messages in queues stay there.
 
-        Args:
-            tasks: the reports of the tasks that finished.
-            expected: number of tasks of the write; None if unknown.
-            batch_id: number of the micro-batch; None outside a stream.
-            cause: the cause, if it is known.
-            changed_ring: the rings before and after the write, if they are the cause.
+        `expected` is the number of tasks of the write, None if unknown; `changed_ring` are the rings before and after the write, if they
+        are the cause.
         """
         reports = tuple(tasks)
         unfinished = None if expected is None else expected - len(reports)
