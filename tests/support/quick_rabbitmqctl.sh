@@ -8,9 +8,9 @@ folder=$1 container=$2
 shift
 [ "$2 $3 $4" = "rabbitmqctl -q eval" ] || exec docker exec "$@"
 expression=${5//$'\n'/ }
-if exec 3<>"/dev/tcp/$(<"$folder/$container")/25999"; then
-    printf '%s %s\n' "$container" "$expression" >&3
-    answer=$(timeout 5 cat <&3)
+ask='exec 3<>"/dev/tcp/$1/25999" && printf "%s %s\n" "$2" "$3" >&3 && cat <&3'
+# Bounded as a whole: to connect to an address that a restart has left behind may take minutes.
+if answer=$(timeout 5 bash -c "$ask" sh "$(<"$folder/$container")" "$container" "$expression"); then
     case $answer in *" $container") printf '%s' "${answer% "$container"}"; exit ;; esac
 fi 2>/dev/null
 answer=$(timeout 8 docker exec "$container" sh -c '
