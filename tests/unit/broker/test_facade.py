@@ -39,4 +39,4 @@ def test_no_password_is_shown() -> None:
 
 
 def test_help_shows_the_arguments() -> None:
-    assert "allow_existing: whether to bind" in pydoc.render_doc(Broker)
+    assert "allow_existing: permits binding" in pydoc.render_doc(Broker)
