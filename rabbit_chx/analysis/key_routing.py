@@ -46,6 +46,8 @@ class Refused:
         reason: what the broker would do, and why.
     """
 
+    json_fields = ("refused=reason",)
+
     reason: str
 
 

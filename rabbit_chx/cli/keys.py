@@ -12,9 +12,10 @@ import click
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import NoKeyFoundError
 from rabbit_chx.analysis.modulo_map import ModuloMap
+from rabbit_chx.analysis.wording import document
 from rabbit_chx.cli.command import TEXT, Outcome, PartlyDoneError, argument, command, option, options
 from rabbit_chx.cli.inputs import bound_destination, hashed_value
-from rabbit_chx.cli.report import document, source_as_json
+from rabbit_chx.cli.report import source_as_json
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import Block, Lines
@@ -64,7 +65,7 @@ class Search:
     def finish(self) -> None:
         """Report a search that ended early."""
         if self.ended is not None:
-            raise PartlyDoneError(f"not all of {self.count:,} keys are found: {self.ended}")
+            raise PartlyDoneError(f"not all of {self.count:,} keys were found: {self.ended}")
 
 
 @command(example="rabbit-chx keys --bind q1=1 --bind q2=10 q1 --count 3 --pattern 'canary-{n}'")
@@ -73,7 +74,7 @@ def keys(
     destination: str = argument(type=TEXT, metavar="QUEUE"),
     ring: RingOptions = options(RingOptions),
     count: int = option(
-        type=click.IntRange(1, _MOST_KEYS), default=1, show_default=True, help="How many keys."
+        type=click.IntRange(1, _MOST_KEYS), default=1, show_default=True, help="The number of keys."
     ),
     pattern: str = option(
         type=TEXT,
@@ -89,7 +90,7 @@ def keys(
         type=click.IntRange(1),
         default=1_000_000,
         show_default=True,
-        help="Give up after this many keys in a row that miss.",
+        help="Stop after this many consecutive keys that do not reach QUEUE.",
     ),
     hashed: HashingOptions = options(HashingOptions),
 ) -> Outcome:

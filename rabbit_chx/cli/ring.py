@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.analysis.wording import percent, place_text, plural
+from rabbit_chx.analysis.wording import document, entry, percent, place_text, plural, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import bucket_ranges, document, exchange_facts, numbers, ring_document, texts
+from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, texts
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
 from rabbit_chx.routing import SlotTable
 from rabbit_chx.routing.ring_changes import Provenance
@@ -66,13 +66,12 @@ class RingReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the ring in the format of its `to_json`, with the exchange's arguments."""
-        arguments = None if self.arguments is None else dict(self.arguments)
-        return {**ring_document(self.ring), "arguments": arguments}
+        return {**to_json(self.ring), **entry(self, "arguments")}
 
 
 @command(
     example="rabbit-chx ring show orders --ring-via 'docker exec rabbitmq'",
-    plot_help="Draw the share of each destination into this file.",
+    plot_help="Plot the share of each destination into this file.",
 )
 def show(
     *,
@@ -81,14 +80,13 @@ def show(
 ) -> Outcome:
     """Show the buckets of each destination of EXCHANGE, with the exact share of all keys.
 
-    --ring-via reads the true ring. Without it the ring is assumed from the bindings that the management API
-    lists, and the output says so.
+    --ring-via reads the true ring. Without it the ring is assumed from the bindings that the management API lists, and the
+    output states that.
 
-    Where the ring has slots, each is shown with its queue, and each queue with its share of all keys. That needs
+    If the ring has slots, each is shown with its queue, and each queue with its share of all keys. That requires
     --management-url.
 
-    Holes are reported on stderr, and with --management-url also what differs from the bindings. The exit code
-    is 0.
+    Holes are reported on stderr, and with --management-url also differences from the bindings. The exit code is 0.
 
     --output json writes the ring as `HashRing.to_json` does, or `SlotTable.to_json`, with the exchange's arguments. Other
     commands read it with --ring.
@@ -101,7 +99,7 @@ def show(
             shown = ring = opened.ring(exchange)
         findings = ring_findings(ring)
     else:
-        live, slots = at.hash_exchange(exchange, "AMQP alone shows no bindings")
+        live, slots = at.hash_exchange(exchange, "AMQP alone does not show bindings")
         findings, arguments = ring_findings(slots.ring, live.bindings, live.alternate), live.arguments
         shown = slots.key_map()
         for fault in slots.faults.values():
@@ -169,15 +167,15 @@ class RingList:
         yield from self._with_ring()
         for modulus in self.moduli:
             where = f" of vhost {modulus.vhost}" if self.all_vhosts else ""
-            share = f"1/{modulus.bindings} of the keys for each binding, " if modulus.bindings else ""
+            share = f", each with 1/{modulus.bindings} of the keys" if modulus.bindings else ""
             yield Line(
-                f"{modulus.exchange}{where} is of type x-modulus-hash: {plural(modulus.members, 'member')}, "
-                f"{plural(modulus.bindings, 'binding')}, {share}no ring; not checked"
+                f"{modulus.exchange}{where} is of type x-modulus-hash, without a ring, and not checked: "
+                f"{plural(modulus.members, 'member')}, {plural(modulus.bindings, 'binding')}{share}"
             )
 
     def _with_ring(self) -> Iterator[Block]:
         if not self.rings:
-            yield Line(f"there is no x-consistent-hash exchange in {', '.join(map(repr, self.vhosts))}")
+            yield Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, self.vhosts))}")
             return
         vhost = texts("vhost") if self.all_vhosts else []
         yield Table(
@@ -202,13 +200,13 @@ class RingList:
 )
 def list_rings(
     *,
-    all_vhosts: bool = option(is_flag=True, help="Those of every vhost that the user may see."),
+    all_vhosts: bool = option(is_flag=True, help="List the exchanges of every vhost that the user may see."),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
-    """List every x-consistent-hash exchange with its members, buckets and slots, and the kinds of what `ring check` finds.
+    """List every x-consistent-hash exchange with its members, buckets and slots, and the kinds of findings of `ring check`.
 
-    --management-url lists them. --ring-via reads the rings. Without it the rings are assumed, and nothing is checked.
-    The exit code is 0, whatever is found.
+    --management-url lists them. --ring-via reads the rings. Without it the rings are assumed, and not checked. The exit code
+    is 0, also with findings.
     """
     live = broker.live()
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]

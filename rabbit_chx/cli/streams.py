@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.analysis.wording import plural
+from rabbit_chx.analysis.wording import document, entry, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import document, entry, numbers, or_dash, texts
+from rabbit_chx.cli.report import numbers, or_dash, texts
 from rabbit_chx.cli.stream_options import StreamOptions, address_option, parse_addresses, time_text
 from rabbit_chx.errors import NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table, printable
@@ -100,7 +100,7 @@ class StreamsReport:
         yield Table(columns, rows)
         if any(stream.rows is None and stream.span for stream in self.streams):
             yield Line(
-                "<= counts the offsets; the broker's own notes have some of them. --count counts the rows."
+                "<= is the number of offsets, which includes entries of the broker itself. --count counts the rows."
             )
         yield Table(
             texts("stream", "first at", "last at"),
@@ -125,7 +125,7 @@ class StreamsReport:
         if named:
             yield Table([*texts("stream", "writer"), *numbers("last id")], named[:_MOST_WRITERS])
         if len(named) > _MOST_WRITERS:
-            yield Line(f"and {plural(len(named) - _MOST_WRITERS, 'more writer')}; --output json has all")
+            yield Line(f"and {plural(len(named) - _MOST_WRITERS, 'more writer')}; --output json shows all")
 
     def as_json(self) -> dict[str, Any]:
         """Return the document ``rabbit-chx/streams``."""
@@ -169,18 +169,18 @@ def _end_json(end: RowPlace | None) -> dict[str, Any] | None:
 def show(
     *,
     names: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="NAME..."),
-    count: bool = option(is_flag=True, help="Read all rows, and count them and their chunks."),
+    count: bool = option(is_flag=True, help="Read all rows to count them and their chunks."),
     address: tuple[str, ...] = address_option(),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
-    """Show streams: first and last row, how many rows, leader and replicas, and who writes to them.
+    """Show streams: first and last row, number of rows, leader and replicas, and writers.
 
-    A NAME is that of a stream, of a super stream, which is shown as its partitions, or of an exchange, if all that is bound to it are
-    streams. --url is that of streams,
-    rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, and then the port is 5552, or 5551 with TLS.
+    A NAME is a stream, a super stream, which is shown as its partitions, or an exchange to which only streams are bound. --url is
+    the stream URI rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, with the port 5552, or 5551
+    with TLS.
 
-    A stream remembers the names of 255 writers. Named publishers and AMQP channels take one each. --management-url shows them,
-    with the plugin rabbitmq_stream_management from RabbitMQ 3.13 on. What it tells is up to 5 s old.
+    A stream stores the names of 255 writers. Each named publisher and each AMQP channel takes one. --management-url shows them,
+    with the plugin rabbitmq_stream_management from RabbitMQ 3.13 on. Its data is up to 5 s old.
 
     Nothing is changed. The exit code is 0.
     """
@@ -190,7 +190,7 @@ def show(
         version, found = connection.server_version, _places(connection, names)
     streams = [_with_ends(settings, stream, addresses) for stream in found]
     if at.management_url is None:
-        say("only the management API tells segments and writers: give --management-url to see them")
+        say("only the management API shows segments and writers: give --management-url")
     else:
         streams = list(_with_figures(at, streams))
     if count:
@@ -210,7 +210,7 @@ def _places(connection: StreamConnection, names: Sequence[str]) -> list[ShownStr
             partitions = connection.partitions(name)
         except NotFoundError:
             raise NotFoundError(
-                f"{connection.where}: there is no stream, super stream or exchange {name!r}: check the name and the vhost",
+                f"{connection.where}: stream, super stream or exchange {name!r} does not exist: check the name and the vhost",
                 queue=name,
             ) from None
         of_stream = connection.metadata(partitions)
@@ -257,8 +257,8 @@ def _with_figures(at: LiveBroker, streams: Sequence[ShownStream]) -> Iterator[Sh
     for stream in streams:
         figures: dict[str, Any] = {}
         try:
-            told = at.management("").request("GET", "queues", at.settings.vhost, stream.name)
-            figures["segments"] = told.get("segments")
+            queue = at.management("").request("GET", "queues", at.settings.vhost, stream.name)
+            figures["segments"] = queue.get("segments")
             figures["writers"] = writers_of(str(at.management_url), at.settings, stream.name)
         except RabbitChxError as error:
             problem = problem or error
@@ -316,7 +316,7 @@ def _text(value: bytes) -> str:
 @command(
     example="rabbit-chx replay user-42 --exchange orders --since 2h --management-url http://guest:guest@localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
-    output_help="The form of the rows; table is a line each, with tabs between the fields.",
+    output_help="The form of the rows; table is a line for each row, with tabs between the fields.",
 )
 def replay(
     *,
@@ -327,22 +327,22 @@ def replay(
         help="The hash exchange that the rows were published to. Its queues are streams.",
     ),
     topology: str | None = option(
-        metavar="FILE", help="The ring that this topology file says, in the place of that of the broker."
+        metavar="FILE", help="Use the ring of this topology file instead of that of the broker."
     ),
     stream: StreamOptions = options(StreamOptions),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
     """Show the rows of each KEY, oldest first: stream, offset, time, key and value. Only the stream that has a KEY is read.
 
-    --exchange or --super-stream says where the rows were published. The ring of an exchange has to be known: by --ring-via, --ring or
-    --topology. A KEY is the routing key of a row. Rows without one are not found: those of other clients of the stream protocol. With
-    --by-message-id a KEY is the message id of a row, where those clients often write it.
+    --exchange or --super-stream is the exchange that the rows were published to. The ring of an exchange must be known: by --ring-via,
+    --ring or --topology. A KEY is the routing key of a row. Rows of other clients of the stream protocol have none and are not found.
+    With --by-message-id a KEY is the message id of a row, which many of those clients write.
 
-    The ring is the one of now. Rows that were written before it changed may be in another stream: give the ring of that time by
-    --ring FILE to see them.
+    The ring is the present one. Rows that were written before a change of the ring may be in another stream: give the ring of that
+    time by --ring FILE to read them.
 
-    --url is that of streams, rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, and then the port
-    is 5552, or 5551 with TLS. The end is what is there when the reading begins. The exit code is 0 without rows, too.
+    --url is the stream URI rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, with the port 5552, or
+    5551 with TLS. Reading stops at the end of the stream at the time of opening. The exit code is 0, also without rows.
     """
     from rabbit_chx.streams import replay as replay_rows
 
@@ -369,7 +369,7 @@ def replay(
         older = (
             ""
             if is_super_stream or stream.ring
-            else "; rows from before a change of the ring may be elsewhere"
+            else "; rows that were written before a change of the ring may be in another stream"
         )
         say(f"{found or no_rows_text(keys, stream.published_to or placement.exchange, counts)}{older}")
 
@@ -382,10 +382,10 @@ def no_rows_text(keys: Sequence[str], exchange: str, counts: Counter[str]) -> st
     read = f"{plural(counts['read'], 'row')} {'was' if counts['read'] == 1 else 'were'} read"
     if others := counts["other_exchange"]:
         return (
-            f"no row with {which} was published to {exchange!r}: {read}, and {others:,} with {which} were published to another "
-            "exchange, which --published-to names"
+            f"no rows with {which} were published to {exchange!r}: {read}, and {others:,} with {which} were published to another "
+            "exchange: give it with --published-to"
         )
-    return f"no row has {which}: {read}"
+    return f"no rows with {which}: {read}"
 
 
 def _records(batches: Iterable[pa.RecordBatch], shown: Counter[str]) -> Iterator[Sequence[ReplayedRow]]:

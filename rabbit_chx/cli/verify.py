@@ -1,4 +1,4 @@
-"""``rabbit-chx verify``: the mirror compared with a live broker, message by message."""
+"""``rabbit-chx verify``: compare the mirror with a live broker, message by message."""
 
 from __future__ import annotations
 
@@ -14,31 +14,16 @@ import pika
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.wording import place_text, plural
+from rabbit_chx.analysis.wording import document, entries, entry, place_text, plural, to_json
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_source import read_ring
 from rabbit_chx.broker.scratch import ScratchMessage, copied_runs, declare_copy, route_on_copy, scratch_vhost
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted, unwound_by_signals
-from rabbit_chx.cli.command import (
-    DIFFERENCE,
-    DONE,
-    PARTLY,
-    TEXT,
-    Outcome,
-    argument,
-    command,
-    option,
-    options,
-    say,
-    typed,
-)
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say, typed
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.report import (
     ASSUMED,
-    document,
-    entries,
-    entry,
     exchange_facts,
     hashes_text,
     numbers,
@@ -47,7 +32,6 @@ from rabbit_chx.cli.report import (
     source_as_json,
     source_fact,
     texts,
-    to_json,
 )
 from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
@@ -95,8 +79,8 @@ class StoredReport:
     def code(self) -> int:
         """The exit code."""
         if self._total("wrong"):
-            return DIFFERENCE
-        return DONE if self._total("right") and not self.is_guess else PARTLY
+            return ExitCode.DIFFERENCE
+        return ExitCode.DONE if self._total("right") and not self.is_guess else ExitCode.PARTLY
 
     @property
     def examples(self) -> list[tuple[str, MisplacedRow]]:
@@ -107,11 +91,11 @@ class StoredReport:
     def blocks(self) -> Iterator[Block]:
         """Return the compared objects, the counts of each stream, and misplaced rows."""
         named = "super stream" if isinstance(self.placement.placing, SuperStream) else "exchange"
-        what, source = source_fact(self.placement.source)
+        name, source = source_fact(self.placement.source)
         facts = [
             (named, self.placement.exchange),
             ("vhost", self.vhost),
-            ("ring" if what == "ring" else "placing", source),
+            ("ring" if name == "ring" else "placing", source),
             *([("", ASSUMED)] if self.is_guess else []),
             ("compared", f"{self._total('right') + self._total('wrong'):,} of {self._total('rows'):,} rows"),
             ("wrong", f"{self._total('wrong'):,}"),
@@ -137,7 +121,7 @@ class StoredReport:
             )
         if not self._total("right") + self._total("wrong"):
             yield Line(
-                "No row has a key of this exchange: nothing is proven. Rows that came through another one need --published-to."
+                "No rows have a key of this exchange, so nothing was verified. For rows of another exchange give --published-to."
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -246,17 +230,17 @@ class ScratchReport:
         if self.ring.provenance == "read":
             return None
         if self.ring.provenance == "assumed":
-            made_of, remedy = "that guess", "give --ring-via PREFIX to read it"
+            origin, remedy = "that guess", "give --ring-via PREFIX to read it"
         else:
-            made_of, remedy = "the ring of the file", "give --ring-via PREFIX in the place of --topology"
-        return f"the copy was made from {made_of}, so this compares the rules of the broker, and not the ring; {remedy}"
+            origin, remedy = "the ring of the file", "give --ring-via PREFIX instead of --topology"
+        return f"the copy was made from {origin}, so this verifies the rules of the broker, not the ring; {remedy}"
 
     @property
     def code(self) -> int:
         """The exit code."""
         if self.differences or self.findings:
-            return DIFFERENCE
-        return PARTLY if self.guess or not self.found else DONE
+            return ExitCode.DIFFERENCE
+        return ExitCode.PARTLY if self.guess or not self.found else ExitCode.DONE
 
     @property
     def destinations(self) -> Iterable[Place]:
@@ -272,11 +256,7 @@ class ScratchReport:
                 *exchange_facts(self.exchange.name, self.exchange.vhost, self.exchange.arguments, self.ring),
                 ("compared", copied if compared else "nothing"),
                 ("mismatches", f"{len(self.differences):,}"),
-                *(
-                    [("proven", f"nothing about the ring, which is a guess: {self.guess}")]
-                    if self.guess
-                    else []
-                ),
+                *([("verified", f"not the ring, which is a guess: {self.guess}")] if self.guess else []),
                 *(("finding", f"{finding.kind}: {finding.message}") for finding in self.findings),
             ]
         )
@@ -329,7 +309,7 @@ def verify(
     exchange: str | None = argument(required=False),
     topology: str | None = option(
         metavar="FILE",
-        help="Take the ring that this topology file says, and not that of the broker. EXCHANGE may be left out if the file has one.",
+        help="Use the ring of this topology file instead of that of the broker. EXCHANGE is optional if the file contains one.",
     ),
     broker: BrokerOptions = options(BrokerOptions),
     sample: SampleOptions = sample_options(_DEFAULT_PATTERN, _DEFAULT_KEYS),
@@ -338,32 +318,32 @@ def verify(
         type=TEXT,
         multiple=True,
         metavar="NAME",
-        help="Compare the rows that this stream has. With --super-stream it is one of the partitions; all of them without it.",
+        help="Compare the rows of this stream. With --super-stream it is one of the partitions; the default is all of them.",
     ),
-    all_streams: bool = option(is_flag=True, help="Compare the rows of each stream in the ring of EXCHANGE."),
+    all_streams: bool = option(is_flag=True, help="Compare the rows of all streams in the ring of EXCHANGE."),
     stored: StreamOptions = options(StreamOptions),
 ) -> Outcome:
-    """Compare the mirror with the broker, message by message; the queues of EXCHANGE are not touched.
+    """Compare the mirror with the broker, message by message; the queues of EXCHANGE are not changed.
 
-    The command makes a copy of EXCHANGE with the same ring in a temporary vhost. It publishes the sample
-    there (10,000 keys by default), consumes it and compares. Then it removes the vhost, after Ctrl-C too. A
-    key is what EXCHANGE hashes: the routing key, the text of its hash-header, or its hash-property.
+    The command declares a copy of EXCHANGE with the same ring in a temporary vhost. It publishes the sample there (10,000
+    keys by default), consumes it and compares. Then it deletes the vhost, also after Ctrl-C. A key is the value that
+    EXCHANGE hashes: the routing key, the text of its hash-header, or its hash-property.
 
-    --ring-via reads the ring, and the command compares it with the bindings: holes, buckets without a binding
-    and bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the
-    bindings, and a copy of it proves nothing about EXCHANGE (exit code 3). The same holds for --topology.
+    --ring-via reads the ring, and the command compares it with the bindings: holes, buckets without a binding and bindings
+    without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the bindings, and a copy of it
+    does not verify EXCHANGE (exit code 3). The same applies to --topology.
 
-    With --stream, --all-streams or --super-stream nothing is published. The command reads the rows that streams have, over the
-    stream protocol. Each row says its exchange and its routing key; the ring, or for a super stream murmur3, says where it belongs.
-    Without EXCHANGE it is the one that most of the first rows of the stream were published to.
-    With --by-message-id the message id of a row is its key, and rows that tell no exchange are compared, too.
-    Rows that were written before the ring changed may be elsewhere: --since begins behind the change. --url is that of streams,
-    rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, and then the port is 5552, or 5551 with TLS.
+    With --stream, --all-streams or --super-stream nothing is published. The command reads the rows of streams, over the stream
+    protocol. Each row contains its exchange and its routing key; the ring, or murmur3 for a super stream, determines its stream.
+    The default of EXCHANGE is the exchange that most of the first rows of the stream were published to.
+    With --by-message-id the message id of a row is its key, and rows without an exchange are compared, too.
+    Rows that were written before a change of the ring may be in another stream: start after the change with --since. --url is the
+    stream URI rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, with the port 5552, or 5551 with TLS.
     """
     if streams or all_streams or stored.super_stream is not None:
         if sample.given:
             raise InputError(
-                "rows of streams are compared as they are: leave --keys, --pattern and --count out"
+                "stored rows are compared, without a sample: leave --keys, --pattern and --count out"
             )
         if streams and all_streams:
             raise InputError("the streams are given twice, by --stream and by --all-streams: leave one out")
@@ -373,10 +353,12 @@ def verify(
         placement = stored.placement(at, exchange, topology)
         report = verify_stored(at, placement, streams or placement.streams, stored)
         return Outcome(report, code=report.code)
-    if idle := typed(StreamOptions):
-        raise InputError(f"{idle[0]} is about the rows of streams: give --stream NAME or --all-streams, too")
+    if unused := typed(StreamOptions):
+        raise InputError(
+            f"{unused[0]} is an option for the rows of streams: give --stream NAME or --all-streams too"
+        )
     if exchange is None and topology is None:
-        raise InputError("there is nothing to verify: give EXCHANGE, or --topology FILE")
+        raise InputError("the exchange is not given: give EXCHANGE, or --topology FILE")
     return _of_messages(broker.live(), exchange, topology, sample)
 
 
@@ -400,12 +382,12 @@ def _of_messages(
     else:
         report = _on_copy(at, management, live, ring, sample=sample, findings=findings)
     if report.guess:
-        whose = (
-            "a guess, as the order of its bindings was not read"
+        origin = (
+            "a guess, because the order of its bindings was not read"
             if wanted is None
             else f"that of {wanted.name}"
         )
-        say(f"the ring of {name!r} is {whose}: {report.guess}")
+        say(f"the ring of {name!r} is {origin}: {report.guess}")
     return Outcome(report, code=report.code)
 
 
@@ -416,14 +398,14 @@ def _findings_against(wanted: TopologyInput, ring: HashRing, live: LiveExchange)
     if arguments != dict(live.arguments):
         raise InputError(
             f"exchange {live.name!r} of {wanted.name} hashes {hashes_text(arguments)}, and that of the broker "
-            f"{hashes_text(live.arguments)}: no key is the same for both"
+            f"{hashes_text(live.arguments)}: their keys cannot be compared"
         )
     if Counter(ring.bindings) == Counter(live.bindings):
         return []
     return [
         Finding(
             "different",
-            f"the bindings of {live.name} on the broker are others than in {wanted.name}",
+            f"the bindings of {live.name} on the broker differ from {wanted.name}",
             f"run: rabbit-chx topology check {shlex.quote(wanted.name)}",
             exchange=live.name,
         )
@@ -454,9 +436,9 @@ def _on_copy(
             declare_copy(connection, runs, live.arguments)
             found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
     differences = [
-        Difference(key, said, place)
-        for key, said, place in zip(keys.keys, predicted, found, strict=True)
-        if isinstance(said, Refused) or said != place
+        Difference(key, wanted, place)
+        for key, wanted, place in zip(keys.keys, predicted, found, strict=True)
+        if isinstance(wanted, Refused) or wanted != place
     ]
     expected = Counter(place for place in predicted if not isinstance(place, Refused))
     return ScratchReport(live, ring, findings, Counter(found), expected, differences)
