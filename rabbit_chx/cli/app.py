@@ -79,7 +79,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Predict where keys go": {
         "route": ("Destination of each key, and its explanation.", "route:route"),
         "simulate": (
-            "Shares of a ring, a sample on it, and the keys that a change moves.",
+            "Shares of a ring and a sample; keys that a change moves.",
             "simulate:simulate",
         ),
         "compare": ("Keys that move to another release or ring.", "compare:compare"),
@@ -92,14 +92,14 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "ring repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
         "slots show": ("Queue and load of each slot.", "slots:show"),
         "slots balance": (
-            "Slots to move so that each queue is within its limit of the load.",
+            "Slot moves that balance the load of the queues.",
             "slots:balance",
         ),
         "shards show": ("Shards of an exchange of rabbitmq_sharding.", "shards:show"),
     },
     "Manage a topology file": {
         "topology export": ("Write the live topology as a file.", "export:export"),
-        "topology plan": ("Changes between the broker and the file, and the keys that move.", "plan:plan"),
+        "topology plan": ("Changes that the file requires, and the keys that move.", "plan:plan"),
         "topology arrange": ("Rewrite each ring in the order that moves the fewest keys.", "arrange:arrange"),
         "topology apply": ("Apply the plan.", "apply:apply"),
         "topology check": ("Compare the broker with the file.", "check:check_topology"),
@@ -223,7 +223,7 @@ def _app() -> LazyGroup:
         subcommands = LazyGroup(help=text, epilog=f"Example: rabbit-chx {example}", table=by_group[name])
         table[name] = (text, subcommands)
     return _Program(
-        help="Predict and control where RabbitMQ's x-consistent-hash exchange routes each key.",
+        help="Predict and control where RabbitMQ's x-consistent-hash exchange routes keys.",
         epilog="Exit codes: 0 done, 1 difference found, 2 usage error, 3 partly done, 4 unsafe plan "
         "refused, 69 no broker, 70 failed, 77 refused by the broker.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -76,7 +76,7 @@ class PlanReport:
         new = {
             change.name for change in plan.changes if (change.action, change.kind) == ("create", "exchange")
         }
-        refused = [("refused", f"{plural(len(refusals), 'reason')}, see below")] if refusals else []
+        refused = [("refused", f"{plural(len(refusals), 'reason')}, at the end")] if refusals else []
         yield Facts([*self.about, *plan_facts(plan), *refused, ("checksum", plan.checksum)])
         if plan.changes:
             table = changes_table(plan.changes, whole=self.whole)

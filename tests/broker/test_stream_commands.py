@@ -229,7 +229,7 @@ def test_rows_from_a_time_on_and_up_to_it(trips: Trips, capsys: pytest.CaptureFi
     nothing = capsys.readouterr()
     assert (nothing.out, nothing.err) == (
         "",
-        "rabbit-chx: no row has the key 'user-7': 0 rows were read; rows from before a change of the ring may be elsewhere\n",
+        "rabbit-chx: no rows with the key 'user-7': 0 rows were read; rows that were written before a change of the ring may be in another stream\n",
     )
 
 
@@ -279,7 +279,7 @@ def test_what_is_in_streams(vhost: RunningBroker, answer: Callable[..., Any]) ->
 
 def test_what_is_no_stream_is_named(vhost: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stream", "show", "nothing", "--url", vhost.stream_url]) == 2
-    assert "there is no stream, super stream or exchange 'nothing'" in capsys.readouterr().err
+    assert "stream, super stream or exchange 'nothing' does not exist" in capsys.readouterr().err
 
 
 def test_who_writes_is_what_the_management_api_tells(

@@ -169,6 +169,8 @@ def test_nobody_reading_is_no_error() -> None:
 
 def test_a_patch_that_is_newer_than_those_known_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["route", *BIND, "--release", "4.3.99", "k"]) == 0
-    assert "4.3.99 is newer than 4.3.6, whose rules it is taken to follow" in capsys.readouterr().err
+    assert (
+        "4.3.99 is newer than 4.3.6, the newest known patch, whose rules are used" in capsys.readouterr().err
+    )
     assert main(["route", *BIND, "--release", "4.3.6", "k"]) == 0
     assert capsys.readouterr().err == ""

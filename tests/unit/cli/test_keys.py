@@ -31,7 +31,7 @@ def test_keys_found_before_the_search_ends_are_shown(capsys: pytest.CaptureFixtu
     assert main(arguments) == 3
     found = capsys.readouterr()
     assert found.out == "canary-462\n"
-    assert found.err.startswith("rabbit-chx: not all of 50 keys are found: 900 keys in a row")
+    assert found.err.startswith("rabbit-chx: not all of 50 keys were found: 900 keys in a row")
     assert main([*arguments, "--output", "json"]) == 3
     assert json.loads(capsys.readouterr().out)["keys"] == ["canary-462"]
 

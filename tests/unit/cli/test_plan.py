@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from rabbit_chx.cli.apply import ApplyReport
 from rabbit_chx.cli.plan import PlanReport, lifting_flags
 from rabbit_chx.rendering import Facts, Section
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import BindingDefinition, Topology, plan
+from rabbit_chx.topology import BindingDefinition, Plan, Topology, plan
+from rabbit_chx.topology.applying import Applied
 from rabbit_chx.topology.changes import PlannedChange
 
 BROKER = ("--url", "amqp://127.0.0.1:1")
@@ -59,7 +61,7 @@ def test_the_exit_code_of_a_plan_says_whether_all_is_well(
     """Also where nothing is to change: the file is of another cluster, or messages are parked, which an application publishes."""
     modelled.holds(live_of(Topology.from_toml(SLOTS)))
     code, out, _ = ran(*modelled.arguments("plan", SLOTS))
-    assert (code, "none: what is there is as the file says" in out) == (0, True)
+    assert (code, "none: the broker matches the topology" in out) == (0, True)
     code, out, _ = ran(*modelled.arguments("plan", f'cluster = "rabbit@prod"\n{SLOTS}'))
     assert (code, "for the cluster rabbit@prod, and this is rabbit@model" in out) == (4, True)
     modelled.messages = {"events.park": 3}
@@ -82,29 +84,31 @@ def test_the_exit_code_of_a_plan_says_whether_all_is_well(
 
 def test_what_was_done_as_json() -> None:
     ring = HashRing.from_bindings([("q", 1)])
-    document = ApplyReport("applied", "c", 1, (CHANGE,), {"x": ring}).as_json()
+    made = plan_of_change()
+    document = ApplyReport("applied", made, Applied((CHANGE,), {"x": ring}, made.checksum)).as_json()
     assert document == {
         "format": "rabbit-chx/apply",
         "format_version": 1,
         "state": "applied",
-        "checksum": "c",
+        "checksum": made.checksum,
         "planned": 1,
-        "changes": json.loads(plan_of_change())["changes"],
+        "changes": json.loads(made.to_json())["changes"],
         "rings": [{"exchange": "x", "ring": json.loads(ring.to_json())}],
         "refusals": [],
         "says": None,
     }
 
 
-def plan_of_change() -> str:
+def plan_of_change() -> Plan:
     """Return the plan whose only change is CHANGE."""
     live = Topology.from_toml('[[exchanges]]\nname = "x"\n[[queues]]\nname = "q"\n')
     binding = '[[bindings]]\nsource = "x"\nqueue = "q"\nrouting_key = "1"\n'
-    return plan(Topology.from_toml(live.to_toml() + binding), live).to_json()
+    return plan(Topology.from_toml(live.to_toml() + binding), live)
 
 
 def test_what_was_done_in_part_is_listed() -> None:
-    facts, done = ApplyReport("partly", "c", 3, (CHANGE,)).blocks()
+    made = replace(plan_of_change(), changes=(CHANGE,) * 3)
+    facts, done = ApplyReport("partly", made, Applied((CHANGE,), {}, made.checksum)).blocks()
     assert isinstance(facts, Facts)
     assert facts.pairs[0] == ("done", "1 of 3 changes")
     assert isinstance(done, Section)
@@ -114,9 +118,9 @@ def test_what_was_done_in_part_is_listed() -> None:
     ("content", "words"),
     [
         (None, "the plan {} cannot be read: No such file"),
-        ("{", "{} is not a plan: give what"),
-        ("[]", "{} is not a plan: give what"),
-        ('{"checksum": "c"}', "{} is not a plan: give what"),
+        ("{", "{} is not a plan: give a file"),
+        ("[]", "{} is not a plan: give a file"),
+        ('{"checksum": "c"}', "{} is not a plan: give a file"),
         ('{"format": "rabbit-chx/plan", "checksum": "d"}', "--checksum is c, and that of {} is d"),
     ],
 )
@@ -134,21 +138,21 @@ def test_a_stored_plan_that_is_none(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("apply", "-"), 2, "there is nobody to ask: give --yes, or --checksum"),
-        (("apply", "{file}"), 2, "there is nobody to ask: give --yes, or --checksum"),
+        (("apply", "-"), 2, "needs a terminal to ask: give --yes, or --checksum"),
+        (("apply", "{file}"), 2, "needs a terminal to ask: give --yes, or --checksum"),
         (("apply", "{file}", "--yes"), 69, "127.0.0.1:1"),
         (("apply", "{file}", "--allow-moved", "2"), 2, "0<=x<=1"),
         (("apply", "{file}", "--allow-moved", "nan"), 2, "'nan' is not a number"),
         (
             ("plan", "{empty}"),
             2,
-            "says nothing: give a file that has exchanges, queues, bindings or policies",
+            "is empty: give a file with exchanges, queues, bindings or policies",
         ),
         (("plan", "{file}"), 69, "127.0.0.1:1"),
         (("plan", "{of an empty vhost}"), 69, "127.0.0.1:1"),
         (("plan", "missing.toml"), 2, "the topology file missing.toml cannot be read"),
         (("plan", "{bad}"), 2, "line 1, qeues"),
-        (("arrange", "-", "--write"), 2, "stdin is no file to write to"),
+        (("arrange", "-", "--write"), 2, "stdin cannot be written"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_is_asked(

@@ -31,9 +31,9 @@ def test_no_command_takes_another_value_for_the_routing_key_in_silence(
         ({"arguments": {"hash-property": "message_id"}}, "hashes hash-property 'message_id', so"),
         (
             {"arguments": None},
-            "hashes, as it was read without the management API, so it is taken for the routing",
+            "hashes, because it was read without the management API, so it is taken for the routing",
         ),
-        ({}, f"{path} does not say what the exchange hashes, so it is taken for the routing key"),
+        ({}, f"{path} does not contain the arguments of the exchange, so the routing key is assumed"),
     ):
         path.write_text(json.dumps(json.loads(RING.to_json()) | change))
         code, _, errors = ran(*command, "--ring", str(path))
@@ -56,5 +56,5 @@ def test_a_definitions_file_is_no_ring_and_the_way_to_its_bindings_is_said(
     path.write_text(json.dumps({"exchanges": [], "queues": [], "bindings": []}))
     code, out, errors = ran("route", "--ring", str(path), "k")
     assert (code, out) == (2, "")
-    assert "this is a definitions file, which does not hold the order of a ring" in errors
+    assert "this is a definitions file, which does not contain the order of a ring" in errors
     assert f"rabbit-chx topology export --from {path}" in errors

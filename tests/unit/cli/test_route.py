@@ -153,15 +153,15 @@ def test_a_super_stream_by_its_partitions(answer: Callable[..., Any], shown: Cal
     assert [answer["destination"] for answer in document["answers"]] == [
         stream.partition_for(key, "rstream") for key in "ab"
     ]
-    assert "hashed by the client for Java" in shown("route", *STREAM, "a")
+    assert "hashed by the clients for Java" in shown("route", *STREAM, "a")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ((*MODULUS, "--explain"), "explains rings, and"),
-        ((*MODULUS, "--hash-header", "h"), "leave that out"),
-        (("--exchange-type", "super-stream"), "there is no ring: give --bind"),
+        ((*MODULUS, "--hash-header", "h"), "leave the option out"),
+        (("--exchange-type", "super-stream"), "the ring is not given: give --bind"),
         ((*STREAM, "--header", "h=1"), "hashes the routing key alone for the super stream"),
     ],
 )

@@ -50,10 +50,10 @@ def test_a_time_is_a_date_with_its_zone_or_how_long_ago(text: str, moment: datet
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("yesterday", "--since is 'yesterday': give ISO 8601 with its zone"),
+        ("yesterday", "--since is 'yesterday': give ISO 8601 with a time zone"),
         ("2h30", "--since is '2h30'"),
         ("-2h", "--since is '-2h'"),
-        ("2026-11-22T10:00", r"has no zone: write 2026-11-22T10:00Z for UTC"),
+        ("2026-11-22T10:00", r"lacks a time zone: write 2026-11-22T10:00Z for UTC"),
         ("2026-11-22", "has no zone"),
         ("9999999d", "before the year 1"),
     ],
@@ -90,14 +90,14 @@ def test_addresses_are_pairs() -> None:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (["verify", "x", "--since", "2h"], "--since is about the rows of streams"),
-        (["verify", "x", "--ring", "f"], "--ring is about the rows of streams"),
+        (["verify", "x", "--since", "2h"], "--since is an option for the rows of streams"),
+        (["verify", "x", "--ring", "f"], "--ring is an option for the rows of streams"),
         (["verify", "x", "--stream", "s", "--count", "3"], "leave --keys, --pattern and --count out"),
         (["verify", "x", "--stream", "s", "--all-streams"], "by --stream and by --all-streams"),
         (["verify", "x", "--super-stream", "s"], "exchange 'x' and --super-stream s"),
         (["verify", "--super-stream", "s", "--ring", "f"], "by --super-stream and by --ring"),
         (["verify", "x", "--stream", "s", "--topology", "t", "--ring", "f"], "by --ring and by --topology"),
-        (["replay", "k"], "nothing says where the rows belong"),
+        (["replay", "k"], "the placement of the rows is not given"),
         (
             ["replay", "k", "--exchange", "x", "--since", "1h", "--until", "2h"],
             "--until 2h is before --since 1h",
@@ -120,7 +120,7 @@ def test_an_address_of_streams_is_not_asked_over_amqp(
 ) -> None:
     command = ("replay", "k", "--exchange", "x", "--ring-via", "", *NOBODY)
     code, _, errors = ran(*command)
-    assert (code, "this asks over AMQP: give --url amqp://" in errors) == (2, True)
+    assert (code, "the ring is read over AMQP: give --url amqp://" in errors) == (2, True)
     assert "it must begin with amqp://" in ran("ring", "show", "x", *NOBODY)[2]
 
 
@@ -135,7 +135,7 @@ def test_a_ring_that_hashes_a_header_places_no_rows(
     file = tmp_path / "ring.json"
     file.write_text(json.dumps({**json.loads(READ.to_json()), "arguments": {"hash-header": "tenant"}}))
     code, _, errors = ran("replay", "k", "--exchange", "x", "--ring", str(file), *NOBODY)
-    assert (code, "placed by their routing key alone" in errors) == (2, True)
+    assert (code, "only routing keys of rows can be placed" in errors) == (2, True)
 
 
 def report(ring: HashRing = READ, **counts: Any) -> StoredReport:
@@ -200,13 +200,13 @@ def test_a_row_as_a_line_and_as_json() -> None:
 @pytest.mark.parametrize(
     ("keys", "counts", "says"),
     [
-        (["k"], {"read": 1_000_000}, "no row has the key 'k': 1,000,000 rows were read"),
-        (["k", "l"], {"read": 1}, "no row has one of the keys: 1 row was read"),
-        (["k"], {}, "no row has the key 'k': 0 rows were read"),
+        (["k"], {"read": 1_000_000}, "no rows with the key 'k': 1,000,000 rows were read"),
+        (["k", "l"], {"read": 1}, "no rows with one of the keys: 1 row was read"),
+        (["k"], {}, "no rows with the key 'k': 0 rows were read"),
         (
             ["k"],
             {"read": 9, "other_exchange": 2},
-            "no row with the key 'k' was published to 'sales': 9 rows were read, and 2 with the key 'k' were published to another exchange, which --published-to names",
+            "no rows with the key 'k' was published to 'sales': 9 rows were read, and 2 with the key 'k' were published to another exchange, which --published-to names",
         ),
     ],
 )
@@ -256,7 +256,7 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
     assert "s1 - -" in lines
     assert "s0 rabbit-0:5552 rabbit-1:5552, rabbit-2:5552" in lines
     assert "s1 none none" in lines
-    assert lines[-1] == "and 1 more writer; --output json has all"
+    assert lines[-1] == "and 1 more writer; --output json shows all"
     document = found.as_json()
     assert (document["format"], document["format_version"]) == ("rabbit-chx/streams", 1)
     shown, empty = document["streams"]

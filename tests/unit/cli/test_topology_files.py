@@ -55,7 +55,7 @@ def test_the_order_of_a_definitions_file_is_assumed(
     code, out, errors = ran("topology", "export", "--from", "-")
     assert code == 0
     assert errors == (
-        "rabbit-chx: stdin is a definitions file, which does not tell the order of a ring: that of x is assumed as the "
+        "rabbit-chx: stdin is a definitions file, which does not contain the order of a ring: that of x is assumed as the "
         "bindings are listed\n"
     )
     assert 'ring = [{ queue = "q", weight = 1 }]' in out

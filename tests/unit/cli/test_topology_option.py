@@ -49,7 +49,7 @@ name = "q{1..2}"
 """
 KEYS = [f"key-{n}" for n in range(20)]
 BY_WEIGHT = (
-    "shares the slots of events by weight, and which queue has which slot is assumed as on a new broker: list the slots with "
+    "shares the slots of events by weight, and the slots of each queue are assumed as on a new broker: list them with "
     "rabbit-chx topology arrange FILE --write"
 )
 
@@ -107,7 +107,7 @@ def test_what_the_exchange_of_the_file_hashes_is_hashed(
     errors = ran("route", "--topology", file, "--exchange", "orders", "5")[2]
     assert (
         errors
-        == "rabbit-chx: the exchange of this ring hashes hash-header 'tenant', so that is hashed here, and not the routing key\n"
+        == "rabbit-chx: the exchange of this ring hashes hash-header 'tenant', so the keys are its values, not routing keys\n"
     )
 
 
@@ -159,7 +159,7 @@ def test_slots_by_weight_are_not_compared_with_those_of_a_broker(
         code, out, errors = ran("compare", *arguments)
         assert (code, out) == (2, "")
         assert (
-            f"{file} does not say which queue has which slot, so a comparison with a broker would be wrong: write the slots into "
+            f"{file} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots into "
             f"it with rabbit-chx topology arrange {file} --write"
         ) in " ".join(errors.split())
     assert ran("compare", "--topology", file, "--exchange", "events", "--to-release", "3.12")[0] == 0
@@ -198,7 +198,7 @@ def test_a_definitions_file_tells_no_order(
     path.write_text(definitions_file(Topology.from_toml(Path(one).read_text())))
     code, out, errors = ran("simulate", "--topology", str(path), "-o", "json")
     assert (code, json.loads(out)["ring"]["provenance"]) == (0, "assumed")
-    assert "does not tell the order of a ring: that of orders is assumed" in errors
+    assert "does not contain the order of a ring: that of orders is assumed" in errors
 
 
 def test_the_file_comes_over_stdin(
@@ -211,16 +211,16 @@ def test_the_file_comes_over_stdin(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["route", "k"], "has several exchanges that hash: say which, one of events, flights, images, orders"),
-        (["route", "--exchange", "ordres", "k"], "has no exchange 'ordres' that hashes: give one of events, flights"),
-        (["route", "--exchange", "audit", "k"], "has no exchange 'audit' that hashes"),
+        (["route", "k"], "contains several hash exchanges: give one of events, flights, images, orders"),
+        (["route", "--exchange", "ordres", "k"], "does not contain a hash exchange 'ordres': give one of events, flights"),
+        (["route", "--exchange", "audit", "k"], "does not contain a hash exchange 'audit'"),
         (["route", "--exchange", "orders", "--bind", "q=1", "k"], "given twice, as bindings and as the topology"),
-        (["route", "--exchange", "orders", "--url", "amqp://h", "k"], "--url is about a live broker, and the ring is that of"),
-        (["compare", "--exchange", "orders", "--to-exchange", "events"], "there is no broker"),
-        (["route", "--exchange", "flights", "--release", "4.3.6", "k"], "is a super stream, whose partitions"),
-        (["compare", "--to-release", "4.3"], "does not say its release: give --release, such as --release 3.12"),
-        (["compare", "--to-release", "4.3", "--release", "4.0", "--url", "amqp://h"], "--url is about a live broker"),
-        (["compare", "--to-release", "4.3", "--release", "4.0", "--pattern", "k{n}"], "has several exchanges that hash: say which"),
+        (["route", "--exchange", "orders", "--url", "amqp://h", "k"], "--url is an option of a live broker, and the ring is that of"),
+        (["compare", "--exchange", "orders", "--to-exchange", "events"], "the broker is not given"),
+        (["route", "--exchange", "flights", "--release", "4.3.6", "k"], "is a super stream, and the client chooses its partitions"),
+        (["compare", "--to-release", "4.3"], "does not contain its release: give --release, such as --release 3.12"),
+        (["compare", "--to-release", "4.3", "--release", "4.0", "--url", "amqp://h"], "--url is an option of a live broker"),
+        (["compare", "--to-release", "4.3", "--release", "4.0", "--pattern", "k{n}"], "contains several hash exchanges"),
         (["verify", "--url", "amqp://h", "--ring-via", ""], "the ring is given twice, by --topology and by --ring-via"),
     ],
 )  # fmt: skip
@@ -235,7 +235,7 @@ def test_what_does_not_say_one_ring_is_refused(
 def test_a_file_without_a_hash_exchange(ran: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
     path = tmp_path / "queues.toml"
     path.write_text('[[queues]]\nname = "q"\n')
-    assert "has no exchange that hashes" in ran("route", "--topology", str(path), "k")[2]
+    assert "does not contain a hash exchange" in ran("route", "--topology", str(path), "k")[2]
     releases = ("--release", "3.12", "--to-release", "4.3")
     assert "there is nothing to compare" in ran("compare", "--topology", str(path), *releases)[2]
 
