@@ -45,18 +45,13 @@ class Manner:
 
 
 class Pipe:
-    """One way of a line.
-
-    Args:
-        world: the clock.
-        manner: how bytes are carried.
+    """One direction of a line.
 
     Attributes:
-        arrived: is called with each piece.
+        arrived: called with each piece.
+        taken: called after each piece, when there is room for others.
         carried: bytes that have left the sender.
-        cut_at: the number of carried bytes at which the line is cut; None for nowhere.
-        cut: what cuts it.
-        taken: is called when bytes have arrived, so that there is room for others.
+        cut_at: the number of carried bytes at which `cut` is called; None for no cut.
     """
 
     def __init__(self, world: World, manner: Manner) -> None:
@@ -168,11 +163,7 @@ class Pipe:
 
 
 class Line:
-    """A TCP connection between a client and a broker.
-
-    Args:
-        world: the clock.
-        manner: how it carries bytes.
+    """A TCP connection between a client and a broker: bytes arrive late, in pieces, or never; but never twice and never changed.
 
     Attributes:
         up: the way to the broker.
@@ -234,15 +225,7 @@ _SMALL = 65_536  # handshake, heartbeats, and what one frame of the largest size
 
 
 class Memory:
-    """Looks at a publisher.
-
-    Args:
-        scenario: says what it may hold.
-
-    Attributes:
-        publisher: whom to look at; None for nobody.
-        excess: the first excess that was seen, or nothing.
-    """
+    """Compares what a publisher holds with the bounds of a scenario; `excess` is the first excess."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.publisher: Publisher | AsyncPublisher | None = None
@@ -296,18 +279,13 @@ _HIGH_WATER, _LOW_WATER = 65_536, 16_384  # those of asyncio
 class Network:
     """Connects the publisher of a run with its broker.
 
-    Args:
-        world: the clock.
-        broker: the broker.
-        scenario: what goes wrong.
-
     Attributes:
         attempts: attempts to connect.
         lines: connections, oldest first.
-        interrupt_at: when Ctrl-C comes; None for not any more.
-        memory: what the publisher holds; it is looked at whenever the publisher is at work.
-        keeper: the thread for the heartbeats of the present connection.
-        elsewhere_until: how long the program is elsewhere.
+        interrupt_at: the time of the next Ctrl-C, or None.
+        memory: compares the memory of the publisher with its bounds while it works.
+        keeper: the heartbeat thread of the current connection.
+        elsewhere_until: the time up to which the program does not use the publisher.
     """
 
     def __init__(self, world: World, broker: Broker, scenario: Scenario) -> None:
