@@ -179,18 +179,20 @@ def command_options(context: click.Context) -> str:
     sections = _sections(context)
     own = [record for section in sections if section not in SHARED_OPTIONS for record in sections[section]]
     lines = [_option_line(record) for name, record in own if name not in {"--help", "--output"}]
-    output = next(record for name, record in own if name == "--output")
-    if output[1].startswith(_USUAL_OUTPUT) and output[0].endswith("[table|json]"):
-        links = ["[`--output`](README.md#output)"]
-    else:
-        lines.append(_option_line(output))
-        links = []
+    links = []
+    for _, output in (entry for entry in own if entry[0] == "--output"):
+        if output[1].startswith(_USUAL_OUTPUT) and output[0].endswith("[table|json]"):
+            links.append("[`--output`](README.md#output)")
+        else:
+            lines.append(_option_line(output))
     for section, (anchor, _) in SHARED_OPTIONS.items():
         names = [name for name, _ in sections.get(section, [])]
         every = sorted(name for name, _ in _shared(section))
         listed = "" if sorted(names) == every else f": {', '.join(f'`{name}`' for name in names)}"
         links += [f"[{section}](README.md#{anchor}){listed}"] if names else []
-    return "\n".join([*lines, f"- Shared: {'; '.join(links)}"])
+    if links:
+        lines.append(f"- Shared: {'; '.join(links)}")
+    return "\n".join(lines) or "None."
 
 
 #: The help of --output that most commands have.
