@@ -12,19 +12,15 @@ from modelled_commands import ModelledCommands
 from slot_files import live_of
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.cli.apply import ApplyReport
 from rabbit_chx.cli.plan import PlanReport, lifting_flags
 from rabbit_chx.rendering import Facts, Section
-from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import BindingDefinition, Topology, plan
-from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology import Topology, plan
 
 BROKER = ("--url", "amqp://127.0.0.1:1")
 SLOTS = (
     '[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nslots = 4\nmembers = [{ queue = "q{1..2}" }]\n'
     '[[queues]]\nname = "q{1..2}"\n'
 )
-CHANGE = PlannedChange("bind", None, BindingDefinition("x", "q", "1"))
 
 
 @pytest.mark.parametrize(
@@ -78,36 +74,6 @@ def test_the_exit_code_of_a_plan_says_whether_all_is_well(
     modelled.messages = {}
     assert ran(*modelled.arguments("plan", f'{SLOTS}[[queues]]\nname = "q3"\n'))[0] == 1
     assert ran(*modelled.arguments("plan", f'owns = ["q*"]\n{SLOTS.replace("2}", "1}")}'))[0] == 4
-
-
-def test_what_was_done_as_json() -> None:
-    ring = HashRing.from_bindings([("q", 1)])
-    document = ApplyReport("applied", "c", 1, (CHANGE,), {"x": ring}).as_json()
-    assert document == {
-        "format": "rabbit-chx/apply",
-        "format_version": 1,
-        "state": "applied",
-        "checksum": "c",
-        "planned": 1,
-        "changes": json.loads(plan_of_change())["changes"],
-        "rings": [{"exchange": "x", "ring": json.loads(ring.to_json())}],
-        "refusals": [],
-        "says": None,
-    }
-
-
-def plan_of_change() -> str:
-    """Return the plan whose only change is CHANGE."""
-    live = Topology.from_toml('[[exchanges]]\nname = "x"\n[[queues]]\nname = "q"\n')
-    binding = '[[bindings]]\nsource = "x"\nqueue = "q"\nrouting_key = "1"\n'
-    return plan(Topology.from_toml(live.to_toml() + binding), live).to_json()
-
-
-def test_what_was_done_in_part_is_listed() -> None:
-    facts, done = ApplyReport("partly", "c", 3, (CHANGE,)).blocks()
-    assert isinstance(facts, Facts)
-    assert facts.pairs[0] == ("done", "1 of 3 changes")
-    assert isinstance(done, Section)
 
 
 @pytest.mark.parametrize(

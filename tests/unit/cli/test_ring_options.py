@@ -109,15 +109,6 @@ def test_the_type_of_a_header_that_the_ring_brings(
     )
 
 
-def test_a_ring_that_was_read_over_amqp_alone_says_so(
-    ran: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    path = shown_ring(tmp_path / "r", None)
-    code, _, errors = ran("route", "--ring", path, "k")
-    assert code == 0
-    assert f"{path} does not say what the exchange hashes" in errors
-
-
 def test_two_rings_that_hash_other_things_are_not_compared(
     ran: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
