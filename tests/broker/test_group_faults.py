@@ -39,6 +39,7 @@ def management(broker: RunningBroker) -> Management:
     return Management(broker.management_url)
 
 
+@pytest.mark.core
 def test_a_member_whose_connection_is_cut(stage: GroupStage, management: Management) -> None:
     """What it held comes again, in order, and nothing is lost."""
     vhost = ConnectionSettings.from_uri(stage.url).vhost

@@ -92,6 +92,7 @@ def site(broker: RunningBroker) -> Iterator[ChangedSite]:
         yield made
 
 
+@pytest.mark.core
 def test_nothing_is_lost_or_doubled_while_slots_change_hands(site: ChangedSite) -> None:
     site.apply(_slots(2, _SLOTS))
     moved = parked = 0
@@ -193,6 +194,7 @@ def test_order_needs_a_group_on_both_queues(site: ChangedSite) -> None:
         site.apply(_slots(3), hand_over="fast")
 
 
+@pytest.mark.core
 def test_nothing_is_overtaken_in_order(site: ChangedSite, tmp_path: Path) -> None:
     """Two members of a group read while slots go to a third queue and back."""
     slots, moved = _SLOTS // 2, 0

@@ -48,6 +48,7 @@ def test_arranging_changes_the_ring_in_the_text_alone(topologies: Topologies) ->
     assert "stays as it is" in topologies.run("arrange", str(topologies.path), "--write")[1]
 
 
+@pytest.mark.core
 def test_what_was_applied_is_there_and_a_second_time_there_is_nothing_to_do(topologies: Topologies) -> None:
     path = topologies.file(WITHOUT_Q3 + NEW)
     out, errors = topologies.run("apply", path, "--yes", "--verbose")
