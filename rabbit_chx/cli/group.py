@@ -148,24 +148,15 @@ def show(
         show_default=True,
         type=TEXT,
         metavar="NAME",
-        help="The stream in which the members of the group tell of each other.",
+        help="The stream that contains the journal of the group.",
     ),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
-    """Show the queues of EXCHANGE and who consumes them: messages that wait, messages in hand, the active member.
+    """Show the queues of EXCHANGE, also those of its slots, and their consumers. Nothing is changed.
 
-    The queues are those that are bound to EXCHANGE, and those behind its slots. A consumer belongs to a group by its
-    consumer tag, as ConsumerGroup sets it.
-
-    It warns of queues with consumers of whom none is active, without consumers, or without a single active consumer; of
-    consumers that belong to no group; of priorities that the broker ignores; and of queues that are shared unevenly. Nothing is
-    changed. The exit code is 0.
-
-    When a queue last got another active member, and the weights of the members, is what the members write into their journal. Without
-    a journal it is not known.
-
-    What the management API knows is up to 5 s old. Where it shows consumers of whom none is active, the command
-    looks again for 6 s before it says so.
+    A consumer belongs to a group by its consumer tag, which ConsumerGroup sets. The journal of the group
+    supplies the time of the last switch and the weights of the members. The management API is up to 5 s old;
+    if a queue has consumers but none is active, the command looks again for 6 s.
     """
     at = broker.live()
     management = at.management("AMQP alone shows neither bindings nor consumers")

@@ -330,7 +330,7 @@ def verify(
     exchange: str | None = argument(required=False),
     topology: str | None = option(
         metavar="FILE",
-        help="Take the ring that this topology file says, and not that of the broker. EXCHANGE may be left out if the file has one.",
+        help="Use the ring of this topology file instead of the live ring. If it has one exchange, EXCHANGE may be omitted.",
     ),
     broker: BrokerOptions = options(BrokerOptions),
     sample: SampleOptions = sample_options(_DEFAULT_PATTERN, _DEFAULT_KEYS),
@@ -339,27 +339,22 @@ def verify(
         type=TEXT,
         multiple=True,
         metavar="NAME",
-        help="Compare the rows that this stream has. With --super-stream it is one of the partitions; all of them without it.",
+        help="Compare the rows of this stream, or of this partition of --super-stream (default: of all partitions).",
     ),
     all_streams: bool = option(is_flag=True, help="Compare the rows of each stream in the ring of EXCHANGE."),
     stored: StreamOptions = options(StreamOptions),
 ) -> Outcome:
-    """Compare the mirror with the broker, message by message; the queues of EXCHANGE are not touched.
+    """Compare the predicted destinations with those of the broker, message by message. The queues of EXCHANGE
+    are not touched.
 
-    The command makes a copy of EXCHANGE with the same ring in a temporary vhost. It publishes the sample
-    there (10,000 keys by default), consumes it and compares. Then it removes the vhost, after Ctrl-C too. A
-    key is what EXCHANGE hashes: the routing key, the text of its hash-header, or its hash-property.
+    The command copies EXCHANGE, bucket for bucket, to a temporary vhost, publishes a sample there (by default
+    10,000 keys), consumes and compares it, and deletes the vhost, also after Ctrl-C. Without --ring-via, and
+    with --topology, the copy proves nothing about the order of the live ring (exit code 3). Differences
+    between the ring and the bindings are findings (exit code 1).
 
-    --ring-via reads the ring, and the command compares it with the bindings: holes, buckets without a binding
-    and bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the
-    bindings, and a copy of it proves nothing about EXCHANGE (exit code 3). The same holds for --topology.
-
-    With --stream, --all-streams or --super-stream nothing is published. The command reads the rows that streams have, over the
-    stream protocol. Each row says its exchange and its routing key; the ring, or for a super stream murmur3, says where it belongs.
-    Without EXCHANGE it is the one that most of the first rows of the stream were published to.
-    With --by-message-id the message id of a row is its key, and rows that tell no exchange are compared, too.
-    Rows that were written before the ring changed may be elsewhere: --since begins behind the change. --url is that of streams,
-    rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, and then the port is 5552, or 5551 with TLS.
+    With --stream, --all-streams or --super-stream nothing is published: the rows of streams are read, and the
+    stream of each row is compared with its routing key. Without EXCHANGE, the exchange of most of the first
+    rows is used. Rows that were written before the ring changed may be elsewhere: --since skips them.
     """
     if streams or all_streams or stored.super_stream is not None:
         if sample.given:
