@@ -109,37 +109,37 @@ class ApplyOptions:
     """The options for applying a plan."""
 
     yes: bool = option(
-        is_flag=True, help="Do not ask. Required without a terminal, unless --checksum is given."
+        is_flag=True, help="Do not ask. Required without a terminal, unless --checksum or --plan is given."
     )
     checksum: str | None = option(
         type=TEXT,
         metavar="C",
-        help="Apply only the plan with this checksum, without asking. No flag overrides another checksum.",
+        help="Apply the plan without asking if it has this checksum. No option permits a plan with another checksum.",
     )
     plan_file: str | None = option(
         "--plan",
         metavar="FILE",
-        help="Apply only the plan in this file, which `plan --plan-out` wrote, without asking.",
+        help="The same with the checksum in this file, which `plan --plan-out` wrote.",
     )
     allow_moved: float | None = option(
         type=Number(0, 1),
         metavar="SHARE",
         help="The share of keys that may move in each ring, 0 to 1.",
     )
-    allow_delete: bool = option(is_flag=True, help="Permit the plan to delete and replace objects.")
-    allow_loss: bool = option(is_flag=True, help="Permit the plan to delete queues that have messages.")
+    allow_delete: bool = option(is_flag=True, help="Permit the deletions and replacements of the plan.")
+    allow_loss: bool = option(is_flag=True, help="Also delete queues that contain messages.")
     hand_over: HandOverLevel = option(
         type=click.Choice(HAND_OVER_LEVELS),
         default="parked",
         show_default=True,
-        help="How slots change hands: parked loses no message; in-order also keeps the order, and needs a ConsumerGroup.",
+        help="How slots move to another queue: parked loses no message; in-order also keeps the order, and requires a ConsumerGroup.",
     )
     whole: bool = whole_option()
     verbose: bool = option(
         "-v",
         "--verbose",
         is_flag=True,
-        help="Print each completed change to stderr; the default on a terminal.",
+        help="Report each completed change on stderr, as at a terminal.",
     )
 
     def expected(self) -> str | None:
@@ -171,15 +171,12 @@ def apply(
     given: ApplyOptions = options(ApplyOptions),
     output: str,
 ) -> Outcome:
-    """Show the plan of FILE, ask, and apply it: change the topology of the broker to that of FILE.
+    """Show the plan of FILE, ask, and apply it. Afterwards the rings are read and compared with the plan.
 
-    The command then reads the rings and compares them with the plan. If it is interrupted, apply again: it makes a new plan
-    with the remaining changes.
+    After an interruption, apply the file again: the rest is planned from the live topology.
 
-    The exit code is 0 if the plan was applied or nothing was to be done, 3 if it was applied in part, and 4 if it was refused
-    and nothing was changed.
-
-    FILE is a topology file, or a definitions file of RabbitMQ; - is stdin.
+    The exit code is 0 if the plan was applied or nothing had to be done, 3 if it was applied in part, 4 if it
+    was refused and nothing was changed.
     """
     at, expected = broker.live(), given.expected()
     asks = not given.yes and expected is None

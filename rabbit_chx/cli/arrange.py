@@ -58,15 +58,13 @@ def arrange(
     broker: BrokerOptions = options(BrokerOptions),
     write: bool = option(is_flag=True, help="Write to FILE instead of stdout."),
 ) -> Outcome:
-    """Print FILE with the members of each ring in the order that moves the fewest keys away from the live ring.
+    """Print FILE with the members of each ring in the order that moves the fewest keys of the live ring.
 
-    The members of an exchange with slots get the list of their slots instead of weights: the slots that they have on the
-    broker, as far as the weights permit.
+    The members of an exchange with slots get a list of slots instead of a weight: the slots that they have on
+    the broker, as far as the weights permit. A list of members that changes loses its comments. stderr
+    reports the keys that each ring moves, before and after.
 
-    A changed list of members loses its comments. The remaining text of the file does not change. stderr shows the keys that
-    each ring would move, before and after.
-
-    FILE is a topology file; - is stdin. The rings must be read: give --ring-via.
+    FILE is a topology file; - is stdin. --ring-via is required.
     """
     at = broker.live()
     if write and file == "-":

@@ -194,7 +194,7 @@ def _ignore() -> Any:  # noqa: ANN401  # a field's default
         type=click.Choice(CHECK_KINDS),
         multiple=True,
         metavar="KIND",
-        help="Ignore findings of this kind, such as expiring-destination if the TTL is intended. Can be repeated.",
+        help="Leave out findings of this kind, such as expiring-destination if a TTL is intended. Repeatable.",
     )
 
 
@@ -211,12 +211,12 @@ def check_topology(
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
-    """Compare bindings, rings and FILE with each other: order of each ring, missing objects, unroutable keys.
+    """Compare the bindings, the rings and FILE with each other. Nothing is changed.
 
-    Each finding has its effect on messages, the exact share of the keys, and a fix. Nothing is changed.
+    Each finding has its effect on messages, the exact share of keys, and a fix. A file with hash exchanges
+    requires --ring-via, because only the buckets show the order of a ring.
 
-    The buckets of a ring contain its order, and --ring-via reads them. Without --ring-via the command refuses a file with
-    hash exchanges, because their order would not be checked. The exit code is 0 without findings, and 1 with findings.
+    The exit code is 1 if there are findings.
     """
 
     def checked(live: LiveBroker) -> TopologyCheck:
@@ -237,19 +237,21 @@ def check_topology(
 def check_ring(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
-    every: bool = option("--all", is_flag=True, help="Check all x-consistent-hash exchanges of the vhost."),
-    all_vhosts: bool = option(is_flag=True, help="Check all of them in every vhost that the user may see."),
+    every: bool = option("--all", is_flag=True, help="Check every x-consistent-hash exchange of the vhost."),
+    all_vhosts: bool = option(
+        is_flag=True, help="Check every vhost that the user may access; each finding has its vhost."
+    ),
     ignored: tuple[str, ...] = _ignore(),
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
-    """Compare the ring of each EXCHANGE with its bindings and its queues.
+    """Compare the ring of each EXCHANGE with its bindings and queues. Nothing is changed.
 
-    The command finds holes, ghost buckets, bindings without buckets, second bindings, queues that expire or drop messages,
-    members that differ from the others, and the exact share of keys that reach no queue. Each finding has a fix. Nothing is
-    changed. The order of the ring is not checked: `topology check` compares it with a file.
+    Findings are holes, ghost buckets, bindings without buckets, second bindings, queues that expire or drop
+    messages, unlike queues, and the exact share of unroutable keys. Each finding has a fix. Only `topology
+    check` can check the order of a ring.
 
-    The exit code is 0 without findings, and 1 with findings.
+    The exit code is 1 if there are findings.
     """
     if not exchanges and not (every or all_vhosts):
         raise InputError(

@@ -131,11 +131,7 @@ class RepairOptions:
     """The wanted ring of a repair, and its permissions."""
 
     file: str | None = option(metavar="FILE", help="The topology file whose members and order are restored.")
-    applies: bool = option(
-        "--apply",
-        is_flag=True,
-        help="Make the changes; on a terminal, ask first. Without this option nothing is changed.",
-    )
+    applies: bool = option("--apply", is_flag=True, help="Perform the steps; at a terminal, ask first.")
     yes: bool = option(is_flag=True, help="With --apply: do not ask.")
     allow_moved: float | None = option(
         type=Number(0, 1),
@@ -144,7 +140,7 @@ class RepairOptions:
     )
     allow_delete: bool = option(
         is_flag=True,
-        help="Permit to delete and redeclare the exchange if no unbind can remove its holes.",
+        help="Delete and recreate the exchange if unbinding cannot remove its holes.",
     )
 
 
@@ -156,16 +152,16 @@ def repair(
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
-    """Restore the ring of EXCHANGE to that of FILE; without --file, repair the live ring.
+    """Restore the ring of EXCHANGE by unbind and bind. Only the bindings of EXCHANGE change.
 
-    A repair without a file removes ghost buckets, holes and second bindings, and gives buckets to bindings without a bucket. The
-    members keep their order; slots are put in the order of their numbers. Only the bindings of EXCHANGE change.
+    With --file the ring gets the members and the order of the topology file. Without it ghost buckets, holes
+    and second bindings are removed, bindings without buckets get them, the members keep their order, and
+    slots get the order of their numbers.
 
-    By default the command only shows the steps, the keys that they move, and the keys without a destination in between (exit code
-    1; 0 if nothing is to be done). With --apply it takes the steps over one channel, reads the ring and compares it. On a
-    terminal it asks first, unless --yes is given; elsewhere --apply is enough.
+    By default the steps are only shown (exit code 1; 0 if none is required). --apply performs them over one
+    channel, reads the ring again and compares it. At a terminal it asks first, unless --yes is given.
 
-    The file's max_share_moved applies too. A refusal names the flag that permits it.
+    The file's max_share_moved applies. A refusal names the option that permits the repair.
     """
     if given.yes and not given.applies:
         raise InputError("--yes answers the question of --apply: give --apply too, or leave --yes out")

@@ -61,7 +61,7 @@ def address_option() -> Any:  # noqa: ANN401  # a field's default
         "--address",
         multiple=True,
         metavar="HOST:PORT=HOST:PORT",
-        help="An address that a node advertises for streams, and the reachable address. Can be repeated.",
+        help="An address that a node advertises for streams, and the address that is reachable from here.",
     )
 
 
@@ -73,20 +73,20 @@ class StreamOptions:
     super_stream: str | None = option(
         type=TEXT,
         metavar="NAME",
-        help="The super stream; the clients for Java, .NET and Go place its rows by murmur3.",
+        help="The super stream; murmur3 selects the partition, as in the clients for Java, .NET and Go.",
     )
     ring: str | None = option(
         metavar="FILE",
-        help="A file with the ring, as `ring show --output json` wrote it, instead of the present ring of the exchange.",
+        help="A file of a ring, which `ring show --output json` wrote, instead of the present ring.",
     )
     published_to: str | None = option(
         type=TEXT,
         metavar="NAME",
-        help="The exchange that the rows were published to, if the hash exchange is bound to another exchange.",
+        help="The exchange that the rows were published to, if the hash exchange is bound to it.",
     )
     by_message_id: bool = option(
         is_flag=True,
-        help="The key of a row is its message id, as many clients of super streams write it, instead of its routing key.",
+        help="The key of a row is its message id, as often with clients of super streams, instead of its routing key.",
     )
     since: str | None = option(
         metavar="TIME", help=f"Start at the first chunk of this time or later. {_TIME_HELP}"
@@ -188,10 +188,8 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
 
 def _super_stream(at: LiveBroker, name: str) -> Placement:
     if at.management_url is not None:
-        from rabbit_chx.topology.reading import read_modulo_map
-
         try:
-            source = read_modulo_map(at.management(""), at.settings.vhost, name)
+            source = at.exchange(name, "").modulo_map()
         except MismatchError:
             source = None
         if source is None or source.kind != "super-stream":

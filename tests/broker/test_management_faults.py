@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,20 +148,6 @@ def test_reading_and_applying(
         assert plan(made.wanted, broker.topology()).checksum == made.checksum  # it can go on
 
 
-@pytest.mark.parametrize("name", EACH_KIND)
-def test_the_first_answer(
-    api: ScriptedApi, vhost: RunningBroker, name: str, impatient: Callable[[str], None]
-) -> None:
-    fault = FAULTS[name]
-    impatient(name)
-    api.scripts["overview"] = fault.script(api)
-    broker = Broker(vhost.url, api.url)
-    with pytest.raises(fault.kind, match=fault.says):
-        opened(broker)
-    api.scripts.clear()
-    assert opened(broker).version == vhost.version
-
-
 @pytest.mark.usefixtures("in_a_folder")
 @pytest.mark.parametrize("name", EACH_KIND)
 def test_the_command_line(
@@ -239,24 +224,6 @@ def test_entries_that_no_broker_has(api: ScriptedApi, vhost: RunningBroker) -> N
         api.scripts["exchanges"] = page("200 OK", [{"name": "x", "type": "t", "arguments": {"n": 1 << 64}}])
         with pytest.raises(BrokerRefusedError, match=r"lists what no broker has: .*more than 64 bits"):
             broker.topology()
-
-
-def test_without_the_plugin(vhost: RunningBroker) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        closed = f"http://guest:guest@127.0.0.1:{listener.getsockname()[1]}"
-    with pytest.raises(UnreachableError, match=r"refused.*that the management plugin is enabled"):
-        opened(Broker(vhost.url, closed))
-
-
-def test_a_redirection(vhost: RunningBroker) -> None:
-    with ScriptedApi() as elsewhere, ScriptedApi() as api:
-        for status in (301, 302, 303, 307, 308):
-            api.scripts[""] = page(f"{status} Moved", headers=[f"Location: {elsewhere.url}/api/overview"])
-            with pytest.raises(
-                BrokerRefusedError, match=f"{status}: this is a redirection, which is not followed"
-            ):
-                opened(Broker(vhost.url, api.url))
-        assert (elsewhere.requests, len(api.requests)) == ([], 5)
 
 
 def test_many_queues_come_in_one_answer(api: ScriptedApi, vhost: RunningBroker) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pika
 import pytest
-from exchange_types import CHX, FANOUT
+from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.cli import main
-from rabbit_chx.errors import ManagementNeededError, MismatchError, NotFoundError, PlanRefusedError
+from rabbit_chx.errors import PlanRefusedError
 from rabbit_chx.routing.sharding import ShardName, shard_names
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import Topology, check, plan
@@ -91,19 +91,6 @@ def test_what_lowering_leaves_is_said_and_left(live: Broker, channel: BlockingCh
         ShardName("images", found.shards[0].node, 0)
     ]
     assert {finding.kind for finding in found.findings} == {"missing", "surplus", "unbound", "unconsumed"}
-
-
-def test_what_is_not_sharded(live: Broker, channel: BlockingChannel) -> None:
-    channel.exchange_declare("plain", FANOUT)
-    with pytest.raises(MismatchError, match="no policy with shards-per-node applies to it"):
-        live.sharding("plain")
-    with pytest.raises(NotFoundError, match="there is no exchange 'nowhere'"):
-        live.sharding("nowhere")
-
-
-def test_amqp_alone_does_not_tell(vhost: RunningBroker) -> None:
-    with Broker(vhost.url) as live, pytest.raises(ManagementNeededError):
-        live.sharding("images")
 
 
 def test_the_command_shows_them(

@@ -25,14 +25,11 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
-    BrokerTimeoutError,
     ConnectionLostError,
     InputError,
     MismatchError,
     NotFoundError,
-    UnreachableError,
 )
-from rabbit_chx.streams import connection
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import (
     Code,
@@ -213,13 +210,6 @@ def test_a_port_of_amqp(vhost_url: str) -> None:
     )
     with pytest.raises(InputError, match=r"this port speaks AMQP, .* streams are on port 5552"):
         StreamConnection(settings)
-
-
-def test_nobody_there(url: str, proxy: Callable[..., Proxy]) -> None:
-    closed = proxy()
-    closed.close()
-    with pytest.raises(UnreachableError, match="nobody answers there"):
-        through(url, closed)
 
 
 # -- requests
@@ -473,34 +463,6 @@ def test_heartbeats_go_on_while_the_caller_is_elsewhere(url: str, proxy: Callabl
         time.sleep(4)  # the broker gives up after less
         assert opened._last_received > heard
         assert opened.metadata([]) == {}
-
-
-def test_a_broker_that_falls_silent(url: str, proxy: Callable[..., Proxy]) -> None:
-    line = proxy()
-    with closing(through(url, line, "heartbeat=1")) as opened:
-        line.freeze()
-        started = time.monotonic()
-        with pytest.raises(ConnectionLostError, match="not even a heartbeat"):
-            opened.events(60)
-        assert time.monotonic() - started < 30
-        line.cut()
-
-
-def test_a_broker_that_takes_nothing(
-    url: str, proxy: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = proxy()
-    with closing(through(url, line, "heartbeat=0")) as opened:
-        opened.create_stream("s")
-        opened.declare_publisher(0, "s", None)
-        line.freeze()
-        monkeypatch.setattr(connection, "_CLOSE_S", 0.1)
-        rows = publish(range(1, 1_000), row=bytes(1_000))
-        with pytest.raises(BrokerTimeoutError, match=r"has taken no byte for 0.5 s: .* alarm"):  # noqa: PT012
-            for _ in range(1_000):
-                opened.send(rows, stall_s=0.5)
-        with pytest.raises(BrokerTimeoutError):
-            opened.events(0)
 
 
 # -- nodes
