@@ -74,7 +74,7 @@ class MovementMatrix:
         """Return the matrix with its destinations in another order. The place None stays last.
 
         Args:
-            key: what to sort destinations by.
+            key: the sort key of a destination.
         """
         before, after = (_sorted(side, key) for side in (self.before, self.after))
         return MovementMatrix(before, after, _row_by_row(self.amounts, before, after))

@@ -145,7 +145,7 @@ class KeyFile:
         for name in columns:
             if name not in names:
                 raise InputError(
-                    f"{self.name} does not contain the column {name!r}: give one of {shown or 'none'}"
+                    f"{self.name} does not contain the column {name!r}: it has {shown or 'no columns'}"
                 )
             if names.count(name) > 1:
                 raise InputError(f"{self.name} contains several columns {name!r}: give each another name")

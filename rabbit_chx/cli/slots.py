@@ -83,7 +83,7 @@ class SlotSample:
 
     def share(self, messages: float) -> float:
         """Return the share of the load of this number of messages."""
-        return rounded(messages / sum(self.load.messages.values()))
+        return float(rounded(messages / sum(self.load.messages.values())))
 
 
 @dataclass(frozen=True, slots=True)
