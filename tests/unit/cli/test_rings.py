@@ -31,7 +31,7 @@ def test_no_command_takes_another_value_for_the_routing_key_in_silence(
         ({"arguments": {"hash-property": "message_id"}}, "hashes hash-property 'message_id', so"),
         (
             {"arguments": None},
-            "hashes, because it was read without the management API, so it is taken for the routing",
+            "because it was read without the management API, so the routing key is assumed",
         ),
         ({}, f"{path} does not contain the arguments of the exchange, so the routing key is assumed"),
     ):

@@ -66,5 +66,5 @@ def test_each_finding_has_a_line_and_a_place_in_the_document() -> None:
 def test_a_guess_is_told_where_the_result_is(ring: HashRing, says: str | None) -> None:
     first = next(iter(scratch(ring).blocks()))
     assert isinstance(first, Facts)
-    told = dict(first.pairs).get("proven")
+    told = dict(first.pairs).get("verified")
     assert (told is None) if says is None else str(told).startswith(says)
