@@ -157,8 +157,8 @@ def test_slots_by_weight_are_not_compared_with_those_of_a_broker(
         code, out, errors = ran("compare", *arguments)
         assert (code, out) == (2, "")
         assert (
-            f"{file} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots into "
-            f"it with rabbit-chx topology arrange {file} --write"
+            f"{file} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots "
+            f"with rabbit-chx topology arrange {file} --write"
         ) in " ".join(errors.split())
     assert ran("compare", "--topology", file, "--exchange", "events", "--to-release", "3.12")[0] == 0
 
