@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -265,7 +265,7 @@ def changed(name: str, topology: Topology = PLAIN, **fields: Any) -> Topology:
     )
 
 
-def rebound(queue_of: Callable[[BindingDefinition], Place], topology: Topology = PLAIN) -> Topology:
+def rebound(queue_of: Callable[[BindingDefinition], Destination], topology: Topology = PLAIN) -> Topology:
     """Return the slots with other queues."""
     return replace(topology, bindings=tuple(replace(b, destination=queue_of(b)) for b in topology.bindings))
 
