@@ -120,7 +120,7 @@ def simulate(
     changed: KeyMap | ModuloMap | None = None,
     heaviest: int = 5,
 ) -> Simulation:
-    """Return the exact shares of a ring, the destinations of a sample, and the keys that a change moves.
+    """Return the exact shares of a ring, the destinations of a sample, and the movement of a change.
 
     Args:
         ring: the ring that is asked about, or the slots of one; or an exchange without a ring.
