@@ -151,7 +151,7 @@ def _lock(broker: LiveBroker) -> None:
 
 
 def _unlock(plan: Plan, broker: LiveBroker) -> None:
-    if plan.parks:
+    if plan.parking_queues:
         broker.carrier.close()
     with contextlib.suppress(RabbitChxError):  # the connection may be closed, which deletes the lock
         broker.amqp.perform(Operation("delete", _LOCK))
@@ -173,7 +173,7 @@ def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> froze
         refusals += losses + _unacknowledged(consumed, broker)
     if permission.hand_over == "in-order":
         overs = [part for part in _parts(plan) if isinstance(part, HandOver)]
-        refusals += order_refusals((queue for over in overs for queue in (over.old, over.new)), broker)
+        refusals += find_order_refusals((queue for over in overs for queue in (over.old, over.new)), broker)
     if refusals:
         raise PlanRefusedError(
             "\n".join(
@@ -209,7 +209,7 @@ def _losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Findin
             continue
         if subject.name not in live_queues:
             continue  # the plan itself declares it, to remove a ghost
-        if subject.name in plan.parks.values():
+        if subject.name in plan.parking_queues.values():
             continue  # it is drained first
         if subject.type == "stream":
             refusals.append(uncounted_loss(subject.name))
@@ -286,7 +286,7 @@ def _outcome(
 
 def _parts(plan: Plan) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
     slots = {slot.slot: name for name, ring in plan.rings.items() for slot in ring.handed_over}
-    return parts_of(plan.changes, slots, plan.parks)
+    return parts_of(plan.changes, slots, plan.parking_queues)
 
 
 def _apply_parts(
@@ -319,11 +319,11 @@ def _apply_parts(
 
 
 def _drain_parks(plan: Plan, broker: LiveBroker, tally: HandOverTally) -> None:
-    for exchange, park in plan.parks.items():
+    for exchange, park in plan.parking_queues.items():
         tally.moved += drain_park(broker, exchange, park)
 
 
-def changes_together(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
+def group_changes(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
     """Yield the changes in groups: consecutive repeatable changes form a group, any other change is a group by itself."""
     for repeatable, group in groupby(changes, is_repeatable):
         listed = tuple(group)
@@ -347,7 +347,7 @@ def apply_changes(
         PlanRefusedError: a queue that is to be deleted has messages.
         RabbitChxError: the broker refuses a change; earlier changes are counted.
     """
-    for group in changes_together(changes):
+    for group in group_changes(changes):
         operations = [
             operation for change in group for operation in operations_of(change, allow_loss=allow_loss)
         ]
@@ -447,7 +447,7 @@ def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:
                 broker.api.delete(*path, entry["properties_key"])
 
 
-def order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Finding]:
+def find_order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Finding]:
     """Return a refusal for each queue that is not read by one group alone."""
     wanted = list(dict.fromkeys(queues))
     if not wanted:

@@ -40,17 +40,17 @@ class MovementCounter:
 
     def __init__(self, before: Sequence[Place], aliases: Mapping[Place, Place] = _NO_ALIASES) -> None:
         self._ids: dict[Place, int] = {None: 0}
-        self._before = self._resolved(self.numbers(before), aliases)
+        self._before = self._resolved(self.number_destinations(before), aliases)
         self._known = len(self._ids)
         self._least, self._most = len(self._before), 0
 
-    def numbers(self, buckets: Sequence[Place]) -> NDArray[np.int64]:
+    def number_destinations(self, buckets: Sequence[Place]) -> NDArray[np.int64]:
         """Return the number of the destination of each bucket, 0 for a hole."""
         import numpy as np
 
         return np.fromiter(map(self._number, buckets), np.int64, len(buckets))
 
-    def numbers_after(self, numbers: NDArray[np.int64], place: Place, length: int) -> NDArray[np.int64]:
+    def update_numbers(self, numbers: NDArray[np.int64], place: Place, length: int) -> NDArray[np.int64]:
         """Return the numbers after a bind or an unbind of a destination that changes the ring to this length."""
         import numpy as np
 
@@ -94,9 +94,9 @@ class MovementCounter:
 
     def moved(self, buckets: Sequence[Place]) -> float:
         """Return the share of keys with another destination on a ring of these buckets, as `HashRing.share_moved` does."""
-        return self.moved_and_lost(self.numbers(buckets))[0]
+        return self.count_moved_and_lost(self.number_destinations(buckets))[0]
 
-    def moved_and_lost(
+    def count_moved_and_lost(
         self,
         numbers: NDArray[np.int64],
         aliases: Mapping[Place, Place] = _NO_ALIASES,
@@ -198,7 +198,7 @@ def _owned_ring(ring: HashRing, owners: Mapping[Place, Place]) -> HashRing:
     return HashRing.from_buckets([owners.get(place, place) for place in ring.buckets], ring.release)
 
 
-def slot_ownership(
+def find_slot_ownership(
     ring: HashRing,
     members: Collection[Place],
     wanted: Topology,

@@ -93,7 +93,7 @@ def test_moving_out_empties_the_park(owns: tuple[str, ...]) -> None:
     live = replace(live_of(slotted(8, _FOUR)), messages={"events.park": 3})
     made = plan(replace(Topology.from_toml(_PLAIN), owns=owns), live)
     assert ("delete queue events.park" in _told(made)) == bool(owns)
-    assert (made.parks, made.parked) == ({"events": "events.park"}, {"events.park": 3})
+    assert (made.parking_queues, made.parked_messages) == ({"events": "events.park"}, {"events.park": 3})
 
 
 def test_keys_may_come_back_to_their_queue_while_slots_go() -> None:
