@@ -149,12 +149,12 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
 
     moduli = modulus_plans(expanded, live, objects, changes)
     for name, work in rings.items():
-        sharing: tuple[RingMember, ...] = ()
+        slot_members: tuple[RingMember, ...] = ()
         if ExchangeRef(name) not in objects.replaced_refs:
             rings[name] = work.with_hand_overs(changes, expanded, live)
-            sharing = layouts[name].exchange.members or () if name in layouts else ()
+            slot_members = layouts[name].exchange.members or () if name in layouts else ()
         if propose or rings[name].is_over_limit:
-            rings[name] = rings[name].with_proposals(sharing)
+            rings[name] = rings[name].with_proposals(slot_members)
 
     refusals = (
         *cluster_refusals(wanted, live, changes),

@@ -296,7 +296,7 @@ def test_a_slot_without_a_queue_is_lost_once_its_park_is_deleted() -> None:
     live = live_of(slotted(2, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
     slot, park = ExchangeRef("events.slot.00"), live.exchange("events.park")
     bare = replace(live, bindings=tuple(b for b in live.bindings if b.source != slot.name))
-    slots = SlotOwners.among([slot], Topology(), bare)
+    slots = SlotOwners.of_slots([slot], Topology(), bare)
     assert (slots.current, slots.dead_ends) == ({slot: ExchangeRef("events.park")}, set())
     assert slots.apply(PlannedChange("delete", park, None))
     assert (slots.current, slots.dead_ends) == ({slot: slot}, {slot})
