@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -73,6 +73,16 @@ class Site:
         await eventually(lambda: "begins 1" in self.told, "it handles a message")
 
 
+@contextlib.asynccontextmanager
+async def handling(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Site, asyncio.Task[None]]]:
+    """A site whose member handles a message, and the task that runs it."""
+    site = Site(monkeypatch)
+    async with site.group:
+        running = asyncio.create_task(site.group.run(site.handle))
+        await site.has_a_message()
+        yield site, running
+
+
 async def refused() -> None:
     raise UnreachableError("nobody answers there")
 
@@ -81,19 +91,13 @@ async def hangs() -> None:
     await asyncio.Event().wait()
 
 
-def test_cancelled_once_it_leaves_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> list[str]:
-        site = Site(monkeypatch)
-        async with site.group:
-            running = asyncio.create_task(site.group.run(site.handle))
-            await site.has_a_message()
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-            assert "left" in site.journal.kinds("a")
-            return site.told
-
-    assert asyncio.run(story()) == ["gained q", "begins 1", "ends 1", "lost q"]
+async def test_cancelled_once_it_leaves_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with handling(monkeypatch) as (site, running):
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert "left" in site.journal.kinds("a")
+        assert site.told == ["gained q", "begins 1", "ends 1", "lost q"]
 
 
 @pytest.mark.parametrize("ending", ["cancelled twice", "not awaited", "main returns", "main fails"])
@@ -146,10 +150,7 @@ def test_however_it_ends_the_hook_is_called(
 async def test_whatever_ends_a_connection_is_followed_by_another_one(
     error: UnreachableError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = Site(monkeypatch)
-    async with site.group:
-        running = asyncio.create_task(site.group.run(site.handle))
-        await site.has_a_message()
+    async with handling(monkeypatch) as (site, running):
         site.openings = [refused, refused]
         site.group._session.fail(error)  # type: ignore[union-attr]  # it runs
         await eventually(lambda: len(site.connections) == 2, "it connects again")
@@ -209,46 +210,32 @@ async def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_conn
         await running
 
 
-def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group, "_CONNECT_S", 0.05)
-
-    async def story() -> None:
-        site = Site(monkeypatch)
-        async with site.group:
-            running = asyncio.create_task(site.group.run(site.handle))
-            await site.has_a_message()
-            site.openings = [hangs, hangs, hangs]
-            site.connections[0].cut()
-            await eventually(lambda: len(site.connections) == 2, "the fourth attempt is there")
-            site.group.stop()
-            await running
-
-    asyncio.run(story())
+    async with handling(monkeypatch) as (site, running):
+        site.openings = [hangs, hangs, hangs]
+        site.connections[0].cut()
+        await eventually(lambda: len(site.connections) == 2, "the fourth attempt is there")
+        site.group.stop()
+        await running
 
 
-def test_of_two_attempts_that_succeed_together_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_two_attempts_that_succeed_together_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group, "_CONNECT_S", 0.05)
+    way = asyncio.Event()
 
-    async def story() -> None:
-        site = Site(monkeypatch)
-        way = asyncio.Event()
+    async def waits() -> None:
+        await way.wait()
 
-        async def waits() -> None:
-            await way.wait()
-
-        async with site.group:
-            running = asyncio.create_task(site.group.run(site.handle))
-            await site.has_a_message()
-            site.openings = [waits, waits, waits]
-            site.connections[0].cut()
-            await eventually(lambda: not site.openings, "three attempts hang")
-            way.set()
-            await eventually(lambda: site.group.reconnects == 1, "it is back")
-            site.group.stop()
-            await running
-            assert all(connection.is_closed for connection in site.connections)
-
-    asyncio.run(story())
+    async with handling(monkeypatch) as (site, running):
+        site.openings = [waits, waits, waits]
+        site.connections[0].cut()
+        await eventually(lambda: not site.openings, "three attempts hang")
+        way.set()
+        await eventually(lambda: site.group.reconnects == 1, "it is back")
+        site.group.stop()
+        await running
+        assert all(connection.is_closed for connection in site.connections)
 
 
 async def test_a_member_at_rest_may_lose_its_connection_as_often_as_it_likes(
@@ -269,14 +256,10 @@ async def test_a_member_at_rest_may_lose_its_connection_as_often_as_it_likes(
 
 
 async def test_what_would_be_refused_again_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    site = Site(monkeypatch)
-
     async def is_refused() -> None:
         raise AccessRefusedError("the broker refuses the login", reply_code=403)
 
-    async with site.group:
-        running = asyncio.create_task(site.group.run(site.handle))
-        await site.has_a_message()
+    async with handling(monkeypatch) as (site, running):
         site.openings = [is_refused]
         site.connections[0].cut()
         with pytest.raises(AccessRefusedError, match="refuses the login"):
@@ -370,7 +353,7 @@ def test_what_can_be_awaited_is_a_handler(handler: Any) -> None:
         (None, "3.13.7", 1, 32),
     ],
 )
-def test_with_a_delivery_limit_nothing_is_delivered_ahead(
+async def test_with_a_delivery_limit_nothing_is_delivered_ahead(
     monkeypatch: pytest.MonkeyPatch, limit: int | None, release: str, lanes: int, prefetch: int
 ) -> None:
     """What is delivered ahead of a message that ends its member would reach the limit together with it."""
@@ -381,13 +364,10 @@ def test_with_a_delivery_limit_nothing_is_delivered_ahead(
     monkeypatch.setattr(ScriptedConnection, "queue_arguments", arguments)
     monkeypatch.setattr(ScriptedConnection, "server_version", release)
 
-    async def story() -> int:
-        site = Site(monkeypatch, lanes=lanes, prefetch=32)
-        async with site.group:
-            running = asyncio.create_task(site.group.run(site.handle))
-            await eventually(lambda: bool(site.connections[-1].prefetches), "it consumes")
-            site.group.stop()
-            await asyncio.wait_for(running, 20)
-        return site.connections[0].prefetches["q"]
-
-    assert asyncio.run(story()) == prefetch
+    site = Site(monkeypatch, lanes=lanes, prefetch=32)
+    async with site.group:
+        running = asyncio.create_task(site.group.run(site.handle))
+        await eventually(lambda: bool(site.connections[-1].prefetches), "it consumes")
+        site.group.stop()
+        await asyncio.wait_for(running, 20)
+    assert site.connections[0].prefetches["q"] == prefetch

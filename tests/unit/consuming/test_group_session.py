@@ -69,14 +69,21 @@ class Stage:
         await eventually(lambda: self.session.is_up, "it consumes both queues")
 
 
+@asynccontextmanager
+async def consuming_stage() -> AsyncIterator[tuple[Stage, asyncio.Task[None]]]:
+    """A stage whose member consumes, and the task that runs it."""
+    stage = Stage()
+    async with stage.running() as running:
+        await stage.consuming()
+        yield stage, running
+
+
 def other(kind: Any) -> JournalEntry:
     return JournalEntry(kind, "b", 0.0, queues=("q.0", "q.1") if kind == "ready" else (), token="b1")  # noqa: S106
 
 
 async def test_a_message_is_handled_when_its_claim_is_read() -> None:
-    stage = Stage()
-    async with stage.running():
-        await stage.consuming()
+    async with consuming_stage() as (stage, _):
         stage.journal.readers.clear()
         line = await stage.connection.deliver("q.0", 1)
         await eventually(lambda: "claim" in stage.journal.kinds("a"), "it claims the queue")
@@ -89,12 +96,8 @@ async def test_a_message_is_handled_when_its_claim_is_read() -> None:
         await eventually(lambda: line.acked == [1], "it is handled and acknowledged")
 
 
-async def test_while_the_broker_blocks_publishers_what_a_member_has_is_handled_and_what_it_has_not_waits() -> (
-    None
-):
-    stage = Stage()
-    async with stage.running() as running:
-        await stage.consuming()
+async def test_while_the_broker_blocks_publishers_a_member_handles_what_it_has_and_claims_nothing() -> None:
+    async with consuming_stage() as (stage, running):
         line = await stage.connection.deliver("q.0", 1)
         await eventually(lambda: line.acked == [1], "it has the queue")
         stage.journal.block()
@@ -112,9 +115,7 @@ async def test_while_the_broker_blocks_publishers_what_a_member_has_is_handled_a
 
 
 async def test_a_claim_that_nothing_blocks_and_nobody_writes_ends_the_session() -> None:
-    stage = Stage()
-    async with stage.running() as running:
-        await stage.consuming()
+    async with consuming_stage() as (stage, running):
         stage.journal.open.clear()
         await stage.connection.deliver("q.0", 1)
         with pytest.raises(BrokerTimeoutError, match=r"the claim of 'q\.0' is not in the stream"):
@@ -122,9 +123,7 @@ async def test_a_claim_that_nothing_blocks_and_nobody_writes_ends_the_session() 
 
 
 async def test_a_claim_that_is_written_and_never_read_ends_the_session() -> None:
-    stage = Stage()
-    async with stage.running() as running:
-        await stage.consuming()
+    async with consuming_stage() as (stage, running):
         stage.journal.readers.clear()
         await stage.connection.deliver("q.0", 1)
         with pytest.raises(
@@ -200,42 +199,33 @@ async def test_an_owner_shows_itself_before_its_next_sign_of_life() -> None:
         await eventually(lambda: stage.journal.kinds("a") == ["alive", "ready", "alive"], "it shows itself")
 
 
-def test_a_member_that_leaves_consumes_nothing_any_more() -> None:
+async def test_a_member_that_leaves_consumes_nothing_any_more() -> None:
     """So the others share its queues at once."""
-
-    async def story() -> list[JournalEntry]:
-        stage = Stage()
-        async with stage.running():
-            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
-            await stage.consuming()
-            line = await stage.connection.deliver("q.0", 1)
-            await eventually(lambda: line.acked == [1], "it has a queue")
-            await stage.session.leave()
-        return [entry for entry in stage.journal.entries if entry.kind in ("ready", "released", "left")]
-
-    came, leaves, released, left = asyncio.run(story())
+    async with consuming_stage() as (stage, _):
+        await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+        line = await stage.connection.deliver("q.0", 1)
+        await eventually(lambda: line.acked == [1], "it has a queue")
+        await stage.session.leave()
+    entries = [entry for entry in stage.journal.entries if entry.kind in ("ready", "released", "left")]
+    came, leaves, released, left = entries
     assert set(came.queues) == {"q.0", "q.1"}
     assert (released.kind, released.queue) == ("released", "q.0")
     assert (leaves.kind, leaves.queues) == ("ready", ())
     assert left.kind == "left"
 
 
-def test_leaving_is_not_held_up_by_a_broker_that_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leaving_is_not_held_up_by_a_broker_that_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rabbit_chx.consuming.session._FAREWELL_S", 0.05)
-
-    async def story() -> None:
-        stage = Stage()
-        async with stage.running():
-            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
-            await stage.consuming()
-            line = await stage.connection.deliver("q.0", 1)
-            await eventually(lambda: line.acked == [1], "it has the queue")
-            stage.journal.block()
-            async with asyncio.timeout(5):
-                await stage.session.leave()
-            assert line.abandoned
-
-    asyncio.run(story())
+    stage = Stage()
+    async with stage.running():
+        await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+        await stage.consuming()
+        line = await stage.connection.deliver("q.0", 1)
+        await eventually(lambda: line.acked == [1], "it has the queue")
+        stage.journal.block()
+        async with asyncio.timeout(5):
+            await stage.session.leave()
+        assert line.abandoned
 
 
 @pytest.mark.parametrize("under_way", ["nothing", "handler", "consume", "claim", "ack"])
@@ -276,9 +266,7 @@ async def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(
 
 async def test_what_comes_over_a_connection_that_was_given_up_counts_for_nothing() -> None:
     """Its queues have another connection by then."""
-    stage = Stage()
-    async with stage.running():
-        await stage.consuming()
+    async with consuming_stage() as (stage, _):
         stage.session.detach()
         stage.session.on_entry(7, JournalEntry("claim", "b", 0.0, queue="q.0", token="b7"))  # noqa: S106
         assert not stage.session.roster.claims
