@@ -21,7 +21,7 @@ from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.reading import read_hash_exchange, read_slots
+from rabbit_chx.topology.reading import LiveExchange
 
 #: The management API's data is up to 5 s old.
 _STALE_S = 6.0
@@ -172,10 +172,10 @@ def show(
 
 
 def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:
-    live = read_hash_exchange(management, vhost, exchange)
-    behind = read_slots(management, live.vhost, live.name, live.assumed_ring).queues.values()
-    bound = [place for place in live.assumed_ring.destinations if isinstance(place, str)]
-    names = list(dict.fromkeys([*bound, *(queue for queues in behind for queue in queues)]))
+    live = LiveExchange(management, vhost, exchange)
+    bound = [place for place in live.ring.destinations if isinstance(place, str)]
+    of_slots = [queue for queues in live.slots.queues.values() for queue in queues]
+    names = list(dict.fromkeys([*bound, *of_slots]))
     if not names:
         raise EmptyRingError(
             f"no queue is bound to exchange {exchange!r}, so there is nothing to consume", exchange=exchange

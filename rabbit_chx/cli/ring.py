@@ -94,10 +94,10 @@ def show(
             shown = ring = opened.ring(exchange)
         findings = ring_findings(ring)
     else:
-        live, slots = at.hash_exchange(exchange, "AMQP alone shows no bindings")
-        findings, arguments = ring_findings(slots.ring, live.bindings, live.alternate), live.arguments
-        shown = slots.key_map()
-        for fault in slots.faults.values():
+        live = at.exchange(exchange, "AMQP alone shows no bindings")
+        findings, arguments = ring_findings(live.ring, live.bindings, live.alternate), live.hash_arguments
+        shown = live.slots.key_map()
+        for fault in live.slots.faults.values():
             say(fault)
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")

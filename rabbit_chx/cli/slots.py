@@ -33,7 +33,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.balance import LoadTarget, SlotBalance
 from rabbit_chx.topology.objects import SlotNames, order_of_name
-from rabbit_chx.topology.reading import PublishRates, read_rates
+from rabbit_chx.topology.reading import PublishRates
 from rabbit_chx.topology.toml_file import member_texts, members_text
 
 _DEFAULT_TARGET = "1.2"
@@ -65,18 +65,15 @@ class LiveTable:
     @classmethod
     def read(cls, broker: LiveBroker, exchange: str) -> LiveTable:
         """Read the slots of a live exchange."""
-        why, vhost = "only the management API tells which queue has which slot", broker.settings.vhost
-        live, live_slots = broker.hash_exchange(exchange, why)
-        slots = live_slots.sound_table()
+        live = broker.exchange(exchange, "only the management API tells which queue has which slot")
+        slots = live.slots.sound_table()
         if not slots.slots:
             raise MismatchError(
-                f"exchange {exchange!r} in vhost {vhost!r} has no slots: its ring has {plural(len(slots.destinations), 'destination')}, "
+                f"exchange {exchange!r} in vhost {live.vhost!r} has no slots: its ring has {plural(len(slots.destinations), 'destination')}, "
                 "and none is an internal fanout exchange that leads to a queue; for its ring use ring show",
                 exchange=exchange,
             )
-        return cls(
-            exchange, vhost, live.arguments, slots, read_rates(broker.management(why), vhost, exchange)
-        )
+        return cls(exchange, live.vhost, live.hash_arguments, slots, live.publish_rates())
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,10 +188,8 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
 
 def _super_stream(at: LiveBroker, name: str) -> Placement:
     if at.management_url is not None:
-        from rabbit_chx.topology.reading import read_modulo_map
-
         try:
-            source = read_modulo_map(at.management(""), at.settings.vhost, name)
+            source = at.exchange(name, "").modulo_map()
         except MismatchError:
             source = None
         if source is None or source.kind != "super-stream":
