@@ -106,6 +106,8 @@ def test_a_block_is_bounded(limits: Limits, story: list[float | Event], says: st
     [(9, r"blocked publishers \(low on memory\) for 300 s"), (1, "answered nothing for 60 s")],
 )
 def test_blocks_count_together_and_so_do_the_times_between_them(of_ten_s: int, says: str) -> None:
-    moments = [(blocked if now % 10 < of_ten_s else unblocked, now) for now in range(361)]
+    story: list[float | Event] = []
+    for now in range(361):
+        story += [blocked if now % 10 < of_ten_s else unblocked, now]
     with pytest.raises(BrokerTimeoutError, match=says):
-        wait(open_connection(), LIMITS, *chain.from_iterable(moments))
+        wait(open_connection(), LIMITS, *story)
