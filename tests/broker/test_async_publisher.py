@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import socket
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -55,16 +54,6 @@ def test_any_form_of_rows(consumed: Consumed, vhost_url: str, form: Callable[[li
     assert sorted((m.key, m.body.decode(), m.properties.message_id) for m in consumed()) == sorted(
         zip(keys, keys, keys, strict=True)
     )
-
-
-def test_tasks_that_share_one(consumed: Consumed, vhost_url: str) -> None:
-    async def run() -> PublishReport:
-        async with AsyncPublisher(vhost_url, "x", max_in_flight=100) as publisher:
-            await asyncio.gather(*(publisher.send([str(n)] * 300, ["b"] * 300) for n in range(10)))
-            return await publisher.flush()
-
-    assert asyncio.run(run()).confirmed == 3_000
-    assert Counter(m.key for m in consumed()) == dict.fromkeys(map(str, range(10)), 300)
 
 
 def test_a_loss_reaches_every_task_whose_rows_it_concerns(channel: BlockingChannel, vhost_url: str) -> None:

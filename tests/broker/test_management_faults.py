@@ -64,30 +64,12 @@ class Fault:
 
 FAULTS = {
     "401": Fault(lambda _: page("401 Unauthorized"), AccessRefusedError, "401: check user and password", 77),
-    "429": Fault(lambda _: page("429 Too Many Requests"), BrokerRefusedError, "429: too many requests", 77),
-    "500": Fault(lambda _: page("500 Internal Server Error"), BrokerRefusedError, "500: the management", 77),
     "503": Fault(lambda _: page("503 Service Unavailable"), BrokerRefusedError, "503: .* try again later", 77),
     "html": Fault(lambda _: page("200 OK", b"<html>" * 2_000_000), BrokerRefusedError, "is not JSON", 77),
-    "cut off": Fault(lambda _: page("200 OK", b"[{", length=50), UnreachableError, "IncompleteRead", 69),
-    "truncated": Fault(lambda _: page("200 OK", b"[{"), BrokerRefusedError, r"is not JSON, but begins '\[\{'", 77),
-    "a number": Fault(lambda _: page("200 OK", 5), BrokerRefusedError, "is not (a list of|an) object", 77),
     "no names": Fault(lambda _: page("200 OK", [{"a": 1}]), BrokerRefusedError, "is not (a list of|an) object", 77),
-    "a page": Fault(
-        lambda _: page("200 OK", {"items": [], "page": 1, "page_count": 2}),
-        BrokerRefusedError,
-        "is not (a list of|an) object",
-        77,
-    ),
     "closed": Fault(lambda _: list, UnreachableError, "that the management plugin is enabled", 69),
     "silent": Fault(lambda api: lambda: api.drip(b"", 1), BrokerTimeoutError, "timed out", 69),
-    "slow": Fault(
-        lambda api: lambda: api.drip(page("200 OK", b" " * 10_000)()[0] + b" " * 10_000, 0.01),  # type: ignore[index]
-        BrokerTimeoutError,
-        "is not complete after 3 s",
-        69,
-    ),
 }  # fmt: skip
-SLOW = ("silent", "slow")
 #: A fault for each kind of error. The unit tests of `Management` have the others.
 EACH_KIND = ("401", "html", "closed", "silent")
 SEGMENTS = ("overview", "feature-flags", "exchanges", "queues", "bindings", "policies")
@@ -106,7 +88,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Waits half a second only, for what would be waited for."""
 
     def wait_less(fault: str) -> None:
-        if fault in SLOW:
+        if fault == "silent":
             monkeypatch.setattr(Management.__init__, "__kwdefaults__", {"timeout_s": 0.5})
 
     return wait_less

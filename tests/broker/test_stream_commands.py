@@ -23,7 +23,7 @@ from stream_writers import publish_by_rstream
 from streamed import Streamed
 from trips import STREAMS, declare_trips
 
-from rabbit_chx import HashRing, Publisher, StreamPublisher, replay
+from rabbit_chx import HashRing, Publisher, StreamPublisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.routing import SuperStream
@@ -205,24 +205,6 @@ def test_rows_from_a_time_on_and_up_to_it(trips: Trips, capsys: pytest.CaptureFi
         "",
         "rabbit-chx: no row has the key 'user-7': 0 rows were read; rows from before a change of the ring may be elsewhere\n",
     )
-
-
-def test_replay_in_python_gives_columns(trips: Trips) -> None:
-    url, stream = trips.broker.stream_url, str(RING.destination_for("user-7"))
-    with StreamPublisher(url, stream=stream) as publisher:  # which came by no exchange
-        publisher.publish_many(["user-7"], ["straight"])
-    batches = list(replay(url, [b"user-7"], ring=RING, include=["message_id"]))
-    assert [name for batch in batches for name in batch.schema.names] == [
-        *("stream", "offset", "timestamp", "key", "value", "message_id")
-    ]
-    assert batches[0]["stream"].to_pylist() == [stream] * 5
-    batches = list(replay(url, "user-7", ring=RING, exchange="trips"))
-    assert [value for batch in batches for value in batch["value"].to_pylist()] == [
-        b"trip 7",
-        b"trip 17",
-        b"trip 27",
-        b"trip 37",
-    ]
 
 
 def test_what_is_in_streams(vhost: RunningBroker, answer: Callable[..., Any]) -> None:

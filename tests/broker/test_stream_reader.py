@@ -17,7 +17,6 @@ from tcp_proxy import Proxy
 
 from rabbit_chx.errors import (
     BrokerTimeoutError,
-    InputError,
     MissingRowsError,
     NotFoundError,
 )
@@ -264,17 +263,3 @@ def test_a_broker_that_restarts(broker: RunningBroker, stream: Streamed) -> None
         broker.restart()
         found += values(reading)
     assert found == bodies
-
-
-def test_no_such_stream(stream: Streamed) -> None:
-    with pytest.raises(NotFoundError, match="'other'"):
-        StreamReader(stream.broker.stream_url, "other", timeout_s=5)
-
-
-def test_a_reader_that_is_closed(stream: Streamed) -> None:
-    stream.publish(["a"])
-    reading = reader(stream)
-    reading.close()
-    reading.close()
-    with pytest.raises(InputError, match="reader of stream 's' is closed: open a new one"):
-        next(reading)
