@@ -198,7 +198,7 @@ def apply(
                 f"the plan of {wanted.name} has the checksum {plan.checksum} now, and not {expected}: nothing was changed; the "
                 "file or the broker has changed since, so review the new plan"
             )
-        if not plan.changes and not refusals and not plan.parked:
+        if not plan.changes and not refusals and not plan.parked_messages:
             return Outcome(ApplyReport("unchanged", plan))
         report = live.report(refusals, whole=given.whole)
         if refusals:
@@ -271,7 +271,7 @@ def agreed(plan: Plan) -> bool:
         size = len(plan.changes)
         question = f"Make {'this' if size == 1 else 'these'} {plural(size, 'change')}?"
     else:
-        question = f"Publish {plural(sum(plan.parked.values()), 'parked message')} again?"
+        question = f"Publish {plural(sum(plan.parked_messages.values()), 'parked message')} again?"
     answer = click.confirm(question, err=True)
     if not answer:
         say("nothing was changed")

@@ -137,7 +137,7 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
         yield Facts([("now", now), ("then", after)])
         return
     matrix = ring.matrix()
-    explained = ring.is_counted_by(matrix)
+    explained = ring.is_explained_by(matrix)
     figures = moved_text(ring)
     if explained and ring.moved:
         # In another order the shares of the members differ a little, so fewer keys may have to move.
@@ -353,7 +353,7 @@ def plan(
     ending = []
     if not given.is_definitions and file != "-" and _arranging_moves_less(made):
         ending.append(f"Move less by:  rabbit-chx topology arrange {shlex.quote(file)} --write")
-    if (made.changes or made.parked) and flags is not None:
+    if (made.changes or made.parked_messages) and flags is not None:
         ending.append(f"Apply it with: rabbit-chx topology apply {shlex.join([file, *flags])}")
     report = live.report(whole=whole, ending=ending)
     if plan_out is not None:
@@ -367,7 +367,7 @@ def plan(
         ExitCode.REFUSED
         if made.refusals
         else ExitCode.DIFFERENCE
-        if made.changes or made.parked
+        if made.changes or made.parked_messages
         else ExitCode.DONE
     )
     return Outcome(report, code, plot=("movement", made))

@@ -70,8 +70,10 @@ def plan_as_json(plan: Plan) -> str:
     parts: dict[str, object] = {}
     if plan.warnings:
         parts["warnings"] = [{"says": warning} for warning in plan.warnings]
-    if plan.parked:
-        parts["parked"] = [{"queue": queue, "messages": count} for queue, count in plan.parked.items()]
+    if plan.parked_messages:
+        parts["parked"] = [
+            {"queue": queue, "messages": count} for queue, count in plan.parked_messages.items()
+        ]
     text = document(
         "plan",
         changes=plan.changes,
@@ -98,7 +100,7 @@ def _ring(ring: RingPlan) -> dict[str, Any]:
         ],
         "before": _key_map(ring.before, owners.before if owners else {}),
         "after": _key_map(ring.after, owners.after if owners else {}),
-        "matrix": matrix if ring.is_counted_by(matrix) else None,
+        "matrix": matrix if ring.is_explained_by(matrix) else None,
         **({"handed_over": entries(ring.handed_over, "slot", "old", "new")} if owners else {}),
     }
 
@@ -161,7 +163,7 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
             yield "moves", f"{modulus.exchange}: {modulus.moves}"
     for warning in plan.warnings:
         yield "warning", warning
-    for queue, count in plan.parked.items():
+    for queue, count in plan.parked_messages.items():
         yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes again"
 
 
