@@ -74,8 +74,8 @@ def expanded(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
             raise RangeError(
                 _named(place),
                 texts[place],
-                f"ranges of one entry go together, and {_named(first_place)} has {{{first}..{last}}}",
-                "give all ranges the same numbers, or write one entry for each",
+                f"ranges of one entry expand together, and {_named(first_place)} has {{{first}..{last}}}",
+                "give all ranges the same numbers, or write an entry for each",
             )
     return [_filled(entry, parts, number) for number in range(first, last + 1)]
 
@@ -203,16 +203,16 @@ def _range(place: _Place, text: str, inner: str) -> _Range:
 
     bounds = _BOUNDS.fullmatch(inner)
     if bounds is None:
-        remedy = "write a range as {1..40}, or {{...}} for the text itself"
-        raise refused("is not a range of whole numbers", remedy)
+        remedy = "write a range as {1..40}, or literal braces as {{...}}"
+        raise refused("is not a range of integers", remedy)
     low, high = bounds.groups()
     if max(len(low), len(high)) > len(str(MAX_RANGE)) + 9:
-        raise refused("has bounds that are too large", "give smaller numbers")
+        raise refused("has bounds that are too large", "write smaller numbers")
     first, last = int(low), int(high)
     if first > last:
-        raise refused("counts down", f"write {{{high}..{low}}}, or one entry for each")
+        raise refused("counts down", f"write {{{high}..{low}}}, or an entry for each")
     if last - first >= MAX_RANGE:
-        rule = f"stands for {last - first + 1} names, and a range has at most {MAX_RANGE}"
-        raise refused(rule, "give a smaller range")
+        rule = f"expands to {last - first + 1} names, and a range has at most {MAX_RANGE}"
+        raise refused(rule, "write a smaller range")
     padded = any(len(bound) > 1 and bound[0] == "0" for bound in (low, high))
     return _Range(first, last, max(len(low), len(high)) if padded else 0)
