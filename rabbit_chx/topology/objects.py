@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import binding_key, check_destination
@@ -53,9 +54,9 @@ def _frozen(arguments: Mapping[str, Any]) -> ArgumentTable:
     return arguments if isinstance(arguments, ArgumentTable) else ArgumentTable(arguments)
 
 
-def _share(share: float | None) -> float | None:
+def _share(share: Any) -> Any:  # noqa: ANN401
     """Return 1.0 for 1, so that both give a plan the same checksum."""
-    return float(share) if isinstance(share, int) and not isinstance(share, bool) else share
+    return float(share) if is_whole(share) else share
 
 
 @dataclass(frozen=True, slots=True)
