@@ -104,15 +104,14 @@ def topology_content(
         absence: why a referenced exchange may be missing, for the warning.
     """
     queues = tuple(queues)
-    exchanges = [exchange for exchange in exchanges if exchange.name and not _is_brokers_own(exchange.name)]
+    exchanges = [
+        exchange for exchange in exchanges if exchange.name and not exchange.name.startswith(_BROKERS_OWN)
+    ]
     # Each queue is bound to the default exchange.
     bindings = [binding for binding in bindings if binding.source]
-    left_out = [
-        f"queue {queue.name}: the broker generated its name"
-        for queue in queues
-        if _is_brokers_own(queue.name)
-    ]
-    named = {queue.name for queue in queues if not _is_brokers_own(queue.name)}
+    unnamed = [queue.name for queue in queues if queue.name.startswith(_BROKERS_OWN)]
+    left_out = [f"queue {name}: the broker generated its name" for name in unnamed]
+    named = {queue.name for queue in queues}.difference(unnamed)
     members: dict[str, list[RingMember]] = {
         exchange.name: [] for exchange in exchanges if exchange.type == HASH_EXCHANGE
     }
@@ -126,7 +125,7 @@ def topology_content(
                 left_out.append(f"queue {place}: a member of {source} that is not among the queues")
         elif is_transient:
             sources_left_out.add(source)
-            left_out.append(f"binding of {source} to {place}: that queue is exclusive or without a name")
+            left_out.append(f"binding of {source} to {place}: that queue is exclusive or has no name")
         else:
             plain_bindings.append(binding)
     left_out += [f"exchange {name}: {absence}" for name in _missing_exchanges(exchanges, bindings)]
@@ -151,22 +150,16 @@ def topology_content(
     }
 
 
-def _is_brokers_own(name: str) -> bool:
-    return name.startswith(_BROKERS_OWN)
-
-
 def _missing_exchanges(
     exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
 ) -> list[str]:
     """Return the names of the exchanges that bindings or arguments refer to and that are not listed."""
     named = {binding.source for binding in bindings}
-    named.update(
-        binding.destination.name for binding in bindings if isinstance(binding.destination, ExchangeRef)
-    )
+    named |= {place.name for binding in bindings if isinstance(place := binding.destination, ExchangeRef)}
     alternates = (exchange.arguments.get("alternate-exchange") for exchange in exchanges)
-    named.update(name for name in alternates if isinstance(name, str))
+    named |= {name for name in alternates if isinstance(name, str)}
     missing = named - {exchange.name for exchange in exchanges}
-    return [name for name in sorted(missing) if not _is_brokers_own(name)]
+    return [name for name in sorted(missing) if name and not name.startswith(_BROKERS_OWN)]
 
 
 class _Lists:

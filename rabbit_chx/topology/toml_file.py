@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from rabbit_chx.errors import TopologyError
@@ -20,12 +21,11 @@ from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.fields import (
     FILE,
     EntryType,
-    FileEntry,
     file_finding,
     read_document,
     toml_value,
 )
-from rabbit_chx.topology.objects import ObjectSet, RingMember, slot_width
+from rabbit_chx.topology.objects import ExchangeDefinition, ObjectSet, RingMember, slot_width
 from rabbit_chx.topology.ranges import folded
 
 _MOST_LEVELS = 100
@@ -164,13 +164,12 @@ def _lines(entry: Mapping[str, Any], type_: EntryType) -> Iterator[str]:
         value = entry.get(name)
         if value is not None and (value != type_.defaults[name] or name in type_.required):
             is_list = isinstance(kind, EntryType)
-            yield f"{name} = {members_text(member_texts(value)) if is_list else toml_value(value)}"
+            yield f"{name} = {members_text(value) if is_list else toml_value(value)}"
 
 
-def member_texts(members: Iterable[RingMember]) -> list[str]:
-    """Return ring members as TOML, with their weights or slots, in their order, with ranges."""
-    entries = []
-    members = tuple(members)
+def members_text(members: Iterable[RingMember]) -> str:
+    """Return ring members as TOML, in their order, with ranges; on separate lines if one line is too long."""
+    members, entries = tuple(members), []
     width = slot_width(max((slot for member in members for slot in member.slots or ()), default=0) + 1)
     for member in members:
         entry = _entry_of(member)
@@ -178,7 +177,9 @@ def member_texts(members: Iterable[RingMember]) -> list[str]:
         if member.slots is not None:
             entry["slots"] = list(_slot_texts(member.slots, width))
         entries.append({name: value for name, value in entry.items() if value != {}})
-    return [toml_value(entry) for entry in folded(entries, ("queue", "exchange", "arguments"))]
+    texts = [toml_value(entry) for entry in folded(entries, ("queue", "exchange", "arguments"))]
+    line = f"[{', '.join(texts)}]"
+    return line if len(line) <= _WIDTH else "\n".join(["[", *(f"    {text}," for text in texts), "]"])
 
 
 def _slot_texts(slots: Sequence[int], width: int) -> Iterator[str]:
@@ -186,14 +187,6 @@ def _slot_texts(slots: Sequence[int], width: int) -> Iterator[str]:
     for _, run in groupby(enumerate(slots), lambda place: place[1] - place[0]):
         numbers = [f"{slot:0{width}d}" for _, slot in run]
         yield from [f"{numbers[0]}..{numbers[-1]}"] if len(numbers) > _SHORT_RUN else numbers
-
-
-def members_text(members: Sequence[str]) -> str:
-    """Return the list of the texts of members, on separate lines if one line is too long."""
-    line = f"[{', '.join(members)}]"
-    if len(line) <= _WIDTH:
-        return line
-    return "\n".join(["[", *(f"    {member}," for member in members), "]"])
 
 
 def _refuse_none(heading: str, entries: Iterable[Mapping[str, Any]]) -> None:
@@ -253,41 +246,27 @@ def rearranged(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingTex
         orders: the new members of a ring, or those that share slots, by the name of the exchange.
     """
     document = tomllib.loads(text.removeprefix(_BYTE_ORDER_MARK))
-    entries: dict[str, list[FileEntry]] = {}
-    for entry in read_document(document).exchanges:
-        if _entry_members(entry) is not None:
-            entries.setdefault(entry.path, []).append(entry)
     arrays = _arrays_by_path(text)
     unwritten: list[str] = []
     uncommented: list[str] = []
     parts: list[tuple[_Array, str]] = []
-    for path, exchanges in entries.items():
-        wanted = {
-            entry.value.name: tuple(orders.get(entry.value.name, _entry_members(entry) or ()))
-            for entry in exchanges
-        }
-        changed = [
-            entry.value.name for entry in exchanges if wanted[entry.value.name] != _entry_members(entry)
-        ]
-        if not changed:
-            continue
-        if len(set(wanted.values())) > 1 or path not in arrays:
+    for path, entries in groupby(read_document(document).exchanges, attrgetter("path")):
+        before = {entry.value.name: _members_of(entry.value) for entry in entries}
+        wanted = {name: tuple(orders.get(name, members)) for name, members in before.items()}
+        changed = [name for name, members in before.items() if wanted[name] != members]
+        if changed and (len(set(wanted.values())) > 1 or path not in arrays):
             unwritten += changed
-            continue
-        array = arrays[path]
-        parts.append((array, members_text(member_texts(wanted[changed[0]]))))
-        uncommented += changed if array.has_comment else []
+        elif changed:
+            parts.append((arrays[path], members_text(wanted[changed[0]])))
+            uncommented += changed if arrays[path].has_comment else []
     newline = "\r\n" if "\r\n" in text else "\n"
     for array, ring in sorted(parts, reverse=True):
         text = text[: array.start] + ring.replace("\n", newline) + text[array.end :]
     return RingText(text, tuple(unwritten), tuple(uncommented))
 
 
-def _entry_members(entry: FileEntry) -> tuple[RingMember, ...] | None:
-    members: tuple[RingMember, ...] | None = (
-        entry.value.ring if entry.value.slots is None else entry.value.members
-    )
-    return members
+def _members_of(exchange: ExchangeDefinition) -> tuple[RingMember, ...]:
+    return (exchange.ring if exchange.slots is None else exchange.members) or ()
 
 
 def _arrays_by_path(text: str) -> dict[str, _Array]:
