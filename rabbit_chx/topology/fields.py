@@ -151,7 +151,7 @@ def _name_fault(value: Any) -> Fault | None:  # noqa: ANN401
     except UnicodeEncodeError:
         return "the name contains half of a surrogate pair, which is not UTF-8", "write whole characters"
     if size > MAX_SHORTSTR:
-        return too_long("the name", size), "write a shorter one"
+        return too_long("the name", size), "write a shorter name"
     if "\n" in value or "\r" in value:
         return "RabbitMQ removes line breaks from names, so the name would differ", "write it on one line"
     return None
@@ -161,7 +161,7 @@ def _key_fault(value: Any) -> Fault | None:  # noqa: ANN401
     if not isinstance(value, str):
         return STRING.fault(value)
     size = len(value.encode(errors="replace"))
-    return (too_long("the key", size), "write a shorter one") if size > MAX_SHORTSTR else None
+    return (too_long("the key", size), "write a shorter key") if size > MAX_SHORTSTR else None
 
 
 def _weight_fault(value: Any) -> Fault | None:  # noqa: ANN401
