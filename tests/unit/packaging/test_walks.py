@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from amqp_broker import ack
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 from scripted_node import ScriptedLog, chunks_of
-from scripted_peer import Peer, ack
+from scripted_peer import Peer
 
 from rabbit_chx import ConsistentHashExchange, HashRing, Publisher
 from rabbit_chx.routing.jump import opened
