@@ -262,8 +262,8 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def public_names() -> str:
-    """Return each public name with its first sentence, a table for each package."""
-    tables: list[str] = []
+    """Return each public name with its first sentence, a list for each package."""
+    lists: list[str] = []
     homes: dict[str, str] = {}
     for package in PACKAGES:
         module = import_module(package)
@@ -272,14 +272,15 @@ def public_names() -> str:
             for name in sorted(module.__all__, key=str.lower)
             if homes.setdefault(name, package) == package
         ]
-        rows = [(f"`{name}`", first_sentence(getattr(module, name))) for name in names]
-        tables.append(f"## `{package}`\n\n{table(('name', ''), rows)}")
-    return "\n\n".join(tables)
+        lines = [f"- `{name}`: {first_sentence(getattr(module, name))}" for name in names]
+        if lines:
+            lists.append("\n".join([f"## `{package}`", "", *(line.removesuffix(": ") for line in lines)]))
+    return "\n\n".join(lists)
 
 
 def first_sentence(value: object) -> str:
     """Return the first sentence of a docstring as Markdown; "" for a value that has no docstring of its own."""
-    text = "" if isinstance(value, (str, tuple, dict, frozenset)) else inspect.getdoc(value) or ""
-    paragraph = " ".join(text.partition("\n\n")[0].removesuffix("::").split())
+    text = (inspect.getdoc(value) or "") if isinstance(value, type) or inspect.isfunction(value) else ""
+    paragraph = " ".join(text.partition("\n\n")[0].split())
     sentence = re.split(r"(?<=[.:])\s", paragraph, maxsplit=1)[0]
-    return re.sub(r"``([^`]+)``", r"`\1`", sentence).replace("|", "\\|")
+    return re.sub(r"``([^`]+)``", r"`\1`", re.sub(":+$", ".", sentence))

@@ -62,7 +62,7 @@ class Rights:
 
 @dataclass(frozen=True)
 class Users:
-    """The users that docs/topology.md makes, with other names, and who may change them."""
+    """The users that docs/security.md creates, with other names, and who may change them."""
 
     vhost: RunningBroker
     management: Management
@@ -93,7 +93,7 @@ class Users:
 @pytest.fixture(scope="module")
 def as_on_the_page(broker: RunningBroker) -> dict[str, Rights]:
     """What the commands of the page give each user: they run once, since each takes a second of CPU time."""
-    section = page("docs/topology.md").partition("## Permissions")[2].partition("\n## ")[0]
+    section = page("docs/security.md").partition("## Users for plans")[2].partition("\n## ")[0]
     commands = [
         line for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()
     ]
