@@ -152,7 +152,7 @@ def _numbered(entry: Entry, parts: _Parts, number: int) -> dict[str, Any]:
 
 
 def _texts(entry: Entry, fields: Sequence[str]) -> dict[str, str]:
-    texts = {}
+    texts: dict[str, str] = {}
     for field in fields:
         value = entry.get(field)
         values = (
