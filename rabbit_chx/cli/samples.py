@@ -307,7 +307,7 @@ class SampleOptions:
     section: ClassVar = "Sample"
     key_file: str | None = option("--keys", metavar="FILE", help=KEYS_HELP.format("as a sample"))
     pattern: str | None = option(type=TEXT, metavar="TEXT")
-    count: int | None = option(type=click.IntRange(1, _MOST_KEYS))
+    count: int | None = option(type=click.IntRange(1, _MOST_KEYS), metavar="N")
     column: str | None = option(
         type=TEXT,
         metavar="NAME[=COUNTS]",
