@@ -48,7 +48,7 @@ _NAMED = ("source", "destination", "routing_key")
 
 def whole_option() -> Any:  # noqa: ANN401  # a field's default
     """Return a field that is the option for long plans."""
-    return option("--all", section="Output", is_flag=True, help="Show every change, also of a long plan.")
+    return option("--all", section="Output", is_flag=True, help="Show all changes of a long plan.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,23 +349,23 @@ class LivePlan:
     example="rabbit-chx topology plan topology.toml --ring-via 'docker exec rabbitmq'",
     outputs=("table", "json", "markdown"),
     output_help="The form of the result. Markdown is for a pull request.",
-    plot_help="Draw into this file what each way of the plan moves, beside max_share_moved.",
+    plot_help="Draw the share of keys that each proposal moves, and max_share_moved, into this file.",
 )
 def plan(
     *,
     file: str = argument(),
     broker: BrokerOptions = options(BrokerOptions),
-    plan_out: str | None = option(metavar="FILE", help="Write the plan to this file as JSON, too."),
+    plan_out: str | None = option(metavar="FILE", help="Also write the plan to this file, as JSON."),
     whole: bool = whole_option(),
 ) -> Outcome:
-    """Show what it takes to turn what is on the broker into what FILE says: the changes in their order, field by field, and
-    for each ring the exact share of keys that moves, in the end and at the worst moment.
+    """Show the changes that FILE requires, in their order, and for each ring the exact share of keys that
+    move: at the end and at the worst moment. Nothing is changed.
 
-    Nothing is changed on the broker. The exit code is 0 where nothing is to change and no message is parked, 1 where there
-    is something that may be applied, and 4 where the plan is refused.
+    FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. Without --ring-via the rings are
+    assumed, and a plan that changes one is refused.
 
-    FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. --ring-via reads the true rings. Without it a
-    ring is assumed, and a plan that changes it is refused.
+    The exit code is 0 without changes, 1 if the plan can be applied or messages are parked, 4 if the plan is
+    refused.
     """
     at = broker.live()
     given = read_topology(file, at.settings.vhost)

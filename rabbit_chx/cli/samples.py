@@ -309,7 +309,7 @@ class SampleOptions:
     column: str | None = option(
         type=TEXT,
         metavar="NAME[=COUNTS]",
-        help=f"{COLUMN_HELP} COUNTS is the column with the number of messages of each key, as a GROUP BY counts them.",
+        help=f"{COLUMN_HELP} COUNTS is the column with the number of messages of each key, as from a GROUP BY.",
     )
 
     def __post_init__(self) -> None:

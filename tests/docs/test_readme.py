@@ -19,6 +19,7 @@ from blocks import ROOT, check_output, console_examples, page, replaced, run_doc
 from rabbit_chx import HashRing
 from rabbit_chx.testing import RunningBroker
 
+pytestmark = pytest.mark.core
 README = "README.md"
 CLONE = (
     "pyproject.toml",

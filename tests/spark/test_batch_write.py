@@ -37,6 +37,7 @@ def write(df: DataFrame, url: str, *, mode: str = "append", **options: object) -
     df.write.format("rabbitmq").options(**text).mode(mode).save()
 
 
+@pytest.mark.core
 def test_every_row_is_where_the_mirror_says(spark: SparkSession, vhost_url: str, consumed: Consumed) -> None:
     write(frame(spark, rows=25_000), vhost_url)
     messages = consumed()
@@ -136,6 +137,7 @@ def test_empty_frames_and_partitions(spark: SparkSession, vhost_url: str, consum
     assert len(consumed()) == 1
 
 
+@pytest.mark.core
 def test_a_registered_session(spark: SparkSession, vhost_url: str, consumed: Consumed) -> None:
     spark_connector.register(spark)
     write(frame(spark, rows=3), vhost_url)

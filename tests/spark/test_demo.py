@@ -36,6 +36,7 @@ def job(demo: Any, spark: SparkSession, vhost: RunningBroker) -> tuple[Any, Any,
     return flights, ring, demo.predict(flights, ring)
 
 
+@pytest.mark.core
 def test_every_flight_is_found_where_it_was_predicted(
     demo: Any,
     spark: SparkSession,

@@ -49,6 +49,7 @@ def name_of(frame: DataFrame, app_id: str = "load") -> str:
     return StreamLayout.of(PLACING, frame.schema).name(app_id)
 
 
+@pytest.mark.core
 def test_each_row_is_stored_once(spark: SparkSession, url: str, options: dict[str, object]) -> None:
     report = publish(placed(spark), options)
     assert found(url) == expected(ROWS)
@@ -163,6 +164,7 @@ def test_a_repeat_with_another_body_is_found(
     assert found(url) == expected(ROWS)
 
 
+@pytest.mark.core
 def test_rows_that_are_lost_or_doubled_are_found(
     spark: SparkSession, vhost: RunningBroker, url: str, options: dict[str, object], tmp_path: Path
 ) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from amqp_broker import ack
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
-from scripted_peer import Peer, ack
+from scripted_peer import Peer
 from stream_node import ListeningNode, chunks_of
 
 from rabbit_chx import ConsistentHashExchange, HashRing, Publisher

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from amqp_broker import ack, nothing
 from broker_frames import said
 from pamqp import commands
-from scripted_peer import Peer, ack, nothing
+from scripted_peer import Peer
 
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import AsyncPublisher

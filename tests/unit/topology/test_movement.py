@@ -80,10 +80,6 @@ def test_the_numbers_follow_each_change(release: str) -> None:
         assert numbers.tolist() == figures.numbers(ring.buckets).tolist()
 
 
-def _there(members: str) -> LiveRing:
-    return LiveRing("x", HashRing.from_buckets([*members]), tuple(map(RingMember, members)))
-
-
 def _best(there: LiveRing, wanted: Sequence[RingMember]) -> RingSteps:
     best = best_steps(there, wanted, (), MovementCounter(there.ring.buckets), {})
     assert best is not None
@@ -97,28 +93,6 @@ def _moments(there: LiveRing, steps: RingSteps) -> list[HashRing]:
         ring = change(step.binding.destination, step.binding.routing_key)
         moments.append(ring)
     return moments
-
-
-def test_a_ring_is_not_emptied_where_that_can_be_avoided() -> None:
-    best = _best(_there("a"), [RingMember("b")])
-
-    assert [str(step) for step in best.steps] == ["bind x -> b (key 1)", "unbind x -> a (key 1)"]
-    assert (best.moved, best.moved_at_worst, best.lost_at_worst) == (1.0, 1.0, 0.0)
-
-
-def test_the_only_member_cannot_be_bound_again_without_a_gap() -> None:
-    best = _best(_there("a"), [RingMember("a", "2")])
-
-    assert (best.moved, best.moved_at_worst, best.lost_at_worst) == (0.0, 1.0, 1.0)
-
-
-@pytest.mark.parametrize("wanted", ["abc", "abcdefghijklmn", "cab", "jihgfedcba", "klm", "abcxyz"])
-def test_the_worst_moment_is_the_one_that_moves_most(wanted: str) -> None:
-    there = _there("abcdefghij")
-    best = _best(there, [*map(RingMember, wanted)])
-
-    moved = [there.ring.share_moved(ring) for ring in _moments(there, best)]
-    assert (best.moved, best.moved_at_worst) == (moved[-1], max(moved))
 
 
 def test_the_figures_of_a_large_ring_are_those_of_share_moved_at_every_moment() -> None:

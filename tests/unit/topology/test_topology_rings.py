@@ -10,7 +10,7 @@ from slot_files import NEWEST, live_of, slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology import BindingDefinition, RingMember
+from rabbit_chx.topology import RingMember
 
 ORDERS = """
 [[exchanges]]
@@ -96,19 +96,6 @@ def test_ranges_of_slots_include_both_bounds_and_are_written_again() -> None:
         in file.to_toml()
     )
     assert Topology.from_toml(file.to_toml()) == file
-
-
-def test_slots_of_a_broker_are_as_they_are_there() -> None:
-    live = live_of(slotted(4, '[{ queue = "events.{1..2}" }]'))
-    slot = ExchangeRef("events.slot.00")
-    without = replace(
-        live, bindings=tuple(binding for binding in live.bindings if binding.source != slot.name)
-    )
-    assert slot not in without.slots("events").owners
-    twice = replace(live, bindings=(*live.bindings, BindingDefinition(slot.name, "events.2")))
-    table = twice.slots("events")
-    assert slot not in table.owners
-    assert table.shares()[slot] == live.ring("events").shares()[slot]
 
 
 @pytest.mark.parametrize(
