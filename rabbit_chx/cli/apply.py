@@ -207,7 +207,7 @@ def apply(
                 f"the plan of {given.name} has the checksum {plan.checksum} now, and not {expected}: nothing was changed; the "
                 "file or the broker is another one since, so look at the new plan"
             )
-        if not size and not refusals and not plan.parked:
+        if not size and not refusals and not plan.parked_messages:
             return Outcome(ApplyReport("unchanged", plan.checksum, size))
         report = live.report(refusals, whole=how.whole)
         if refusals:
@@ -271,7 +271,7 @@ def tell_done(changes: Sequence[PlannedChange], before: int, now: int, *, always
 
 def _question(plan: Plan) -> str:
     if not plan.changes:
-        return f"Publish {plural(sum(plan.parked.values()), 'parked message')} once more?"
+        return f"Publish {plural(sum(plan.parked_messages.values()), 'parked message')} once more?"
     return question_of(plan)
 
 

@@ -123,7 +123,7 @@ def _summary(
             yield "moves", f"{modulus.exchange}: {modulus.moves}"
     for warning in plan.warnings:
         yield "warning", warning
-    for queue, count in plan.parked.items():
+    for queue, count in plan.parked_messages.items():
         yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes once more"
     if refusals:
         yield "refused", f"{plural(len(refusals), 'reason')}, at the end"
@@ -163,7 +163,7 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
         yield Facts([("now", now), ("then", after)])
         return
     matrix = ring.matrix()
-    explained = ring.is_counted_by(matrix)
+    explained = ring.is_explained_by(matrix)
     figures = _figures(ring.moved, ring.moved_at_worst)
     if explained and ring.moved:
         # In another order the shares of the members differ a little, so fewer keys may have to move.
@@ -376,7 +376,7 @@ def plan(
     ending = []
     if not given.is_definitions and file != "-" and _arranging_moves_less(made):
         ending.append(f"Move less by:  rabbit-chx topology arrange {shlex.quote(file)} --write")
-    if (made.changes or made.parked) and flags is not None:
+    if (made.changes or made.parked_messages) and flags is not None:
         ending.append(f"Apply it with: rabbit-chx topology apply {shlex.join([file, *flags])}")
     report = live.report(whole=whole, ending=ending)
     if plan_out is not None:
@@ -386,7 +386,7 @@ def plan(
         except OSError as error:
             raise InputError(f"the plan cannot be written to {plan_out}: {error.strerror}") from None
 
-    code = REFUSED if made.refusals else DIFFERENCE if made.changes or made.parked else DONE
+    code = REFUSED if made.refusals else DIFFERENCE if made.changes or made.parked_messages else DONE
     return Outcome(report, code, plot=("movement", made))
 
 

@@ -18,7 +18,7 @@ from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.slot_table import KeyMap, queue_behind, ring_beneath
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
-from rabbit_chx.topology.ring_steps import live_ring_of
+from rabbit_chx.topology.ring_steps import find_live_ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def _listed_rings(vhost: str, topology: Topology, *, is_read: bool) -> Iterator[
     for exchange in topology.exchanges:
         if exchange.type != HASH_EXCHANGE:
             continue
-        ring = live_ring_of(topology, exchange, exchange.name).ring
+        ring = find_live_ring(topology, exchange, exchange.name).ring
         slots = live_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
         members = {queue for queues in slots.values() for queue in queues} | {*ring.destinations} - {*slots}
         kinds = tuple(finding.kind for finding in findings if finding.exchange == exchange.name)

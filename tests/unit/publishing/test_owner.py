@@ -135,20 +135,17 @@ def test_an_async_publisher_is_refused_in_another_event_loop(peer: Peer) -> None
         first.run(publisher.close())
 
 
-def test_an_async_publisher_is_refused_in_a_forked_process(
+async def test_an_async_publisher_is_refused_in_a_forked_process(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def use() -> None:
-        async with AsyncPublisher(peer.settings, "orders") as publisher:
-            with monkeypatch.context() as child:
-                child.setattr(os, "getpid", lambda: -1)
-                with pytest.raises(InputError, match="after the fork"):
-                    await publisher.publish_many(["k"], ["b"])
-                await publisher.close()
-            report = await publisher.publish_many(["k"], ["b"])
-            assert report.confirmed == 1
-
-    asyncio.run(use())
+    async with AsyncPublisher(peer.settings, "orders") as publisher:
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(InputError, match="after the fork"):
+                await publisher.publish_many(["k"], ["b"])
+            await publisher.close()
+        report = await publisher.publish_many(["k"], ["b"])
+        assert report.confirmed == 1
 
 
 @pytest.mark.parametrize(
