@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from stream_bytes import chunk_bytes, entry, notes
-from stream_node import ChunkLog, RowLog, Session, StreamNode, header_of, in_memory
+from stream_logs import ChunkLog, RowLog, header_of
+from stream_node import Session, StreamNode, in_memory
 from stream_publishers import UNAVAILABLE, publisher, running_broker
 
 from rabbit_chx import retry

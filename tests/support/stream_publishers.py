@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stream_node import Clock, RowLog, Session, StreamNode, in_memory
+from stream_logs import RowLog
+from stream_node import Clock, Session, StreamNode, in_memory
 
 from rabbit_chx.retry import Backoff
 from rabbit_chx.streams import StreamReader, stored_ids, writer

@@ -14,7 +14,8 @@ import pytest
 from amqp_broker import ack
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 from scripted_peer import Peer
-from stream_node import ListeningNode, chunks_of
+from stream_logs import chunks_of
+from stream_node import ListeningNode
 
 from rabbit_chx import ConsistentHashExchange, HashRing, Publisher
 from rabbit_chx.routing.jump import opened

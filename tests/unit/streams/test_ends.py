@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from stream_bytes import chunk_bytes, entry
-from stream_node import ChunkLog, Clock, Session, StreamNode, in_memory
+from stream_logs import ChunkLog
+from stream_node import Clock, Session, StreamNode, in_memory
 
 from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
 from rabbit_chx.streams.chunks import read_chunk

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from stream_node import RowLog, Session
+from stream_logs import RowLog
+from stream_node import Session
 from stream_publishers import (
     NOTHING,
     READER,

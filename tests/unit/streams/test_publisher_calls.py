@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 import pytest
-from stream_node import RowLog, Session
+from stream_logs import RowLog
+from stream_node import Session
 from stream_publishers import (
     FRAME_MAX,
     NOTHING,

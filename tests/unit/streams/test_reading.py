@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from stream_bytes import chunk_bytes, entry
-from stream_node import HOST, ListeningNode, Session, chunks_of
+from stream_logs import ChunkLog, chunks_of
+from stream_node import HOST, ListeningNode, Session, StreamNode, in_memory
 
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -24,7 +25,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.streams import StreamReader, nodes, reader
+from rabbit_chx.streams import StreamReader, reader
 from rabbit_chx.streams.frames import Key, frame
 
 PASSWORD = "Kestrel-7vQ2mXw9Tz4"  # noqa: S105
@@ -296,17 +297,16 @@ def test_large_chunks_come_one_at_a_time(log: ListeningNode, monkeypatch: pytest
 # -- nodes that are silent, late or behind
 
 
-def test_a_node_that_logs_in_and_is_silent_costs_little_among_several(
-    log: ListeningNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nodes, "_NODE_TIMEOUT_S", 0.3)
-    with ListeningNode(chunks_of(8)) as silent:
-        silent.silent = {Key.METADATA}
-        started = time.monotonic()
-        with opened(silent, log) as reading:
+def test_a_node_that_logs_in_and_is_silent_costs_little_among_several() -> None:
+    silent, node = StreamNode("silent"), StreamNode("node")
+    silent.silent = {Key.METADATA}
+    node.streams["s"] = ChunkLog(chunks_of(8))
+    with in_memory(silent, node) as clock:
+        began = clock.now
+        with StreamReader([f"rabbitmq-stream://{each.host}" for each in (silent, node)], "s") as reading:
             assert numbers(reading) == list(range(80))
-        assert time.monotonic() - started < 10
-        assert Key.METADATA in silent.seen
+        assert clock.now - began < 10
+    assert Key.METADATA in silent.seen
 
 
 @pytest.mark.parametrize("command", [Key.METADATA, Key.SUBSCRIBE])

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
-from stream_node import RowLog, Session
+from stream_logs import RowLog
+from stream_node import Session
 from stream_publishers import URL, Broker, publisher
 
 from rabbit_chx.streams import stored_ids

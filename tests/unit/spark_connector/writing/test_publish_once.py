@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
-from stream_node import RowLog
+from stream_logs import RowLog
 from stream_publishers import Broker, running_broker
 
 from rabbit_chx.errors import InputError, MismatchError, PublishError
