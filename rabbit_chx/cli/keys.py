@@ -73,7 +73,11 @@ def keys(
     destination: str = argument(type=TEXT, metavar="QUEUE"),
     ring: RingOptions = options(RingOptions),
     count: int = option(
-        type=click.IntRange(1, _MOST_KEYS), default=1, show_default=True, help="The number of keys to find."
+        type=click.IntRange(1, _MOST_KEYS),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="The number of keys to find.",
     ),
     pattern: str = option(
         type=TEXT,
@@ -83,10 +87,11 @@ def keys(
         help="The pattern of the keys; {n} is a number.",
     ),
     start: int = option(
-        type=click.IntRange(0), default=0, show_default=True, help="The first number to try."
+        type=click.IntRange(0), default=0, show_default=True, metavar="N", help="The first number to try."
     ),
     tries: int = option(
         type=click.IntRange(1),
+        metavar="N",
         default=1_000_000,
         show_default=True,
         help="Stop after this many consecutive keys that reach other queues.",

@@ -138,7 +138,7 @@ def route(
     *,
     keys: tuple[str, ...] = argument(nargs=-1, type=TEXT, metavar="[KEY]..."),
     key_file: str | None = option(
-        "--keys", section="Sample", metavar="FILE", help=KEYS_HELP.format("in place of KEYs")
+        "--keys", section="Sample", metavar="FILE", help=KEYS_HELP.format("instead of KEYs")
     ),
     column: str | None = option(type=TEXT, section="Sample", metavar="NAME", help=COLUMN_HELP),
     ring: RingOptions = options(RingOptions),

@@ -34,7 +34,7 @@ from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.balance import LoadTarget, SlotBalance
 from rabbit_chx.topology.objects import SlotNames, order_of_name
 from rabbit_chx.topology.reading import PublishRates
-from rabbit_chx.topology.toml_file import member_texts, members_text
+from rabbit_chx.topology.toml_file import members_text
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10
@@ -320,7 +320,7 @@ class BalanceReport:
             f"Nothing is changed. In the topology file, the members of {exchange} are then as follows; topology plan "
             "shows what that changes, and topology apply does it."
         )
-        listed = members_text(member_texts(members))
+        listed = members_text(members)
         yield Verbatim(f"slots = {len(self.table.slots.slots)}\nmembers = {listed}\n")
 
 
