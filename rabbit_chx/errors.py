@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class RabbitChxError(Exception):
-    """Root of the tree.
+    """Base class of the errors of this package.
 
     Attributes:
         exchange: the exchange concerned, where there is one.
@@ -81,11 +81,11 @@ def _rebuild(cls: type[RabbitChxError], args: tuple[Any, ...], state: dict[str, 
 
 
 class InputError(RabbitChxError, ValueError):
-    """The caller gave something that cannot work."""
+    """An argument is invalid."""
 
 
 class UriError(InputError):
-    """An AMQP URI that cannot be followed."""
+    """An AMQP URI is invalid."""
 
 
 class RowError(InputError):
@@ -116,7 +116,7 @@ class TopologyError(InputError):
 
 
 class ManagementNeededError(InputError):
-    """AMQP does not tell what is asked for, and no URL of the management API was given."""
+    """AMQP does not provide the requested data, and no URL of the management API was given."""
 
 
 class EmptyRingError(InputError):
@@ -128,7 +128,7 @@ class NotDeterminedError(InputError):
 
 
 class BrokerRefusedError(RabbitChxError):
-    """The broker answered, and the answer is no."""
+    """The broker refused the request."""
 
 
 class AccessRefusedError(BrokerRefusedError):
@@ -136,7 +136,7 @@ class AccessRefusedError(BrokerRefusedError):
 
 
 class NotFoundError(BrokerRefusedError):
-    """There is no such vhost, exchange or queue (404)."""
+    """The vhost, exchange or queue does not exist (404)."""
 
 
 class MismatchError(BrokerRefusedError):
@@ -148,11 +148,11 @@ class ConnectionLimitError(BrokerRefusedError):
 
 
 class ChannelClosedError(BrokerRefusedError):
-    """The broker closes the channel or the connection on such a message."""
+    """The broker closes the channel or the connection for such a message."""
 
 
 class UnreachableError(RabbitChxError, ConnectionError):
-    """Nothing answers at the address, or not any more."""
+    """The address does not answer, or no longer."""
 
 
 class ConnectionLostError(UnreachableError):
@@ -160,7 +160,7 @@ class ConnectionLostError(UnreachableError):
 
 
 class BrokerTimeoutError(UnreachableError, TimeoutError):
-    """The broker is there, but does not answer in time."""
+    """The broker does not answer in time."""
 
 
 class NoBrokerError(UnreachableError):
@@ -172,7 +172,7 @@ class RingSourceError(RabbitChxError):
 
 
 class PlanRefusedError(RabbitChxError):
-    """A plan does more than it may. Nothing was changed.
+    """A plan exceeds what is permitted. Nothing was changed.
 
     Attributes:
         refusals: why, each a :class:`~rabbit_chx.topology.Finding` with the flag that allows it.
@@ -188,11 +188,11 @@ class PlanRefusedError(RabbitChxError):
 
 
 class PlanOutdatedError(PlanRefusedError):
-    """The broker is not as it was when the plan was made, or someone else applies a plan to it. Nothing was changed."""
+    """The broker has changed since the plan was made, or another plan is being applied. Nothing was changed."""
 
 
 class ApplyError(RabbitChxError):
-    """A plan was done in part. Plan and apply again: what is done is not done again.
+    """A plan was applied in part. Plan and apply again: completed changes are not repeated.
 
     Attributes:
         applied: what was done, an :class:`~rabbit_chx.topology.Applied`.
@@ -225,7 +225,7 @@ class DamagedChunkError(RabbitChxError):
 
 
 class MissingRowsError(RabbitChxError):
-    """A stream does not have the rows that were asked for: retention, a stream that was made again, a log that was cut.
+    """Requested rows are not in the stream: retention, a recreated stream, a truncated log.
 
     Attributes:
         offsets: the offsets that are missing; None where the log is another one.
@@ -241,7 +241,7 @@ class DeduplicationError(RabbitChxError):
 
 
 class HandlerError(RabbitChxError):
-    """The handler of a group failed with a message at each attempt. The message is in its place again."""
+    """The handler of a group failed with a message at each attempt. The message is back in its place."""
 
 
 class MissingExtraError(RabbitChxError, ImportError):

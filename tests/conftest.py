@@ -67,7 +67,6 @@ SLOW_FILES = (
     "spark/test_discovery.py",
     "broker/test_repair_command.py",
     "broker/test_permissions.py",
-    "broker/test_publisher_outages.py",
     "spark/test_demo.py",
     "spark/test_batch_write.py",
     "spark/test_placement.py",

@@ -13,8 +13,8 @@ from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
 from rabbit_chx.cli.command import Command
 from rabbit_chx.routing.release import Numbers
 from rabbit_chx.routing.rules import RULES
-from rabbit_chx.topology.fields import EntryType, FileField, toml_value
-from rabbit_chx.topology.objects import FILE
+from rabbit_chx.topology import Topology
+from rabbit_chx.topology.fields import FILE, SLOT_MEMBER, EntryType, Kind, toml_value
 from spark_connector.columns import COLUMNS
 from spark_connector.options.common import ADDRESS_OPTIONS, Option
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS
@@ -96,30 +96,60 @@ def _option_tables(options: Iterable[Option]) -> str:
 def topology_fields() -> str:
     """Return the fields of a topology file, a table for each kind of entry."""
     parts = ["### The file\n\n" + _fields(FILE)]
-    for field in FILE.fields:
-        if isinstance(field.kind, EntryType):
-            parts.append(f"### `[[{field.name}]]`\n\n{_fields(field.kind)}")
+    for name, kind in FILE.fields.items():
+        if isinstance(kind, EntryType):
+            parts.append(f"### `[[{name}]]`\n\n{_fields(kind)}")
             parts += [
-                f"Each entry of `{inner.name}`:\n\n{_fields(inner.kind)}"
-                for inner in field.kind.fields
-                if isinstance(inner.kind, EntryType)
+                f"Each entry of `{list_}`:\n\n{_fields(inner)}"
+                for list_, inner in kind.fields.items()
+                if isinstance(inner, EntryType)
             ]
     return "\n\n".join(parts)
 
 
-def _fields(entry: EntryType) -> str:
-    rows = ((f"`{field.name}`", _kind(field), _default(field), field.meaning) for field in entry.fields)
+def _fields(type_: EntryType) -> str:
+    rows = (
+        (f"`{name}`", _kind(kind), _default(type_, name), meaning(type_, name))
+        for name, kind in type_.fields.items()
+    )
     return table(("field", "type", "default", ""), rows)
 
 
-def _kind(field: FileField) -> str:
-    return "list of tables" if isinstance(field.kind, EntryType) else field.kind.label
+def _kind(kind: Kind | EntryType) -> str:
+    return "list of tables" if isinstance(kind, EntryType) else kind.label
 
 
-def _default(field: FileField) -> str:
-    if field.required:
+def _default(type_: EntryType, name: str) -> str:
+    if name in type_.required:
         return "required"
-    return "" if field.default in (None, (), {}) else f"`{toml_value(field.default)}`"
+    default = type_.defaults[name]
+    return "" if default in (None, (), {}) else f"`{toml_value(default)}`"
+
+
+#: The meanings of the fields of a file that are not attributes of the same name.
+_MEANINGS = {
+    "queue": "The destination queue.",
+    "exchange": "The destination exchange, instead of `queue`.",
+    "weight": "The number of its buckets, or its share of the slots relative to the other members. A string is the binding key as "
+    'it is: `"007"` is another binding than 7.',
+}
+_SLOTS_OF_MEMBER = (
+    'Instead of `weight`: the slots that it owns, such as `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds. All '
+    "members list their slots; each slot occurs once."
+)
+
+
+def meaning(type_: EntryType, name: str) -> str:
+    """Return the description of a field of a topology file: that of the attribute, from the docstring of the class."""
+    if type_ is SLOT_MEMBER and name == "slots":
+        return _SLOTS_OF_MEMBER
+    if name in _MEANINGS:
+        return _MEANINGS[name]
+    model = Topology if type_ is FILE else type_.model
+    found = re.search(rf"^    {name}: (.*(?:\n {{5,}}.*)*)", inspect.getdoc(model) or "", re.MULTILINE)
+    assert found is not None, (model, name)
+    text = " ".join(found[1].split()).replace("``", "`")
+    return text[0].upper() + text[1:]
 
 
 def commands() -> Iterator[tuple[str, click.Context]]:
@@ -146,34 +176,68 @@ SHARED_OPTIONS = {
 
 def command_list() -> str:
     """Return the commands by purpose, each with its page and its line of help."""
-    rows = []
-    for purpose, group in COMMANDS.items():
-        rows.append((f"**{purpose}**", ""))
-        rows += [(f"[`{name}`]({name.replace(' ', '-')}.md)", line) for name, (line, _) in group.items()]
-    return table(("command", ""), rows)
+    return "\n\n".join(
+        "\n".join(
+            [f"**{purpose}**", ""]
+            + [
+                f"- [`{name}`]({name.replace(' ', '-')}.md): {_with_code(line)}"
+                for name, (line, _) in group.items()
+            ]
+        )
+        for purpose, group in COMMANDS.items()
+    )
+
+
+def command_description(context: click.Context) -> str:
+    """Return the usage of a command, and the text of its help."""
+    usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
+    paragraphs = (" ".join(part.split()) for part in str(context.command.help).split("\n\n"))
+    return "\n\n".join([f"`{usage}`", *map(_with_code, paragraphs)])
+
+
+def _with_code(text: str) -> str:
+    """Return a text of the help with its options as code; text between backticks stays."""
+    parts = text.split("`")
+    parts[::2] = (
+        re.sub(r"--[a-z][a-z-]*(?: [A-Z]{2,}(?:=[A-Z]+)?)?", r"`\g<0>`", part) for part in parts[::2]
+    )
+    return "`".join(parts)
 
 
 def command_options(context: click.Context) -> str:
-    """Return the usage of a command, a table of its own options, and links to the tables of those that it shares."""
-    usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
+    """Return a list of a command's own options, and links to the lists of those that it shares."""
     sections = _sections(context)
     own = [record for section in sections if section not in SHARED_OPTIONS for record in sections[section]]
-    rows = [_option_row(record) for name, record in own if name != "--help"]
-    parts = [f"`{usage}`", table(("option", ""), rows)] if rows else [f"`{usage}`"]
-    shared = [
-        f"- [{section}](README.md#{anchor}): {', '.join(f'`{name}`' for name, _ in sections[section])}"
-        for section, (anchor, _) in SHARED_OPTIONS.items()
-        if section in sections
-    ]
-    return "\n\n".join([*parts, *(["\n".join(shared)] if shared else [])])
+    lines = [_option_line(record) for name, record in own if name not in {"--help", "--output"}]
+    links = []
+    for _, output in (entry for entry in own if entry[0] == "--output"):
+        if output[1].startswith(_USUAL_OUTPUT) and output[0].endswith("[table|json]"):
+            links.append("[`--output`](README.md#output)")
+        else:
+            lines.append(_option_line(output))
+    for section, (anchor, _) in SHARED_OPTIONS.items():
+        names = [name for name, _ in sections.get(section, [])]
+        every = sorted(name for name, _ in _shared(section))
+        listed = "" if sorted(names) == every else f": {', '.join(f'`{name}`' for name in names)}"
+        links += [f"[{section}](README.md#{anchor}){listed}"] if names else []
+    if links:
+        lines.append(f"- Shared: {'; '.join(links)}")
+    return "\n".join(lines) or "None."
+
+
+#: The help of --output that most commands have.
+_USUAL_OUTPUT = "The form of the result.  ["
 
 
 def shared_options(section: str) -> str:
-    """Return a table of the options of a section that several commands share."""
+    """Return a list of the options of a section that several commands share."""
+    return "\n".join(_option_line(record) for _, record in _shared(section))
+
+
+def _shared(section: str) -> list[tuple[str, tuple[str, str]]]:
     _, name = SHARED_OPTIONS[section]
     context = next(context for command, context in commands() if command == name)
-    rows = [_option_row(record) for _, record in _sections(context)[section]]
-    return table(("option", ""), rows)
+    return _sections(context)[section]
 
 
 def _sections(context: click.Context) -> dict[str, list[tuple[str, tuple[str, str]]]]:
@@ -181,10 +245,10 @@ def _sections(context: click.Context) -> dict[str, list[tuple[str, tuple[str, st
     return command.options_by_section(context) if isinstance(command, Command) else {}
 
 
-def _option_row(record: tuple[str, str]) -> tuple[str, str]:
+def _option_line(record: tuple[str, str]) -> str:
     names, text = record
     shortened = text.replace("]  [", "; ").replace("  [", " [")
-    return f"`{names}`".replace("|", "\\|"), shortened.replace("|", "\\|")
+    return f"- `{names}`: {_with_code(shortened)}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -198,8 +262,8 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def public_names() -> str:
-    """Return each public name with its first sentence, a table for each package."""
-    tables: list[str] = []
+    """Return each public name with its first sentence, a list for each package."""
+    lists: list[str] = []
     homes: dict[str, str] = {}
     for package in PACKAGES:
         module = import_module(package)
@@ -208,14 +272,15 @@ def public_names() -> str:
             for name in sorted(module.__all__, key=str.lower)
             if homes.setdefault(name, package) == package
         ]
-        rows = [(f"`{name}`", first_sentence(getattr(module, name))) for name in names]
-        tables.append(f"## `{package}`\n\n{table(('name', ''), rows)}")
-    return "\n\n".join(tables)
+        lines = [f"- `{name}`: {first_sentence(getattr(module, name))}" for name in names]
+        if lines:
+            lists.append("\n".join([f"## `{package}`", "", *(line.removesuffix(": ") for line in lines)]))
+    return "\n\n".join(lists)
 
 
 def first_sentence(value: object) -> str:
     """Return the first sentence of a docstring as Markdown; "" for a value that has no docstring of its own."""
-    text = "" if isinstance(value, (str, tuple, dict, frozenset)) else inspect.getdoc(value) or ""
-    paragraph = " ".join(text.partition("\n\n")[0].removesuffix("::").split())
+    text = (inspect.getdoc(value) or "") if isinstance(value, type) or inspect.isfunction(value) else ""
+    paragraph = " ".join(text.partition("\n\n")[0].split())
     sentence = re.split(r"(?<=[.:])\s", paragraph, maxsplit=1)[0]
-    return re.sub(r"``([^`]+)``", r"`\1`", sentence).replace("|", "\\|")
+    return re.sub(r"``([^`]+)``", r"`\1`", re.sub(":+$", ".", sentence))

@@ -36,7 +36,10 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
         for section in tables.SHARED_OPTIONS
     },
     **{
-        f"docs/commands/{name.replace(' ', '-')}.md": {"options": partial(tables.command_options, command)}
+        f"docs/commands/{name.replace(' ', '-')}.md": {
+            "help": partial(tables.command_description, command),
+            "options": partial(tables.command_options, command),
+        }
         for name, command in tables.commands()
     },
 }

@@ -68,7 +68,7 @@ def compare_rings(
     after: KeyMap | ModuloMap,
     hashing: Hashing | None = None,
 ) -> Comparison:
-    """Return which values of a sample move between two rings, or between two exchanges without one.
+    """Return the values of a sample that move between two rings, or between two exchanges without one.
 
     Each follows the rules of its own release.
 
@@ -109,7 +109,7 @@ def compare_rings(
 def compare_releases(
     values: Sequence[Any], ring: KeyMap, release: Release, hashing: Hashing | None = None
 ) -> Comparison:
-    """Return which values of a sample move when the same buckets follow the rules of another release.
+    """Return the values of a sample that move when the same buckets follow the rules of another release.
 
     Args:
         values: as for :func:`compare_rings`.

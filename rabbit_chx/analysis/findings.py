@@ -62,7 +62,7 @@ class Finding:
 def ring_findings(
     ring: HashRing, bindings: Iterable[Binding] | None = None, alternate: str | None = None
 ) -> list[Finding]:
-    """Return what is wrong with a ring: holes first, then what differs from the bindings.
+    """Return the defects of a ring: holes first, then differences from the bindings.
 
     The kinds are ``hole`` (keys reach buckets that nobody has), ``ghost-bucket`` (buckets of what is not bound), ``silent-binding`` (bound,
     and no key gets there), ``second-binding`` (bound more than once), and ``different`` (another number of buckets than the binding's

@@ -166,7 +166,7 @@ def keys_for(
     hashing: Hashing | None = None,
     read: Callable[[str], Any] = str,
 ) -> Iterator[str]:
-    """Return keys that land on a destination, in the order of their numbers, without an end.
+    """Return an endless iterator of keys that reach a destination, in the order of their numbers.
 
     ::
 

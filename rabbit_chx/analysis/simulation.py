@@ -122,7 +122,7 @@ def simulate(
     changed: KeyMap | ModuloMap | None = None,
     heaviest: int = 5,
 ) -> Simulation:
-    """Return the exact shares of a ring, where a sample goes on it, and what a change would move.
+    """Return the exact shares of a ring, the destinations of a sample, and the movement of a change.
 
     Args:
         ring: the ring that is asked about, or the slots of one; or an exchange without a ring.

@@ -146,7 +146,7 @@ class KeyLoad:
 
 @dataclass(frozen=True, slots=True)
 class SlotLoad:
-    """How many messages each destination of a ring gets.
+    """The number of messages of each destination of a ring.
 
     Attributes:
         messages: the messages of each destination that has any.

@@ -18,17 +18,16 @@ from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExch
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.topology import Plan, Topology
 from rabbit_chx.topology.applying import Applied, Permission, apply_plan, read_consumer_tags
-from rabbit_chx.topology.declaring import AskedExchange, Declared, declare_exchange
+from rabbit_chx.topology.declaring import Declared, declare_exchange
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.reading import (
     OVERVIEW,
+    LiveExchange,
     PublishRates,
-    read_exchange,
-    read_rates,
     read_release,
     read_ring,
     read_sharded_exchange,
-    read_slots,
     read_topology,
 )
 from rabbit_chx.topology.shards import ShardedExchange
@@ -220,8 +219,15 @@ class Broker:
             InputError: the broker is not open; a name, weight or argument is not valid in RabbitMQ or AMQP; or the exchange exists, and its
                 bindings cannot be read.
         """
-        asked = AskedExchange(exchange, bindings, durable, arguments, queue_arguments, allow_existing)
-        return declare_exchange(asked, self._live, self.release)
+        definition = ExchangeDefinition(exchange, HASH_EXCHANGE, durable, arguments=arguments or {})
+        return declare_exchange(
+            definition,
+            bindings,
+            self._live,
+            self.release,
+            queue_arguments=queue_arguments,
+            allow_existing=allow_existing,
+        )
 
     def ring(self, exchange: str) -> HashRing:
         """Return the ring of an exchange: read by the ring source, else assumed from the management API's bindings.
@@ -264,8 +270,7 @@ class Broker:
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        live, ring = self._live, read_ring(self._live, exchange, self.release)
-        return read_slots(live.api, live.vhost, exchange, ring).table()
+        return LiveExchange.of(self._live, exchange, self.release).slots.table()
 
     def publish_rates(self, exchange: str) -> PublishRates:
         """Return the messages per second of an exchange and of the queues of its vhost.
@@ -282,7 +287,7 @@ class Broker:
             NotFoundError: the exchange does not exist.
             UnreachableError: the management API does not answer.
         """
-        return read_rates(self._live.api, self._live.vhost, exchange)
+        return LiveExchange(self._live.api, self._live.vhost, exchange).publish_rates()
 
     def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
         """Return a mirror of an exchange's routing, with its arguments and its ring.
@@ -298,7 +303,7 @@ class Broker:
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return read_exchange(self._live, name, self.release)
+        return LiveExchange.of(self._live, name, self.release).mirror()
 
     def sharding(self, exchange: str, *, counts: bool = True) -> ShardedExchange:
         """Return an exchange that the plugin rabbitmq_sharding shards: its policy, its shards on all nodes, and findings.

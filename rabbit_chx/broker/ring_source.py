@@ -17,13 +17,10 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
+from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.reading import LiveExchange
 
 _NAME = r"[0-9]{1,620}"  # 256 bytes
 _ENTRY = rf"\{{([0-9]{{1,7}}),(queue|exchange),({_NAME})\}}"
@@ -289,18 +286,6 @@ def ring_by(source: RingSource, vhost: str, exchange: str, release: Release) -> 
         RingSourceError: the ring could not be read.
     """
     return _ring_of(source.read(vhost, exchange), release)
-
-
-def read_ring(exchange: LiveExchange, source: RingSource | None) -> HashRing:
-    """Return the ring of an exchange by a ring source; without one, the ring that is assumed from the bindings.
-
-    Raises:
-        NotFoundError: the x-consistent-hash exchange does not exist.
-        RingSourceError: the ring could not be read.
-    """
-    if source is None:
-        return exchange.assumed_ring
-    return ring_by(source, exchange.vhost, exchange.name, exchange.release)
 
 
 def rings_by(

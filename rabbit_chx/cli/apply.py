@@ -120,37 +120,37 @@ class ApplyOptions:
     """The options for applying a plan."""
 
     yes: bool = option(
-        is_flag=True, help="Do not ask. Needed where there is no terminal, unless --checksum is given."
+        is_flag=True, help="Do not ask. Required without a terminal, unless --checksum or --plan is given."
     )
     checksum: str | None = option(
         type=TEXT,
         metavar="C",
-        help="Apply only the plan with this checksum, without asking. Nothing lifts one that differs.",
+        help="Apply the plan without asking if it has this checksum. No option permits a plan with another checksum.",
     )
     plan_file: str | None = option(
         "--plan",
         metavar="FILE",
-        help="The same, with the checksum of a plan that `plan --plan-out` wrote.",
+        help="The same with the checksum in this file, which `plan --plan-out` wrote.",
     )
     allow_moved: float | None = option(
         type=Number(0, 1),
         metavar="SHARE",
         help="The share of keys that may move in each ring, 0 to 1.",
     )
-    allow_delete: bool = option(is_flag=True, help="Delete and replace what the plan says.")
-    allow_loss: bool = option(is_flag=True, help="Delete queues that have messages, too.")
+    allow_delete: bool = option(is_flag=True, help="Permit the deletions and replacements of the plan.")
+    allow_loss: bool = option(is_flag=True, help="Also delete queues that contain messages.")
     hand_over: HandOverLevel = option(
         type=click.Choice(HAND_OVER_LEVELS),
         default="parked",
         show_default=True,
-        help="How slots change hands: parked loses nothing; in-order overtakes nothing either, and needs a ConsumerGroup.",
+        help="How slots move to another queue: parked loses no message; in-order also keeps the order, and requires a ConsumerGroup.",
     )
     whole: bool = whole_option()
     verbose: bool = option(
         "-v",
         "--verbose",
         is_flag=True,
-        help="Tell each change on stderr when it is done, as is done on a terminal anyway.",
+        help="Report each completed change on stderr, as at a terminal.",
     )
 
     def expected(self) -> str | None:
@@ -180,15 +180,12 @@ def apply(
     how: ApplyOptions = options(ApplyOptions),
     output: str,
 ) -> Outcome:
-    """Show the plan of FILE, ask, and do it: turn what is on the broker into what FILE says.
+    """Show the plan of FILE, ask, and apply it. Afterwards the rings are read and compared with the plan.
 
-    The rings are read afterwards and compared with the plan. If it is interrupted, apply again: it plans anew from what is
-    there, and does the rest.
+    After an interruption, apply the file again: the rest is planned from the live topology.
 
-    The exit code is 0 where it was applied or there was nothing to do, 3 where it was done in part, and 4 where it was
-    refused and nothing was changed.
-
-    FILE is a topology file, or a definitions file of RabbitMQ; - is stdin.
+    The exit code is 0 if the plan was applied or nothing had to be done, 3 if it was applied in part, 4 if it
+    was refused and nothing was changed.
     """
     at, expected = broker.live(), how.expected()
     asks = not how.yes and expected is None
@@ -210,7 +207,7 @@ def apply(
                 f"the plan of {given.name} has the checksum {plan.checksum} now, and not {expected}: nothing was changed; the "
                 "file or the broker is another one since, so look at the new plan"
             )
-        if not size and not refusals and not plan.parked:
+        if not size and not refusals and not plan.parked_messages:
             return Outcome(ApplyReport("unchanged", plan.checksum, size))
         report = live.report(refusals, whole=how.whole)
         if refusals:
@@ -274,7 +271,7 @@ def tell_done(changes: Sequence[PlannedChange], before: int, now: int, *, always
 
 def _question(plan: Plan) -> str:
     if not plan.changes:
-        return f"Publish {plural(sum(plan.parked.values()), 'parked message')} once more?"
+        return f"Publish {plural(sum(plan.parked_messages.values()), 'parked message')} once more?"
     return question_of(plan)
 
 

@@ -57,17 +57,15 @@ def arrange(
     *,
     file: str = argument(),
     broker: BrokerOptions = options(BrokerOptions),
-    write: bool = option(is_flag=True, help="Write it to FILE instead of stdout."),
+    write: bool = option(is_flag=True, help="Write to FILE instead of stdout."),
 ) -> Outcome:
-    """Print FILE with the members of each ring in the order that moves the fewest keys away from the ring that is there.
+    """Print FILE with the members of each ring in the order that moves the fewest keys of the live ring.
 
-    The members of an exchange with slots get the list of their slots, in the place of weights: the slots that they have on
-    the broker, as far as the weights allow it.
+    The members of an exchange with slots get a list of slots instead of a weight: the slots that they have on
+    the broker, as far as the weights permit. A list of members that changes loses its comments. stderr
+    reports the keys that each ring moves, before and after.
 
-    A list of members that changes loses its comments. Everything else in the file stays as it is, comments too. stderr says
-    what each ring would move, before and after.
-
-    FILE is a topology file; - is stdin. The rings have to be read: give --ring-via.
+    FILE is a topology file; - is stdin. --ring-via is required.
     """
     at = broker.live()
     if write and file == "-":

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp.settings import ManagementUrl
     from rabbit_chx.broker import Broker, RingSource
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.topology.objects import LiveSlots
     from rabbit_chx.topology.reading import LiveExchange
 
 _SIGNALS = tuple(
@@ -58,14 +58,14 @@ class LiveBroker:
             raise InputError(f"{why}: give --management-url http://user:password@host:15672")
         return Management(self._management_address(self.management_url))
 
-    def hash_exchange(self, name: str, why: str) -> tuple[LiveExchange, LiveSlots]:
-        """Read an x-consistent-hash exchange over the HTTP API; its slots contain its ring, which is assumed without a ring source."""
-        from rabbit_chx.broker.ring_source import read_ring
-        from rabbit_chx.topology.reading import read_hash_exchange, read_slots
+    def exchange(self, name: str, why: str) -> LiveExchange:
+        """Return a live exchange, which is read over the HTTP API and by the ring source, if there is one."""
+        from rabbit_chx.broker.ring_source import rings_by
+        from rabbit_chx.topology.reading import LiveExchange
 
-        management = self.management(why)
-        live = read_hash_exchange(management, self.settings.vhost, name)
-        return live, read_slots(management, live.vhost, live.name, read_ring(live, self.ring_source))
+        vhost = self.settings.vhost
+        read_rings = None if self.ring_source is None else partial(rings_by, self.ring_source, vhost)
+        return LiveExchange(self.management(why), vhost, name, read_rings=read_rings)
 
     def broker(self) -> Broker:
         """Return a `Broker` with all options; it is not yet open."""

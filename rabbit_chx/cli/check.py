@@ -196,7 +196,7 @@ def _ignore() -> Any:  # noqa: ANN401  # a field's default
         type=click.Choice(CHECK_KINDS),
         multiple=True,
         metavar="KIND",
-        help="Leave out findings of this kind, such as expiring-destination where a TTL is meant. Repeat it for more.",
+        help="Leave out findings of this kind, such as expiring-destination if a TTL is intended. Repeatable.",
     )
 
 
@@ -213,12 +213,12 @@ def check_topology(
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
-    """Compare bindings, rings and FILE with each other: the order of each ring, what is missing, what is lost.
+    """Compare the bindings, the rings and FILE with each other. Nothing is changed.
 
-    Each finding says what it does to messages, with the exact share of the keys, and its fix. Nothing is changed.
+    Each finding has its effect on messages, the exact share of keys, and a fix. A file with hash exchanges
+    requires --ring-via, because only the buckets show the order of a ring.
 
-    The order of a ring is in its buckets, which --ring-via reads. Without --ring-via the command refuses a file with
-    hash exchanges, since it would prove nothing. The exit code is 0 where all is sound, and 1 where it is not.
+    The exit code is 1 if there are findings.
     """
 
     def checked(live: LiveBroker) -> TopologyCheck:
@@ -241,19 +241,19 @@ def check_ring(
     exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
     every: bool = option("--all", is_flag=True, help="Check every x-consistent-hash exchange of the vhost."),
     all_vhosts: bool = option(
-        is_flag=True, help="The same in every vhost that the user may see; each finding says its vhost."
+        is_flag=True, help="Check every vhost that the user may access; each finding has its vhost."
     ),
     ignored: tuple[str, ...] = _ignore(),
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
-    """Compare the ring of each EXCHANGE with its bindings and its queues; with --all those of all.
+    """Compare the ring of each EXCHANGE with its bindings and queues. Nothing is changed.
 
-    It finds holes, ghost buckets, bindings without buckets, second bindings, queues that go by themselves or lose messages,
-    members that are unlike the others, and the exact share of keys that end in no queue. Each finding has its fix. Nothing
-    is changed. The order of the ring is compared with nothing: that is what `topology check` does.
+    Findings are holes, ghost buckets, bindings without buckets, second bindings, queues that expire or drop
+    messages, unlike queues, and the exact share of unroutable keys. Each finding has a fix. Only `topology
+    check` can check the order of a ring.
 
-    The exit code is 0 where all rings are sound, and 1 where one is not.
+    The exit code is 1 if there are findings.
     """
     if not exchanges and not (every or all_vhosts):
         raise InputError(

@@ -201,16 +201,14 @@ def compare(
     hashed: HashingOptions = options(HashingOptions, without=("hash_property",)),
     sample: SampleOptions = sample_options(),
 ) -> Outcome:
-    """Compare two releases, or two rings: which keys move?
+    """Show which keys move between two releases or two rings.
 
-    Give the first ring by --bind, --ring, --topology or --exchange. The second is that of --to-bind, --to-ring or
-    --to-exchange, or the same buckets under --to-release.
+    Give the first ring by --bind, --ring, --topology or --exchange. The second ring is that of --to-bind,
+    --to-ring or --to-exchange, or the same buckets under --to-release. Without a sample the result is exact,
+    over all 2^21 seeds. Two releases may hash a header differently: then a sample is required.
 
-    Without a sample the answer is exact, over all 2^21 seeds. Two releases may hash a header differently: then a sample is
-    required.
-
-    With only --topology, --release and --to-release, each hash exchange of the file is compared: the share of keys that the
-    upgrade moves, its other effects, and what to do.
+    With only --topology, --release and --to-release, the effects of an upgrade are predicted for each hash
+    exchange of the file.
 
     The exit code is 1 if keys move or may move.
     """

@@ -50,21 +50,20 @@ def export(
         type=TEXT,
         multiple=True,
         metavar="NAME",
-        help="Only this exchange, and what its messages reach: its queues, bindings, alternate and dead-letter exchanges, "
-        "and the policies that match them. Repeat it for more.",
+        help="Only this exchange and everything that its messages reach: queues, bindings, alternate and dead-letter exchanges, "
+        "and their policies. Repeatable.",
     ),
     source: str | None = option(
         "--from",
         metavar="FILE",
-        help="Convert this topology file or definitions file instead of asking a broker; - is stdin.",
+        help="Convert this topology file or definitions file instead of the live topology; - is stdin.",
     ),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
-    """Write what is on the broker as a topology file, whose plan is empty. Slots become `slots` and `members`.
+    """Write the live topology as a topology file, whose plan is empty.
 
-    --ring-via reads the true rings. Without it their order is assumed. What is there and is not written, such as users,
-    queues that the broker named, and shards, which their policy brings back, is reported on stderr. --output json writes the
-    tables of the file.
+    --ring-via reads the true rings. Without it their order is assumed. stderr reports objects that a file
+    cannot contain, such as users, queues named by the broker, and shards of a policy.
     """
     live = broker.live() if source is None else None
     if live:

@@ -21,7 +21,7 @@ from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.reading import read_hash_exchange, read_slots
+from rabbit_chx.topology.reading import LiveExchange
 
 #: The management API's data is up to 5 s old.
 _STALE_S = 6.0
@@ -148,24 +148,15 @@ def show(
         show_default=True,
         type=TEXT,
         metavar="NAME",
-        help="The stream in which the members of the group tell of each other.",
+        help="The stream that contains the journal of the group.",
     ),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
-    """Show the queues of EXCHANGE and who consumes them: messages that wait, messages in hand, the active member.
+    """Show the queues of EXCHANGE, also those of its slots, and their consumers. Nothing is changed.
 
-    The queues are those that are bound to EXCHANGE, and those behind its slots. A consumer belongs to a group by its
-    consumer tag, as ConsumerGroup sets it.
-
-    It warns of queues with consumers of whom none is active, without consumers, or without a single active consumer; of
-    consumers that belong to no group; of priorities that the broker ignores; and of queues that are shared unevenly. Nothing is
-    changed. The exit code is 0.
-
-    When a queue last got another active member, and the weights of the members, is what the members write into their journal. Without
-    a journal it is not known.
-
-    What the management API knows is up to 5 s old. Where it shows consumers of whom none is active, the command
-    looks again for 6 s before it says so.
+    A consumer belongs to a group by its consumer tag, which ConsumerGroup sets. The journal of the group
+    supplies the time of the last switch and the weights of the members. The management API is up to 5 s old;
+    if a queue has consumers but none is active, the command looks again for 6 s.
     """
     at = broker.live()
     management = at.management("AMQP alone shows neither bindings nor consumers")
@@ -181,10 +172,10 @@ def show(
 
 
 def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:
-    live = read_hash_exchange(management, vhost, exchange)
-    behind = read_slots(management, live.vhost, live.name, live.assumed_ring).queues.values()
-    bound = [place for place in live.assumed_ring.destinations if isinstance(place, str)]
-    names = list(dict.fromkeys([*bound, *(queue for queues in behind for queue in queues)]))
+    live = LiveExchange(management, vhost, exchange)
+    bound = [place for place in live.ring.destinations if isinstance(place, str)]
+    of_slots = [queue for queues in live.slots.queues.values() for queue in queues]
+    names = list(dict.fromkeys([*bound, *of_slots]))
     if not names:
         raise EmptyRingError(
             f"no queue is bound to exchange {exchange!r}, so there is nothing to consume", exchange=exchange

@@ -73,32 +73,39 @@ def keys(
     destination: str = argument(type=TEXT, metavar="QUEUE"),
     ring: RingOptions = options(RingOptions),
     count: int = option(
-        type=click.IntRange(1, _MOST_KEYS), default=1, show_default=True, help="How many keys."
+        type=click.IntRange(1, _MOST_KEYS),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="The number of keys to find.",
     ),
     pattern: str = option(
         type=TEXT,
         default="canary-{n}",
         show_default=True,
         metavar="TEXT",
-        help="The form of the keys; {n} is a number.",
+        help="The pattern of the keys; {n} is a number.",
     ),
     start: int = option(
-        type=click.IntRange(0), default=0, show_default=True, help="The first number to try."
+        type=click.IntRange(0), default=0, show_default=True, metavar="N", help="The first number to try."
     ),
     tries: int = option(
         type=click.IntRange(1),
+        metavar="N",
         default=1_000_000,
         show_default=True,
-        help="Give up after this many keys in a row that miss.",
+        help="Stop after this many consecutive keys that reach other queues.",
     ),
     hashed: HashingOptions = options(HashingOptions),
 ) -> Outcome:
-    """Find keys that reach QUEUE, for tests and canaries.
+    """Find keys that reach QUEUE, for tests and canaries. Each key is written as soon as it is found.
 
     Give the ring by --bind, --ring, --topology or --exchange.
 
     The keys are routing keys, or with --hash-header or --hash-property values of that header or property.
-    QUEUE may be an exchange, as exchange:NAME, and a slot.
+    QUEUE may also be a slot or an exchange, written exchange:NAME.
+
+    The exit code is 3 if fewer keys than requested are found, 70 if none is found.
     """
     given = ring.read()
     source, hashing = given.source, hashed.of(given)

@@ -48,7 +48,7 @@ _NAMED = ("source", "destination", "routing_key")
 
 def whole_option() -> Any:  # noqa: ANN401  # a field's default
     """Return a field that is the option for long plans."""
-    return option("--all", section="Output", is_flag=True, help="Show every change, also of a long plan.")
+    return option("--all", section="Output", is_flag=True, help="Show all changes of a long plan.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _summary(
             yield "moves", f"{modulus.exchange}: {modulus.moves}"
     for warning in plan.warnings:
         yield "warning", warning
-    for queue, count in plan.parked.items():
+    for queue, count in plan.parked_messages.items():
         yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes once more"
     if refusals:
         yield "refused", f"{plural(len(refusals), 'reason')}, at the end"
@@ -163,7 +163,7 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
         yield Facts([("now", now), ("then", after)])
         return
     matrix = ring.matrix()
-    explained = ring.is_counted_by(matrix)
+    explained = ring.is_explained_by(matrix)
     figures = _figures(ring.moved, ring.moved_at_worst)
     if explained and ring.moved:
         # In another order the shares of the members differ a little, so fewer keys may have to move.
@@ -349,23 +349,23 @@ class LivePlan:
     example="rabbit-chx topology plan topology.toml --ring-via 'docker exec rabbitmq'",
     outputs=("table", "json", "markdown"),
     output_help="The form of the result. Markdown is for a pull request.",
-    plot_help="Draw into this file what each way of the plan moves, beside max_share_moved.",
+    plot_help="Draw the share of keys that each proposal moves, and max_share_moved, into this file.",
 )
 def plan(
     *,
     file: str = argument(),
     broker: BrokerOptions = options(BrokerOptions),
-    plan_out: str | None = option(metavar="FILE", help="Write the plan to this file as JSON, too."),
+    plan_out: str | None = option(metavar="FILE", help="Also write the plan to this file, as JSON."),
     whole: bool = whole_option(),
 ) -> Outcome:
-    """Show what it takes to turn what is on the broker into what FILE says: the changes in their order, field by field, and
-    for each ring the exact share of keys that moves, in the end and at the worst moment.
+    """Show the changes that FILE requires, in their order, and for each ring the exact share of keys that
+    move: at the end and at the worst moment. Nothing is changed.
 
-    Nothing is changed on the broker. The exit code is 0 where nothing is to change and no message is parked, 1 where there
-    is something that may be applied, and 4 where the plan is refused.
+    FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. Without --ring-via the rings are
+    assumed, and a plan that changes one is refused.
 
-    FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. --ring-via reads the true rings. Without it a
-    ring is assumed, and a plan that changes it is refused.
+    The exit code is 0 without changes, 1 if the plan can be applied or messages are parked, 4 if the plan is
+    refused.
     """
     at = broker.live()
     given = read_topology(file, at.settings.vhost)
@@ -376,7 +376,7 @@ def plan(
     ending = []
     if not given.is_definitions and file != "-" and _arranging_moves_less(made):
         ending.append(f"Move less by:  rabbit-chx topology arrange {shlex.quote(file)} --write")
-    if (made.changes or made.parked) and flags is not None:
+    if (made.changes or made.parked_messages) and flags is not None:
         ending.append(f"Apply it with: rabbit-chx topology apply {shlex.join([file, *flags])}")
     report = live.report(whole=whole, ending=ending)
     if plan_out is not None:
@@ -386,7 +386,7 @@ def plan(
         except OSError as error:
             raise InputError(f"the plan cannot be written to {plan_out}: {error.strerror}") from None
 
-    code = REFUSED if made.refusals else DIFFERENCE if made.changes or made.parked else DONE
+    code = REFUSED if made.refusals else DIFFERENCE if made.changes or made.parked_messages else DONE
     return Outcome(report, code, plot=("movement", made))
 
 

@@ -147,18 +147,16 @@ class RepairOptions:
     """The wanted ring of a repair, and its permissions."""
 
     file: str | None = option(metavar="FILE", help="The topology file whose members and order are restored.")
-    applies: bool = option(
-        "--apply", is_flag=True, help="Do it; at a terminal, ask first. Without this nothing is changed."
-    )
+    applies: bool = option("--apply", is_flag=True, help="Perform the steps; at a terminal, ask first.")
     yes: bool = option(is_flag=True, help="With --apply: do not ask.")
     allow_moved: float | None = option(
         type=Number(0, 1),
         metavar="SHARE",
-        help="The share of keys that may move, 0 to 1, in place of the file's max_share_moved.",
+        help="The share of keys that may move, 0 to 1, instead of the file's max_share_moved.",
     )
     allow_delete: bool = option(
         is_flag=True,
-        help="Delete and declare the exchange again, where no unbind takes its holes away.",
+        help="Delete and recreate the exchange if unbinding cannot remove its holes.",
     )
 
 
@@ -170,16 +168,16 @@ def repair(
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
-    """Give EXCHANGE the ring that FILE says; without --file, heal the ring that is there.
+    """Restore the ring of EXCHANGE by unbind and bind. Only the bindings of EXCHANGE change.
 
-    Healing takes ghost buckets, holes and second bindings away, and gives bindings without a bucket their buckets. The
-    members keep their order; slots get that of their numbers. Nothing but the bindings of EXCHANGE changes.
+    With --file the ring gets the members and the order of the topology file. Without it ghost buckets, holes
+    and second bindings are removed, bindings without buckets get them, the members keep their order, and
+    slots get the order of their numbers.
 
-    By default the command only shows the steps, what they move, and how much has no destination in between (exit code 1;
-    0 where there is nothing to do). With --apply it does them over one channel, reads the ring afterwards and compares. At a
-    terminal it shows them and asks, unless --yes is given; elsewhere --apply is the yes.
+    By default the steps are only shown (exit code 1; 0 if none is required). --apply performs them over one
+    channel, reads the ring again and compares it. At a terminal it asks first, unless --yes is given.
 
-    The file's max_share_moved holds here too. A refusal prints the flag that lifts it.
+    The file's max_share_moved applies. A refusal names the option that permits the repair.
     """
     if how.yes and not how.applies:
         raise InputError("--yes answers the question of --apply: give --apply too, or leave --yes out")

@@ -18,7 +18,7 @@ from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.slot_table import KeyMap, queue_behind, ring_beneath
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
-from rabbit_chx.topology.ring_steps import live_ring_of
+from rabbit_chx.topology.ring_steps import find_live_ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +79,12 @@ def show(
     exchange: str = argument(),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
-    """Show the buckets of each destination of EXCHANGE, with the exact share of all keys.
+    """Show the buckets of each destination of EXCHANGE, and the exact share of all keys.
 
-    --ring-via reads the true ring. Without it the ring is assumed from the bindings that the management API
-    lists, and the output says so.
+    --ring-via reads the true ring. Without it the ring is assumed from the bindings. If the ring has slots,
+    --management-url adds the queue of each slot and the share of each queue.
 
-    Where the ring has slots, each is shown with its queue, and each queue with its share of all keys. That needs
-    --management-url.
-
-    Holes are reported on stderr, and with --management-url also what differs from the bindings. The exit code
-    is 0.
-
-    --output json writes the ring as `HashRing.to_json` does, or `SlotTable.to_json`, with the exchange's arguments. Other
-    commands read it with --ring.
+    stderr reports holes, and with --management-url differences from the bindings.
     """
     at = broker.live()
     vhost, arguments = at.settings.vhost, None
@@ -101,10 +94,10 @@ def show(
             shown = ring = opened.ring(exchange)
         findings = ring_findings(ring)
     else:
-        live, slots = at.hash_exchange(exchange, "AMQP alone shows no bindings")
-        findings, arguments = ring_findings(slots.ring, live.bindings, live.alternate), live.arguments
-        shown = slots.key_map()
-        for fault in slots.faults.values():
+        live = at.exchange(exchange, "AMQP alone shows no bindings")
+        findings, arguments = ring_findings(live.ring, live.bindings, live.alternate), live.hash_arguments
+        shown = live.slots.key_map()
+        for fault in live.slots.faults.values():
             say(fault)
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
@@ -202,13 +195,14 @@ class RingList:
 )
 def list_rings(
     *,
-    all_vhosts: bool = option(is_flag=True, help="Those of every vhost that the user may see."),
+    all_vhosts: bool = option(
+        is_flag=True, help="List the exchanges of every vhost that the user may access."
+    ),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
-    """List every x-consistent-hash exchange with its members, buckets and slots, and the kinds of what `ring check` finds.
+    """List all x-consistent-hash exchanges with the kinds of findings of `ring check`.
 
-    --management-url lists them. --ring-via reads the rings. Without it the rings are assumed, and nothing is checked.
-    The exit code is 0, whatever is found.
+    Without --ring-via the rings are assumed from the bindings, and nothing is checked.
     """
     live = broker.live()
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
@@ -235,7 +229,7 @@ def _listed_rings(vhost: str, topology: Topology, *, is_read: bool) -> Iterator[
     for exchange in topology.exchanges:
         if exchange.type != HASH_EXCHANGE:
             continue
-        ring = live_ring_of(topology, exchange, exchange.name).ring
+        ring = find_live_ring(topology, exchange, exchange.name).ring
         slots = live_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
         members = {queue for queues in slots.values() for queue in queues} | {*ring.destinations} - {*slots}
         kinds = tuple(finding.kind for finding in findings if finding.exchange == exchange.name)

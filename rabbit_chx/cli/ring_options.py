@@ -25,7 +25,7 @@ from rabbit_chx.cli.inputs import (
     read_whole,
 )
 from rabbit_chx.cli.report import ASSUMED, hashes_text
-from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release, SlotTable
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
@@ -478,7 +478,7 @@ def hash_arguments_of(exchange: ExchangeDefinition) -> dict[str, str]:
 def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
-    from rabbit_chx.topology.reading import read_modulo_map
+    from rabbit_chx.topology.objects import HASH_EXCHANGE
 
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}
@@ -497,13 +497,11 @@ def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
                 "--management-url to follow its slots"
             )
     else:
-        try:
-            live, slots = broker.hash_exchange(exchange, "")
-        except MismatchError:
-            modulo = read_modulo_map(broker.management(""), broker.settings.vhost, exchange)
-            return RingInput(modulo, {}, is_live=True)
-        ring, source, faults = slots.ring, slots.key_map(), slots.faults
-        arguments, findings = live.arguments, ring_findings(ring, live.bindings, live.alternate)
+        live = broker.exchange(exchange, "")
+        if live.type != HASH_EXCHANGE:
+            return RingInput(live.modulo_map(), {}, is_live=True)
+        ring, source, faults = live.ring, live.slots.key_map(), live.slots.faults
+        arguments, findings = live.hash_arguments, ring_findings(ring, live.bindings, live.alternate)
         for fault in faults.values():
             say(fault)
     if ring.provenance == "assumed":

@@ -138,7 +138,7 @@ def route(
     *,
     keys: tuple[str, ...] = argument(nargs=-1, type=TEXT, metavar="[KEY]..."),
     key_file: str | None = option(
-        "--keys", section="Sample", metavar="FILE", help=KEYS_HELP.format("in place of KEYs")
+        "--keys", section="Sample", metavar="FILE", help=KEYS_HELP.format("instead of KEYs")
     ),
     column: str | None = option(type=TEXT, section="Sample", metavar="NAME", help=COLUMN_HELP),
     ring: RingOptions = options(RingOptions),
@@ -169,11 +169,12 @@ def route(
 
     Give the ring by --bind, --ring, --topology or --exchange.
 
-    A KEY is what the exchange hashes: the routing key, or with --hash-header or --hash-property the value of that header or
-    property. With --header or --property the options give the whole message, and a KEY is its routing key.
+    A KEY is what the exchange hashes: the routing key, or with --hash-header or --hash-property the value of
+    that header or property. With --header or --property the options describe a whole message, and a KEY is
+    its routing key.
 
-    --keys FILE reads the KEYs from a file; a single - reads them from stdin. Each answer is written as soon as its KEY is read:
-    a line with tabs between the fields, or with --output json a JSON document.
+    --keys FILE reads the KEYs from a file; a single - reads them from stdin. Then each answer is written at
+    once: a line with tabs between the fields, or with --output json a JSON document.
     """
     if keys and key_file is not None:
         raise InputError("the keys are given twice, as KEYs and by --keys: give them once")

@@ -305,11 +305,11 @@ class SampleOptions:
     section: ClassVar = "Sample"
     key_file: str | None = option("--keys", metavar="FILE", help=KEYS_HELP.format("as a sample"))
     pattern: str | None = option(type=TEXT, metavar="TEXT")
-    count: int | None = option(type=click.IntRange(1, _MOST_KEYS))
+    count: int | None = option(type=click.IntRange(1, _MOST_KEYS), metavar="N")
     column: str | None = option(
         type=TEXT,
         metavar="NAME[=COUNTS]",
-        help=f"{COLUMN_HELP} COUNTS is the column with the number of messages of each key, as a GROUP BY counts them.",
+        help=f"{COLUMN_HELP} COUNTS is the column with the number of messages of each key, as from a GROUP BY.",
     )
 
     def __post_init__(self) -> None:
@@ -389,6 +389,6 @@ def sample_options(pattern: str | None = None, count: int = PATTERN_KEYS) -> Any
     default = "" if pattern is None else f"  [default: {pattern}]"
     return options(
         SampleOptions,
-        pattern=f"A pattern in place of a file: {{n}} is a number from 0.{default}",
-        count=f"How many keys the pattern makes.  [default: {count:,}]",
+        pattern=f"A pattern instead of a file: {{n}} is a number from 0.{default}",
+        count=f"The number of keys of the pattern.  [default: {count:,}]",
     )

@@ -81,12 +81,10 @@ def _row(shard: Shard) -> tuple[object, ...]:
 
 @command(example="rabbit-chx shards show images --management-url http://localhost:15672")
 def show(*, exchange: str = argument(type=TEXT), broker: BrokerOptions = options(BrokerOptions)) -> Outcome:
-    """Show the policy that shards EXCHANGE, its shards on all nodes, and what the plugin leaves to you.
+    """Show the shards of EXCHANGE on all nodes, the policy that creates them, and problems.
 
-    The plugin makes shards and binds them. It removes none, moves none, and gives a consumer of the exchange's name one
-    shard of the node that it is connected to. What follows from that here is under the table.
-
-    The exit code is 0.
+    The plugin creates and binds shards. It neither deletes nor moves them, and a consumer of the exchange's
+    name gets one shard of its own node. The problems that follow are shown under the table, each with a fix.
     """
     live = broker.live()
     live.management("AMQP alone shows neither policies nor bindings")

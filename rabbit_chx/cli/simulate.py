@@ -169,7 +169,7 @@ class SimulateReport:
 
 @command(
     example="rabbit-chx simulate --bind q1=1 --bind q2=1 --bind q3=2 --unbind q1 --pattern 'user-{n}'",
-    plot_help="Draw the share of each destination into this file, or with a change what it moves.",
+    plot_help="Draw the share of each destination, or the movement of the change, into this file.",
 )
 def simulate(
     *,
@@ -179,14 +179,14 @@ def simulate(
         type=TEXT,
         multiple=True,
         metavar="QUEUE[=WEIGHT]",
-        help="Unbind this queue, or one of its bindings, and show what moves.",
+        help="Unbind this queue, or one of its bindings.",
     ),
     added: tuple[str, ...] = option(
         "--add",
         type=TEXT,
         multiple=True,
         metavar="QUEUE=WEIGHT",
-        help="Bind this, after the unbinding, and show what moves.",
+        help="Bind this queue, after each --unbind.",
     ),
     hashed: HashingOptions = options(HashingOptions, without=("hash_property",)),
     sample: SampleOptions = sample_options(),
@@ -195,7 +195,8 @@ def simulate(
 
     Give the ring by --bind, --ring, --topology or --exchange.
 
-    A sample adds the destinations of its messages and the heaviest keys. --unbind and --add show which keys a change moves.
+    A sample adds the destinations of its messages and the heaviest keys. --unbind and --add show which keys a
+    change moves: first each --unbind is applied, then each --add, in the order given.
     """
     given = ring.read()
     source = given.source

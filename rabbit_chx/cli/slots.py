@@ -33,8 +33,8 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.balance import LoadTarget, SlotBalance
 from rabbit_chx.topology.objects import SlotNames, order_of_name
-from rabbit_chx.topology.reading import PublishRates, read_rates
-from rabbit_chx.topology.toml_file import member_texts, members_text
+from rabbit_chx.topology.reading import PublishRates
+from rabbit_chx.topology.toml_file import members_text
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10
@@ -65,18 +65,15 @@ class LiveTable:
     @classmethod
     def read(cls, broker: LiveBroker, exchange: str) -> LiveTable:
         """Read the slots of a live exchange."""
-        why, vhost = "only the management API tells which queue has which slot", broker.settings.vhost
-        live, live_slots = broker.hash_exchange(exchange, why)
-        slots = live_slots.sound_table()
+        live = broker.exchange(exchange, "only the management API tells which queue has which slot")
+        slots = live.slots.sound_table()
         if not slots.slots:
             raise MismatchError(
-                f"exchange {exchange!r} in vhost {vhost!r} has no slots: its ring has {plural(len(slots.destinations), 'destination')}, "
+                f"exchange {exchange!r} in vhost {live.vhost!r} has no slots: its ring has {plural(len(slots.destinations), 'destination')}, "
                 "and none is an internal fanout exchange that leads to a queue; for its ring use ring show",
                 exchange=exchange,
             )
-        return cls(
-            exchange, vhost, live.arguments, slots, read_rates(broker.management(why), vhost, exchange)
-        )
+        return cls(exchange, live.vhost, live.hash_arguments, slots, live.publish_rates())
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +320,7 @@ class BalanceReport:
             f"Nothing is changed. In the topology file, the members of {exchange} are then as follows; topology plan "
             "shows what that changes, and topology apply does it."
         )
-        listed = members_text(member_texts(members))
+        listed = members_text(members)
         yield Verbatim(f"slots = {len(self.table.slots.slots)}\nmembers = {listed}\n")
 
 
@@ -383,11 +380,10 @@ def show(
     broker: BrokerOptions = options(BrokerOptions),
     load: LoadOptions = options(LoadOptions),
 ) -> Outcome:
-    """Show who has which slot of EXCHANGE, with the exact share of all keys.
+    """Show the queue of each slot of EXCHANGE, and the exact share of all keys.
 
-    RabbitMQ counts messages for the exchange that they are published to, and for queues, but not for slots. The load of each
-    slot comes from a sample: --keys FILE is one of yours, and --pattern TEXT makes one. With either the ring must be read, by
-    --ring-via. The exit code is 0.
+    RabbitMQ does not count the messages of a slot. A sample (--keys or --pattern) adds the load of each slot
+    and the heaviest keys; it requires --ring-via.
     """
     live = broker.live()
     if load.sample.given:
@@ -410,26 +406,24 @@ def balance(
         default=_DEFAULT_TARGET,
         show_default=True,
         metavar="TARGET",
-        help="How much a queue may have: 1.2 is 1.2 times the part that is due to it by its weight, 30% is that share of the load.",
+        help="The most load of a queue: 1.2 is 1.2 times its part by weight, 30% is that share of the load.",
     ),
     weights: tuple[str, ...] = option(
         "--weight",
         type=TEXT,
         multiple=True,
         metavar="QUEUE=WEIGHT",
-        help="The weight of a queue that has slots, or is to have some.  [default: 1 for each that has some; 0 takes all away]",
+        help="The weight of a queue; 0 removes all its slots.  [default: 1 for each queue with slots]",
     ),
     broker: BrokerOptions = options(BrokerOptions),
     load: LoadOptions = options(LoadOptions),
 ) -> Outcome:
-    """Propose the fewest slots of EXCHANGE that change hands so that no queue has too much of the load.
+    """Propose the fewest slots to move so that no queue has too much load. Nothing is changed.
 
-    The load comes from a sample: --keys FILE or --pattern TEXT. Of proposals with as few slots it is one that moves the least load.
-    Nothing is changed: the result has the members for the topology file, and topology plan and apply take them.
+    The load comes from a sample: --keys or --pattern. Of the proposals with equally few slots, one that moves
+    the least load is chosen. The result contains the members for the topology file.
 
-    A key that has more than a queue may have is named, since nothing can split it.
-
-    The exit code is 0 if no queue has too much, and 1 if there is a proposal, or the target cannot be reached.
+    The exit code is 1 if there is a proposal, or if the target cannot be reached.
     """
     live = broker.live()
     aim, weighted = LoadTarget.from_text(target), _parsed_weights(weights)

@@ -61,7 +61,7 @@ def address_option() -> Any:  # noqa: ANN401  # a field's default
         "--address",
         multiple=True,
         metavar="HOST:PORT=HOST:PORT",
-        help="An address that a node advertises for streams, and where it is reached from here.",
+        help="An address that a node advertises for streams, and the address that is reachable from here.",
     )
 
 
@@ -73,20 +73,20 @@ class StreamOptions:
     super_stream: str | None = option(
         type=TEXT,
         metavar="NAME",
-        help="The super stream; its clients for Java, .NET and Go place by murmur3.",
+        help="The super stream; murmur3 selects the partition, as in the clients for Java, .NET and Go.",
     )
     ring: str | None = option(
         metavar="FILE",
-        help="A ring from a file, as `ring show --output json` wrote it, in the place of the one that the exchange has now.",
+        help="A file of a ring, which `ring show --output json` wrote, instead of the present ring.",
     )
     published_to: str | None = option(
         type=TEXT,
         metavar="NAME",
-        help="The exchange that the rows were published to, where it is another one that the hash exchange is bound to.",
+        help="The exchange that the rows were published to, if the hash exchange is bound to it.",
     )
     by_message_id: bool = option(
         is_flag=True,
-        help="The key of a row is its message id, where clients of super streams often write it, and not its routing key.",
+        help="The key of a row is its message id, as often with clients of super streams, instead of its routing key.",
     )
     since: str | None = option(
         metavar="TIME", help=f"Begin at the first chunk of this time or later. {_TIME_HELP}"
@@ -188,10 +188,8 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
 
 def _super_stream(at: LiveBroker, name: str) -> Placement:
     if at.management_url is not None:
-        from rabbit_chx.topology.reading import read_modulo_map
-
         try:
-            source = read_modulo_map(at.management(""), at.settings.vhost, name)
+            source = at.exchange(name, "").modulo_map()
         except MismatchError:
             source = None
         if source is None or source.kind != "super-stream":

@@ -173,16 +173,11 @@ def show(
     address: tuple[str, ...] = address_option(),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
-    """Show streams: first and last row, how many rows, leader and replicas, and who writes to them.
+    """Show the first and the last row, the number of rows, the nodes and the writers of streams.
 
-    A NAME is that of a stream, of a super stream, which is shown as its partitions, or of an exchange, if all that is bound to it are
-    streams. --url is that of streams,
-    rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, and then the port is 5552, or 5551 with TLS.
-
-    A stream remembers the names of 255 writers. Named publishers and AMQP channels take one each. --management-url shows them,
-    with the plugin rabbitmq_stream_management from RabbitMQ 3.13 on. What it tells is up to 5 s old.
-
-    Nothing is changed. The exit code is 0.
+    A NAME is a stream, a super stream, or an exchange to which only streams are bound. --management-url and
+    the plugin rabbitmq_stream_management (from RabbitMQ 3.13) add the writers: up to 255 names per stream, up
+    to 5 s old.
     """
     at, addresses = broker.live(streams=True), parse_addresses(address)
     settings = stream_settings(at.settings)
@@ -316,7 +311,7 @@ def _text(value: bytes) -> str:
 @command(
     example="rabbit-chx replay user-42 --exchange orders --since 2h --management-url http://guest:guest@localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
-    output_help="The form of the rows; table is a line each, with tabs between the fields.",
+    output_help="The form of the rows; table has a line for each, with tabs between the fields.",
 )
 def replay(
     *,
@@ -327,22 +322,19 @@ def replay(
         help="The hash exchange that the rows were published to. Its queues are streams.",
     ),
     topology: str | None = option(
-        metavar="FILE", help="The ring that this topology file says, in the place of that of the broker."
+        metavar="FILE", help="Use the ring of this topology file instead of the live ring."
     ),
     stream: StreamOptions = options(StreamOptions),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
-    """Show the rows of each KEY, oldest first: stream, offset, time, key and value. Only the stream that has a KEY is read.
+    """Show the rows of each KEY, oldest first: stream, offset, time, key and value. Only the stream that has
+    a KEY is read.
 
-    --exchange or --super-stream says where the rows were published. The ring of an exchange has to be known: by --ring-via, --ring or
-    --topology. A KEY is the routing key of a row. Rows without one are not found: those of other clients of the stream protocol. With
-    --by-message-id a KEY is the message id of a row, where those clients often write it.
+    A KEY is the routing key of a row. Other clients of the stream protocol store none; with --by-message-id a
+    KEY is the message id. The ring of --exchange must be known: give --ring-via, --ring or --topology. Rows
+    that were written before the ring changed may be in another stream: give the former ring by --ring.
 
-    The ring is the one of now. Rows that were written before it changed may be in another stream: give the ring of that time by
-    --ring FILE to see them.
-
-    --url is that of streams, rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, and then the port
-    is 5552, or 5551 with TLS. The end is what is there when the reading begins. The exit code is 0 without rows, too.
+    Rows are shown up to the end of the stream at the time of opening.
     """
     from rabbit_chx.streams import replay as replay_rows
 

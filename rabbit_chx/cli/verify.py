@@ -15,9 +15,7 @@ import pika
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.wording import place_text, plural
-from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.ring_source import read_ring
 from rabbit_chx.broker.scratch import ScratchMessage, copied_runs, declare_copy, route_on_copy, scratch_vhost
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
@@ -57,7 +55,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.topology.reading import LiveExchange, read_hash_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +62,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rabbit_chx.streams import MisplacedRow, StreamParity, StreamReader
+    from rabbit_chx.topology.reading import LiveExchange
 
 _COUNTS = ("rows", "right", "wrong", "without_key", "other_exchange")
 _MOST_SHOWN = 20
@@ -226,14 +224,17 @@ class ScratchReport:
     """A comparison with a scratch copy.
 
     Attributes:
-        exchange: the exchange that was copied.
+        exchange: the name of the exchange that was copied.
+        arguments: its arguments that determine the hashed value.
         findings: the faults of the ring.
         found: the number of messages that reached each destination.
         predicted: the number of messages that the mirror predicted for each destination.
         differences: the messages with another destination.
     """
 
-    exchange: LiveExchange
+    exchange: str
+    vhost: str
+    arguments: Mapping[str, str]
     ring: HashRing
     findings: Sequence[Finding]
     found: Mapping[Place, int]
@@ -269,7 +270,7 @@ class ScratchReport:
         copied = f"{plural(compared, 'message')} with a copy in a vhost of its own, now removed"
         yield Facts(
             [
-                *exchange_facts(self.exchange.name, self.exchange.vhost, self.exchange.arguments, self.ring),
+                *exchange_facts(self.exchange, self.vhost, self.arguments, self.ring),
                 ("compared", copied if compared else "nothing"),
                 ("mismatches", f"{len(self.differences):,}"),
                 *(
@@ -303,7 +304,7 @@ class ScratchReport:
         return document(
             "verify",
             way="scratch",
-            **entry(self.exchange, "exchange=name", "vhost", "arguments"),
+            **entry(self, "exchange", "vhost", "arguments"),
             ring=ring_as_json(self.ring),
             findings=entries(self.findings, "kind", "destination", "share", "says=message", "message"),
             compared=sum(self.found.values()),
@@ -329,7 +330,7 @@ def verify(
     exchange: str | None = argument(required=False),
     topology: str | None = option(
         metavar="FILE",
-        help="Take the ring that this topology file says, and not that of the broker. EXCHANGE may be left out if the file has one.",
+        help="Use the ring of this topology file instead of the live ring. If it has one exchange, EXCHANGE may be omitted.",
     ),
     broker: BrokerOptions = options(BrokerOptions),
     sample: SampleOptions = sample_options(_DEFAULT_PATTERN, _DEFAULT_KEYS),
@@ -338,27 +339,22 @@ def verify(
         type=TEXT,
         multiple=True,
         metavar="NAME",
-        help="Compare the rows that this stream has. With --super-stream it is one of the partitions; all of them without it.",
+        help="Compare the rows of this stream, or of this partition of --super-stream (default: of all partitions).",
     ),
     all_streams: bool = option(is_flag=True, help="Compare the rows of each stream in the ring of EXCHANGE."),
     stored: StreamOptions = options(StreamOptions),
 ) -> Outcome:
-    """Compare the mirror with the broker, message by message; the queues of EXCHANGE are not touched.
+    """Compare the predicted destinations with those of the broker, message by message. The queues of EXCHANGE
+    are not touched.
 
-    The command makes a copy of EXCHANGE with the same ring in a temporary vhost. It publishes the sample
-    there (10,000 keys by default), consumes it and compares. Then it removes the vhost, after Ctrl-C too. A
-    key is what EXCHANGE hashes: the routing key, the text of its hash-header, or its hash-property.
+    The command copies EXCHANGE, bucket for bucket, to a temporary vhost, publishes a sample there (by default
+    10,000 keys), consumes and compares it, and deletes the vhost, also after Ctrl-C. Without --ring-via, and
+    with --topology, the copy proves nothing about the order of the live ring (exit code 3). Differences
+    between the ring and the bindings are findings (exit code 1).
 
-    --ring-via reads the ring, and the command compares it with the bindings: holes, buckets without a binding
-    and bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the
-    bindings, and a copy of it proves nothing about EXCHANGE (exit code 3). The same holds for --topology.
-
-    With --stream, --all-streams or --super-stream nothing is published. The command reads the rows that streams have, over the
-    stream protocol. Each row says its exchange and its routing key; the ring, or for a super stream murmur3, says where it belongs.
-    Without EXCHANGE it is the one that most of the first rows of the stream were published to.
-    With --by-message-id the message id of a row is its key, and rows that tell no exchange are compared, too.
-    Rows that were written before the ring changed may be elsewhere: --since begins behind the change. --url is that of streams,
-    rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, and then the port is 5552, or 5551 with TLS.
+    With --stream, --all-streams or --super-stream nothing is published: the rows of streams are read, and the
+    stream of each row is compared with its routing key. Without EXCHANGE, the exchange of most of the first
+    rows is used. Rows that were written before the ring changed may be elsewhere: --since skips them.
     """
     if streams or all_streams or stored.super_stream is not None:
         if sample.given:
@@ -387,18 +383,18 @@ def _of_messages(
         raise InputError("the ring is given twice, by --topology and by --ring-via: leave one of them out")
     wanted = None if topology is None else read_topology(topology, at.settings.vhost)
     name = str(exchange) if wanted is None else exchange_in(wanted, exchange).name
-    management = at.management("arguments and bindings are read over the management API")
-    live = read_hash_exchange(management, at.settings.vhost, name)
+    live = at.exchange(name, "arguments and bindings are read over the management API")
+    live.check_type()
     if wanted is None:
-        ring = read_ring(live, at.ring_source)
+        ring = live.ring
         findings = ring_findings(ring, live.bindings, live.alternate)
     else:
         ring = wanted.topology.ring(name, live.release)
         findings = _findings_against(wanted, ring, live)
     if not ring.bucket_count:
-        report = ScratchReport(live, ring, findings, {}, {}, [])
+        report = ScratchReport(name, live.vhost, live.hash_arguments, ring, findings, {}, {}, [])
     else:
-        report = _on_copy(at, management, live, ring, sample=sample, findings=findings)
+        report = _on_copy(at, live, ring, sample=sample, findings=findings)
     if report.guess:
         whose = (
             "a guess, as the order of its bindings was not read"
@@ -413,10 +409,10 @@ def _findings_against(wanted: TopologyInput, ring: HashRing, live: LiveExchange)
     """Return the differences between the exchange of a file and that of the broker."""
     exchange = exchange_in(wanted, live.name)
     arguments = hash_arguments_of(exchange)
-    if arguments != dict(live.arguments):
+    if arguments != live.hash_arguments:
         raise InputError(
             f"exchange {live.name!r} of {wanted.name} hashes {hashes_text(arguments)}, and that of the broker "
-            f"{hashes_text(live.arguments)}: no key is the same for both"
+            f"{hashes_text(live.hash_arguments)}: no key is the same for both"
         )
     if Counter(ring.bindings) == Counter(live.bindings):
         return []
@@ -432,14 +428,14 @@ def _findings_against(wanted: TopologyInput, ring: HashRing, live: LiveExchange)
 
 def _on_copy(
     at: LiveBroker,
-    management: Management,
     live: LiveExchange,
     ring: HashRing,
     *,
     sample: SampleOptions,
     findings: Sequence[Finding],
 ) -> ScratchReport:
-    hashing = Hashing(live.arguments.get("hash-header"), live.arguments.get("hash-property"))
+    arguments = live.hash_arguments
+    hashing = Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
     pattern = "{n}" if hashing.hash_property == "timestamp" else _DEFAULT_PATTERN
     keys = sample.read_or_make(pattern, _DEFAULT_KEYS)
     with keys.values(hashing, ring) as values:
@@ -448,10 +444,10 @@ def _on_copy(
     with unwound_by_signals(), counted("compared", len(values)) as seen:
         runs = copied_runs(ring)
         with (
-            scratch_vhost(management, at.settings.username) as vhost,
+            scratch_vhost(at.management(""), at.settings.username) as vhost,
             closing(PikaConnection(replace(at.settings, vhost=vhost))) as connection,
         ):
-            declare_copy(connection, runs, live.arguments)
+            declare_copy(connection, runs, arguments)
             found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
     differences = [
         Difference(key, said, place)
@@ -459,7 +455,9 @@ def _on_copy(
         if isinstance(said, Refused) or said != place
     ]
     expected = Counter(place for place in predicted if not isinstance(place, Refused))
-    return ScratchReport(live, ring, findings, Counter(found), expected, differences)
+    return ScratchReport(
+        live.name, live.vhost, arguments, ring, findings, Counter(found), expected, differences
+    )
 
 
 def _message(hashing: Hashing, value: Any) -> ScratchMessage:  # noqa: ANN401

@@ -36,7 +36,7 @@ class OrderFault:
 
 @dataclass(frozen=True, slots=True)
 class OrderReport:
-    """What was found in the order of messages.
+    """The faults in the order of messages.
 
     Attributes:
         messages: how many messages were handled, repeats included.

@@ -17,31 +17,14 @@ from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Rele
 from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_of_destination, weight_of
 from rabbit_chx.routing.message import HashedOn, refuse_misspelt
 from rabbit_chx.topology.applying import apply_changes
-from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.changes import PlannedChange, reference_to
 from rabbit_chx.topology.live_broker import LiveBroker
-from rabbit_chx.topology.objects import (
-    HASH_EXCHANGE,
-    BindingDefinition,
-    ExchangeDefinition,
-    QueueDefinition,
-)
+from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.operations import Operation, check_declared_name
-from rabbit_chx.topology.reading import LiveExchange, read_hash_exchange, read_ring
+from rabbit_chx.topology.reading import LiveExchange, read_ring
 
 _NOT_FOUND = 404
 _REMEDY = "nothing was changed; unbind and bind in the order that is wanted, which moves keys, or declare what is there"
-
-
-@dataclass(frozen=True, slots=True)
-class AskedExchange:
-    """The arguments of `Broker.declare`."""
-
-    exchange: str
-    bindings: GivenBindings
-    durable: bool = True
-    arguments: Mapping[str, Any] | None = None
-    queue_arguments: Mapping[str, Any] | None = None
-    allow_existing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,59 +43,61 @@ class Declared:
     ring: HashRing
 
 
-def declare_exchange(asked: AskedExchange, broker: LiveBroker, release: Release) -> Declared:
+def declare_exchange(
+    exchange: ExchangeDefinition,
+    bindings: GivenBindings,
+    broker: LiveBroker,
+    release: Release,
+    *,
+    queue_arguments: Mapping[str, Any] | None = None,
+    allow_existing: bool = False,
+) -> Declared:
     """Declare an exchange and its queues, and bind them in order. Errors are those of `Broker.declare`."""
-    check_declared_name(asked.exchange, "exchange")
-    refuse_misspelt(asked.arguments or ())
-    wanted = wanted_ring(asked.bindings, release)
-    bindings = wanted.bindings or ()
-    for place, _ in bindings:
-        name, kind = (place.name, "exchange") if isinstance(place, ExchangeRef) else (place, "queue")
-        check_declared_name(name, kind)
-    exchange = ExchangeDefinition(
-        asked.exchange, HASH_EXCHANGE, asked.durable, arguments=asked.arguments or {}
-    )
-    queues = dict.fromkeys(place for place, _ in bindings if isinstance(place, str))
-    declarations: list[ExchangeDefinition | QueueDefinition] = [exchange]
-    declarations += [QueueDefinition(queue, arguments=asked.queue_arguments or {}) for queue in queues]
-    missing = [declaration for declaration in declarations if _is_missing(declaration, broker)]
-    for name in dict.fromkeys(place.name for place, _ in bindings if isinstance(place, ExchangeRef)):
+    check_declared_name(exchange.name, "exchange")
+    refuse_misspelt(exchange.arguments)
+    ring = wanted = wanted_ring(bindings, release)
+    to_bind = wanted.bindings or ()
+    definitions: list[ExchangeDefinition | QueueDefinition] = [exchange]
+    exchanges: list[str] = []
+    for destination in dict.fromkeys(destination for destination, _ in to_bind):
+        if isinstance(destination, ExchangeRef):
+            check_declared_name(destination.name, "exchange")
+            exchanges.append(destination.name)
+        else:
+            check_declared_name(destination, "queue")
+            definitions.append(QueueDefinition(destination, arguments=queue_arguments or {}))
+    missing = [definition for definition in definitions if _is_missing(definition, broker)]
+    for name in exchanges:
         broker.amqp.check_exchange(name)
-    to_bind, ring = bindings, wanted
     is_new = exchange in missing
     if not is_new:
-        to_bind, ring = _compared(asked, wanted, broker)
-        _refuse_ghosts(asked.exchange, ring, missing)
-    for declaration in missing:
-        broker.amqp.perform(Operation("declare", declaration))
-    changes = (BindingDefinition(asked.exchange, *binding) for binding in to_bind)
-    apply_changes(
-        tuple(PlannedChange("bind", None, binding, ring=True) for binding in changes),
-        broker,
-        lambda _: None,
-    )
+        to_bind, ring = _compare_existing(exchange, wanted, broker, allow_existing=allow_existing)
+        _refuse_ghosts(exchange.name, ring, missing)
+    changes = [PlannedChange("create", None, definition) for definition in missing]
+    changes += [
+        PlannedChange("bind", None, BindingDefinition(exchange.name, *binding), ring=True)
+        for binding in to_bind
+    ]
+    apply_changes(tuple(changes), broker, lambda _: None)
     if to_bind and not is_new and broker.has_source:
-        ring = _read_again(asked.exchange, wanted, broker)
-    created = tuple(
-        ExchangeRef(declaration.name) if isinstance(declaration, ExchangeDefinition) else declaration.name
-        for declaration in missing
-    )
+        ring = _read_again(exchange.name, wanted, broker)
+    created = tuple(ref for definition in missing if (ref := reference_to(definition)) is not None)
     return Declared(created, to_bind, ring)
 
 
-def _is_missing(declaration: ExchangeDefinition | QueueDefinition, broker: LiveBroker) -> bool:
+def _is_missing(definition: ExchangeDefinition | QueueDefinition, broker: LiveBroker) -> bool:
     """Return True if an exchange or a queue is missing. An existing one is declared again: the broker refuses it if it differs.
 
     Raises:
         MismatchError: it exists with another type, durability or arguments.
     """
-    operation = Operation("declare", declaration)
+    operation = Operation("declare", definition)
     broker.amqp.check_sendable([operation])
     try:
-        if isinstance(declaration, ExchangeDefinition):
-            broker.amqp.check_exchange(declaration.name)
+        if isinstance(definition, ExchangeDefinition):
+            broker.amqp.check_exchange(definition.name)
         else:
-            broker.amqp.count(declaration.name)
+            broker.amqp.count(definition.name)
     except RabbitChxError as error:
         if error.reply_code != _NOT_FOUND:
             raise
@@ -121,35 +106,42 @@ def _is_missing(declaration: ExchangeDefinition | QueueDefinition, broker: LiveB
     return False
 
 
-def _compared(
-    asked: AskedExchange, wanted: HashRing, broker: LiveBroker
+def _compare_existing(
+    exchange: ExchangeDefinition, wanted: HashRing, broker: LiveBroker, *, allow_existing: bool
 ) -> tuple[tuple[Binding, ...], HashRing]:
     """Return the missing bindings of an existing exchange, and its ring so far."""
-    exchange = asked.exchange
-    to_bind, ring = wanted.bindings or (), wanted.with_release(wanted.release)
+    name, to_bind, ring = exchange.name, wanted.bindings or (), wanted.with_release(wanted.release)
     if broker.has_management:
-        live = _read_live(exchange, wanted.release, broker)
-        if HashedOn.from_arguments(live.arguments) != HashedOn.from_arguments(asked.arguments):
+        try:
+            live = LiveExchange.of(broker, name, wanted.release)
+        except NotFoundError:
             raise MismatchError(
-                f"exchange {exchange!r} has the arguments {dict(live.arguments)}, not {dict(asked.arguments or {})}, and so "
+                f"the management API knows no exchange {name!r} in vhost {broker.vhost!r}, and {broker.where} does: give URLs "
+                "of the same broker",
+                exchange=name,
+            ) from None
+        live.check_type()
+        if HashedOn.from_arguments(live.hash_arguments) != HashedOn.from_arguments(exchange.arguments):
+            raise MismatchError(
+                f"exchange {name!r} has the arguments {live.hash_arguments}, not {dict(exchange.arguments)}, and so "
                 "hashes something else: delete it and declare it again, or declare what is there",
-                exchange=exchange,
+                exchange=name,
             )
-        to_bind = left_by_bindings(exchange, wanted, live.bindings)
+        to_bind = left_by_bindings(name, wanted, live.bindings)
     if broker.has_source:
-        ring = read_ring(broker, exchange, wanted.release)
-        by_bindings, to_bind = to_bind, left_by_ring(exchange, wanted, ring)
+        ring = live.ring if broker.has_management else read_ring(broker, name, wanted.release)
+        by_bindings, to_bind = to_bind, left_by_ring(name, wanted, ring)
         if broker.has_management and by_bindings != to_bind:
             raise MismatchError(
-                f"exchange {exchange!r} has bindings without buckets: its ring is {ring!r}, and "
+                f"exchange {name!r} has bindings without buckets: its ring is {ring!r}, and "
                 f"{len(live.bindings)} bindings are listed; nothing was changed; unbind and bind what has no buckets",
-                exchange=exchange,
+                exchange=name,
             )
-    if not broker.has_management and not broker.has_source and not asked.allow_existing:
+    elif not broker.has_management and not allow_existing:
         raise InputError(
-            f"exchange {exchange!r} exists, and AMQP does not tell what is bound to it: give Broker a ring_source or a "
+            f"exchange {name!r} exists, and AMQP does not tell what is bound to it: give Broker a ring_source or a "
             "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",
-            exchange=exchange,
+            exchange=name,
         )
     return to_bind, ring
 
@@ -164,18 +156,6 @@ def _read_again(exchange: str, wanted: HashRing, broker: LiveBroker) -> HashRing
             exchange=exchange,
         )
     return ring
-
-
-def _read_live(exchange: str, release: Release, broker: LiveBroker) -> LiveExchange:
-    """Read an exchange, which AMQP has found, from the management API."""
-    try:
-        return read_hash_exchange(broker.api, broker.vhost, exchange, release)
-    except NotFoundError:
-        raise MismatchError(
-            f"the management API knows no exchange {exchange!r} in vhost {broker.vhost!r}, and {broker.where} does: give URLs "
-            "of the same broker",
-            exchange=exchange,
-        ) from None
 
 
 def _refuse_ghosts(

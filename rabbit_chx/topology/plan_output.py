@@ -81,8 +81,10 @@ def plan_as_json(plan: Plan) -> str:
     }
     if warned := [{"says": says} for says in plan.warnings]:
         document["warnings"] = warned
-    if plan.parked:
-        document["parked"] = [{"queue": queue, "messages": count} for queue, count in plan.parked.items()]
+    if plan.parked_messages:
+        document["parked"] = [
+            {"queue": queue, "messages": count} for queue, count in plan.parked_messages.items()
+        ]
     return json.dumps(document, ensure_ascii=False)
 
 
@@ -168,7 +170,7 @@ def _modulus(modulus: ModulusPlan) -> dict[str, Any]:
 
 def _matrix(ring: RingPlan) -> dict[str, Any] | None:
     matrix = ring.matrix()
-    return _matrix_entry(matrix) if ring.is_counted_by(matrix) else None
+    return _matrix_entry(matrix) if ring.is_explained_by(matrix) else None
 
 
 def _matrix_entry(matrix: MovementMatrix) -> dict[str, Any]:

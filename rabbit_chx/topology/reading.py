@@ -8,9 +8,10 @@ counts the exchange of the message; tested on 3.10.8, 4.0.5 and 4.3.6).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.errors import (
@@ -67,6 +68,8 @@ _NAMED = {"name": str}
 _EXCHANGE = {"name": str, "type": str}
 _BINDING = {"source": str, "destination": str, "destination_type": str, "routing_key": str}
 _POLICY = {"name": str, "pattern": str}
+
+RingReader: TypeAlias = Callable[[Sequence[str], Release], Mapping[str, HashRing]]
 
 
 def read_topology(broker: LiveBroker) -> Topology:
@@ -158,29 +161,6 @@ def _count_parked(topology: Topology, broker: LiveBroker) -> Mapping[str, int]:
     return {queue: counts.messages for queue, counts in counted.items() if counts is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class LiveExchange:
-    """An x-consistent-hash exchange.
-
-    Attributes:
-        arguments: the arguments that determine the routing: ``hash-header`` or ``hash-property``.
-        bindings: ``(destination, binding key)`` pairs; their order has no meaning.
-        alternate: the alternate exchange, by argument or policy; None if it has none.
-    """
-
-    vhost: str
-    name: str
-    arguments: Mapping[str, str]
-    bindings: tuple[Binding, ...]
-    alternate: str | None
-    release: Release
-
-    @property
-    def assumed_ring(self) -> HashRing:
-        """The ring that the bindings make in their listed order."""
-        return HashRing.from_bindings(self.bindings, self.release, "assumed")
-
-
 def read_release(api: ManagementApi, version: str | None = None) -> Release:
     """Read the broker's version, and its metadata store from its feature flags (``khepri_db`` exists since 3.13).
 
@@ -207,128 +187,200 @@ def _release(version: str, store: Literal["khepri", "mnesia"] | None = None) -> 
         ) from None
 
 
-def read_hash_exchange(
-    api: ManagementApi, vhost: str, name: str, release: Release | None = None
-) -> LiveExchange:
-    """Read an x-consistent-hash exchange. If `release` is None, it is read.
+class LiveExchange:
+    """An exchange of a live broker. Each part is requested on first use, and once: one exchange of a large vhost takes few requests.
+
+    Args:
+        api: the management API.
+        vhost: the exchange's vhost.
+        name: the exchange's name.
+        release: the broker's release; None: it is read.
+        read_rings: reads rings by a ring source, as `LiveBroker.read_rings` does; None: the ring is assumed from the bindings.
+
+    Attributes:
+        type: the exchange's type.
 
     Raises:
         NotFoundError: the exchange or the vhost does not exist.
-        MismatchError: the exchange is of another type.
-        BrokerRefusedError: the user lacks a permission.
         UnreachableError: the address does not answer.
         InputError: the name is not valid in AMQP.
     """
-    check_declared_name(name, "exchange")
-    exchange = _find_exchange(api, vhost, name)
-    if exchange["type"] != HASH_EXCHANGE:
-        raise MismatchError(
-            f"exchange {name!r} in vhost {vhost!r} is of type {exchange['type']}, not {HASH_EXCHANGE}: give another one",
-            exchange=name,
+
+    def __init__(
+        self,
+        api: ManagementApi,
+        vhost: str,
+        name: str,
+        release: Release | None = None,
+        read_rings: RingReader | None = None,
+    ) -> None:
+        check_declared_name(name, "exchange")
+        self.vhost, self.name = vhost, name
+        self._api, self._release, self._read_rings = api, release, read_rings
+        try:
+            self._entry: dict[str, Any] = api.get(
+                "exchanges", vhost, name, fields={"type": str, "arguments": dict}
+            )
+        except NotFoundError:
+            raise NotFoundError(
+                f"there is no exchange {name!r} in vhost {vhost!r}: check its name and the vhost of the URL",
+                exchange=name,
+                reply_code=404,
+            ) from None
+        self.type = str(self._entry["type"])
+
+    @classmethod
+    def of(cls, broker: LiveBroker, name: str, release: Release) -> Self:
+        """Return an exchange of a broker, whose ring source is used if it has one."""
+        return cls(broker.api, broker.vhost, name, release, broker.read_rings if broker.has_source else None)
+
+    @cached_property
+    def release(self) -> Release:
+        """The broker's release."""
+        return self._release or read_release(self._api)
+
+    @property
+    def hash_arguments(self) -> dict[str, str]:
+        """The arguments that determine the hashed value: ``hash-header`` or ``hash-property``."""
+        return {name: value for name, value in self._entry["arguments"].items() if name in HASH_ARGUMENTS}
+
+    @cached_property
+    def _binding_definitions(self) -> list[BindingDefinition]:
+        path = ("exchanges", self.vhost, self.name, "bindings", "source")
+        return [_binding(entry) for entry in self._api.get_list(*path, fields=_BINDING)]
+
+    @property
+    def bindings(self) -> tuple[Binding, ...]:
+        """``(destination, binding key)`` of each binding; their order has no meaning."""
+        return tuple((binding.destination, binding.routing_key) for binding in self._binding_definitions)
+
+    @property
+    def policy_name(self) -> str | None:
+        """The name of the policy that applies; None if no policy does."""
+        return self._entry.get("policy") or None
+
+    @cached_property
+    def policy_definition(self) -> Mapping[str, Any]:
+        """The definition of the policy that applies; empty if no policy does."""
+        if self.policy_name is None:
+            return {}
+        policy = self._api.get("policies", self.vhost, self.policy_name, fields={"definition": dict})
+        definition: dict[str, Any] = policy["definition"]
+        return definition
+
+    @property
+    def alternate(self) -> str | None:
+        """The alternate exchange, by argument or policy; None if it has none."""
+        name: str | None = self._entry["arguments"].get(_ALTERNATE) or self.policy_definition.get(_ALTERNATE)
+        return name
+
+    def check_type(self) -> None:
+        """Refuse an exchange that is not of type ``x-consistent-hash``.
+
+        Raises:
+            MismatchError: the exchange is of another type.
+        """
+        if self.type != HASH_EXCHANGE:
+            raise MismatchError(
+                f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, not {HASH_EXCHANGE}: give another one",
+                exchange=self.name,
+            )
+
+    @cached_property
+    def ring(self) -> HashRing:
+        """The ring by the ring source, or else the ring that the bindings make in their listed order."""
+        self.check_type()
+        if self._read_rings is None:
+            return HashRing.from_bindings(self.bindings, self.release, "assumed")
+        return _ring_by_source(self._read_rings, self.vhost, self.name, self.release)
+
+    @cached_property
+    def slots(self) -> LiveSlots:
+        """The ring and its slots, by the bindings of the exchanges in the ring. A ring of queues alone takes no more requests."""
+        api, vhost, ring = self._api, self.vhost, self.ring
+        if not any(isinstance(place, ExchangeRef) for place in ring.destinations):
+            return live_slots(self.name, ring, (), ())
+        return live_slots(
+            self.name,
+            ring,
+            [
+                _exchange(entry)
+                for entry in api.get_list("exchanges", vhost, fields=_EXCHANGE)
+                if entry["name"]
+            ],
+            [
+                _binding(entry)
+                for entry in api.get_list("bindings", vhost, fields=_BINDING)
+                if entry["source"]
+            ],
         )
-    return LiveExchange(
-        vhost,
-        name,
-        _hash_arguments(exchange),
-        _list_bound(api, vhost, name),
-        exchange["arguments"].get(_ALTERNATE) or _read_policy_of(api, vhost, exchange).get(_ALTERNATE),
-        release or read_release(api),
-    )
+
+    def mirror(self) -> ConsistentHashExchange | ModulusHashExchange:
+        """Return a mirror of the exchange's routing.
+
+        Raises:
+            MismatchError: the exchange does not hash.
+            RingSourceError: the ring could not be read.
+        """
+        if self.type == MODULUS_EXCHANGE:
+            return ModulusHashExchange(self.name, self.bindings, release=self.release)
+        if self.type != HASH_EXCHANGE:
+            self._refuse_type("")
+        return ConsistentHashExchange(self.name, self.ring, arguments=self.hash_arguments)
+
+    def modulo_map(self) -> ModuloMap:
+        """Return the map of an exchange that hashes modulo the number of its bindings.
+
+        Raises:
+            MismatchError: the exchange is of another type.
+        """
+        definition = ExchangeDefinition(self.name, self.type, arguments=self._entry["arguments"])
+        modulo_map = modulo_map_of(definition, self._binding_definitions, self.release)
+        if modulo_map is None:
+            self._refuse_type(", or a super stream")
+        return modulo_map
+
+    def _refuse_type(self, others: str) -> NoReturn:
+        raise MismatchError(
+            f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, which does not hash: give one of type "
+            f"{HASH_EXCHANGE} or {MODULUS_EXCHANGE}{others}",
+            exchange=self.name,
+        )
+
+    def publish_rates(self) -> PublishRates:
+        """Return the publish rates of the exchange and of the queues of its vhost."""
+        queues = self._api.get_list("queues", self.vhost, query={"columns": _COLUMNS}, fields=_NAMED)
+        rates = {queue["name"]: _rate(queue, "publish_details") for queue in queues}
+        return PublishRates(
+            _rate(self._entry, "publish_in_details"),
+            {name: rate for name, rate in rates.items() if rate is not None},
+        )
 
 
 def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
-    """Read the ring of an exchange; without a ring source it is assumed from its bindings.
+    """Read the ring of an exchange. Without a ring source it is assumed from the bindings.
 
     Raises:
         NotFoundError: the exchange does not exist.
         MismatchError: the exchange is of another type.
         RingSourceError: the ring could not be read.
     """
+    if broker.has_management or not broker.has_source:
+        return LiveExchange.of(broker, exchange, release).ring
     check_declared_name(exchange, "exchange")
-    if not broker.has_source:
-        return read_hash_exchange(broker.api, broker.vhost, exchange, release).assumed_ring
-    if broker.has_management:  # over AMQP it would need the configure permission on the exchange
-        _find_exchange(broker.api, broker.vhost, exchange)
-    else:
-        broker.amqp.check_exchange(exchange)
-    ring = broker.read_rings((exchange,), release).get(exchange)
+    broker.amqp.check_exchange(exchange)
+    return _ring_by_source(broker.read_rings, broker.vhost, exchange, release)
+
+
+def _ring_by_source(read_rings: RingReader, vhost: str, exchange: str, release: Release) -> HashRing:
+    ring = read_rings((exchange,), release).get(exchange)
     if ring is None:
         raise MismatchError(
-            f"exchange {exchange!r} in vhost {broker.vhost!r} is not of type {HASH_EXCHANGE}, or the ring source asks another broker: "
+            f"exchange {exchange!r} in vhost {vhost!r} is not of type {HASH_EXCHANGE}, or the ring source asks another broker: "
             "check the exchange and the ring source",
             exchange=exchange,
         )
     return ring
-
-
-def read_exchange(
-    broker: LiveBroker, name: str, release: Release
-) -> ConsistentHashExchange | ModulusHashExchange:
-    """Read an exchange that hashes, as a mirror of its routing.
-
-    Raises:
-        NotFoundError: the exchange does not exist.
-        MismatchError: the exchange does not hash.
-        RingSourceError: the ring could not be read.
-    """
-    check_declared_name(name, "exchange")
-    exchange = _find_exchange(broker.api, broker.vhost, name)
-    if exchange["type"] == MODULUS_EXCHANGE:
-        return ModulusHashExchange(name, _list_bound(broker.api, broker.vhost, name), release=release)
-    if exchange["type"] != HASH_EXCHANGE:
-        raise MismatchError(
-            f"exchange {name!r} in vhost {broker.vhost!r} is of type {exchange['type']}, which does not hash: give one of type "
-            f"{HASH_EXCHANGE} or {MODULUS_EXCHANGE}",
-            exchange=name,
-        )
-    return ConsistentHashExchange(name, read_ring(broker, name, release), arguments=_hash_arguments(exchange))
-
-
-def _hash_arguments(exchange: Mapping[str, Any]) -> dict[str, str]:
-    return {name: value for name, value in exchange["arguments"].items() if name in HASH_ARGUMENTS}
-
-
-def _find_exchange(api: ManagementApi, vhost: str, name: str) -> dict[str, Any]:
-    try:
-        exchange: dict[str, Any] = api.get("exchanges", vhost, name, fields={"type": str, "arguments": dict})
-    except NotFoundError:
-        raise NotFoundError(
-            f"there is no exchange {name!r} in vhost {vhost!r}: check its name and the vhost of the URL",
-            exchange=name,
-            reply_code=404,
-        ) from None
-    return exchange
-
-
-def _list_bindings(api: ManagementApi, vhost: str, name: str) -> list[BindingDefinition]:
-    listed = api.get_list("exchanges", vhost, name, "bindings", "source", fields=_BINDING)
-    return [_binding(entry) for entry in listed]
-
-
-def _list_bound(api: ManagementApi, vhost: str, name: str) -> tuple[Binding, ...]:
-    return tuple((binding.destination, binding.routing_key) for binding in _list_bindings(api, vhost, name))
-
-
-def _read_policy_of(api: ManagementApi, vhost: str, exchange: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the definition of the policy that applies to an exchange; empty if no policy does."""
-    if not exchange.get("policy"):
-        return {}
-    definition: dict[str, Any] = api.get("policies", vhost, exchange["policy"], fields={"definition": dict})[
-        "definition"
-    ]
-    return definition
-
-
-def read_slots(api: ManagementApi, vhost: str, exchange: str, ring: HashRing) -> LiveSlots:
-    """Read the slots of an exchange from the bindings of the exchanges in its ring. A ring of queues alone needs no request."""
-    if not any(isinstance(place, ExchangeRef) for place in ring.destinations):
-        return live_slots(exchange, ring, (), ())
-    return live_slots(
-        exchange,
-        ring,
-        [_exchange(entry) for entry in api.get_list("exchanges", vhost, fields=_EXCHANGE) if entry["name"]],
-        [_binding(entry) for entry in api.get_list("bindings", vhost, fields=_BINDING) if entry["source"]],
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,22 +394,6 @@ class PublishRates:
 
     exchange: float | None
     queues: Mapping[str, float] = field(hash=False)
-
-
-def read_rates(api: ManagementApi, vhost: str, exchange: str) -> PublishRates:
-    """Read the publish rates of an exchange and of the queues of its vhost.
-
-    Raises:
-        NotFoundError: the exchange or the vhost does not exist.
-        UnreachableError: the address does not answer.
-    """
-    entry = _find_exchange(api, vhost, exchange)
-    queues = api.get_list("queues", vhost, query={"columns": _COLUMNS}, fields=_NAMED)
-    rates = {queue["name"]: _rate(queue, "publish_details") for queue in queues}
-    return PublishRates(
-        _rate(entry, "publish_in_details"),
-        {name: rate for name, rate in rates.items() if rate is not None},
-    )
 
 
 def _rate(entry: Mapping[str, Any], name: str) -> float | None:
@@ -393,26 +429,6 @@ def _partition_order(binding: BindingDefinition) -> tuple[bool, Any]:
     return _PARTITION_ORDER not in binding.arguments, binding.arguments.get(_PARTITION_ORDER, 0)
 
 
-def read_modulo_map(api: ManagementApi, vhost: str, name: str) -> ModuloMap:
-    """Read the map of an exchange that hashes modulo the number of its bindings.
-
-    Raises:
-        NotFoundError: the exchange or the vhost does not exist.
-        MismatchError: the exchange is of another type.
-    """
-    exchange = _find_exchange(api, vhost, name)
-    definition = ExchangeDefinition(name, exchange["type"], arguments=exchange["arguments"])
-    bindings = _list_bindings(api, vhost, name)
-    modulo_map = modulo_map_of(definition, bindings, read_release(api))
-    if modulo_map is None:
-        raise MismatchError(
-            f"exchange {name!r} in vhost {vhost!r} is of type {exchange['type']}, which does not hash: give one of type "
-            f"{HASH_EXCHANGE} or {MODULUS_EXCHANGE}, or a super stream",
-            exchange=name,
-        )
-    return modulo_map
-
-
 def read_sharded_exchange(
     broker: LiveBroker, name: str, release: Release, *, counts: bool
 ) -> ShardedExchange:
@@ -422,45 +438,42 @@ def read_sharded_exchange(
         NotFoundError: the exchange does not exist.
         MismatchError: no policy shards it, and it has no shards.
     """
-    check_declared_name(name, "exchange")
-    api, vhost = broker.api, broker.vhost
-    exchange = _find_exchange(api, vhost, name)
-    policy = _read_policy_of(api, vhost, exchange)
-    shards = _read_shards(api, vhost, name)
+    exchange = LiveExchange.of(broker, name, release)
+    policy, shards = exchange.policy_definition, _read_shards(broker.api, exchange)
     is_sharded = SHARDS_PER_NODE in policy
     if not is_sharded and not shards:
         raise MismatchError(
-            f"exchange {name!r} in vhost {vhost!r} is not sharded: no policy with shards-per-node applies to it; set one, "
+            f"exchange {name!r} in vhost {exchange.vhost!r} is not sharded: no policy with shards-per-node applies to it; set one, "
             "and enable the plugin rabbitmq_sharding",
             exchange=name,
         )
     per_node = policy.get(SHARDS_PER_NODE)
     sharding = ShardedExchange(
         name,
-        exchange["type"],
-        exchange["policy"] if is_sharded else None,
+        exchange.type,
+        exchange.policy_name if is_sharded else None,
         per_node if isinstance(per_node, int) else 0,  # the broker accepts 1.5, and then makes no shard
         str(policy.get("routing-key", "")),
         shards,
-        _read_running_nodes(api),
+        _read_running_nodes(broker.api),
         release,
     )
     return _with_counts(sharding, broker) if counts else sharding
 
 
-def _read_shards(api: ManagementApi, vhost: str, exchange: str) -> tuple[Shard, ...]:
+def _read_shards(api: ManagementApi, exchange: LiveExchange) -> tuple[Shard, ...]:
     keys: dict[str, list[str]] = {}
-    for destination, key in _list_bound(api, vhost, exchange):
+    for destination, key in exchange.bindings:
         if isinstance(destination, str):
             keys.setdefault(destination, []).append(key)
-    listed = _read_queues_named(api, vhost, f"^sharding: {re.escape(exchange)} - ")
+    listed = _read_queues_named(api, exchange.vhost, f"^sharding: {re.escape(exchange.name)} - ")
     types = {str(entry["name"]): str(entry.get("type", "classic")) for entry in listed}
     # From 4.0 on, a classic queue whose node is down is in the list of bindings only.
     names = {name: ShardName.parsed(name) for name in {*types, *keys}}
     return tuple(
         Shard(name, parsed.node, parsed.number, types.get(name), tuple(keys.get(name, ())))
         for name, parsed in sorted(names.items(), key=lambda entry: entry[0].encode())
-        if parsed is not None and parsed.exchange == exchange
+        if parsed is not None and parsed.exchange == exchange.name
     )
 
 

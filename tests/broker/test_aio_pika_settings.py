@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import aio_pika
 import pytest
-import trustme
 
 from rabbit_chx.broker import aio_pika_arguments
 from rabbit_chx.errors import InputError
@@ -36,19 +31,6 @@ def published_and_read(url: str) -> bytes:
 @pytest.mark.parametrize("query", ["", "?heartbeat=5&connection_timeout=3000", "?auth_mechanism=plain"])
 def test_plain(vhost_url: str, query: str) -> None:
     assert published_and_read(vhost_url + query) == b"hello"
-
-
-def test_tls_with_an_authority_of_our_own(vhost_url: str, proxy: Callable[..., Any], tmp_path: Path) -> None:
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    ca = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca))
-    way = proxy(tls=context)
-    url = f"amqps://guest:guest@127.0.0.1:{way.port}/{vhost_url.rpartition('/')[2]}"
-    assert published_and_read(f"{url}?cacertfile={ca}") == b"hello"
-    with pytest.raises(aio_pika.exceptions.AMQPConnectionError):
-        published_and_read(url)
 
 
 @pytest.mark.parametrize(

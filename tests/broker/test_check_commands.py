@@ -17,17 +17,6 @@ from rabbit_chx.cli import main
 pytestmark = pytest.mark.broker
 
 
-def test_what_is_as_the_file_says_is_sound(
-    orders: Shop, orders_file: str, answer: Callable[..., Any]
-) -> None:
-    assert answer("topology", "check", orders_file, *orders.live, *orders.via) == {
-        "format": "rabbit-chx/check",
-        "format_version": 1,
-        "findings": [],
-    }
-    assert answer("ring", "check", "orders", *orders.live, *orders.via)["findings"] == []
-
-
 def test_another_order_is_found_with_its_exact_share(
     orders: Shop, orders_file: str, answer: Callable[..., Any]
 ) -> None:
@@ -41,22 +30,6 @@ def test_another_order_is_found_with_its_exact_share(
     wanted = ring.unbind("orders.2").unbind("orders.3").bind("orders.2", 2).bind("orders.3")
     assert order["share"] == ring.share_moved(wanted)
     assert order["cure"].startswith(f"run: rabbit-chx ring repair orders --file {orders_file};")
-
-
-def test_a_ring_that_cannot_be_read_is_never_green(
-    orders: Shop, orders_file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for command in (("topology", "check", orders_file), ("ring", "check", "orders")):
-        assert main([*command, *orders.live]) == 2
-        assert "give --ring-via PREFIX" in capsys.readouterr().err
-
-
-def test_a_queue_that_goes_with_its_connection(orders: Shop, answer: Callable[..., Any]) -> None:
-    orders.channel.queue_declare("brief", exclusive=True)
-    orders.channel.queue_bind("brief", "orders", "2")
-    document = answer("ring", "check", "orders", *orders.live, *orders.via, code=1)
-    assert finding_kinds(document) == [("transient-destination", "brief")]
-    assert document["findings"][0]["share"] > 0
 
 
 def test_an_operator_policy_that_makes_a_queue_drop_messages(

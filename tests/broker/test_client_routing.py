@@ -65,20 +65,6 @@ def test_a_binding_that_comes_during_the_write_fails_it(
     assert caught.value.report.confirmed == len(KEYS)
 
 
-def test_a_queue_that_is_gone_returns_its_rows(
-    publisher_of: AnyPublisher, vhost_url: str, reader: Broker, channel: BlockingChannel
-) -> None:
-    ring = reader.ring("x")
-    channel.queue_delete("q2")
-    with (
-        publisher_of(vhost_url, "x", routing="client", ring=ring) as publisher,
-        pytest.raises(PublishError, match="NO_ROUTE") as caught,
-    ):
-        publisher.publish_many(KEYS, KEYS)
-    assert caught.value.report.returned == ring.counts(KEYS)["q2"]
-    assert {sample.key for sample in caught.value.report.samples} == {"q2"}
-
-
 def test_the_user_needs_write_on_the_default_exchange(
     vhost: RunningBroker, reader: Broker, channel: BlockingChannel
 ) -> None:

@@ -143,25 +143,6 @@ def test_a_member_that_is_killed(stage: GroupStage, tmp_path: Path) -> None:
         assert repeated <= set(held), "only what the dead member held is repeated"
 
 
-def test_a_handler_that_fails_gets_the_message_again(stage: GroupStage) -> None:
-    attempts: list[tuple[int, int]] = []
-
-    async def handle(message: GroupMessage) -> None:
-        attempts.append((int(message.body), message.attempt))
-        if message.attempt < 3:
-            raise RuntimeError("not yet")
-
-    async def story() -> None:
-        stage.queues = stage.queues[:1]
-        stage.publish(3)
-        async with stage.member("a", handle=handle, retries=2, backoff_s=0.01):
-            await eventually(lambda: len(attempts) == 9, "all is handled")
-
-    asyncio.run(story())
-    assert attempts == [(number, attempt) for number in range(3) for attempt in (1, 2, 3)]
-    assert ready(stage, "q.0") == 0
-
-
 def test_stop_leaves_the_message_in_its_place(stage: GroupStage) -> None:
     async def handle(message: GroupMessage) -> None:
         if message.body == b"2":
@@ -243,35 +224,6 @@ def test_hooks_and_their_order(stage: GroupStage) -> None:
     for queue in stage.queues:
         mine = [event for event, of in events if of == queue]
         assert mine == ["gained", "message", "message", "lost"]
-
-
-def test_lanes_handle_keys_at_the_same_time(stage: GroupStage) -> None:
-    """A handler of one key waits for that of another key, of the same queue."""
-    met = asyncio.Event()
-    handled: list[str] = []
-
-    async def handle(message: GroupMessage) -> None:
-        handled.append(message.routing_key)
-        if message.routing_key == "q.0":
-            await asyncio.wait_for(met.wait(), 20)
-        else:
-            met.set()
-
-    with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
-        channel = connection.channel()
-        for n in range(64):  # at least one of these keys has another lane
-            channel.queue_bind("q.0", "numbers", f"other.{n}")
-        channel.basic_publish("numbers", "q.0", b"0")
-        for n in range(64):
-            channel.basic_publish("numbers", f"other.{n}", b"0")
-    stage.queues = ["q.0"]
-
-    async def story() -> None:
-        async with stage.member("a", handle=handle, lanes=4, prefetch=100):
-            await eventually(lambda: len(handled) == 65, "all is handled")
-
-    asyncio.run(story())
-    assert ready(stage, "q.0") == 0
 
 
 def test_two_members_of_one_name(stage: GroupStage) -> None:

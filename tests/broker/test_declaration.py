@@ -9,11 +9,10 @@ import pika
 import pytest
 from declared import BINDINGS
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exchange_type import ExchangeType
 
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.errors import AccessRefusedError, InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing import ExchangeRef, HashRing
 
 pytestmark = pytest.mark.broker
 
@@ -82,17 +81,6 @@ def test_a_queue_with_other_arguments_stops_all_before_anything_is_made(
         live.ring("x")
 
 
-def test_a_destination_exchange_must_be_there(live: Broker, channel: BlockingChannel) -> None:
-    bindings: list[tuple[Destination, int | str]] = [("q", 1), (ExchangeRef("slot"), 2)]
-    with pytest.raises(NotFoundError, match="slot"):
-        live.declare("x", bindings)
-
-    channel.exchange_declare("slot", ExchangeType("fanout"), durable=True, internal=True)
-    live.declare("x", bindings)
-
-    assert live.ring("x").buckets == ("q", ExchangeRef("slot"), ExchangeRef("slot"))
-
-
 def test_bad_input_is_refused_here_and_the_connection_goes_on(live: Broker) -> None:
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"exchange": ""}, "exchange"),
@@ -118,13 +106,3 @@ def test_a_float_is_what_pika_cannot_send(vhost_url: str) -> None:
 def test_a_reserved_name(live: Broker) -> None:
     with pytest.raises(AccessRefusedError, match=r"amq\.mine"):
         live.declare("amq.mine", BINDINGS)
-
-
-def test_what_is_missing_is_no_warning_in_the_log(live: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    live.declare("quiet", BINDINGS)
-    assert not caplog.records
-
-
-def test_a_destination_of_two_weights(live: Broker) -> None:
-    with pytest.raises(InputError, match="'d1' is bound twice, with the weights 1 and 2"):
-        live.declare("new", [("d1", 1), ("d1", 2)])

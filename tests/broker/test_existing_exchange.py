@@ -7,14 +7,14 @@ from typing import Any
 
 import pika
 import pytest
-from declared import BINDINGS, with_login
+from declared import BINDINGS
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 from quick_rings import quick_prefix
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
-from rabbit_chx.errors import AccessRefusedError, InputError, MismatchError
+from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.testing import RunningBroker
 
@@ -47,19 +47,6 @@ def test_another_ring_is_refused_and_nothing_changed(live: Broker, channel: Bloc
         assert live.ring("x") == HashRing.from_bindings(BINDINGS, live.release), name
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue 'q0'"):
         channel.queue_declare("q0", passive=True)
-
-
-def test_a_binding_without_buckets_is_noticed(live: Broker, channel: BlockingChannel) -> None:
-    """Two bindings of one queue, and one of them removed: the other stays listed, and has no bucket."""
-    live.declare("x", [("a", 1), ("q", 1)])
-    channel.queue_bind("q", "x", "2")
-    channel.queue_unbind("q", "x", "1")
-    ring = live.ring("x")
-    assert "q" not in ring.destinations
-
-    with pytest.raises(MismatchError, match=r"has the ring|had a binding without buckets"):
-        live.declare("x", [("a", 1), ("q", 2)])
-    assert live.ring("x") == ring
 
 
 def test_with_both_a_listed_binding_without_buckets_is_refused_beforehand(
@@ -141,25 +128,6 @@ def test_the_management_api_tells_what_is_hashed(managed: Broker) -> None:
         managed.declare("x", BINDINGS)
 
 
-def test_the_management_api_tells_the_store_and_the_bindings(managed: Broker, vhost: RunningBroker) -> None:
-    assert (managed.release.version, managed.release.store_known) == (vhost.version, True)
-    managed.declare("x", BINDINGS)
-    ring = managed.ring("x")
-    assert (ring.provenance, set(ring.bindings or ())) == (
-        "assumed",
-        {("q3", "2"), ("q1", "10"), ("q2", "1")},
-    )
-
-
-def test_a_management_url_of_another_vhost_s_broker(vhost: RunningBroker) -> None:
-    assert vhost.management_url is not None
-    wrong = with_login(vhost.management_url, "guest", "c4nary")
-    with Broker(vhost.url, management_url=wrong) as broker:
-        with pytest.raises(AccessRefusedError, match="401") as caught:
-            broker.declare("x", BINDINGS)
-        assert "c4nary" not in str(caught.value) + repr(broker)
-
-
 def test_an_exchange_of_another_type(live: Broker, channel: BlockingChannel) -> None:
     channel.exchange_declare("x", ExchangeType("direct"), durable=True)
 
@@ -169,13 +137,6 @@ def test_an_exchange_of_another_type(live: Broker, channel: BlockingChannel) -> 
     assert (caught.value.exchange, caught.value.reply_code) == ("x", 406)
     with pytest.raises(MismatchError, match="not of type x-consistent-hash"):
         live.ring("x")
-
-
-def test_an_exchange_of_other_durability(live: Broker) -> None:
-    live.declare("x", BINDINGS, durable=False)
-
-    with pytest.raises(MismatchError, match="inequivalent arg 'durable'"):
-        live.declare("x", BINDINGS)
 
 
 def test_the_broker_does_not_compare_hash_header(live: Broker) -> None:

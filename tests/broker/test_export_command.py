@@ -18,8 +18,6 @@ from rabbit_chx.cli import main
 
 pytestmark = pytest.mark.broker
 
-_MODULUS: Any = "x-modulus-hash"
-
 
 def declare_everything(shop: Shop) -> None:
     """Declare what a topology can have, with names that are hard to write."""
@@ -77,18 +75,6 @@ def test_the_export_of_everything_has_an_empty_plan(topologies: Topologies) -> N
     assert [str(member.destination) for member in ring.ring] == ["jobs.10", "exchange f", "jobs.1", "jobs.2"]
     assert {queue.type for queue in exported.queues} >= {"classic", "quorum"}
     assert exported.queue('q{1..3} "quoted" \\ é') is not None
-
-
-def test_a_modulus_hash_exchange_is_exported(topologies: Topologies) -> None:
-    channel = topologies.shop.channel
-    try:
-        channel.exchange_declare("images", _MODULUS, durable=True)
-    except pika.exceptions.ConnectionClosedByBroker:
-        pytest.skip("THE PLUGIN rabbitmq_sharding IS NOT ENABLED on this broker")
-    channel.queue_bind("q1", "images", "5")
-    text, _ = topologies.run("export", "--exchange", "images")
-    assert topologies.document("plan", topologies.file(text))["changes"] == []
-    assert 'type = "x-modulus-hash"' in text
 
 
 def test_what_is_not_written_is_said(topologies: Topologies) -> None:

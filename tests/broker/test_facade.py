@@ -28,10 +28,6 @@ name = "q.{1..3}"
 """
 
 
-def test_the_release_is_the_broker_s(live: Broker, vhost: RunningBroker) -> None:
-    assert live.release.version == vhost.version
-
-
 def test_open_and_close(vhost_url: str) -> None:
     broker = Broker(vhost_url).open()
     assert broker.open() is broker
@@ -79,22 +75,3 @@ def test_with_asyncio_in_a_thread(vhost: RunningBroker) -> None:
     with Broker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
         asyncio.run(cancelled(broker))  # which waits for the threads in the end
         assert plan(wider, broker.topology()).changes == ()
-
-
-def test_an_application_that_is_interrupted(vhost: RunningBroker) -> None:
-    """The lock goes with the connection, and another plan has what is left. Up to 100 changes are done together."""
-    wanted = Topology.from_toml(WANTED.replace("3", "60"))
-
-    def interrupt(done: int, _total: int) -> None:
-        if done >= 1:
-            raise KeyboardInterrupt
-
-    with Broker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
-        made = plan(wanted, broker.topology())
-        with pytest.raises(KeyboardInterrupt):
-            broker.apply(made, allow_moved=1, progress=interrupt)
-    with Broker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
-        left = plan(wanted, broker.topology())
-        assert len(left.changes) < len(made.changes)
-        broker.apply(left, allow_moved=1)
-        assert plan(wanted, broker.topology()).changes == ()

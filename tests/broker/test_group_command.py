@@ -111,16 +111,6 @@ def test_the_last_switch_is_read_from_the_journal_of_a_real_group(
     assert f" {first['last_switch'][:10]} " in capsys.readouterr().out
 
 
-def test_a_plain_exchange_without_a_group(shop: Shop, answer: Callable[..., Any]) -> None:
-    document = answer("group", "show", "orders", *shop.live)
-    assert sorted(queue["name"] for queue in document["queues"]) == ["q1", "q2", "q3", "q4"]
-    assert document["members"] == []
-    assert [finding["kind"] for finding in document["findings"]] == [
-        "no-consumer",
-        "no-single-active-consumer",
-    ]
-
-
 def test_what_there_is_no_group_of(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     shop.channel.exchange_declare("empty", CHX)
     assert main_of_cli(["group", "show", "empty", *shop.live]) == 2

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-import pika
 import pytest
 from group_stage import QUICK, GroupStage, eventually, in_order, nothing_was_skipped
-from publishing_support import through
 
 from rabbit_chx import ConsumerGroup
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming import GroupMessage
-from rabbit_chx.consuming.channels import GroupConnection
-from rabbit_chx.consuming.ownership import DeliveredMessage
-from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, NotFoundError
+from rabbit_chx.errors import AccessRefusedError, NotFoundError
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
@@ -75,78 +69,6 @@ def test_a_member_whose_connection_is_cut(stage: GroupStage, management: Managem
     assert nothing_was_skipped(stage)
 
 
-def test_a_group_whose_connections_are_closed_again_and_again(
-    stage: GroupStage, proxy: Callable[[], Any]
-) -> None:
-    """Whatever is under way at that moment: a claim, a consume, a handler."""
-    ways = [proxy() for _ in range(2)]
-
-    async def story() -> None:
-        async with (
-            stage.member("a", 0.001, url=through(stage.url, ways[0].port)) as a,
-            stage.member("b", 0.001, url=through(stage.url, ways[1].port)) as b,
-        ):
-            with stage.load():
-                await eventually(lambda: len(stage.handled) > 50, "they handle messages")
-                for _ in range(10):
-                    for way in ways:
-                        way.cut()
-                    handled = len(stage.handled)
-                    await eventually(
-                        lambda handled=handled: len(stage.handled) > handled + 20,  # type: ignore[misc]
-                        "somebody goes on at once",
-                        bound_s=10.0,
-                    )
-            await eventually(stage.all_handled, "all is handled")
-            assert a.reconnects + b.reconnects >= 10
-
-    asyncio.run(story())
-    assert nothing_was_skipped(stage)
-
-
-def test_a_journal_that_is_deleted(stage: GroupStage) -> None:
-    """The members make a new one, and go on."""
-
-    async def story() -> None:
-        async with stage.member("a") as a, stage.member("b") as b:
-            await eventually(lambda: len(a.members) == len(b.members) == 2, "both know of each other")
-            with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
-                connection.channel().queue_delete("rabbit-chx.groups")
-            await eventually(lambda: a.reconnects and b.reconnects, "they connect again")
-            await eventually(lambda: len(a.members) == len(b.members) == 2, "both know of each other again")
-            with stage.load():
-                await eventually(partial(has_queues, a, 1), "a has its share")
-                await eventually(partial(has_queues, b, 1), "and so has b")
-            await eventually(stage.all_handled, "all is handled")
-
-    asyncio.run(story())
-    assert nothing_was_skipped(stage)
-
-
-def test_a_broker_that_does_not_come_back(stage: GroupStage, proxy: Callable[[], Any]) -> None:
-    """The waits grow, and the group gives up in time, also where it had handled messages."""
-    way = proxy()
-
-    async def handle(message: GroupMessage) -> None:
-        handled.append(message.body)
-
-    async def story() -> None:
-        url = through(stage.url, way.port)
-        async with ConsumerGroup(
-            url, stage.queues, member="a", pace=QUICK, reconnect_timeout_s=1.0, reconnect_backoff_s=0.1
-        ) as group:
-            running = asyncio.create_task(group.run(handle))
-            await eventually(lambda: len(handled) == 6, "it handles messages")
-            way.close()
-            with pytest.raises(ConnectionLostError, match=r"gave up after \d attempts"):
-                async with asyncio.timeout(30):
-                    await running
-
-    handled: list[bytes] = []
-    stage.publish(3)
-    asyncio.run(story())
-
-
 def has_queues(group: ConsumerGroup, count: int) -> bool:
     return len(group.held) == count
 
@@ -190,24 +112,6 @@ def test_many_queues_change_hands_at_once_under_load(
     assert [record.getMessage() for record in caplog.records if record.name.startswith("rabbit_chx")] == []
     assert len(stage.handled) == stage.sent * 40, "nothing is repeated"
     assert all(in_order(handled) for handled in stage.by_queue().values())
-
-
-def test_the_number_of_a_channel_that_ended_is_not_used_at_once(stage: GroupStage) -> None:
-    """It would be opened before its end is confirmed, and the broker ends the connection with 541."""
-
-    async def story() -> list[int]:
-        connection = await GroupConnection.open(ConnectionSettings.from_uri(stage.url))
-        numbers = []
-        for _ in range(3):
-            line = await connection.consume_behind("q.0", 0, 1, "tag", noted.append)
-            numbers.append(line._channel.number)
-            await line.abandon()
-        await connection.close()
-        return numbers
-
-    noted: list[DeliveredMessage] = []
-    numbers = asyncio.run(story())
-    assert len(set(numbers)) == 3, numbers
 
 
 @pytest.fixture

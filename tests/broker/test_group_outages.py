@@ -11,7 +11,7 @@ import time
 import group_members
 import pytest
 from group_members import consuming
-from group_stage import QUICK, GroupStage, eventually, nothing_was_skipped
+from group_stage import GroupStage, eventually
 
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
 
@@ -23,51 +23,6 @@ def owned(broker: RunningBroker) -> RunningBroker:
     if not broker.owned:
         skip_unless_ci("restarts the broker, so it needs one that the tests started")
     return broker
-
-
-def test_a_broker_that_restarts(owned: RunningBroker, vhost_url: str) -> None:
-    stage = GroupStage(vhost_url, ["q.0", "q.1", "q.2"])
-    stage.declare()
-
-    async def story() -> None:
-        stage.publish(200)
-        async with stage.member("a", pause_s=0.002) as a, stage.member("b", pause_s=0.002) as b:
-            await eventually(lambda: len(stage.handled) > 50, "they handle messages")
-            await asyncio.to_thread(owned.restart)
-            await eventually(lambda: a.reconnects and b.reconnects, "they connect again")
-            await asyncio.to_thread(stage.publish, 50)
-            await eventually(stage.all_handled, "all is handled")
-
-    asyncio.run(story())
-    assert nothing_was_skipped(stage)
-
-
-def test_an_alarm_stops_nobody(owned: RunningBroker, vhost_url: str) -> None:
-    """While the broker blocks publishers, consumers drain it, and so they end the alarm."""
-    stage = GroupStage(vhost_url, ["q.0", "q.1", "q.2", "q.3"])
-    stage.declare()
-    stage.publish(500)
-
-    async def story() -> None:
-        async with stage.member("a", pause_s=0.01) as a, stage.member("b", pause_s=0.01) as b:
-            await eventually(lambda: len(a.held) == len(b.held) == 2, "they share the queues")
-            await asyncio.to_thread(owned.run, "rabbitmqctl", "set_vm_memory_high_watermark", "0.00001")
-            try:
-                await asyncio.sleep(1)
-                before, members = len(stage.handled), a.members
-                await asyncio.sleep(2 * QUICK.gone_s)
-                assert a.members == b.members == members == ("a", "b")
-                assert a.reconnects == b.reconnects == 0
-                assert len(stage.handled) > before + 100
-            finally:
-                await asyncio.to_thread(owned.run, "rabbitmqctl", "set_vm_memory_high_watermark", "0.6")
-            await eventually(stage.all_handled, "all is handled")
-            await asyncio.sleep(QUICK.gone_s)
-            assert a.members == b.members == ("a", "b"), "nobody is missed for it"
-
-    asyncio.run(story())
-    assert nothing_was_skipped(stage)
-    assert len(stage.handled) == 4 * stage.sent, "nothing is repeated"
 
 
 def test_a_queue_that_stands_until_the_node_restarts(

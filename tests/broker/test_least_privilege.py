@@ -174,7 +174,7 @@ def repair(site: Site) -> None:
 #: What each row of the table stands for.
 ACTIONS: dict[str, list[Callable[[Site], None]]] = {
     "`Publisher`, `AsyncPublisher`, a write from Spark": [publish],
-    "`ConsumerGroup` whose journal is there": [consume_with_a_journal_there],
+    "`ConsumerGroup` with an existing journal": [consume_with_a_journal_there],
     "`ConsumerGroup`": [consume_without_a_journal_there],
     "`route`, `keys`, `simulate` with `--exchange`": [
         command("route", "--exchange", "orders", "k"),

@@ -235,17 +235,3 @@ def test_a_password_of_the_environment_shows_nowhere(secret: dict[str, str]) -> 
     assert out.startswith(b"k\t")
     for shown in (seen, out.decode()):
         assert "c4n" not in shown
-
-
-@pytest.mark.parametrize(("gone", "code"), [(False, 77), (True, 69)], ids=["wrong login", "no broker"])
-def test_a_password_of_the_environment_shows_in_no_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shop: Shop, *, gone: bool, code: int
-) -> None:
-    api, amqp = urlsplit(str(shop.broker.management_url)), ConnectionSettings.from_uri(shop.broker.url)
-    address = f"{amqp.host}:{1 if gone else amqp.port}"
-    monkeypatch.setenv("AMQP_URL", f"amqp://guest:{quote(CANARY, safe='')}@{address}/{amqp.vhost}")
-    monkeypatch.setenv("RABBIT_CHX_MANAGEMENT_URL", f"http://{api.hostname}:{1 if gone else api.port}")
-    for command in (["ring", "show", "orders"], ["route", "--exchange", "orders", "k"], ["verify", "orders"]):
-        assert main(command) == code
-        found = capsys.readouterr()
-        assert (found.out, "c4n" in found.err, "guest:***@" in found.err) == ("", False, True), found.err

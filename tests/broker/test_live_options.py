@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
 from contextlib import closing
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from publishing_support import through
-from shop import BUCKETS, Shop
+from shop import Shop
 from tcp_proxy import Proxy
 
 from rabbit_chx.cli import main
@@ -64,32 +61,3 @@ def test_it_waits_for_a_broker_that_is_starting(shop: Shop, capsys: pytest.Captu
         capsys.readouterr()
         assert main(["verify", "orders", *live, "--wait", "0.7"]) == 69
     assert "(--wait 0.7 is over)" in capsys.readouterr().err
-
-
-def test_it_waits_for_the_management_api_too(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    http = urlsplit(shop.live[3])
-    with closing(Proxy(f"amqp://{http.netloc}")) as proxy:
-        live = (*shop.live[:3], f"http://{http.username}:{http.password}@127.0.0.1:{proxy.port}")
-        proxy.refuse()
-        starts = threading.Timer(1.0, proxy.accept)
-        starts.start()
-        assert main(["ring", "show", "orders", *live, "--wait", "30"]) == 0
-        starts.join()
-        proxy.refuse()
-        assert main(["ring", "show", "orders", *live, "--wait", "0.7"]) == 69
-    assert "no answer from the HTTP API" in capsys.readouterr().err
-
-
-def test_without_a_management_url_it_says_what_to_give(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for command in (("ring", "show"), ("verify",)):
-        assert main([*command, "orders", *shop.live[:2]]) == 2
-        assert "give --management-url http://user:password@host:15672" in capsys.readouterr().err
-
-
-def test_a_vhost_may_be_named_apart(shop: Shop, answer: Callable[..., Any]) -> None:
-    elsewhere = shop.live[1].rpartition("/")[0]
-    url = ("--url", f"{elsewhere}/no-such-vhost", "--vhost", shop.settings.vhost)
-    for options in ((*url, *shop.via), (*url, *shop.live[2:])):
-        assert len(answer("ring", "show", "orders", *options)["buckets"]) == len(BUCKETS)

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from blocks import page
@@ -18,7 +17,6 @@ from rabbit_chx import ConsistentHashExchange, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
-from rabbit_chx.cli import main
 from rabbit_chx.errors import AccessRefusedError, ApplyError, NotFoundError
 from rabbit_chx.testing import RunningBroker, temporary_vhost
 from rabbit_chx.topology import Plan, plan
@@ -64,7 +62,7 @@ class Rights:
 
 @dataclass(frozen=True)
 class Users:
-    """The users that docs/topology.md makes, with other names, and who may change them."""
+    """The users that docs/security.md creates, with other names, and who may change them."""
 
     vhost: RunningBroker
     management: Management
@@ -95,7 +93,7 @@ class Users:
 @pytest.fixture(scope="module")
 def as_on_the_page(broker: RunningBroker) -> dict[str, Rights]:
     """What the commands of the page give each user: they run once, since each takes a second of CPU time."""
-    section = page("docs/topology.md").partition("## Permissions")[2].partition("\n## ")[0]
+    section = page("docs/security.md").partition("## Users for plans")[2].partition("\n## ")[0]
     commands = [
         line for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()
     ]
@@ -154,20 +152,6 @@ def test_the_users_of_the_page(users: Users) -> None:
         emptied = applier.apply(plan(LESS, planner.topology()), allow_moved=1, allow_delete=True)
         assert emptied.changes
         assert planner.topology().queues == ()
-
-
-def test_the_commands_of_a_planner(users: Users, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "topology.toml"
-    file.write_text(FILE)
-    live = ("--url", users.url("planner"), "--management-url", users.management_url("planner"))
-    via = ("--ring-via", shlex.join(quick_prefix(users.vhost)))
-    assert main(["topology", "plan", str(file), *live, *via]) == 1
-    assert main(["topology", "check", str(file), *live, *via]) == 1
-    assert main(["topology", "arrange", str(file), *live, *via]) == 0
-    assert main(["topology", "export", *live, *via]) == 0
-    capsys.readouterr()
-    assert main(["topology", "apply", str(file), "--yes", *live, *via]) == 77
-    assert f"configure on queue {LOCK}" in capsys.readouterr().err
 
 
 #: Exactly what the plan of FILE needs.
@@ -254,20 +238,3 @@ def test_policies_need_a_tag(users: Users) -> None:
             applier.apply(made_by(users, policy))
         users.tag("applier", "policymaker")
         assert len(applier.apply(made_by(users, policy)).changes) == 1
-
-
-def test_reading_needs_a_tag_and_the_vhost(users: Users, vhost: RunningBroker) -> None:
-    users.tag("planner", "")
-    with (
-        Broker(users.url("planner"), users.management_url("planner")) as planner,
-        pytest.raises(
-            AccessRefusedError, match=r"GET /api/overview was answered 401 .*set_user_tags USER management"
-        ),
-    ):
-        planner.topology()
-    users.tag("planner", "management")
-    name = ConnectionSettings.from_uri(vhost.url).vhost
-    with Broker(users.url("planner"), users.management_url("planner")) as planner:
-        users.management.request("DELETE", "permissions", name, users.prefix + "planner")
-        with pytest.raises((AccessRefusedError, NotFoundError), match=r"(40[14]).*permissions on the vhost"):
-            planner.topology()

@@ -105,18 +105,6 @@ def test_a_broker_that_goes_silent(proxy: Callable[..., Any], vhost_url: str) ->
     assert time.monotonic() - start < 5
 
 
-def test_a_connection_that_is_cut(proxy: Callable[..., Any], vhost_url: str) -> None:
-    way = proxy()
-    connection = PikaConnection(settings_through(way.port, vhost_url))
-    connection.check_exchange("amq.direct")
-    way.cut()
-
-    with pytest.raises(ConnectionLostError, match="connect again"):
-        connection.check_exchange("amq.direct")
-    connection.close()
-    connection.close()
-
-
 def test_after_the_connection_is_gone(vhost_url: str, proxy: Callable[..., Any]) -> None:
     way = proxy()
     with Broker(re.sub(r":\d+/", f":{way.port}/", vhost_url)) as broker:

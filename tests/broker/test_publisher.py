@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -52,16 +50,6 @@ def test_bodies_of_every_size_in_a_narrow_window(consumed: Consumed, vhost_url: 
     assert sorted(m.body for m in consumed()) == sorted(bodies)
 
 
-def test_each_flush_reports_its_own_rows(consumed: Consumed, vhost_url: str) -> None:
-    with Publisher(vhost_url, "x") as publisher:
-        assert publisher.flush().rows == 0
-        publisher.send(["a"], ["1"])
-        publisher.send(["b"], ["2"])
-        assert publisher.flush().confirmed == 2
-        assert publisher.publish_many(["c"], ["3"]).confirmed == 1
-    assert len(consumed()) == 3
-
-
 def test_an_error_does_not_spoil_the_next_batch(
     channel: BlockingChannel, consumed: Consumed, vhost_url: str
 ) -> None:
@@ -79,30 +67,6 @@ def test_an_error_does_not_spoil_the_next_batch(
         with pytest.raises(PublishError, match="'newest'"):
             publisher.publish_many(["newest"], ["b"])
     assert len(consumed()) == 5
-
-
-def test_time_is_counted_from_the_first_row(consumed: Consumed, vhost_url: str) -> None:
-    with Publisher(vhost_url, "x") as publisher:
-        time.sleep(0.5)
-        started = time.monotonic()
-        counted = publisher.publish_many(["k"], ["b"]).seconds
-        assert counted < time.monotonic() - started + 0.25  # however long that takes on a busy machine
-    assert len(consumed()) == 1
-
-
-def test_large_bodies_of_an_iterator_are_not_gathered(consumed: Consumed, vhost_url: str) -> None:
-    given = 0
-
-    def bodies() -> Iterator[bytes]:
-        nonlocal given
-        for _ in range(60):
-            given += 1
-            assert given - publisher.report.rows <= 2, "bodies are gathered before they are sent"
-            yield b"b" * (1 << 20)
-
-    with Publisher(vhost_url, "x", max_in_flight_bytes=4 << 20) as publisher:
-        report = publisher.publish_many(itertools.repeat("k", 60), bodies())
-    assert report.confirmed == len(consumed()) == 60
 
 
 def test_an_unbound_exchange_loses_nothing_in_silence(channel: BlockingChannel, vhost_url: str) -> None:

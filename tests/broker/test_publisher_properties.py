@@ -84,34 +84,6 @@ def test_exchanges_row_by_row(channel: BlockingChannel, consumed: Consumed, vhos
     assert [m.key for m in consumed()] == ["b"]
 
 
-WRONG_COLUMNS: tuple[tuple[dict[str, Any], str], ...] = (
-    (
-        {"message_id": ["a", "x" * 256]},
-        r"row 1: the message_id b'x+'\.\.\. has 256 bytes: AMQP carries at most 255",
-    ),
-    ({"message_id": ["a", 7]}, "row 1: the message_id is of type int; give a str or bytes"),
-    ({"priority": [0, 256]}, "row 1: the priority is 256; give a whole number from 0 to 255"),
-    ({"priority": [True, 1]}, "row 0: the priority is True"),
-    ({"delivery_mode": [1, 3]}, "row 1: the delivery_mode is 3; give a whole number from 1 to 2"),
-    ({"timestamp": ["now", 3]}, "row 0: the timestamp is 'now'; give a whole number"),
-    ({"expiration": ["10", "soon"]}, "row 1: the expiration is 'soon'; give milliseconds as text"),
-    ({"headers": [{"n": 1.5}, None]}, "row 0: the headers cannot be sent: pika cannot send 1.5"),
-    ({"headers": [None, "abc"]}, "row 1: the headers cannot be sent: 'abc' is no table"),
-    ({"mesage_id": ["a", "b"]}, "there is no message property 'mesage_id': did you mean 'message_id'?"),
-    ({"message_id": ["a"]}, "2 keys and 1 entries of message_id: give one for each key"),
-    ({"message_id": iter("a")}, "there are more keys than entries of message_id"),
-    ({"message_id": "ab"}, "message_id is a single str: give a list of them"),
-)
-
-
-def test_what_no_property_can_be(consumed: Consumed, vhost_url: str) -> None:
-    for columns, message in WRONG_COLUMNS:
-        with Publisher(vhost_url, "x") as publisher, pytest.raises(PublishError, match=message) as caught:
-            publisher.publish_many(["k", "k"], ["b", "b"], properties=columns)
-        assert isinstance(caught.value.__cause__, InputError)
-        assert len(consumed()) == caught.value.report.confirmed <= 1
-
-
 @pytest.mark.parametrize(
     ("constants", "message"),
     [

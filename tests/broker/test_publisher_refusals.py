@@ -13,13 +13,12 @@ import pika
 import pytest
 from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
-from publishing_support import Consumed, bodies_with, through
+from publishing_support import Consumed
 
 from rabbit_chx import AsyncPublisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import Publisher, PublishReport
-from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
@@ -99,51 +98,6 @@ def test_what_is_refused_for_good(
     assert report.confirmed == narrow()
     assert report.confirmed + report.nacked == report.rows < ROWS, "it stops where nothing is taken any more"
     assert (waited > 0.75) == (options == {"nack_retries": 2})
-
-
-def test_a_publisher_is_usable_after_a_refusal(
-    channel: BlockingChannel, narrow: Callable[[], int], vhost_url: str
-) -> None:
-    with Publisher(vhost_url, "narrow", nack_retries=1, backoff_s=0.02) as publisher:
-        with pytest.raises(PublishError, match="refused messages"):
-            publisher.publish_many(["k"] * 500, ["b"] * 500)
-        there = narrow()
-        channel.queue_purge("full")
-        report = publisher.publish_many(["k"] * 5, ["b"] * 5)
-        assert (report.rows, report.confirmed, report.nacked) == (5, 5, 0)
-    assert 10 <= there <= 500
-
-
-@both
-def test_progress_is_told_at_once_after_a_reconnect(
-    consumed: Consumed, vhost_url: str, proxy: Callable[[], Any], kind: str
-) -> None:
-    way = proxy()
-    told: list[PublishReport] = []
-    url = through(vhost_url, way.port)
-    bodies = bodies_with({1_500: way.cut}, ROWS)
-    report = publish(kind, url, "x", bodies, backoff_s=0.05, progress=told.append)
-    assert report.confirmed == ROWS <= len(consumed())
-    assert [progress.reconnects for progress in told][-1] == 1
-    for progress in told:
-        assert progress.confirmed + progress.returned + progress.nacked + progress.unknown == progress.rows
-
-
-@pytest.mark.restarts
-def test_progress_is_told_while_the_broker_blocks(
-    consumed: Consumed, broker: RunningBroker, vhost_url: str
-) -> None:
-    if not broker.owned:
-        pytest.skip("sets a memory alarm, so it needs a broker that the tests started")
-    told: list[PublishReport] = []
-    lift = threading.Timer(2.5, broker.run, ("rabbitmqctl", "set_vm_memory_high_watermark", "0.6"))
-    with Publisher(vhost_url, "x", progress=told.append) as publisher:
-        broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.00001")
-        lift.start()
-        publisher.publish_many(["k"] * 5_000, ["b"] * 5_000)
-        lift.join()
-    assert any(progress.blocked_seconds > 0 for progress in told)
-    assert len(consumed()) == 5_000
 
 
 def test_what_progress_raises_ends_the_call(consumed: Consumed, vhost_url: str) -> None:

@@ -6,12 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
-from checked_orders import ORDERS_FILE, finding_kinds, live_ring, moved_to_the_end, share_lost, shop_of
+from checked_orders import finding_kinds, live_ring, moved_to_the_end, share_lost, shop_of
 from exchange_types import CHX
 from found_broker import need
 from pika.exceptions import AMQPError
@@ -50,27 +49,6 @@ def test_a_dry_run_changes_nothing_and_apply_restores_the_order(
     assert (again["state"], again["plan"]["changes"]) == ("unchanged", [])
 
 
-def test_the_limit_of_the_file_holds_and_the_refusal_names_the_flag(
-    orders: Shop,
-    orders_file: str,
-    tmp_path: Path,
-    answer: Callable[..., Any],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    strict = tmp_path / "strict.toml"
-    strict.write_text(f"max_share_moved = 0.1\n{ORDERS_FILE}")
-    moved_to_the_end(orders, "orders.1", "1")
-    there = live_ring(orders)
-    command = ("ring", "repair", "orders", "--file", str(strict), *orders.live, *orders.via)
-    assert main([*command, "--apply", "--output", "json"]) == 4
-    shown = capsys.readouterr()
-    assert "the repair is refused, and nothing was changed" in shown.err
-    assert live_ring(orders) == there
-    (refusal,) = answer(*command, code=4)["refusals"]
-    assert answer(*command, "--apply", *refusal["allow_with"].split())["state"] == "applied"
-    assert answer("topology", "check", orders_file, *orders.live, *orders.via)["findings"] == []
-
-
 def test_a_binding_without_a_bucket_is_healed_without_a_file(
     orders: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,16 +75,6 @@ def test_an_exclusive_queue_is_not_bound_by_another_connection(
         "queue mine is exclusive, and only the connection that declared it" in document["refusals"][0]["says"]
     )
     assert live_ring(orders) == there
-
-
-def test_a_repair_needs_the_true_ring_and_a_hash_exchange(
-    orders: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["ring", "repair", "orders", *orders.live]) == 2
-    assert "give --ring-via PREFIX" in capsys.readouterr().err
-    for exchange, says in (("other", "there is no exchange 'other'"), ("amq.topic", "is of type topic")):
-        assert main(["ring", "repair", exchange, *orders.live, *orders.via]) != 0
-        assert says in capsys.readouterr().err
 
 
 @pytest.mark.docker

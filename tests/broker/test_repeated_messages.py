@@ -8,15 +8,12 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-import aio_pika
 import pytest
-from aio_pika.abc import AbstractIncomingMessage
 from group_members import ORDERED
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import ConsumerGroup, Publisher
-from rabbit_chx.connection.client_settings import aio_pika_arguments
-from rabbit_chx.consuming import Deduplicator, GroupMessage
+from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.publishing import stable_ids
 from rabbit_chx.testing import OrderChecker
 
@@ -77,31 +74,3 @@ def test_the_handler_of_a_group(queue: str, vhost_url: str, tmp_path: Path) -> N
     report = checker.report(SENT)
     assert report.ok, report
     assert (report.messages, report.repeated) == (ROWS, 0)
-
-
-def test_a_callback_of_aio_pika(queue: str, vhost_url: str) -> None:
-    seen, checker = Deduplicator(max_ids=10 * ROWS), OrderChecker()
-
-    async def effect(message: AbstractIncomingMessage) -> None:
-        checker.handled(str(message.routing_key), int(message.body))
-
-    async def main() -> None:
-        done = asyncio.Event()
-
-        async def on_message(message: AbstractIncomingMessage) -> None:
-            async with message.process():
-                await seen.run_if_new_async(message.message_id, effect, message)
-            if seen.report.effects + seen.report.repeats == 2 * ROWS:
-                done.set()
-
-        connection = await aio_pika.connect(**aio_pika_arguments(vhost_url))
-        async with connection, asyncio.timeout(60):
-            channel = await connection.channel()
-            await channel.set_qos(1)
-            await (await channel.get_queue(queue, ensure=False)).consume(on_message)
-            await done.wait()
-
-    asyncio.run(main())
-    assert (seen.report.effects, seen.report.repeats) == (ROWS, ROWS)
-    report = checker.report(SENT)
-    assert report.ok, report

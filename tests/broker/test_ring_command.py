@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from shop import BUCKETS, Shop, declare
+from shop import Shop, declare
 
 from rabbit_chx.cli import main
-from rabbit_chx.routing import HashRing
 
 pytestmark = pytest.mark.broker
-
-
-def test_the_true_ring_is_shown(shop: Shop, answer: Callable[..., Any]) -> None:
-    document = answer("ring", "show", "orders", *shop.live, *shop.via)
-    ring = HashRing.from_json(json.dumps(document))
-    assert (ring.buckets, ring.provenance) == (BUCKETS, "read")
-    assert ring.release.version == shop.broker.version
-    assert (
-        answer("ring", "show", "orders", "--url", shop.live[1], *shop.via)["buckets"] == document["buckets"]
-    )
 
 
 def test_a_shown_ring_says_what_is_hashed(

@@ -13,7 +13,7 @@ from pika.exchange_type import ExchangeType
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, DiagnosticsRing, SavedRing, pika_parameters
 from rabbit_chx.broker.ring_source import eval_expression
-from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
+from rabbit_chx.errors import NotFoundError, RingSourceError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.testing import RunningBroker
 
@@ -77,11 +77,6 @@ def test_the_locale_of_the_broker_s_tools_makes_no_difference(
     assert DiagnosticsRing(in_locale).read(vhost_name, "é") == tuple(HOSTILE)
 
 
-def test_a_prefix_that_runs_something_else(via: tuple[str, ...], vhost_name: str) -> None:
-    with pytest.raises(RingSourceError, match=r"check the command prefix '.* echo'"):
-        DiagnosticsRing((*via, "echo")).read(vhost_name, "x")
-
-
 def test_a_destination_exchange_makes_no_difference(
     channel: BlockingChannel, vhost_url: str, via: tuple[str, ...], vhost_name: str
 ) -> None:
@@ -108,26 +103,6 @@ def test_where_no_ring_is(via: tuple[str, ...], vhost_name: str, exchange: str) 
 def test_a_vhost_that_is_not_there(via: tuple[str, ...]) -> None:
     with pytest.raises(NotFoundError, match="'no such vhost'"):
         DiagnosticsRing(via).read("no such vhost", "x")
-
-
-def test_an_exchange_that_is_not_there(vhost_url: str, via: tuple[str, ...]) -> None:
-    with Broker(vhost_url, ring_source=via) as live:
-        with pytest.raises(NotFoundError, match="no exchange 'nope'"):
-            live.ring("nope")
-        live.declare("x", [("q", 1)])
-        assert live.ring("x").destinations == ("q",)
-
-
-def test_without_a_ring_source_nothing_is_made_up(vhost_url: str) -> None:
-    with Broker(vhost_url) as live, pytest.raises(InputError, match="ring_source"):
-        live.ring("x")
-
-
-def test_a_ring_source_that_leads_nowhere(vhost_url: str) -> None:
-    with Broker(vhost_url, ring_source="docker exec no-such-container") as live:
-        live.declare("x", [("q", 1)])
-        with pytest.raises(RingSourceError, match="docker exec no-such-container"):
-            live.ring("x")
 
 
 def test_saved_output(vhost: RunningBroker, via: tuple[str, ...], vhost_name: str) -> None:

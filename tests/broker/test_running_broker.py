@@ -22,7 +22,7 @@ from found_broker import need
 from local_server import local_broker
 
 from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, InputError
-from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker, find_broker
+from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker
 from rabbit_chx.testing.containers import docker
 from rabbit_chx.testing.readiness import amqp_version, check_management, free_ports
 
@@ -154,16 +154,6 @@ def test_after_a_kill_nobody_answers_and_start_brings_ports_and_data_back(broker
     assert get(broker, queue) == b"kept"
 
 
-def test_shut_down_it_comes_back_with_ports_and_data(broker: RunningBroker) -> None:
-    queue = put(broker)
-    broker.shut_down()
-    broker.shut_down()
-    with pytest.raises(NoBrokerError):
-        amqp_version(broker.url)
-    broker.start()
-    assert get(broker, queue) == b"kept"
-
-
 def test_paused_it_accepts_and_says_nothing(broker: RunningBroker) -> None:
     queue = put(broker)
     with broker.paused():
@@ -201,35 +191,6 @@ def test_cut_off_it_refuses_clients_and_comes_back_at_its_ports(broker: RunningB
     broker.reconnect()
     assert get(broker, queue) == b"kept"
     assert len(set(docker("exec", container, "hostname", "-i").split())) == 1
-
-
-def test_a_fault_ends_with_its_block_whatever_happens_in_it(broker: RunningBroker) -> None:
-    with pytest.raises(KeyError), broker.paused():
-        raise KeyError
-    assert amqp_version(broker.url) == broker.version
-
-
-def test_find_broker_takes_the_one_that_is_named(
-    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert broker.management_url is not None
-    assert broker.ring_via is not None
-    monkeypatch.setenv("RABBIT_CHX_TEST_URL", broker.url)
-    monkeypatch.setenv("RABBIT_CHX_TEST_MANAGEMENT_URL", broker.management_url)
-    monkeypatch.setenv("RABBIT_CHX_TEST_RING_VIA", " ".join(broker.ring_via))
-    with find_broker() as found:
-        assert (found.url, found.management_url, found.version) == (
-            broker.url,
-            broker.management_url,
-            broker.version,
-        )
-        assert found.ring_via == broker.ring_via
-        assert not found.owned
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "RABBIT_CHX_TEST_URL" in said
-    assert "guest:guest" not in said
-    assert amqp_version(broker.url) == broker.version
 
 
 def test_a_port_that_was_taken_meanwhile_is_given_up_and_stop_removes_everything(

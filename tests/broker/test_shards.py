@@ -7,13 +7,13 @@ from typing import Any
 
 import pika
 import pytest
-from exchange_types import CHX, FANOUT
+from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.cli import main
-from rabbit_chx.errors import ManagementNeededError, MismatchError, NotFoundError, PlanRefusedError
-from rabbit_chx.routing.sharding import ShardName, shard_names
+from rabbit_chx.errors import PlanRefusedError
+from rabbit_chx.routing.sharding import shard_names
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import Topology, check, plan
 from rabbit_chx.topology.shards import ShardedExchange
@@ -76,34 +76,6 @@ def test_a_file_declares_it_and_the_plugin_makes_the_shards(live: Broker, channe
     counted = [(shard.messages, shard.consumers) for shard in live.sharding("images").shards]
     assert counted == [(0, 0), (0, 1), (1, 0)]
     assert {shard.messages for shard in live.sharding("images", counts=False).shards} == {None}
-
-
-def test_what_lowering_leaves_is_said_and_left(live: Broker, channel: BlockingChannel) -> None:
-    applied(live, FILE)
-    found = applied(live, LOWERED)
-    assert [shard.number for shard in found.surplus] == [1, 2]
-    assert [finding.kind for finding in found.findings] == ["surplus", "unconsumed"]
-    assert plan(Topology.from_toml(LOWERED), live.topology()).changes == ()
-    channel.queue_delete(found.shards[0].name)
-    channel.queue_unbind(found.shards[1].name, "images", "7")
-    found = live.sharding("images")
-    assert [ShardName.parsed(name) for name in found.missing] == [
-        ShardName("images", found.shards[0].node, 0)
-    ]
-    assert {finding.kind for finding in found.findings} == {"missing", "surplus", "unbound", "unconsumed"}
-
-
-def test_what_is_not_sharded(live: Broker, channel: BlockingChannel) -> None:
-    channel.exchange_declare("plain", FANOUT)
-    with pytest.raises(MismatchError, match="no policy with shards-per-node applies to it"):
-        live.sharding("plain")
-    with pytest.raises(NotFoundError, match="there is no exchange 'nowhere'"):
-        live.sharding("nowhere")
-
-
-def test_amqp_alone_does_not_tell(vhost: RunningBroker) -> None:
-    with Broker(vhost.url) as live, pytest.raises(ManagementNeededError):
-        live.sharding("images")
 
 
 def test_the_command_shows_them(

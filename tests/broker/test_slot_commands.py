@@ -47,22 +47,6 @@ def slots(topologies: Topologies) -> Shop:
     return topologies.shop
 
 
-@pytest.mark.usefixtures("slots")
-def test_an_export_has_slots_and_an_empty_plan(topologies: Topologies) -> None:
-    text, _ = topologies.run("export", "--exchange", "events")
-    members = (
-        'members = [\n    { queue = "events.1", slots = ["00", "03", "06"] },\n    { queue = "events.2", slots = ["01", "04", "07"] },\n'
-        '    { queue = "events.3", slots = ["02", "05"] },\n]'
-    )
-    assert text.endswith(FILE.replace('members = [{ queue = "events.{1..3}", weight = 1 }]', members))
-    assert topologies.document("plan", topologies.file(text))["changes"] == []
-    assert topologies.document("check", topologies.file(text))["findings"] == []
-    whole, _ = topologies.run("export")
-    assert topologies.document("plan", topologies.file(whole))["changes"] == []
-    _, said = topologies.run("export", "--exchange", "event", code=2)
-    assert "there is no exchange event: did you mean events?" in said
-
-
 def test_a_file_answers_as_the_broker_does_once_it_lists_the_slots(
     slots: Shop, topologies: Topologies, ran: Callable[..., tuple[int, str, str]], answer: Callable[..., Any]
 ) -> None:
@@ -148,23 +132,3 @@ def test_what_waits_in_the_park_is_counted(
     assert shown["events.slot.05"] is None
     topologies.run("apply", path, "--yes")
     assert topologies.document("check", path)["findings"] == []
-
-
-def test_a_repair_brings_the_order_of_the_slots_back(
-    slots: Shop, topologies: Topologies, answer: Callable[..., Any]
-) -> None:
-    for slot in ("events.slot.02", "events.slot.00"):
-        slots.channel.exchange_unbind(slot, "events", "1")
-        slots.channel.exchange_bind(slot, "events", "1")
-    live = (*slots.live, *slots.via)
-    (order,) = answer("ring", "check", "events", *live, code=1)["findings"]
-    assert order["kind"] == "order"
-    assert order["cure"] == (
-        "run: rabbit-chx ring repair events; it shows the steps, and does them with --apply"
-    )
-    planned = answer("ring", "repair", "events", *live, code=1)
-    assert planned["plan"]["rings"][0]["moved"] == order["share"]
-    path = topologies.file(FILE)
-    done = answer("ring", "repair", "events", "--file", path, "--apply", *live)
-    assert (done["state"], done["left"]) == ("applied", [])
-    assert answer("ring", "check", "events", *live)["findings"] == []

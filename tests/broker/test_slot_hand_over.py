@@ -23,7 +23,6 @@ from placed_death import PlacedDeath
 from rabbit_chx import Topology
 from rabbit_chx.errors import ApplyError, BrokerRefusedError, InputError, PlanRefusedError
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import plan
 from rabbit_chx.topology.slots import collapsed
 
 _QUEUES = [f"events.{n}" for n in range(1, 4)]
@@ -163,24 +162,6 @@ def test_a_mover_that_dies_leaves_work_for_the_next(site: ChangedSite) -> None:
     site.check_done(two)
     says = "%d messages at %.0f/s, %d deaths: lost 0; %d were copied and parked when a mover died, %d are there twice; parked still 0"
     _log.warning(says, messages, load.per_s, deaths, copied, twice)
-
-
-def test_what_is_parked_is_work_to_do(site: ChangedSite) -> None:
-    """As after a death between the last bind and the end: the plan has no changes, and an application empties the park."""
-    site.apply(_slots(2))
-    site.channel.queue_unbind("events.1", "events.slot.00", "")
-    site.channel.confirm_delivery()
-    for number in range(300):
-        site.channel.basic_publish("events", f"k{number}", b"", mandatory=True)
-    parked = _count(site, "events.park")
-    assert parked
-    site.channel.queue_bind("events.1", "events.slot.00", "")
-    with site.connected() as broker:
-        made = plan(_slots(2), broker.topology())
-        assert made.changes == ()
-        done = broker.apply(made)
-    assert (done.changes, done.unparked) == ((), parked)
-    assert _count(site, "events.park") == 0
 
 
 def test_a_full_queue_leaves_its_messages_in_the_park(site: ChangedSite) -> None:

@@ -35,15 +35,3 @@ def test_a_binding_without_buckets_is_found(
     }
     assert main(["ring", "show", "x", *shop.live, *shop.via]) == 0
     assert f"rabbit-chx: exchange 'x': {silent['says']}\n" in capsys.readouterr().err
-
-
-def test_an_exchange_to_which_nothing_is_bound(
-    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    shop.channel.exchange_declare("none", CHX, durable=True)
-    nothing = "nothing is bound: every message is unroutable"
-    for options in ((*shop.live, *shop.via), (*shop.live[:2], *shop.via), shop.live):
-        assert main(["ring", "show", "none", *options]) == 0
-        assert capsys.readouterr().err == f"rabbit-chx: exchange 'none': {nothing}\n"
-    (found,) = answer("verify", "none", *shop.live, *shop.via, code=1)["findings"]
-    assert (found["kind"], found["share"], found["says"]) == ("hole", 1.0, nothing)

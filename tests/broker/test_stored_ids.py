@@ -55,14 +55,6 @@ def test_what_is_there_once_and_what_is_lost(vhost: RunningBroker) -> None:
 
 
 @pytest.mark.usefixtures("stream")
-def test_a_row_that_is_there_twice_however_far_back(vhost: RunningBroker) -> None:
-    publish_by_amqp(vhost, "load.1:1")
-    publish(vhost, "another", range(1, ROWS + 1))
-    publish(vhost, "load.1", range(1, 11))
-    assert counted(vhost, 1, 10) == (9, 0, 1)
-
-
-@pytest.mark.usefixtures("stream")
 def test_rows_of_other_names_do_not_count(vhost: RunningBroker) -> None:
     publish_by_amqp(
         vhost, "loadx1:1", "load.1", "load.1:", "load.1:2x", "a load.1:3", "load.1:4:4", "load.1:-5"

@@ -19,11 +19,11 @@ from exchange_types import FANOUT
 from found_broker import need
 from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
-from stream_writers import by_rstream, publish_by_rstream
+from stream_writers import publish_by_rstream
 from streamed import Streamed
 from trips import STREAMS, declare_trips
 
-from rabbit_chx import HashRing, Publisher, StreamPublisher, replay
+from rabbit_chx import HashRing, Publisher, StreamPublisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.routing import SuperStream
@@ -88,21 +88,6 @@ def test_each_row_is_where_the_mirror_says(trips: Trips, answer: Callable[..., A
     assert later["rows"] == 0
 
 
-def test_rows_that_are_elsewhere_are_found(trips: Trips, answer: Callable[..., Any], tmp_path: Path) -> None:
-    other = HashRing.from_buckets([STREAMS[2], STREAMS[0], STREAMS[1], STREAMS[1]])
-    file = tmp_path / "ring.json"
-    file.write_text(other.to_json())
-    given = ("--stream", STREAMS[1], "--stream", STREAMS[2])
-    found = answer("verify", "trips", *given, "--ring", str(file), *trips.at, code=1)
-    lie_in = {stream: [key for key in KEYS if RING.destination_for(key) == stream] for stream in STREAMS[1:]}
-    wrong = sum(4 for stream, keys in lie_in.items() for key in keys if other.destination_for(key) != stream)
-    assert (found["wrong"], found["right"]) == (wrong, 4 * sum(map(len, lie_in.values())) - wrong)
-    assert len(found["examples"]) == min(wrong, 20)
-    for example in found["examples"]:
-        assert RING.destination_for(example["key"]) == example["stream"]
-        assert other.destination_for(example["key"]) == example["belongs_to"] != example["stream"]
-
-
 def test_rows_that_came_through_another_exchange(
     trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,17 +105,6 @@ def test_rows_that_came_through_another_exchange(
     assert answer("verify", "--stream", stream, *trips.live)["exchange"] == "trips"  # as most rows say
     found = answer("verify", "trips", "--stream", stream, "--published-to", "in", *trips.live)
     assert (found["right"], found["wrong"]) == (1, 0)
-
-
-def test_rows_of_others_are_counted_and_not_compared(trips: Trips, answer: Callable[..., Any]) -> None:
-    without = by_rstream(trips.broker.url, trips.broker.stream_url, STREAMS[0])
-    with StreamPublisher(trips.broker.stream_url, stream=STREAMS[0]) as publisher:
-        publisher.publish_many(["user-7"] * 3, ["b"] * 3)
-    with Publisher(trips.broker.url, "") as straight:
-        straight.publish_many([STREAMS[0]] * 2, ["b"] * 2)
-    found = answer("verify", "trips", "--stream", STREAMS[0], *trips.live)
-    assert (found["without_key"], found["other_exchange"], found["wrong"]) == (len(without), 5, 0)
-    assert found["right"] > 0
 
 
 def test_super_streams(trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,24 +207,6 @@ def test_rows_from_a_time_on_and_up_to_it(trips: Trips, capsys: pytest.CaptureFi
     )
 
 
-def test_replay_in_python_gives_columns(trips: Trips) -> None:
-    url, stream = trips.broker.stream_url, str(RING.destination_for("user-7"))
-    with StreamPublisher(url, stream=stream) as publisher:  # which came by no exchange
-        publisher.publish_many(["user-7"], ["straight"])
-    batches = list(replay(url, [b"user-7"], ring=RING, include=["message_id"]))
-    assert [name for batch in batches for name in batch.schema.names] == [
-        *("stream", "offset", "timestamp", "key", "value", "message_id")
-    ]
-    assert batches[0]["stream"].to_pylist() == [stream] * 5
-    batches = list(replay(url, "user-7", ring=RING, exchange="trips"))
-    assert [value for batch in batches for value in batch["value"].to_pylist()] == [
-        b"trip 7",
-        b"trip 17",
-        b"trip 27",
-        b"trip 37",
-    ]
-
-
 def test_what_is_in_streams(vhost: RunningBroker, answer: Callable[..., Any]) -> None:
     stream, where = Streamed(vhost, "s", {}), ("--url", vhost.stream_url)
     with stream.connection(None) as connection:
@@ -275,11 +231,6 @@ def test_what_is_in_streams(vhost: RunningBroker, answer: Callable[..., Any]) ->
     assert [each["rows"] for each in counted] == [3, 0]
     assert counted[0]["chunks"] in (2, 3)  # "a" and "b" may be in one
     assert counted[1]["chunks"] == 0
-
-
-def test_what_is_no_stream_is_named(vhost: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["stream", "show", "nothing", "--url", vhost.stream_url]) == 2
-    assert "there is no stream, super stream or exchange 'nothing'" in capsys.readouterr().err
 
 
 def test_who_writes_is_what_the_management_api_tells(

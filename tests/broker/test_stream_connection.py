@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -25,14 +24,11 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
-    BrokerTimeoutError,
     ConnectionLostError,
     InputError,
     MismatchError,
     NotFoundError,
-    UnreachableError,
 )
-from rabbit_chx.streams import connection
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import (
     Code,
@@ -43,7 +39,6 @@ from rabbit_chx.streams.frames import (
     Key,
     OffsetSpec,
     PublishErrors,
-    StreamChanged,
     frame,
 )
 from rabbit_chx.streams.nodes import open_at, settings_of
@@ -215,13 +210,6 @@ def test_a_port_of_amqp(vhost_url: str) -> None:
         StreamConnection(settings)
 
 
-def test_nobody_there(url: str, proxy: Callable[..., Proxy]) -> None:
-    closed = proxy()
-    closed.close()
-    with pytest.raises(UnreachableError, match="nobody answers there"):
-        through(url, closed)
-
-
 # -- requests
 
 
@@ -350,29 +338,6 @@ def test_permissions(vhost: RunningBroker) -> None:
 # -- rows
 
 
-def test_rows_there_and_back(stream: StreamConnection) -> None:
-    stored(stream, range(1, 11))
-    stored(stream, range(11, 16))
-    chunks = chunks_from(stream, "first", 15)
-    assert chunks[0][0] == 0
-    assert [first for first, *_ in chunks[1:]] == [first + rows for first, rows, *_ in chunks[:-1]]
-    assert b"".join(entries for *_, entries in chunks) == 15 * (len(ROW).to_bytes(4) + ROW)
-    assert chunks_from(stream, "last", 15) == chunks[-1:]
-    at_twelve = chunks_from(stream, 12, 15)
-    assert at_twelve[0][0] <= 12 < sum(at_twelve[0][:2])
-
-
-def test_a_time_begins_with_the_first_chunk_that_is_not_older(stream: StreamConnection) -> None:
-    for begin in range(1, 40, 10):
-        stored(stream, range(begin, begin + 10))
-        time.sleep(0.02)
-    chunks = chunks_from(stream, "first", 40)
-    for _, _, time_ms, _ in chunks:
-        for at_ms in (time_ms - 1, time_ms):
-            at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=at_ms)
-            assert chunks_from(stream, at, 40) == [chunk for chunk in chunks if chunk[2] >= at_ms]
-
-
 def test_all_kinds_of_chunks(stream: StreamConnection) -> None:
     stream.create_stream("t", {"stream-max-segment-size-bytes": "3000"})
     stream.declare_publisher(1, "t", "me")
@@ -390,27 +355,6 @@ def test_all_kinds_of_chunks(stream: StreamConnection) -> None:
     deliveries = wait_for(stream, Delivery, lambda found: len(found) >= 40)
     assert {delivery.chunk[1] for delivery in deliveries} == {0}
     assert not any(bytes(delivery.chunk).endswith(trailer) for delivery in deliveries)
-
-
-def test_from_here_on(stream: StreamConnection) -> None:
-    stored(stream, range(1, 11))
-    stream.subscribe(1, "s", "next", 10)
-    stream.subscribe(2, "s", 10, 10)
-    stream.send(publish(range(11, 12)))
-    deliveries = wait_for(stream, Delivery, lambda found: len(found) >= 2)
-    assert {(delivery.subscription_id, *chunk_of(delivery)[:2]) for delivery in deliveries} == {
-        (1, 10, 1),
-        (2, 10, 1),
-    }
-
-
-def test_what_the_broker_has_is_not_stored_again(stream: StreamConnection) -> None:
-    assert stream.publisher_sequence("me", "s") == 0
-    stream.declare_publisher(1, "s", "me")
-    stored(stream, range(1, 11), 1)
-    stored(stream, range(6, 16), 1)
-    assert stream.publisher_sequence("me", "s") == 15
-    assert sum(rows for _, rows, *_ in chunks_from(stream, "first", 15)) == 15
 
 
 def test_credit_is_what_may_come(stream: StreamConnection) -> None:
@@ -442,12 +386,6 @@ def test_rows_for_nobody(stream: StreamConnection) -> None:
     ]
 
 
-def test_a_stream_that_is_deleted(stream: StreamConnection) -> None:
-    stream.subscribe(1, "s", "first", 1)
-    stream.delete_stream("s")
-    assert StreamChanged("s", Code.STREAM_NOT_AVAILABLE) in wait_for(stream, StreamChanged, bool)
-
-
 @pytest.mark.chx_broker(">=4.3")
 def test_a_frame_that_is_too_large(stream: StreamConnection) -> None:
     with pytest.raises(ConnectionLostError, match=r"closes the connection \(code 14, frame too large\)"):  # noqa: PT012
@@ -458,49 +396,12 @@ def test_a_frame_that_is_too_large(stream: StreamConnection) -> None:
 # -- faults
 
 
-def test_a_line_that_is_cut(url: str, proxy: Callable[..., Proxy]) -> None:
-    line = proxy()
-    with closing(through(url, line)) as opened:
-        line.cut()
-        for _ in range(2):
-            with pytest.raises(ConnectionLostError, match="the connection was lost"):
-                opened.metadata([])
-
-
 def test_heartbeats_go_on_while_the_caller_is_elsewhere(url: str, proxy: Callable[..., Proxy]) -> None:
     with closing(through(url, proxy(), "heartbeat=1")) as opened:
         heard = opened._last_received
         time.sleep(4)  # the broker gives up after less
         assert opened._last_received > heard
         assert opened.metadata([]) == {}
-
-
-def test_a_broker_that_falls_silent(url: str, proxy: Callable[..., Proxy]) -> None:
-    line = proxy()
-    with closing(through(url, line, "heartbeat=1")) as opened:
-        line.freeze()
-        started = time.monotonic()
-        with pytest.raises(ConnectionLostError, match="not even a heartbeat"):
-            opened.events(60)
-        assert time.monotonic() - started < 30
-        line.cut()
-
-
-def test_a_broker_that_takes_nothing(
-    url: str, proxy: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = proxy()
-    with closing(through(url, line, "heartbeat=0")) as opened:
-        opened.create_stream("s")
-        opened.declare_publisher(0, "s", None)
-        line.freeze()
-        monkeypatch.setattr(connection, "_CLOSE_S", 0.1)
-        rows = publish(range(1, 1_000), row=bytes(1_000))
-        with pytest.raises(BrokerTimeoutError, match=r"has taken no byte for 0.5 s: .* alarm"):  # noqa: PT012
-            for _ in range(1_000):
-                opened.send(rows, stall_s=0.5)
-        with pytest.raises(BrokerTimeoutError):
-            opened.events(0)
 
 
 # -- nodes

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pika
 import pytest
-from copied_rows import copy_rows
 from exchange_types import CHX
 from tcp_proxy import Proxy
 
 from rabbit_chx.broker import Broker, pika_parameters
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, UnreachableError
+from rabbit_chx.errors import InputError, NotFoundError, PublishError
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import Confirms, Key, frame
@@ -30,7 +29,6 @@ from rabbit_chx.testing.broker_search import release_is_in
 pytestmark = pytest.mark.broker
 
 ROWS = 100_000
-COORDINATOR_S = 8
 #: As the tests of rabbitmq-stream-go-client have it (super_stream_producer_test.go); the .NET client has the same.
 INVOICES = {
     "hello1": "invoices-02", "hello2": "invoices-01", "hello3": "invoices-02", "hello4": "invoices-03",
@@ -103,29 +101,6 @@ def test_rows_are_stored_once_by_two_runs(vhost: RunningBroker) -> None:
 
 
 @pytest.mark.usefixtures("connection")
-def test_the_rest_of_a_run_is_stored_by_the_next(vhost: RunningBroker) -> None:
-    for rows in (1_000, 3_000):
-        with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
-            keys, bodies, ids = texts(rows=rows)
-            report = publisher.publish_many(keys, bodies, ids=ids)
-    assert (report.known, report.confirmed) == (1_000, 3_000)
-    check_once(vhost, 3_000)
-
-
-@pytest.mark.usefixtures("connection")
-def test_other_rows_under_the_ids_of_stored_rows_are_an_error(vhost: RunningBroker) -> None:
-    with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
-        publisher.publish_many(["k"] * 10, ["b"] * 10, ids=range(1, 11))
-    with (
-        StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher,
-        pytest.raises(PublishError, match="not those of the earlier run") as raised,
-    ):
-        publisher.publish_many(["k"] * 20, ["c"] * 20, ids=range(1, 21))
-    assert isinstance(raised.value.__cause__, MismatchError)
-    assert len(stored(vhost)["key"]) == 10
-
-
-@pytest.mark.usefixtures("connection")
 def test_an_amqp_consumer_has_key_exchange_body_and_id(vhost: RunningBroker) -> None:
     with StreamPublisher(vhost.stream_url, stream="s", name="load", exchange="orders") as publisher:
         publisher.publish_many(["kä"], [b"\0body"], ids=[7])
@@ -170,80 +145,6 @@ def test_a_line_that_is_cut(vhost: RunningBroker, proxy: Proxy, name: str | None
         found = stored(vhost)["value"]
         assert set(found) == set(map(str.encode, bodies))
         assert 0 <= len(found) - ROWS <= report.resent
-
-
-@pytest.mark.usefixtures("connection")
-def test_where_a_url_leads_nowhere_the_next_is_tried(vhost: RunningBroker, proxy: Proxy) -> None:
-    nobody = vhost.stream_url.replace(f":{vhost.stream_port}/", ":1/")
-    urls = [nobody, through(vhost.stream_url, proxy), vhost.stream_url]
-    with StreamPublisher(urls, stream="s", name="load") as publisher:
-        assert publisher.publish_many(["k1"], ["body 1"], ids=[1]).reconnects == 0
-        proxy.close()
-        assert publisher.publish_many(["k2"], ["body 2"], ids=[2]).reconnects == 1
-    check_once(vhost, 2)
-    with pytest.raises(UnreachableError):
-        StreamPublisher([nobody, nobody], stream="s")
-
-
-@pytest.mark.restarts
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("segment_bytes", "kills"), [("500000000", 1), ("600", 4)])
-def test_a_broker_that_is_killed(
-    vhost: RunningBroker, broker: RunningBroker, connection: StreamConnection, segment_bytes: str, kills: int
-) -> None:
-    """Tiny segments roll over with each batch, so that about one kill in eight meets the broker's flaw."""
-    if not broker.owned:
-        skip_unless_ci("it kills the broker, so it needs one that the tests started")
-    connection.create_stream("t", {"stream-max-segment-size-bytes": segment_bytes})
-    rows, resent, reconnects = 0, 0, 0
-    with StreamPublisher(vhost.stream_url, stream="t", name="load") as publisher:
-        ended, killed = threading.Event(), threading.Event()
-
-        def kill() -> None:
-            # The streams of a broker that dies in the first seconds of its first stream never come back ("Error locating
-            # stream members: noproc"; 4.3.6).
-            ended.wait(COORDINATOR_S)
-            for _ in range(kills):
-                seen = publisher._writers[0]._connection_count
-                while publisher._writers[0].counts.confirmed < 20_000 and not ended.wait(0.0005):
-                    pass
-                broker.kill()
-                broker.start()
-                while publisher._writers[0]._connection_count == seen and not ended.wait(0.01):
-                    pass
-            killed.set()
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        try:
-            while not killed.is_set():
-                keys, bodies, ids = texts(rows + 1)
-                report = publisher.publish_many(keys, bodies, ids=ids)
-                assert report.confirmed == ROWS
-                rows += ROWS
-                resent += report.resent
-                reconnects += report.reconnects
-        finally:
-            ended.set()
-            killer.join()
-    assert (reconnects, resent > 0) == (kills, True)
-    check_once(vhost, rows, stream="t")
-
-
-def test_a_run_with_another_last_row_is_refused_also_where_a_later_call_gives_it(
-    vhost: RunningBroker, connection: StreamConnection
-) -> None:
-    assert connection.server_version
-    for last in ("b-2000", "another"):
-        with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
-            keys, bodies = ["k"] * 1_000, [f"b-{n}" for n in range(1, 1_001)]
-            publisher.publish_many(keys, bodies, ids=range(1, 1_001))
-            bodies = [*(f"b-{n}" for n in range(1_001, 2_000)), last]
-            if last == "another":
-                with pytest.raises(PublishError, match="the rows are not those of the earlier run"):
-                    publisher.publish_many(keys, bodies, ids=range(1_001, 2_001))
-            else:
-                publisher.publish_many(keys, bodies, ids=range(1_001, 2_001))
 
 
 def test_super_streams_are_placed_as_the_official_clients_do(vhost: RunningBroker) -> None:
@@ -310,19 +211,6 @@ def test_a_stream_that_is_deleted_meanwhile(vhost: RunningBroker, connection: St
             publisher.publish_many(["k"], ["b"], ids=[2])
 
 
-def test_a_stream_that_is_made_again_meanwhile_is_an_error(
-    vhost: RunningBroker, connection: StreamConnection
-) -> None:
-    with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
-        keys, bodies, ids = texts(rows=1_000)
-        publisher.publish_many(keys, bodies, ids=ids)
-        connection.delete_stream("s")
-        connection.create_stream("s")
-        with pytest.raises(PublishError, match=r"has confirmed id 1000, and now its last id of 'load' is 0"):
-            publisher.publish_many(["k"] * ROWS, ["b"] * ROWS, ids=range(1_001, 1_001 + ROWS))
-    assert not stored(vhost)["key"]
-
-
 def test_names_are_counted(
     vhost: RunningBroker,
     broker: RunningBroker,
@@ -358,18 +246,6 @@ def test_names_are_counted(
     StreamPublisher(vhost.stream_url, **counted).close()  # without a name it takes none
 
 
-def test_rows_of_another_client_under_the_name_stay_as_they_are(
-    vhost: RunningBroker, connection: StreamConnection
-) -> None:
-    """They have no message id, so they prove nothing: the broker's word is not believed, and the rows are stored."""
-    claim(connection, 3)
-    with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
-        keys, bodies, ids = texts(rows=5)
-        report = publisher.publish_many(keys, bodies, ids=ids)
-    assert report.repaired == 3
-    assert stored(vhost)["message_id"] == [None, *(f"load:{n}" for n in range(1, 6))]
-
-
 @pytest.mark.parametrize("calls", [1, 2, 4])
 def test_rows_that_the_broker_claims_falsely_over_several_calls_are_stored(
     vhost: RunningBroker, connection: StreamConnection, calls: int
@@ -388,101 +264,4 @@ def test_rows_that_the_broker_claims_falsely_over_several_calls_are_stored(
     assert repaired == 1_000
 
 
-def test_rows_that_retention_has_removed_are_not_stored_again(
-    vhost: RunningBroker, connection: StreamConnection
-) -> None:
-    limits = {"max-length-bytes": "200000", "stream-max-segment-size-bytes": "50000"}
-    connection.create_stream("t", limits)
-    for _ in range(2):
-        with StreamPublisher(vhost.stream_url, stream="t", name="load") as publisher:
-            keys, bodies, ids = texts(rows=100)
-            report = publisher.publish_many(keys, bodies, ids=ids)
-        with StreamPublisher(vhost.stream_url, stream="t") as others:
-            for _ in range(60):
-                others.publish_many(["k"] * 100, ["b" * 100] * 100)
-        assert "load:100" not in stored(vhost, "t")["message_id"]
-    assert (report.known, report.repaired) == (100, 0)
-
-
 # -- rows that an AMQP client has copied into the stream, with their message ids
-
-
-def first_copies(found: dict[str, list[Any]]) -> list[tuple[str, bytes, bytes]]:
-    """The id, key and body of each row that is the first with its id."""
-    rows = zip(found["message_id"], found["key"], found["value"], strict=True)
-    seen: dict[str, tuple[str, bytes, bytes]] = {}
-    for row in rows:
-        seen.setdefault(row[0], row)
-    return list(seen.values())
-
-
-def originals(rows: int) -> list[tuple[str, bytes, bytes]]:
-    keys, bodies, ids = texts(rows=rows)
-    return [
-        (f"load:{n}", key.encode(), body.encode()) for n, key, body in zip(ids, keys, bodies, strict=True)
-    ]
-
-
-@pytest.mark.usefixtures("connection")
-@pytest.mark.parametrize("copied", [1, 200, 300])
-@pytest.mark.parametrize("other", [{}, {"key": "another"}, {"body": b"another"}], ids=["same", "key", "body"])
-def test_rows_that_were_copied_are_stored_once(
-    vhost: RunningBroker, copied: int, other: dict[str, Any]
-) -> None:
-    known = copies = 0
-    for rows in (300, 600, 600):
-        with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
-            for first in range(1, rows + 1, 300):  # copies are then between two calls, too
-                keys, bodies, ids = texts(first, 300)
-                report = publisher.publish_many(keys, bodies, ids=ids)
-                assert (report.known, report.repaired) == (300 if first <= known else 0, 0)
-                if first == 1:
-                    copy_rows(vhost.url, "s", copied, **other)
-                    copies += copied
-        known = rows
-    found = stored(vhost)
-    assert first_copies(found) == originals(600)
-    assert len(found["message_id"]) == 600 + copies
-
-
-def test_copies_in_a_stream_whose_begin_is_removed(
-    vhost: RunningBroker, connection: StreamConnection
-) -> None:
-    limits = {"max-length-bytes": "100000", "stream-max-segment-size-bytes": "20000"}
-    connection.create_stream("t", limits)
-    for is_known in (False, True):
-        with StreamPublisher(vhost.stream_url, stream="t", name="load") as publisher:
-            keys, bodies, ids = texts(rows=5_000)
-            for first in range(0, 5_000, 250):
-                some = slice(first, first + 250)
-                report = publisher.publish_many(keys[some], bodies[some], ids=ids[some])
-                assert (report.known, report.repaired) == (250 if is_known else 0, 0)
-        if not is_known:
-            before = stored(vhost, "t")["message_id"]
-            assert 0 < len(before) < 4_000
-            copy_rows(vhost.url, "t", 10, offset=5_000 - len(before) + 100)
-    after = stored(vhost, "t")["message_id"]
-    assert after[-10:] == [f"load:{n}" for n in range(int(after[-10][5:]), int(after[-10][5:]) + 10)]
-    assert after[-11] == "load:5000"
-
-
-def test_rows_that_the_broker_claims_falsely_are_stored_also_where_others_were_copied(
-    vhost: RunningBroker, connection: StreamConnection
-) -> None:
-    with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
-        keys, bodies, ids = texts(rows=1_000)
-        publisher.publish_many(keys, bodies, ids=ids)
-    claim(connection, 1_500)
-    copy_rows(vhost.url, "s", 100)
-    for known, repaired in ((1_000, 500), (1_500, 0)):
-        with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
-            keys, bodies, ids = texts(rows=2_000)
-            report = publisher.publish_many(keys, bodies, ids=ids)
-        assert (report.known, report.repaired) == (known if repaired else 2_000, repaired)
-    found = stored(vhost)
-    named = {
-        column: [one for one, id_ in zip(values, found["message_id"], strict=True) if id_]
-        for column, values in found.items()
-    }
-    assert first_copies(named) == originals(2_000)
-    assert len(named["message_id"]) == 2_100

@@ -10,16 +10,13 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pika
 import pyarrow as pa
 import pytest
 from streamed import Streamed
 from tcp_proxy import Proxy
 
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import (
     BrokerTimeoutError,
-    InputError,
     MissingRowsError,
     NotFoundError,
 )
@@ -101,19 +98,6 @@ def test_all_rows_come_once_and_in_order_as_columns(stream: Streamed) -> None:
     assert before < min(rows["timestamp"].to_pylist()) <= max(rows["timestamp"].to_pylist())
 
 
-def test_a_reading_of_a_part_goes_on_where_it_ended(stream: Streamed) -> None:
-    stream.publish([str(number) for number in range(ROWS)])
-    found, at, seen = [], 0, None
-    for end in (700, 701, 701, 2_000, ROWS):
-        with reader(stream, start=at, end=end, expect=seen) as reading:
-            found += values(reading)
-            at, seen = reading.next_offset, reading.fingerprint
-            assert (at, reading.end_offset) == (end, end)
-            assert seen is not None
-            assert seen.offset < end
-    assert found == [str(number) for number in range(ROWS)]
-
-
 def test_where_it_begins_and_ends(stream: Streamed) -> None:
     for number in range(6):
         stream.publish_singly([str(number)])
@@ -146,14 +130,6 @@ def test_where_it_begins_and_ends(stream: Streamed) -> None:
     for start, end, expected in ranges:
         with reader(stream, start=start, end=end) as reading:
             assert "".join(values(reading)) == expected, (start, end)
-
-
-def test_what_comes_after_the_begin_is_not_read(stream: Streamed) -> None:
-    stream.publish(["a", "b"])
-    with reader(stream) as reading:
-        stream.publish(["c"])
-        assert values(reading) == ["a", "b"]
-        assert reading.next_offset == 2
 
 
 def test_a_stream_without_rows_ends_at_once(stream: Streamed) -> None:
@@ -202,36 +178,6 @@ def test_what_retention_removed_is_an_error_or_a_count(small_segments: Streamed)
     removed = Fingerprint(0, 1, 0)
     with reader(stream, start=first, expect=removed) as reading:
         assert values(reading) == left
-
-
-def test_a_start_and_an_end_behind_the_log(stream: Streamed) -> None:
-    stream.publish(["a", "b", "c"])
-    with pytest.raises(MissingRowsError, match="'s' ends at offset 3, before the start, 4"):
-        reader(stream, start=4)
-    with pytest.raises(MissingRowsError, match="the offsets 3 to 9, it ends at 3"):
-        reader(stream, start=1, end=10)
-    with reader(stream, start=1, end=10, on_missing="count") as reading:
-        assert (values(reading), reading.missing, reading.end_offset) == (["b", "c"], 7, 3)
-    with reader(stream, start=5, end=10, on_missing="count") as reading:
-        assert (values(reading), reading.missing) == ([], 5)
-
-
-def test_a_stream_that_was_made_again_is_noticed(stream: Streamed) -> None:
-    stream.publish(["a", "b", "c"])
-    with reader(stream) as reading:
-        list(reading)
-        end, seen = reading.next_offset, reading.fingerprint
-    stream.make_again()
-    with pytest.raises(MissingRowsError, match="ends at offset 0, before the start, 3"):
-        reader(stream, start=end)
-    stream.publish(["A", "B", "C", "D"])
-    with reader(stream, start=end) as reading:  # what Kafka's users know, too: the offset means another row
-        assert values(reading) == ["D"]
-    with pytest.raises(
-        MissingRowsError, match=r"'s' has been rewritten: where .*, and its offsets now mean other rows"
-    ) as error:
-        reader(stream, start=end, expect=seen)
-    assert error.value.queue == "s"
 
 
 def test_a_stream_that_is_made_again_while_it_is_read(stream: Streamed) -> None:
@@ -297,28 +243,6 @@ def test_a_line_that_is_cut_loses_and_repeats_nothing(stream: Streamed, line: Pr
     assert found == bodies
 
 
-def test_a_line_that_is_silent_is_replaced(stream: Streamed, line: Proxy) -> None:
-    bodies = [f"{number}{LARGE_BODY}" for number in range(MANY)]
-    stream.publish(bodies)
-    with reader(stream, line.port, batch_rows=500, timeout_s=16) as reading:
-        found = values([next(reading)])
-        line.freeze()
-        timer = threading.Timer(1, line.leave_frozen)
-        timer.start()
-        found += values(reading)
-        timer.join()
-    assert found == bodies
-
-
-def test_a_broker_that_stays_away_ends_the_reading_in_time(stream: Streamed, line: Proxy) -> None:
-    stream.publish([f"{number}{LARGE_BODY}" for number in range(MANY)])
-    with reader(stream, line.port, batch_rows=500, timeout_s=2) as reading:
-        next(reading)
-        line.close()
-        with pytest.raises(ConnectionError, match=str(line.port)):
-            list(reading)
-
-
 def test_a_frozen_broker_ends_the_reading_in_time(stream: Streamed, line: Proxy) -> None:
     stream.publish([f"{number}{LARGE_BODY}" for number in range(MANY)])
     with reader(stream, line.port, batch_rows=500, timeout_s=2) as reading:
@@ -339,57 +263,3 @@ def test_a_broker_that_restarts(broker: RunningBroker, stream: Streamed) -> None
         broker.restart()
         found += values(reading)
     assert found == bodies
-
-
-def test_a_caller_that_takes_its_time_keeps_its_connection(
-    stream: Streamed, caplog: pytest.LogCaptureFixture
-) -> None:
-    bodies = [f"{number}{LARGE_BODY}" for number in range(MANY)]
-    stream.publish(bodies)
-    with reader(stream, query="?heartbeat=1", batch_rows=500) as reading:
-        found = values([next(reading)])
-        time.sleep(5)  # the broker ends a connection after two seconds without a byte
-        found += values(reading)
-    assert found == bodies
-    assert "trying again" not in caplog.text
-
-
-def test_a_chunk_of_several_megabytes(stream: Streamed) -> None:
-    body = b"ab" * (5 << 19)
-    with pika.BlockingConnection(pika_parameters(stream.broker.url)) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        channel.basic_publish("rows", "k", body)
-        channel.basic_publish("rows", "k", body[::-1])
-    with reader(stream) as reading:
-        assert table_of(reading)["value"].to_pylist() == [body, body[::-1]]
-
-
-def test_chunks_of_one_row(stream: Streamed) -> None:
-    bodies = [str(number) for number in range(1_500)]
-    stream.publish_singly(bodies)
-    with reader(stream) as reading:
-        batches = list(reading)
-    assert (values(batches), len(batches)) == (bodies, 1)
-
-
-def test_no_such_stream(stream: Streamed) -> None:
-    with pytest.raises(NotFoundError, match="'other'"):
-        StreamReader(stream.broker.stream_url, "other", timeout_s=5)
-
-
-def test_the_second_url_is_tried(stream: Streamed) -> None:
-    stream.publish(["a"])
-    url = stream.broker.stream_url
-    nobody = url.replace(f":{stream.broker.stream_port}/", ":1/")
-    with StreamReader([nobody, url], "s", timeout_s=30) as reading:
-        assert values(reading) == ["a"]
-
-
-def test_a_reader_that_is_closed(stream: Streamed) -> None:
-    stream.publish(["a"])
-    reading = reader(stream)
-    reading.close()
-    reading.close()
-    with pytest.raises(InputError, match="reader of stream 's' is closed: open a new one"):
-        next(reading)

@@ -16,7 +16,7 @@ from rabbit_chx import Broker, ConsumerGroup, StreamPublisher, StreamReader
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
-from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError
+from rabbit_chx.errors import RabbitChxError, UnreachableError
 from rabbit_chx.publishing import Publisher
 
 if TYPE_CHECKING:
@@ -160,32 +160,3 @@ def test_the_commands(mutual: TlsBroker, capsys: pytest.CaptureFixture[str]) -> 
     capsys.readouterr()
     assert main(["ring", "show", "x", *live, address.replace("cacertfile", "cacertfiel")]) == 2
     assert "unknown parameter 'cacertfiel': did you mean cacertfile?" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("query", "says"),
-    [
-        ("verfy=verify_none", "unknown parameter 'verfy': did you mean verify"),
-        ("cacertfiel=/ca.pem", "unknown parameter 'cacertfiel': did you mean cacertfile"),
-        ("ssl_options=%7B%7D", "unknown parameter 'ssl_options'"),
-        ("verify=none", "verify_peer or verify_none is possible"),
-        ("verify=verify_none&verify=verify_peer", "verify is given twice"),
-        ("VERIFY=verify_peer", "unknown parameter 'VERIFY'"),
-        ("cacertfile=", "cacertfile has no value"),
-        ("keyfile=/me.key", "keyfile without certfile"),
-        ("depth=1", "depth is not supported"),
-    ],
-)
-@WAYS
-def test_no_parameter_is_passed_over(way: Way, query: str, says: str) -> None:
-    scheme = "https" if way is by_http else "amqps"
-    with pytest.raises(InputError, match=says) as caught:
-        way(f"{scheme}://guest:hush@127.0.0.1:1?{query}")
-    assert "hush" not in str(caught.value)
-
-
-@WAYS
-def test_parameters_of_tls_without_tls_are_refused(way: Way) -> None:
-    scheme = "http" if way is by_http else "amqp"
-    with pytest.raises(InputError, match=f"verify is for TLS: write {scheme}s:// instead of {scheme}://"):
-        way(f"{scheme}://guest:hush@127.0.0.1:1?verify=verify_peer")

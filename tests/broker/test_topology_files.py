@@ -91,15 +91,3 @@ def test_a_broker_has_what_a_file_says_but_for_the_order_of_the_ring(
     assert there.rings["orders"].provenance == "assumed"
     assert there.left_out == ()
     assert Topology.from_toml(there.to_toml()) == there
-
-
-def test_a_file_of_several_vhosts_is_imported_too(management: Management, vhost_url: str) -> None:
-    vhost = ConnectionSettings.from_uri(vhost_url).vhost
-    management.request("POST", "definitions", body=json.loads(definitions_file(TOPOLOGY, vhost)))
-    whole = Topology.from_definitions(json.dumps(management.request("GET", "definitions")), vhost)
-    assert (whole.queues, whole.bindings, whole.policies) == (
-        TOPOLOGY.queues,
-        TOPOLOGY.bindings,
-        TOPOLOGY.policies,
-    )
-    assert members(whole) == members(TOPOLOGY)

@@ -9,8 +9,8 @@ import os
 from dataclasses import replace
 
 import pytest
-from simulated_faults import Fault, Program, Scenario
 from simulated_run import simulate
+from simulated_scenarios import Fault, Program, Scenario
 
 STRIDE = int(os.environ.get("SIMULATION_STRIDE", "16"))
 HANDSHAKE = 700  # bytes, of either direction

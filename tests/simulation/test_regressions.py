@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from simulated_faults import Scenario
 from simulated_run import simulate
+from simulated_scenarios import Scenario
 
 FILES = sorted((Path(__file__).parent / "regressions").glob("*.json"))
 

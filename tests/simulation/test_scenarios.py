@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
-from simulated_faults import Kind, Scenario
 from simulated_run import Outcome, simulate
-from simulated_scenarios import scenario_of
+from simulated_scenarios import Kind, Scenario, scenario_of
 
 
 def test_a_scenario_is_the_same_after_a_file() -> None:

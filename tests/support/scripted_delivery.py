@@ -1,15 +1,18 @@
-"""A delivery with scripted connections, broker and clock, for faults that a real broker does not have on demand."""
+"""A delivery whose connections, clock and broker are scripted: its session and the broker exchange bytes, without a socket."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
+from amqp_broker import ACK, BLOCKED, NACK, UNBLOCKED, BrokerConnection, Message, confirm
+from amqp_broker import returned as returned_frames
+
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, Step, Steps, drive
-from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.encoder import Encoder, Rows
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport
 
@@ -18,8 +21,16 @@ Event: TypeAlias = "Callable[[ScriptedConnection], None]"
 A, B = ConnectionSettings(host="a"), ConnectionSettings(host="b")
 
 
-class ScriptedConnection:
-    """A connection without a socket; a script decides what its broker does."""
+def _encoder(frame_max: int) -> Encoder:
+    return Encoder(b"x", b"\0\0", mandatory=True, frame_max=frame_max)
+
+
+#: Bytes on the wire of a row whose body is one letter.
+ROW_BYTES = len(_encoder(131_072).encode(Rows([b"k"], [b"a"])))
+
+
+class ScriptedConnection(BrokerConnection):
+    """A connection that is open: the session of the client, and the broker's side of it."""
 
     backlog = False
     bytes_sent = 0
@@ -27,24 +38,33 @@ class ScriptedConnection:
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.session = Session(settings)
-        self.session.output.clear()
+        super().__init__(self.session.receive)
+        self._bodies: list[str] = []
+        self._read_output()
+
+    def _read_output(self) -> None:
+        while self.session.output:
+            self.receive(self.session.output.popleft())
+
+    def on_message(self, message: Message) -> None:
+        """Keep its body."""
+        self._bodies.append(message.body.decode())
 
     @property
     def bodies(self) -> list[str]:
         """The bodies that were sent over it."""
-        return [text for wire in self.session.output for text in wire.decode().split()]
-
-
-class Encoder:
-    """Writes bodies as they are, so that a test can read them."""
-
-    def encode(self, rows: Rows) -> bytes:
-        """Return the bodies with a space between them."""
-        return b" ".join(rows.bodies)
+        self._read_output()
+        return self._bodies
 
 
 class Broker:
-    """Does a delivery's steps: a script decides what happens in each poll."""
+    """Executes the steps of a delivery; a script decides what happens in each poll.
+
+    Attributes:
+        closed: connections that were closed before they were used.
+        waits: the seconds of each poll that waits for the broker.
+        refusals: the outcomes of the next attempts to connect.
+    """
 
     def __init__(
         self,
@@ -55,16 +75,15 @@ class Broker:
     ) -> None:
         self.connections: list[ScriptedConnection] = []
         self.opened: list[str] = []
-        self.closed = 0  # connections that were given up before they were used
+        self.closed = 0
         self.slept: list[float] = []
-        self.waits: list[float] = []  # of each poll that waits for the broker
-        self.refusals: list[RabbitChxError | None] = []  # to open; one for each attempt
+        self.waits: list[float] = []
+        self.refusals: list[RabbitChxError | None] = []
         self.now = 0.0
         self._script = iter(script)
-        encoder: Any = Encoder()
         self.delivery = Delivery(
             targets or (A,),
-            lambda _: encoder,
+            _encoder,
             limits or Limits(max_in_flight=10),
             Retries(**retries),
             clock=lambda: self.now,
@@ -72,11 +91,11 @@ class Broker:
         )
 
     def run(self, steps: Steps) -> None:
-        """Do every step of an operation."""
+        """Execute every step of an operation."""
         drive(steps, self.do)
 
     def do(self, step: Step) -> ScriptedConnection | None:
-        """Do one step, as the script says."""
+        """Execute one step."""
         match step:
             case Open(settings):
                 self.opened.append(settings.host)
@@ -102,12 +121,12 @@ class Broker:
         return None
 
     def publish(self, bodies: str) -> PublishReport:
-        """Hand over rows, wait until they are answered, and report."""
+        """Submit rows, wait until they are answered, and report."""
         self.hand_over(bodies)
         return self.drain()
 
     def hand_over(self, bodies: str) -> None:
-        """Hand over rows as one batch."""
+        """Submit rows as one batch."""
         texts = [body.encode() for body in bodies.split()]
         self.run(self.delivery.submit(Rows([b"k"] * len(texts), texts)))
 
@@ -119,56 +138,43 @@ class Broker:
 
 def ack(tag: int = 0, *, multiple: bool = True) -> Event:
     """Return an event: the broker acks a message, or all up to it; the tag 0 is all."""
-    return lambda connection: connection.session.ledger.ack(tag, multiple=multiple)
+    return lambda connection: connection.say(confirm(ACK, tag, multiple=multiple))
 
 
 def nack(*tags: int) -> Event:
     """Return an event: the broker refuses these messages."""
-
-    def answer(connection: ScriptedConnection) -> None:
-        for tag in tags:
-            connection.session.ledger.nack(tag, multiple=False)
-
-    return answer
+    return lambda connection: connection.say(b"".join(confirm(NACK, tag) for tag in tags))
 
 
 def returned(messages: int) -> Event:
-    """Return an event: so many messages come back as unroutable; the broker acks them later."""
-
-    def answer(connection: ScriptedConnection) -> None:
-        connection.session.returned += messages
-
-    return answer
+    """Return an event: the broker returns so many messages as unroutable, and acks them later."""
+    return lambda connection: connection.say(returned_frames("x", "k", b"body") * messages)
 
 
 def lost(cause: RabbitChxError | None = None) -> Event:
     """Return an event: the connection ends."""
-
-    def answer(connection: ScriptedConnection) -> None:
-        connection.session.failure = cause or ConnectionLostError("the connection was lost")
-
-    return answer
+    return lambda connection: connection.session.fail(cause or ConnectionLostError("the connection was lost"))
 
 
 def blocked(connection: ScriptedConnection) -> None:
-    """Let the broker ask publishers to wait."""
-    connection.session.blocked = "low on memory"
+    """Let the broker block publishers."""
+    connection.say(BLOCKED)
 
 
 def unblocked(connection: ScriptedConnection) -> None:
-    """Let the broker ask publishers to wait no longer."""
-    connection.session.blocked = None
+    """Let the broker unblock publishers."""
+    connection.say(UNBLOCKED)
 
 
 def nothing(_: ScriptedConnection) -> None:
-    """Let time go by."""
+    """Let time pass."""
 
 
 def all_of(*events: Event) -> Event:
-    """Return an event: these events come in one poll, in this order."""
+    """Return an event: these events happen in one poll, in this order."""
 
-    def answer(connection: ScriptedConnection) -> None:
+    def happen(connection: ScriptedConnection) -> None:
         for event in events:
             event(connection)
 
-    return answer
+    return happen

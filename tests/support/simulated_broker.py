@@ -1,23 +1,26 @@
-"""A simulated broker: it speaks AMQP 0-9-1 in bytes, and keeps what it confirms.
+"""A simulated broker: it keeps what it confirms, and a scenario decides what goes wrong.
 
-It answers as rabbitmq-server v4.3.0 does, rabbit_channel.erl, send_confirms_and_nacks/1 and coalesce_and_send/4: what became
-safe by one tick is acked together, with `multiple` below the first message that is still open or is refused by the same tick.
-A message that has come is in its queue; until it is safe, a kill may take it away again, and then all behind it in that queue
-that are not safe. Its faults are scripted, for there is no way to have them from a real broker by the hundred thousand.
+It confirms as rabbitmq-server v4.3.0 does, rabbit_channel.erl, send_confirms_and_nacks/1 and coalesce_and_send/4: all messages
+that became safe in one tick are acked together, with `multiple` below the first message that is open or that the same tick refuses.
+A message is in its queue when it arrives. Until it is safe, a kill may remove it and all unsafe messages after it in that queue.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from typing import Literal, NamedTuple, TypeAlias
 
-from simulated_conversation import Conversation
-from simulated_faults import UNROUTABLE, Fault, Scenario
-from simulated_line import Line
+from amqp_broker import ACK, BLOCKED, NACK, UNBLOCKED, BrokerConnection, Message, confirm, returned
+from broker_frames import said
+from pamqp import commands
+from simulated_network import Line
+from simulated_scenarios import UNROUTABLE, Fault, Scenario
 from simulated_world import World
 
+from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
 from rabbit_chx.routing import HashRing
 
 #: The ring of the broker's exchange.
@@ -109,7 +112,7 @@ class Broker:
     def accept(self, line: Line, faults: list[Fault], frame_max: int) -> None:
         """Talk to the client of this line."""
         conversation = Conversation(self, line, faults, frame_max)
-        line.server = conversation
+        line.up.arrived, line.server_ended = conversation.receive, conversation.ended
         self.conversations.append(conversation)
 
     # -- messages
@@ -151,3 +154,238 @@ class Broker:
     def _tell_alarm(self) -> None:
         for conversation in self.conversations:
             self.when_awake(conversation.heed_alarm)
+
+
+#: In a queue and acked; returned and acked; nacked.
+AnswerKind: TypeAlias = Literal["stored", "returned", "refused"]
+
+
+class Answer(NamedTuple):
+    """The broker's answer for a row.
+
+    Attributes:
+        id: the row's.
+        end: the number of bytes from the broker up to the end of its frame.
+    """
+
+    id: int
+    kind: AnswerKind
+    end: int
+
+
+class Conversation(BrokerConnection):
+    """A connection to a client.
+
+    Args:
+        broker: the state that all connections share.
+        line: the connection.
+        faults: what goes wrong with it.
+        frame_max: the offered largest frame, in bytes.
+
+    Attributes:
+        answers: those that were sent, in order.
+    """
+
+    def __init__(self, broker: Broker, line: Line, faults: list[Fault], frame_max: int) -> None:
+        super().__init__(line.down.write, frame_max=frame_max, heartbeat_s=broker.scenario.heartbeat_s)
+        self.line = line
+        self.answers: list[Answer] = []
+        self._broker = broker
+        self._world = broker.world
+        self._faults = {fault.kind: fault for fault in faults}
+        kinds = ("connection.close", "channel.close", "nonsense")
+        self._ends = {fault.byte: fault for fault in faults if fault.kind in kinds}
+        self.is_deaf = "mute" in self._faults
+        self._said = 0
+        self._open: dict[int, tuple[int, bool]] = {}  # by tag the row, and whether it was returned
+        self._copies: dict[int, Copy] = {}
+        self._due: dict[int, list[tuple[int, bool]]] = {}  # by tick the tags, and whether they are refused
+        self._last_said = self._last_heard = self._world.now
+
+    # -- the line
+
+    def receive(self, data: bytes) -> None:
+        """Process bytes of the client, once the broker is not frozen."""
+        self._last_heard = self._world.now
+        self.buffer += data
+        self._broker.when_awake(self.read)
+
+    def ended(self) -> None:
+        """Process what the client has sent before it closed the connection."""
+        self._broker.when_awake(self.read)
+
+    def read(self) -> None:
+        """Process whole frames; a blocked client is held back by its socket."""
+        super().read()
+        if self.is_greeted or self.is_deaf:
+            self.line.up.shut(shut=self.is_paused and len(self.buffer) > 65_536)
+
+    def say(self, data: bytes) -> None:
+        """Send bytes."""
+        self._said += len(data)
+        self._last_said = self._world.now
+        self.send(data)
+
+    def die(self) -> None:
+        """End with the broker, and forget everything."""
+        self.is_deaf = True
+        self.line.cut(ConnectionResetError(104, "Connection reset by peer"))
+
+    def hang_up(self) -> None:
+        """Close the connection."""
+        self.is_deaf = True
+        self.line.close_by_server()
+
+    def on_violation(self, text: str) -> None:
+        """Keep it, and close the connection."""
+        self._broker.complaints.append(text)
+        self.hang_up()
+
+    def on_start_ok(self) -> None:
+        """Accept the login, or not."""
+        if (denial := self._faults.get("denied")) is not None:
+            self._close_connection(denial)
+        else:
+            super().on_start_ok()
+
+    def on_tune_ok(self, payload: bytes) -> None:
+        """Begin with heartbeats."""
+        super().on_tune_ok(payload)
+        if self.heartbeat_s:
+            self._world.after(self.heartbeat_s / 2, self._beat)
+
+    # -- messages
+
+    def on_publish(self) -> None:
+        """Block the client while there is an alarm."""
+        if self._broker.alarm and not self.is_paused:
+            self._block()
+
+    def on_message(self, message: Message) -> None:
+        """Store, return or refuse a row, and answer later."""
+        if self.published in self._ends:
+            self._end(self._ends[self.published])
+            return
+        id_ = int(message.body[: message.body.index(b" ")])
+        self._check(id_, message)
+        self._decide(id_, message)
+
+    def _check(self, id_: int, message: Message) -> None:
+        """Compare the row with that of the program."""
+        scenario = self._broker.scenario
+        program, key, exchange = scenario.program, message.routing_key, message.exchange
+        # Where the client routes, the routing key is a queue; the checker verifies that it is the right one.
+        routed = not exchange and scenario.publisher.get("routing") == "client"
+        if not message.mandatory:
+            self.on_violation("a publish that is not mandatory")
+        if message.body != program.row_bodies[id_] or not (routed or key == program.row_keys[id_]):
+            self.on_violation(f"row {id_} arrived with the key {key!r} and the body {message.body[:40]!r}")
+        if program.columns and (
+            exchange != program.exchange_of(id_) or not message.content.endswith(b"%d" % id_)
+        ):
+            self.on_violation(f"row {id_} arrived with the exchange {exchange!r} and {message.content!r}")
+
+    def _decide(self, id_: int, message: Message) -> None:
+        broker, chance, tag = self._broker, self._world.chance, message.tag
+        queue = broker.route(message.exchange, message.routing_key)
+        scenario = broker.scenario
+        refused = False
+        if queue is None:
+            broker.returned += 1
+            self.say(
+                returned(message.exchange, message.routing_key, message.body, message.content, self.frame_max)
+            )
+        elif broker.end_of("full") is not None or (scenario.nacks and chance.random() < scenario.nacks):
+            refused = True
+            broker.refused += 1
+            if chance.random() < 0.1:  # one of the queue's nodes may have it all the same
+                broker.store(id_, queue)
+        else:
+            self._copies[tag] = broker.store(id_, queue)
+        self._open[tag] = id_, queue is None
+        delay = scenario.confirm_s * chance.random() if queue is not None and not refused else 0.0
+        tick = int((self._world.now + delay) / scenario.tick_s) + 1
+        if tick not in self._due:
+            self._due[tick] = []
+            self._world.at(
+                tick * scenario.tick_s, partial(self._broker.when_awake, partial(self._answer, tick))
+            )
+        self._due[tick].append((tag, refused))
+
+    def _answer(self, tick: int) -> None:
+        due = sorted(self._due.pop(tick, ()))
+        if not due or self.is_deaf or self.line.over:
+            return  # the queues have them; a kill may still remove them
+        acks = [tag for tag, refused in due if not refused]
+        nacks = [tag for tag, refused in due if refused]
+        for tag in acks:
+            if (copy := self._copies.pop(tag, None)) is not None:
+                self._broker.secure(copy)
+        rows = {tag: self._open.pop(tag) for tag, _ in due}
+        oldest = next(iter(self._open), self.published + 1)
+        self._confirm(ACK, acks, min([oldest, *nacks]), rows)
+        self._confirm(NACK, nacks, min([oldest, *acks]), rows)
+
+    def _confirm(self, method: int, tags: list[int], cutoff: int, rows: dict[int, tuple[int, bool]]) -> None:
+        """Confirm all tags below the cut-off at once, and each other one alone."""
+        together = [tag for tag in tags if tag < cutoff]
+        for group in ([together] if together else []) + [[tag] for tag in tags if tag >= cutoff]:
+            self.say(confirm(method, group[-1], multiple=group is together))
+            for tag in group:
+                id_, was_returned = rows[tag]
+                kind: AnswerKind = "refused" if method == NACK else "returned" if was_returned else "stored"
+                self.answers.append(Answer(id_, kind, self._said))
+
+    def heard(self) -> Iterator[Answer]:
+        """Yield the answers that the client has read."""
+        return (answer for answer in self.answers if answer.end <= self.line.heard)
+
+    # -- faults
+
+    def _end(self, fault: Fault) -> None:
+        if fault.kind == "nonsense":
+            self.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            self.hang_up()
+        elif fault.kind == "channel.close":
+            self.say(said(commands.Channel.Close(fault.code, fault.text, 60, 40)))
+            self.is_channel_closed = True
+            self._due.clear()
+        else:
+            self._close_connection(fault)
+
+    def _close_connection(self, fault: Fault) -> None:
+        self.say(said(commands.Connection.Close(fault.code, fault.text, 0, 0), 0))
+        self.hang_up()
+
+    def heed_alarm(self) -> None:
+        """Block the client while there is an alarm, and unblock it afterwards."""
+        if self._broker.alarm:
+            if self.published and not (self.is_paused or self.is_deaf or self.line.over):
+                self._block()
+        elif self.is_paused:
+            self.is_paused = False
+            self._last_heard = self._world.now
+            self.say(UNBLOCKED)
+            self.read()
+
+    def _block(self) -> None:
+        self.is_paused = True
+        self.say(BLOCKED)
+
+    # -- heartbeats
+
+    def _beat(self) -> None:
+        if not (self.is_deaf or self.line.over):
+            self._broker.when_awake(self._beat_awake)
+
+    def _beat_awake(self) -> None:
+        if self.is_deaf or self.line.over:
+            return
+        now = self._world.now
+        if not self.is_paused and now - self._last_heard > 2 * self.heartbeat_s:
+            self._broker.hung_up += not self._faults
+            self.hang_up()
+            return
+        if "no heartbeats" not in self._faults and now - self._last_said >= self.heartbeat_s / 2:
+            self.say(HEARTBEAT_FRAME)
+        self._world.after(self.heartbeat_s / 2, self._beat)

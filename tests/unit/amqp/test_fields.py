@@ -10,8 +10,6 @@ from enum import IntEnum
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.client_fields import field_for, table_for
@@ -199,13 +197,3 @@ def test_a_field_does_not_change() -> None:
     with pytest.raises(AttributeError):
         table.value = ()  # type: ignore[misc]
     assert pickle.loads(pickle.dumps(table)) == table  # noqa: S301
-
-
-@given(st.sampled_from(sorted(RANGES)), st.integers(-(2**70), 2**70))
-def test_an_integer_is_taken_if_and_only_if_its_type_holds_it(type_: str, value: int) -> None:
-    low, high = RANGES[type_]
-    if low <= value <= high:
-        assert field(type_, value).value == value
-    else:
-        with pytest.raises(InputError):
-            field(type_, value)

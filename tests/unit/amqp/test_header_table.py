@@ -48,11 +48,6 @@ def encoded(table: dict[str, Any]) -> bytes:
     return b"".join(pieces)
 
 
-@given(TABLES)
-def test_what_pika_writes_is_read_with_its_types(table: dict[str, Any]) -> None:
-    assert parse_table(encoded(table)[4:]) == table_for(table)
-
-
 @given(TABLES, st.none() | st.text(max_size=20), st.none() | st.text(max_size=20))
 def test_the_headers_among_other_properties(
     table: dict[str, Any], content_type: str | None, encoding: str | None

@@ -17,76 +17,29 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 
+_NOT_ALLOWED = "NOT_ALLOWED - access to vhost '/' refused for user 'u'"
+_JOURNAL = "'rabbit-chx.groups' in vhost '/'"
+
 
 @pytest.mark.parametrize(
     ("code", "text", "kind", "passes"),
     [
-        # The words are those of RabbitMQ 3.8 to 4.3.
-        (
-            320,
-            "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'",
-            ConnectionLostError,
-            True,
-        ),
-        (
-            403,
-            "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN.",
-            AccessRefusedError,
-            False,
-        ),
+        # The texts are those of RabbitMQ 3.8 to 4.3.
+        (320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'", ConnectionLostError, True),
+        (403, "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN.", AccessRefusedError, False),
         (403, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use", AccessRefusedError, False),
-        (
-            405,
-            "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'.",
-            BrokerRefusedError,
-            False,
-        ),
-        (
-            406,
-            "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 1800000 ms.",
-            BrokerRefusedError,
-            False,
-        ),
         (404, "NOT_FOUND - no exchange 'x' in vhost '/'", NotFoundError, False),
-        (
-            530,
-            "NOT_ALLOWED - access to vhost '/' refused for user 'u': connection limit (1) is reached",
-            ConnectionLimitError,
-            True,
-        ),
-        (
-            530,
-            "NOT_ALLOWED - access to vhost '/' refused for user 'u': user is not permitted",
-            AccessRefusedError,
-            False,
-        ),
-        (
-            406,
-            "PRECONDITION_FAILED - stream queue 'rabbit-chx.groups' in vhost '/' does not have a running replica on the local node",
-            UnreachableError,
-            True,
-        ),
-        (
-            406,
-            "PRECONDITION_FAILED - queue 'rabbit-chx.groups' in vhost '/' does not have a replica on the local node",
-            UnreachableError,
-            True,
-        ),
-        (
-            404,
-            "NOT_FOUND - home node 'rabbit@b' of durable queue 'rabbit-chx.groups' in vhost '/' is down or inaccessible",
-            UnreachableError,
-            True,
-        ),
+        (404, f"NOT_FOUND - home node 'rabbit@b' of durable queue {_JOURNAL} is down or inaccessible", UnreachableError, True),
+        (405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'.", BrokerRefusedError, False),
+        (406, "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 1800000 ms.", BrokerRefusedError, False),
+        (406, f"PRECONDITION_FAILED - stream queue {_JOURNAL} does not have a running replica on the local node", UnreachableError, True),
+        (406, f"PRECONDITION_FAILED - queue {_JOURNAL} does not have a replica on the local node", UnreachableError, True),
+        (530, f"{_NOT_ALLOWED}: connection limit (1) is reached", ConnectionLimitError, True),
+        (530, f"{_NOT_ALLOWED}: user is not permitted", AccessRefusedError, False),
         (530, "NOT_ALLOWED - vhost nope not found", NotFoundError, False),
-        (
-            541,
-            "INTERNAL_ERROR - access to vhost '/' refused for user 'u': vhost '/' is down",
-            BrokerRefusedError,
-            True,
-        ),
+        (541, "INTERNAL_ERROR - access to vhost '/' refused for user 'u': vhost '/' is down", BrokerRefusedError, True),
     ],
-)
+)  # fmt: skip
 def test_what_an_answer_means(code: int, text: str, kind: type[RabbitChxError], passes: bool) -> None:  # noqa: FBT001
     error = error_for(code, text, where="amqp://h")
     assert type(error) is kind

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from amqp_broker import hang_up
 from frame_secrets import locals_with
-from scripted_peer import Peer, hang_up
+from scripted_peer import Peer
 
 from rabbit_chx import AsyncPublisher, Broker, Publisher, StreamPublisher
 from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError

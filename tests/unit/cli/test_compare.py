@@ -136,29 +136,6 @@ def test_another_binding_of_an_exchange_without_a_ring(
     assert answer("compare", *modulus, *stays)["exact"]["moved"] == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--topology", "{modulus}", "--to-release", "4.0.5/khepri", "--pattern", "{n}"), "bindings are in an order that cannot be computed"),
-        (("--topology", "{modulus}", "--to-ring", "{ring}"), "the one is of type x-modulus-hash and the other of type x-consistent-hash"),
-        (("--ring", "{ring}", "--to-ring", "{modulus}"), "the one is of type x-consistent-hash and the other"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_compared(
-    ran: Callable[..., tuple[int, str, str]],
-    tmp_path: Path,
-    modulus: tuple[str, str],
-    arguments: tuple[str, ...],
-    says: str,
-) -> None:
-    path = tmp_path / "ring.json"
-    path.write_text(RING.to_json())
-    files = {"{ring}": str(path), "{modulus}": modulus[1]}
-    code, out, errors = ran("compare", *(files.get(part, part) for part in arguments))
-    assert (code, out) == (2, "")
-    assert says in errors
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     """A topology file with a hash exchange of each kind."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 from command_line import RING
 
 from rabbit_chx.routing import HashRing, Release
@@ -28,13 +27,3 @@ def shown_ring(path: Path, arguments: Mapping[str, Any] | None, ring: HashRing =
     """A file as `ring show --output json` writes it."""
     path.write_text(json.dumps(json.loads(ring.to_json()) | {"arguments": arguments}))
     return str(path)
-
-
-@pytest.mark.parametrize("arguments", [{"hash-header": 5}, {"hash-property": "app_id"}, "text"])
-def test_damaged_arguments_of_a_ring_are_refused(
-    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, arguments: Any
-) -> None:
-    path = shown_ring(tmp_path / "r", arguments)
-    code, _, errors = ran("route", "--ring", path, "k")
-    assert code == 2
-    assert errors.startswith(f"rabbit-chx: {path}: ")

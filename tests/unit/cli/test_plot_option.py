@@ -52,23 +52,6 @@ def test_a_refused_plan_is_drawn_too(
     assert {"as-written", "may move", "at worst"} <= {*svg_texts(path)}
 
 
-@pytest.mark.parametrize("name", ["x.jpg", "svg", "-", ""])
-def test_another_suffix_is_wrong_usage(
-    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out, errors = ran("simulate", *BIND, "--plot", name)
-    assert (code, out) == (2, "")
-    assert f"{name!r} does not end in .svg, .png, .pdf" in errors
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_that_cannot_be_written(ran: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
-    code, out, errors = ran("simulate", *BIND, "--plot", str(tmp_path / "absent" / "x.svg"))
-    assert (code, out) == (2, "")
-    assert re.search(r"the plot cannot be written to .*absent/x\.svg: No such file", errors)
-
-
 def test_without_matplotlib_the_extra_is_named_before_the_work(tmp_path: Path) -> None:
     path = tmp_path / "x.svg"
     code = "import sys; sys.modules['matplotlib'] = None; from rabbit_chx.cli import main; sys.exit(main(sys.argv[1:]))"

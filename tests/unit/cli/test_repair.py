@@ -67,13 +67,6 @@ def test_what_was_done_is_told_with_the_time_without_a_bucket() -> None:
     assert "0 of " in text(report("partly"))
 
 
-def test_programs_read_the_plan_and_the_gap() -> None:
-    document = report("planned").as_json()
-    assert (document["format"], document["state"], document["done"]) == ("rabbit-chx/repair", "planned", 0)
-    assert document["plan"]["rings"][0]["exchange"] == "orders"
-    assert document["longest_gap"] == {"operations": 1, "seconds": None}
-
-
 FILE = WANTED.to_toml()
 
 
@@ -111,14 +104,6 @@ def test_somebody_at_a_terminal_sees_the_steps_and_is_asked(
     assert "--apply does it" not in out
     assert re.search(r"Do these \d changes\? \[y/N\]:", modelled.said)
     assert ("nothing was changed" in modelled.said) == (code == 4)
-
-
-def test_yes_is_the_answer(ran: Ran, modelled: ModelledCommands, repair: tuple[str, ...]) -> None:
-    modelled.terminal()
-    assert ran(*repair, "--apply", "--yes")[0] == 0
-    assert order(modelled)[0] == "q1"
-    assert "Do these" not in modelled.said
-    assert ran(*repair, "--apply")[0] == 0, "nothing is to do, and nobody is asked"
 
 
 def test_an_answer_that_was_no_for_programs(

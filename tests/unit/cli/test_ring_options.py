@@ -12,57 +12,11 @@ from command_line import BIND, RING
 
 from rabbit_chx.routing import HashRing, Release
 
-IGNORES = "changes nothing: RabbitMQ 4.3.6 ignores a second binding of q1"
-
 
 def shown_ring(path: Path, arguments: Mapping[str, Any] | None, ring: HashRing = RING) -> str:
     """A file as `ring show --output json` writes it."""
     path.write_text(json.dumps(json.loads(ring.to_json()) | {"arguments": arguments}))
     return str(path)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("route", "--bind", "q1=1", "--bind", "q1=2", "k"), f"the binding q1=2 {IGNORES}"),
-        (("simulate", *BIND, "--add", "q1=2"), f"the binding q1=2 {IGNORES}"),
-        (("simulate", *BIND, "--add", "q3=1", "--add", "q3=2"), "RabbitMQ 4.3.6 ignores a second binding of q3"),
-        (("compare", *BIND, "--to-bind", "q1=1", "--to-bind", "q1=2"), f"the binding q1=2 {IGNORES}"),
-        (
-            ("route", "--bind", "q1=1", "--bind", "q1=1", "--release", "3.8.9", "k"),
-            "q1=1 is given twice: for the broker it is one",
-        ),
-    ],
-)  # fmt: skip
-def test_a_binding_that_the_broker_ignores_is_said(
-    ran: Callable[..., tuple[int, str, str]], arguments: tuple[str, ...], words: str
-) -> None:
-    _, _, errors = ran(*arguments)
-    assert words in errors
-    assert errors.count("\n") == 1
-
-
-def test_a_release_that_adds_a_second_binding_has_nothing_to_say(
-    ran: Callable[..., tuple[int, str, str]],
-) -> None:
-    bindings = ("--bind", "q1=1", "--bind", "q1=2", "--release", "3.8.9")
-    assert ran("simulate", *bindings, "--unbind", "q1=1", "--add", "q1=5")[2] == ""
-    assert ran("simulate", *bindings, "--add", "q1=5")[2] == ""
-
-
-def test_a_series_is_its_newest_patch_and_that_is_said(ran: Callable[..., tuple[int, str, str]]) -> None:
-    for series in ("3.8", "4.3"):
-        newest = Release(series).version
-        code, out, errors = ran("route", *BIND, "--release", series, "k", "--output", "json")
-        assert json.loads(out)["ring"]["release"]["version"] == newest
-        assert (code, errors) == (
-            0,
-            f"rabbit-chx: release {series} is taken as {newest}, the newest of that series that is known here\n",
-        )
-    code, out, errors = ran("compare", *BIND, "--release", "3.12.14", "--to-release", "4.3", "-o", "json")
-    assert json.loads(out)["after"]["release"]["version"] == Release("4.3").version
-    assert errors.count("\n") == 1
-    assert ran("route", *BIND, "--release", "9.9", "k")[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -107,15 +61,6 @@ def test_the_type_of_a_header_that_the_ring_brings(
     assert (
         "header 'tenant'" in ran("route", "--ring", path, "--hash-header", "tenant:long", "5", "--explain")[1]
     )
-
-
-def test_a_ring_that_was_read_over_amqp_alone_says_so(
-    ran: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    path = shown_ring(tmp_path / "r", None)
-    code, _, errors = ran("route", "--ring", path, "k")
-    assert code == 0
-    assert f"{path} does not say what the exchange hashes" in errors
 
 
 def test_two_rings_that_hash_other_things_are_not_compared(

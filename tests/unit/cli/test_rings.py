@@ -47,14 +47,3 @@ def test_an_option_that_says_what_is_hashed_leaves_no_doubt(
     path.write_text(RING.to_json())
     assert ran("route", "--ring", str(path), "--hash-header", "h", "k")[::2] == (0, "")
     assert ran("simulate", "--ring", str(path))[::2] == (0, "")  # shares depend on no key
-
-
-def test_a_definitions_file_is_no_ring_and_the_way_to_its_bindings_is_said(
-    ran: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    path = tmp_path / "definitions.json"
-    path.write_text(json.dumps({"exchanges": [], "queues": [], "bindings": []}))
-    code, out, errors = ran("route", "--ring", str(path), "k")
-    assert (code, out) == (2, "")
-    assert "this is a definitions file, which does not hold the order of a ring" in errors
-    assert f"rabbit-chx topology export --from {path}" in errors

@@ -10,7 +10,6 @@ import pytest
 from command_line import BIND, RING
 
 from rabbit_chx.amqp.fields import AmqpField
-from rabbit_chx.cli import main
 from rabbit_chx.routing import (
     ConsistentHashExchange,
     ExchangeRef,
@@ -156,22 +155,6 @@ def test_a_super_stream_by_its_partitions(answer: Callable[..., Any], shown: Cal
     assert "hashed by the client for Java" in shown("route", *STREAM, "a")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((*MODULUS, "--explain"), "explains rings, and"),
-        ((*MODULUS, "--hash-header", "h"), "leave that out"),
-        (("--exchange-type", "super-stream"), "there is no ring: give --bind"),
-        ((*STREAM, "--header", "h=1"), "hashes the routing key alone for the super stream"),
-    ],
-)
-def test_what_an_exchange_without_a_ring_does_not_take(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
-) -> None:
-    assert main(["route", *arguments, "k"]) == 2
-    assert words in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("asked", [(), ("--explain",), ("--header", "h=v")])
 def test_keys_of_a_file_are_answered_as_those_of_stdin(
     ran: Callable[..., tuple[int, str, str]],
@@ -191,10 +174,3 @@ def test_keys_of_a_file_are_answered_as_those_of_stdin(
     code, out, errors = ran("route", "--bind", "q1=1", "--keys", str(path))
     assert (code, out) == (2, "k1\tq1\n")
     assert errors.startswith(f"rabbit-chx: line 2 of {path}: ")
-
-
-def test_keys_are_given_once(ran: Callable[..., tuple[int, str, str]]) -> None:
-    for keys in ("k", "-"):
-        code, out, errors = ran("route", "--bind", "q1=1", "--keys", "keys.txt", keys)
-        assert (code, out) == (2, "")
-        assert errors == "rabbit-chx: the keys are given twice, as KEYs and by --keys: give them once\n"

@@ -96,15 +96,3 @@ def test_simulate_says_when_less_is_possible(shown: Callable[..., str]) -> None:
         f"less    {ring.share_moved(last_in_the_gap):.3%} in the order of members that rabbit-chx topology arrange writes; "
         f"{ring.shares()['q4']:.3%} with slots in the place of the ring"
     )
-
-
-def test_simulate_says_nothing_where_no_way_moves_less(shown: Callable[..., str]) -> None:
-    for change in (["--unbind", "q2"], ["--add", "q9=1"]):
-        assert "\nless" not in shown("simulate", "--bind", "q1=1", "--bind", "q2=1", *change)
-    assert "\nless" not in shown("simulate", "--exchange-type", "x-modulus-hash", *BIND, "--add", "q9=1")
-
-
-def test_the_last_queue_may_leave(answer: Callable[..., Any]) -> None:
-    change = answer("simulate", "--bind", "q1=1", "--unbind", "q1")["change"]
-    assert change["shares"]["moved"] == 1
-    assert change["less"] == {"arranged": 1, "slots": None}

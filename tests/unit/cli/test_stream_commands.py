@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,55 +85,9 @@ def test_addresses_are_pairs() -> None:
             parse_addresses((text,))
 
 
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        (["verify", "x", "--since", "2h"], "--since is about the rows of streams"),
-        (["verify", "x", "--ring", "f"], "--ring is about the rows of streams"),
-        (["verify", "x", "--stream", "s", "--count", "3"], "leave --keys, --pattern and --count out"),
-        (["verify", "x", "--stream", "s", "--all-streams"], "by --stream and by --all-streams"),
-        (["verify", "x", "--super-stream", "s"], "exchange 'x' and --super-stream s"),
-        (["verify", "--super-stream", "s", "--ring", "f"], "by --super-stream and by --ring"),
-        (["verify", "x", "--stream", "s", "--topology", "t", "--ring", "f"], "by --ring and by --topology"),
-        (["replay", "k"], "nothing says where the rows belong"),
-        (
-            ["replay", "k", "--exchange", "x", "--since", "1h", "--until", "2h"],
-            "--until 2h is before --since 1h",
-        ),
-        (["replay", "k", "--exchange", "x", "--address", "a=b"], "--address is 'a=b'"),
-        (["replay", "k", "--exchange", "x"], "give --ring-via"),
-        (["stream", "show", "s", "--address", "a=b"], "--address is 'a=b'"),
-    ],
-)
-def test_what_contradicts_itself_is_refused_before_anything_is_read(
-    ran: Callable[..., tuple[int, str, str]], command: list[str], says: str
-) -> None:
-    code, out, errors = ran(*command, *NOBODY)
-    assert (code, out) == (2, "")
-    assert says in errors
-
-
-def test_an_address_of_streams_is_not_asked_over_amqp(
-    ran: Callable[..., tuple[int, str, str]],
-) -> None:
-    command = ("replay", "k", "--exchange", "x", "--ring-via", "", *NOBODY)
-    code, _, errors = ran(*command)
-    assert (code, "this asks over AMQP: give --url amqp://" in errors) == (2, True)
-    assert "it must begin with amqp://" in ran("ring", "show", "x", *NOBODY)[2]
-
-
 def test_nobody_answers(ran: Callable[..., tuple[int, str, str]]) -> None:
     code, _, errors = ran("stream", "show", "s", *NOBODY, "--wait", "0.1")
     assert (code, "nobody answers" in errors, "(--wait 0.1 is over)" in errors) == (69, True, True)
-
-
-def test_a_ring_that_hashes_a_header_places_no_rows(
-    ran: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    file = tmp_path / "ring.json"
-    file.write_text(json.dumps({**json.loads(READ.to_json()), "arguments": {"hash-header": "tenant"}}))
-    code, _, errors = ran("replay", "k", "--exchange", "x", "--ring", str(file), *NOBODY)
-    assert (code, "placed by their routing key alone" in errors) == (2, True)
 
 
 def report(ring: HashRing = READ, **counts: Any) -> StoredReport:

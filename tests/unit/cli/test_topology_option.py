@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from definitions_file import definitions_file
 
 from rabbit_chx import HashRing, SlotTable, Topology
-from rabbit_chx.cli import main
 
 FILE = """
 [[exchanges]]
@@ -191,105 +189,8 @@ def test_exchanges_without_a_ring(answer: Callable[..., Any], file: str) -> None
     assert document["modulus"]["exchange"] == "images"
 
 
-def test_a_definitions_file_tells_no_order(
-    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, one: str
-) -> None:
-    path = tmp_path / "definitions.json"
-    path.write_text(definitions_file(Topology.from_toml(Path(one).read_text())))
-    code, out, errors = ran("simulate", "--topology", str(path), "-o", "json")
-    assert (code, json.loads(out)["ring"]["provenance"]) == (0, "assumed")
-    assert "does not tell the order of a ring: that of orders is assumed" in errors
-
-
 def test_the_file_comes_over_stdin(
     answer: Callable[..., Any], stdin: Callable[[str], None], one: str
 ) -> None:
     stdin(ONE)
     assert answer("route", "--topology", "-", *KEYS) == answer("route", "--topology", one, *KEYS)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["route", "k"], "has several exchanges that hash: say which, one of events, flights, images, orders"),
-        (["route", "--exchange", "ordres", "k"], "has no exchange 'ordres' that hashes: give one of events, flights"),
-        (["route", "--exchange", "audit", "k"], "has no exchange 'audit' that hashes"),
-        (["route", "--exchange", "orders", "--bind", "q=1", "k"], "given twice, as bindings and as the topology"),
-        (["route", "--exchange", "orders", "--url", "amqp://h", "k"], "--url is about a live broker, and the ring is that of"),
-        (["compare", "--exchange", "orders", "--to-exchange", "events"], "there is no broker"),
-        (["route", "--exchange", "flights", "--release", "4.3.6", "k"], "is a super stream, whose partitions"),
-        (["compare", "--to-release", "4.3"], "does not say its release: give --release, such as --release 3.12"),
-        (["compare", "--to-release", "4.3", "--release", "4.0", "--url", "amqp://h"], "--url is about a live broker"),
-        (["compare", "--to-release", "4.3", "--release", "4.0", "--pattern", "k{n}"], "has several exchanges that hash: say which"),
-        (["verify", "--url", "amqp://h", "--ring-via", ""], "the ring is given twice, by --topology and by --ring-via"),
-    ],
-)  # fmt: skip
-def test_what_does_not_say_one_ring_is_refused(
-    ran: Callable[..., tuple[int, str, str]], file: str, arguments: list[str], says: str
-) -> None:
-    code, out, errors = ran(*arguments, "--topology", file)
-    assert (code, out) == (2, "")
-    assert says in errors
-
-
-def test_a_file_without_a_hash_exchange(ran: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
-    path = tmp_path / "queues.toml"
-    path.write_text('[[queues]]\nname = "q"\n')
-    assert "has no exchange that hashes" in ran("route", "--topology", str(path), "k")[2]
-    releases = ("--release", "3.12", "--to-release", "4.3")
-    assert "there is nothing to compare" in ran("compare", "--topology", str(path), *releases)[2]
-
-
-def test_without_an_exchange_and_without_a_file_there_is_nothing_to_verify() -> None:
-    assert main(["verify"]) == 2
-
-
-def test_a_definitions_file_with_much_that_is_left_out_says_how_much(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bindings = [
-        {
-            "source": "h",
-            "vhost": "/",
-            "destination": "q",
-            "destination_type": "queue",
-            "routing_key": "1",
-            "arguments": {},
-        }
-    ] + [
-        {
-            "source": f"gone.{n}",
-            "vhost": "/",
-            "destination": "q",
-            "destination_type": "queue",
-            "routing_key": "",
-            "arguments": {},
-        }
-        for n in range(9)
-    ]
-    exchange = {
-        "name": "h",
-        "vhost": "/",
-        "type": "x-consistent-hash",
-        "durable": True,
-        "auto_delete": False,
-        "internal": False,
-        "arguments": {},
-    }
-    queue = {"name": "q", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
-    file = tmp_path / "definitions.json"
-    file.write_text(
-        json.dumps(
-            {
-                "exchanges": [exchange],
-                "queues": [queue],
-                "bindings": bindings,
-                "policies": [],
-                "vhosts": [{"name": "/"}],
-            }
-        )
-    )
-    assert main(["route", "--topology", str(file), "k"]) == 0
-    err = capsys.readouterr().err
-    assert err.count("left out: ") == 6
-    assert "left out: 4 more" in err

@@ -1,7 +1,7 @@
 """Commands and what they print, as text: `transcripts/*.txt`.
 
 A line `$ ` is a command, `! ` is a line of stderr, a number in brackets at the end is an exit code other than 0, and all else is
-stdout. The commands of a file run in one directory, with no broker named. `python tests/unit/cli/test_transcripts.py --update` writes
+stdout. The commands of a file run in a copy of `transcripts/files`, with no broker named. `python tests/unit/cli/test_transcripts.py --update` writes
 the files anew: read the difference.
 """
 
@@ -12,6 +12,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ import pytest
 
 from rabbit_chx.cli import main
 
-FILES = sorted(Path(__file__).with_name("transcripts").glob("*.txt"))
+FOLDER = Path(__file__).resolve().with_name("transcripts")
+FILES = sorted(FOLDER.glob("*.txt"))
 NAMES_A_BROKER = ("AMQP_URL", "RABBIT_CHX_")
 
 
@@ -44,6 +46,7 @@ def apart(directory: str) -> Iterator[None]:
 def transcript_of(text: str) -> str:
     """Run the commands of a transcript, and return it with what they print."""
     with tempfile.TemporaryDirectory() as directory, apart(directory):
+        shutil.copytree(FOLDER / "files", directory, dirs_exist_ok=True)
         runs = map(ran, re.findall(r"^\$ rabbit-chx (.*)$", text, re.MULTILINE))
         return "\n".join(runs)
 

@@ -11,10 +11,8 @@ from rabbit_chx.cli.verify import Difference, ScratchReport
 from rabbit_chx.rendering import Facts
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.topology.reading import LiveExchange
 
 RELEASE = Release("4.3.6")
-EXCHANGE = LiveExchange("/", "orders", {}, (("q1", "1"), ("q2", "1")), None, RELEASE)
 READ = HashRing.from_buckets(["q1", "q2"], RELEASE)
 ASSUMED = HashRing.from_bindings([("q1", 1), ("q2", 1)], RELEASE, "assumed")
 GHOST = Finding("ghost-bucket", "q9 has 1 bucket and no binding", destination="q9", share=0.25)
@@ -28,7 +26,7 @@ def scratch(
     found: int = 5,
 ) -> ScratchReport:
     counts: Mapping[Place, int] = {"q1": found} if found else {}
-    return ScratchReport(EXCHANGE, ring, findings, counts, counts, differences)
+    return ScratchReport("orders", "/", {}, ring, findings, counts, counts, differences)
 
 
 @pytest.mark.parametrize(

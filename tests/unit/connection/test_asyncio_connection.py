@@ -32,8 +32,8 @@ async def opened(peer: Peer) -> AsyncIterator[AsyncConnection]:
         await connection.close()
 
 
-def test_heartbeats_go_on_while_the_caller_is_elsewhere(clock: Clock) -> None:
-    async def main(peer: Peer) -> None:
+async def test_heartbeats_go_on_while_the_caller_is_elsewhere(clock: Clock) -> None:
+    with Peer(heartbeat_s=1) as peer:
         async with opened(peer) as idle:
             sent = idle.bytes_sent
             for beats in range(1, 4):
@@ -41,24 +41,17 @@ def test_heartbeats_go_on_while_the_caller_is_elsewhere(clock: Clock) -> None:
                 await asyncio.to_thread(peer.hear, beats)
             assert idle.bytes_sent == sent, "a sign of life is no progress"
 
+
+async def test_a_connection_lives_as_long_as_something_comes(clock: Clock) -> None:
     with Peer(heartbeat_s=1) as peer:
-        asyncio.run(main(peer))
-
-
-def test_a_connection_lives_as_long_as_something_comes(clock: Clock) -> None:
-    async def main(peer: Peer) -> None:
         async with opened(peer) as idle:
             for i in range(1, 6):
                 clock.now += 1.2 * idle.session.heartbeat_s
                 await asyncio.to_thread(peer.reach, idle, str(i))
                 beats = peer.heartbeats
                 clock.now += 0.6 * idle.session.heartbeat_s
-                await asyncio.to_thread(
-                    peer.hear, beats + 1
-                )  # with its own, it looks for those of the broker
+                # With its own heartbeats, it looks for those of the broker.
+                await asyncio.to_thread(peer.hear, beats + 1)
             clock.now += 2.1 * idle.session.heartbeat_s
             with pytest.raises(ConnectionLostError, match="not even a heartbeat"):
                 await idle.poll(5)
-
-    with Peer(heartbeat_s=1) as peer:
-        asyncio.run(main(peer))

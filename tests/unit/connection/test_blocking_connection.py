@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from scripted_peer import Clock, HastySession, Peer, nothing
+from amqp_broker import nothing
+from scripted_peer import Clock, HastySession, Peer
 
 from rabbit_chx.connection import blocking_connection
 from rabbit_chx.connection.blocking_connection import Connection, Transport

@@ -197,14 +197,6 @@ def test_a_returned_key_may_hold_any_bytes() -> None:
     assert session.samples[0].key == b"\xff"
 
 
-def test_blocked_and_unblocked() -> None:
-    session = ready()
-    session.receive(said(commands.Connection.Blocked("low on disk"), 0))
-    assert session.blocked == "low on disk"
-    session.receive(said(commands.Connection.Unblocked(), 0))
-    assert session.blocked is None
-
-
 def test_channel_flow_is_answered() -> None:
     session = ready()
     session.receive(said(commands.Channel.Flow(active=False)))

@@ -138,20 +138,16 @@ class _Underlay:
         await asyncio.Event().wait()
 
 
-def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
+async def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The broker may still deliver to its consumer, while another consumer of this member handles the same messages."""
     monkeypatch.setattr(channels, "_REPLY_S", 0.05)
-
-    async def ends() -> None:
-        late = channels.LateFrameFilter()
-        line = channels.ConsumerChannel(_Underlay(), "q", "amqp://scripted", late, 32)
-        with pytest.raises(ConnectionLostError, match="at the end of the channel that consumes 'q'"):
-            await line.abandon()
-        late.uninstall()
-
-    asyncio.run(ends())
+    late = channels.LateFrameFilter()
+    line = channels.ConsumerChannel(_Underlay(), "q", "amqp://scripted", late, 32)
+    with pytest.raises(ConnectionLostError, match="at the end of the channel that consumes 'q'"):
+        await line.abandon()
+    late.uninstall()
 
 
 def test_a_channel_that_may_not_have_read_its_acks_is_not_taken_for_closed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -73,6 +73,16 @@ class Site:
         await eventually(lambda: "begins 1" in self.told, "it handles a message")
 
 
+@contextlib.asynccontextmanager
+async def handling(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Site, asyncio.Task[None]]]:
+    """A site whose member handles a message, and the task that runs it."""
+    site = Site(monkeypatch)
+    async with site.group:
+        running = asyncio.create_task(site.group.run(site.handle))
+        await site.has_a_message()
+        yield site, running
+
+
 async def refused() -> None:
     raise UnreachableError("nobody answers there")
 
@@ -81,19 +91,13 @@ async def hangs() -> None:
     await asyncio.Event().wait()
 
 
-def test_cancelled_once_it_leaves_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> list[str]:
-        site = Site(monkeypatch)
-        async with site.group:
-            running = asyncio.create_task(site.group.run(site.handle))
-            await site.has_a_message()
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-            assert "left" in site.journal.kinds("a")
-            return site.told
-
-    assert asyncio.run(story()) == ["gained q", "begins 1", "ends 1", "lost q"]
+async def test_cancelled_once_it_leaves_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with handling(monkeypatch) as (site, running):
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert "left" in site.journal.kinds("a")
+        assert site.told == ["gained q", "begins 1", "ends 1", "lost q"]
 
 
 @pytest.mark.parametrize("ending", ["cancelled twice", "not awaited", "main returns", "main fails"])
@@ -143,180 +147,140 @@ def test_however_it_ends_the_hook_is_called(
 @pytest.mark.parametrize(
     "error", [BrokerTimeoutError("no answer"), ConnectionLostError("cut"), UnreachableError("away")]
 )
-def test_whatever_ends_a_connection_is_followed_by_another_one(
+async def test_whatever_ends_a_connection_is_followed_by_another_one(
     error: UnreachableError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        site = Site(monkeypatch)
-        async with site.group:
-            running = asyncio.create_task(site.group.run(site.handle))
-            await site.has_a_message()
-            site.openings = [refused, refused]
-            site.group._session.fail(error)  # type: ignore[union-attr]  # it runs
-            await eventually(lambda: len(site.connections) == 2, "it connects again")
-            site.told.clear()
-            await site.has_a_message()
-            assert site.group.reconnects == 1
-            site.group.stop()
-            await running
-
-    asyncio.run(story())
+    async with handling(monkeypatch) as (site, running):
+        site.openings = [refused, refused]
+        site.group._session.fail(error)  # type: ignore[union-attr]  # it runs
+        await eventually(lambda: len(site.connections) == 2, "it connects again")
+        site.told.clear()
+        await site.has_a_message()
+        assert site.group.reconnects == 1
+        site.group.stop()
+        await running
 
 
-def test_handlers_are_cancelled_as_soon_as_the_connection_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        site = Site(monkeypatch)
-        async with site.group:
-            running = asyncio.create_task(site.group.run(site.handle))
-            site.gate.clear()
-            await site.has_a_message()
-            site.openings = [hangs]
-            site.connections[0].cut()
-            async with asyncio.timeout(1):
-                await eventually(lambda: "lost q" in site.told, "the handler has ended")
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-            assert "ends 1" not in site.told
-
-    asyncio.run(story())
-
-
-def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_connection(
+async def test_handlers_are_cancelled_as_soon_as_the_connection_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
-        site = Site(monkeypatch)
-        generations = []
-
-        async def handle(message: GroupMessage) -> None:
-            generations.append(message.generation or 0)
-            work = asyncio.create_task(site.gate.wait())
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.shield(work)
-            await work
-
-        async with site.group:
-            running = asyncio.create_task(site.group.run(handle))
-            site.gate.clear()
-            await eventually(lambda: site.connections[0].lines["q"], "it consumes")
-            await site.connections[0].deliver("q", 1)
-            await eventually(lambda: generations, "the handler runs")
-            site.connections[0].cut()
-            await eventually(
-                lambda: len(site.connections) == 2 and site.connections[1].lines["q"], "it is back"
-            )
-            await site.connections[1].deliver("q", 1)
-            await asyncio.sleep(0.1)
-            assert len(generations) == 1, "the first handler is not done"
-            site.gate.set()
-            await eventually(lambda: len(generations) == 2, "the message is handled again")
-            assert generations[1] > generations[0]
-            site.group.stop()
+    site = Site(monkeypatch)
+    async with site.group:
+        running = asyncio.create_task(site.group.run(site.handle))
+        site.gate.clear()
+        await site.has_a_message()
+        site.openings = [hangs]
+        site.connections[0].cut()
+        async with asyncio.timeout(1):
+            await eventually(lambda: "lost q" in site.told, "the handler has ended")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
             await running
+        assert "ends 1" not in site.told
 
-    asyncio.run(story())
+
+async def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = Site(monkeypatch)
+    generations = []
+
+    async def handle(message: GroupMessage) -> None:
+        generations.append(message.generation or 0)
+        work = asyncio.create_task(site.gate.wait())
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(work)
+        await work
+
+    async with site.group:
+        running = asyncio.create_task(site.group.run(handle))
+        site.gate.clear()
+        await eventually(lambda: site.connections[0].lines["q"], "it consumes")
+        await site.connections[0].deliver("q", 1)
+        await eventually(lambda: generations, "the handler runs")
+        site.connections[0].cut()
+        await eventually(lambda: len(site.connections) == 2 and site.connections[1].lines["q"], "it is back")
+        await site.connections[1].deliver("q", 1)
+        await asyncio.sleep(0.1)
+        assert len(generations) == 1, "the first handler is not done"
+        site.gate.set()
+        await eventually(lambda: len(generations) == 2, "the message is handled again")
+        assert generations[1] > generations[0]
+        site.group.stop()
+        await running
 
 
-def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group, "_CONNECT_S", 0.05)
-
-    async def story() -> None:
-        site = Site(monkeypatch)
-        async with site.group:
-            running = asyncio.create_task(site.group.run(site.handle))
-            await site.has_a_message()
-            site.openings = [hangs, hangs, hangs]
-            site.connections[0].cut()
-            await eventually(lambda: len(site.connections) == 2, "the fourth attempt is there")
-            site.group.stop()
-            await running
-
-    asyncio.run(story())
+    async with handling(monkeypatch) as (site, running):
+        site.openings = [hangs, hangs, hangs]
+        site.connections[0].cut()
+        await eventually(lambda: len(site.connections) == 2, "the fourth attempt is there")
+        site.group.stop()
+        await running
 
 
-def test_of_two_attempts_that_succeed_together_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_two_attempts_that_succeed_together_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group, "_CONNECT_S", 0.05)
+    way = asyncio.Event()
 
-    async def story() -> None:
-        site = Site(monkeypatch)
-        way = asyncio.Event()
+    async def waits() -> None:
+        await way.wait()
 
-        async def waits() -> None:
-            await way.wait()
-
-        async with site.group:
-            running = asyncio.create_task(site.group.run(site.handle))
-            await site.has_a_message()
-            site.openings = [waits, waits, waits]
-            site.connections[0].cut()
-            await eventually(lambda: not site.openings, "three attempts hang")
-            way.set()
-            await eventually(lambda: site.group.reconnects == 1, "it is back")
-            site.group.stop()
-            await running
-            assert all(connection.is_closed for connection in site.connections)
-
-    asyncio.run(story())
+    async with handling(monkeypatch) as (site, running):
+        site.openings = [waits, waits, waits]
+        site.connections[0].cut()
+        await eventually(lambda: not site.openings, "three attempts hang")
+        way.set()
+        await eventually(lambda: site.group.reconnects == 1, "it is back")
+        site.group.stop()
+        await running
+        assert all(connection.is_closed for connection in site.connections)
 
 
-def test_a_member_at_rest_may_lose_its_connection_as_often_as_it_likes(
+async def test_a_member_at_rest_may_lose_its_connection_as_often_as_it_likes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each time begins anew, also where nothing was handled in between."""
+    site = Site(monkeypatch, reconnect_timeout_s=0.3)
+    async with site.group:
+        running = asyncio.create_task(site.group.run(site.handle))
+        for count in range(1, 4):
+            await eventually(lambda: site.group._session and site.group._session.is_up, "it is there")
+            await asyncio.sleep(0.2)
+            site.openings = [refused]
+            site.connections[-1].cut()
+            await eventually(lambda count=count: site.group.reconnects == count, "it connects again")  # type: ignore[misc]
+        site.group.stop()
+        await running
 
-    async def story() -> None:
-        site = Site(monkeypatch, reconnect_timeout_s=0.3)
-        async with site.group:
-            running = asyncio.create_task(site.group.run(site.handle))
-            for count in range(1, 4):
-                await eventually(lambda: site.group._session and site.group._session.is_up, "it is there")
-                await asyncio.sleep(0.2)
-                site.openings = [refused]
-                site.connections[-1].cut()
-                await eventually(lambda count=count: site.group.reconnects == count, "it connects again")  # type: ignore[misc]
-            site.group.stop()
+
+async def test_what_would_be_refused_again_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def is_refused() -> None:
+        raise AccessRefusedError("the broker refuses the login", reply_code=403)
+
+    async with handling(monkeypatch) as (site, running):
+        site.openings = [is_refused]
+        site.connections[0].cut()
+        with pytest.raises(AccessRefusedError, match="refuses the login"):
             await running
-
-    asyncio.run(story())
-
-
-def test_what_would_be_refused_again_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        site = Site(monkeypatch)
-
-        async def is_refused() -> None:
-            raise AccessRefusedError("the broker refuses the login", reply_code=403)
-
-        async with site.group:
-            running = asyncio.create_task(site.group.run(site.handle))
-            await site.has_a_message()
-            site.openings = [is_refused]
-            site.connections[0].cut()
-            with pytest.raises(AccessRefusedError, match="refuses the login"):
-                await running
-            assert site.told[-1] == "lost q"
-
-    asyncio.run(story())
+        assert site.told[-1] == "lost q"
 
 
-def test_a_handler_that_fails_for_good_ends_the_run_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        site = Site(monkeypatch, retries=0)
+async def test_a_handler_that_fails_for_good_ends_the_run_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(monkeypatch, retries=0)
 
-        async def fails(_: GroupMessage) -> None:
-            raise ZeroDivisionError
+    async def fails(_: GroupMessage) -> None:
+        raise ZeroDivisionError
 
-        async with site.group:
-            running = asyncio.create_task(site.group.run(fails))
-            await eventually(lambda: site.connections[0].lines["q"], "it consumes")
-            line = await site.connections[0].deliver("q", 1)
-            with pytest.raises(HandlerError, match="the handler raised ZeroDivisionError for the message"):
-                await running
-            assert (line.acked, line.abandoned) == ([], True)
-            assert site.told == ["gained q", "lost q"]
-
-    asyncio.run(story())
+    async with site.group:
+        running = asyncio.create_task(site.group.run(fails))
+        await eventually(lambda: site.connections[0].lines["q"], "it consumes")
+        line = await site.connections[0].deliver("q", 1)
+        with pytest.raises(HandlerError, match="the handler raised ZeroDivisionError for the message"):
+            await running
+        assert (line.acked, line.abandoned) == ([], True)
+        assert site.told == ["gained q", "lost q"]
 
 
 def test_members_without_a_journal_share_the_queues_by_their_names_whatever_the_order() -> None:
@@ -333,25 +297,22 @@ def test_the_queues_of_a_ring_are_those_of_its_buckets_each_once_and_no_hole() -
     assert ConsumerGroup("amqp://host", ring).queues == ("q2", "q1")
 
 
-def test_an_error_that_no_connection_mends_lets_what_is_in_hand_be_done(
+async def test_an_error_that_no_connection_mends_lets_what_is_in_hand_be_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
-        site = Site(monkeypatch)
-        async with site.group:
-            site.gate.clear()
-            running = asyncio.create_task(site.group.run(site.handle))
-            await site.has_a_message()
-            session = site.group._session
-            assert session is not None
-            session.fail(InputError("another process is the member 'a'"))
-            await eventually(lambda: session._is_leaving, "it leaves")
-            site.gate.set()
-            with pytest.raises(InputError):
-                await running
-            assert site.told == ["gained q", "begins 1", "ends 1", "lost q"]
-
-    asyncio.run(story())
+    site = Site(monkeypatch)
+    async with site.group:
+        site.gate.clear()
+        running = asyncio.create_task(site.group.run(site.handle))
+        await site.has_a_message()
+        session = site.group._session
+        assert session is not None
+        session.fail(InputError("another process is the member 'a'"))
+        await eventually(lambda: session._is_leaving, "it leaves")
+        site.gate.set()
+        with pytest.raises(InputError):
+            await running
+        assert site.told == ["gained q", "begins 1", "ends 1", "lost q"]
 
 
 class _Callable:
@@ -392,7 +353,7 @@ def test_what_can_be_awaited_is_a_handler(handler: Any) -> None:
         (None, "3.13.7", 1, 32),
     ],
 )
-def test_with_a_delivery_limit_nothing_is_delivered_ahead(
+async def test_with_a_delivery_limit_nothing_is_delivered_ahead(
     monkeypatch: pytest.MonkeyPatch, limit: int | None, release: str, lanes: int, prefetch: int
 ) -> None:
     """What is delivered ahead of a message that ends its member would reach the limit together with it."""
@@ -403,13 +364,10 @@ def test_with_a_delivery_limit_nothing_is_delivered_ahead(
     monkeypatch.setattr(ScriptedConnection, "queue_arguments", arguments)
     monkeypatch.setattr(ScriptedConnection, "server_version", release)
 
-    async def story() -> int:
-        site = Site(monkeypatch, lanes=lanes, prefetch=32)
-        async with site.group:
-            running = asyncio.create_task(site.group.run(site.handle))
-            await eventually(lambda: bool(site.connections[-1].prefetches), "it consumes")
-            site.group.stop()
-            await asyncio.wait_for(running, 20)
-        return site.connections[0].prefetches["q"]
-
-    assert asyncio.run(story()) == prefetch
+    site = Site(monkeypatch, lanes=lanes, prefetch=32)
+    async with site.group:
+        running = asyncio.create_task(site.group.run(site.handle))
+        await eventually(lambda: bool(site.connections[-1].prefetches), "it consumes")
+        site.group.stop()
+        await asyncio.wait_for(running, 20)
+    assert site.connections[0].prefetches["q"] == prefetch

@@ -32,21 +32,16 @@ def test_a_repeat_has_no_effect(seen: Deduplicator) -> None:
     assert 0 <= report.reaches_back_s < 60
 
 
-def test_a_repeat_has_no_effect_on_asyncio(seen: Deduplicator) -> None:
+async def test_a_repeat_has_no_effect_on_asyncio(seen: Deduplicator) -> None:
     effects: list[str] = []
 
     async def effect(name: str) -> None:
         await asyncio.sleep(0)
         effects.append(name)
 
-    async def main() -> list[bool]:
-        return [
-            await seen.run_if_new_async("a", effect, "a"),
-            await seen.run_if_new_async("a", effect, "a"),
-            await seen.run_if_new_async("b", effects.append, "b"),
-        ]
-
-    assert asyncio.run(main()) == [True, False, True]
+    assert await seen.run_if_new_async("a", effect, "a")
+    assert not await seen.run_if_new_async("a", effect, "a")
+    assert await seen.run_if_new_async("b", effects.append, "b")
     assert effects == ["a", "b"]
 
 
@@ -70,22 +65,19 @@ def test_an_effect_that_ends_the_program_marks_no_id(end: type[BaseException]) -
     assert seen.run_if_new("a", lambda: None)
 
 
-def test_an_effect_that_is_cancelled_marks_no_id(seen: Deduplicator) -> None:
-    async def main() -> bool:
-        begun = asyncio.Event()
+async def test_an_effect_that_is_cancelled_marks_no_id(seen: Deduplicator) -> None:
+    begun = asyncio.Event()
 
-        async def effect() -> None:
-            begun.set()
-            await asyncio.Event().wait()
+    async def effect() -> None:
+        begun.set()
+        await asyncio.Event().wait()
 
-        task = asyncio.create_task(seen.run_if_new_async("a", effect))
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return await seen.run_if_new_async("a", lambda: None)
-
-    assert asyncio.run(main())
+    task = asyncio.create_task(seen.run_if_new_async("a", effect))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await seen.run_if_new_async("a", lambda: None)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -121,37 +113,32 @@ def test_a_copy_in_another_thread_waits_for_the_first(seen: Deduplicator, fails:
     assert ran == {"first": not fails, "second": fails}
 
 
-def test_copies_in_many_tasks_have_one_effect(seen: Deduplicator) -> None:
+async def test_copies_in_many_tasks_have_one_effect(seen: Deduplicator) -> None:
     effects: list[str] = []
 
     async def effect(name: str) -> None:
         await asyncio.sleep(0.001)
         effects.append(name)
 
-    async def main() -> list[bool]:
-        return await asyncio.gather(*(seen.run_if_new_async(name, effect, name) for name in "abc" * 10))
-
-    assert sum(asyncio.run(main())) == 3
+    copies = [seen.run_if_new_async(name, effect, name) for name in "abc" * 10]
+    assert sum(await asyncio.gather(*copies)) == 3
     assert sorted(effects) == ["a", "b", "c"]
 
 
-def test_who_waits_and_is_cancelled_does_not_end_the_wait_of_others(seen: Deduplicator) -> None:
-    async def main() -> list[bool | BaseException]:
-        go, begun = asyncio.Event(), asyncio.Event()
+async def test_who_waits_and_is_cancelled_does_not_end_the_wait_of_others(seen: Deduplicator) -> None:
+    go, begun = asyncio.Event(), asyncio.Event()
 
-        async def slow() -> None:
-            begun.set()
-            await go.wait()
+    async def slow() -> None:
+        begun.set()
+        await go.wait()
 
-        tasks = [asyncio.create_task(seen.run_if_new_async("a", slow)) for _ in range(3)]
-        await begun.wait()
-        await asyncio.sleep(0)
-        tasks[1].cancel()
-        await asyncio.wait([tasks[1]])
-        go.set()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    first, second, third = asyncio.run(main())
+    tasks = [asyncio.create_task(seen.run_if_new_async("a", slow)) for _ in range(3)]
+    await begun.wait()
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await asyncio.wait([tasks[1]])
+    go.set()
+    first, second, third = await asyncio.gather(*tasks, return_exceptions=True)
     assert (first, third) == (True, False)
     assert isinstance(second, asyncio.CancelledError)
 

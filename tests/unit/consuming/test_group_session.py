@@ -69,257 +69,207 @@ class Stage:
         await eventually(lambda: self.session.is_up, "it consumes both queues")
 
 
+@asynccontextmanager
+async def consuming_stage() -> AsyncIterator[tuple[Stage, asyncio.Task[None]]]:
+    """A stage whose member consumes, and the task that runs it."""
+    stage = Stage()
+    async with stage.running() as running:
+        await stage.consuming()
+        yield stage, running
+
+
 def other(kind: Any) -> JournalEntry:
     return JournalEntry(kind, "b", 0.0, queues=("q.0", "q.1") if kind == "ready" else (), token="b1")  # noqa: S106
 
 
-def test_a_message_is_handled_when_its_claim_is_read() -> None:
-    async def story() -> None:
-        stage = Stage()
-        async with stage.running():
-            await stage.consuming()
-            stage.journal.readers.clear()
-            line = await stage.connection.deliver("q.0", 1)
-            await eventually(lambda: "claim" in stage.journal.kinds("a"), "it claims the queue")
-            await asyncio.sleep(0.05)
-            assert stage.handled == [], "another member may have been elected meanwhile"
-            offset, claim = next(
-                (n, entry) for n, entry in enumerate(stage.journal.entries) if entry.kind == "claim"
-            )
-            stage.session.on_entry(offset, claim)
-            await eventually(lambda: line.acked == [1], "it is handled and acknowledged")
-
-    asyncio.run(story())
+async def test_a_message_is_handled_when_its_claim_is_read() -> None:
+    async with consuming_stage() as (stage, _):
+        stage.journal.readers.clear()
+        line = await stage.connection.deliver("q.0", 1)
+        await eventually(lambda: "claim" in stage.journal.kinds("a"), "it claims the queue")
+        await asyncio.sleep(0.05)
+        assert stage.handled == [], "another member may have been elected meanwhile"
+        offset, claim = next(
+            (n, entry) for n, entry in enumerate(stage.journal.entries) if entry.kind == "claim"
+        )
+        stage.session.on_entry(offset, claim)
+        await eventually(lambda: line.acked == [1], "it is handled and acknowledged")
 
 
-def test_while_the_broker_blocks_publishers_what_a_member_has_is_handled_and_what_it_has_not_waits() -> None:
-    async def story() -> None:
-        stage = Stage()
-        async with stage.running() as running:
-            await stage.consuming()
-            line = await stage.connection.deliver("q.0", 1)
-            await eventually(lambda: line.acked == [1], "it has the queue")
-            stage.journal.block()
-            await stage.connection.deliver("q.0", 2, 3)
-            await stage.connection.deliver("q.1", 9)
-            await eventually(lambda: line.acked == [1, 2, 3], "it goes on")
-            await asyncio.sleep(3 * BRISK.journal_s)
-            assert not running.done()
-            assert stage.handled == [1, 2, 3], "a queue cannot be claimed"
-            written = len(stage.journal.entries)
-            stage.journal.unblock()
-            await eventually(lambda: stage.handled == [1, 2, 3, 9], "the claim is written")
-            told = [entry.kind for entry in stage.journal.entries[written:]]
-            assert told.count("alive") <= told.index("claim") + 2, f"signs of life do not pile up: {told}"
-
-    asyncio.run(story())
-
-
-def test_a_claim_that_nothing_blocks_and_nobody_writes_ends_the_session() -> None:
-    async def story() -> None:
-        stage = Stage()
-        async with stage.running() as running:
-            await stage.consuming()
-            stage.journal.open.clear()
-            await stage.connection.deliver("q.0", 1)
-            with pytest.raises(BrokerTimeoutError, match=r"the claim of 'q\.0' is not in the stream"):
-                await running
-
-    asyncio.run(story())
-
-
-def test_a_claim_that_is_written_and_never_read_ends_the_session() -> None:
-    async def story() -> None:
-        stage = Stage()
-        async with stage.running() as running:
-            await stage.consuming()
-            stage.journal.readers.clear()
-            await stage.connection.deliver("q.0", 1)
-            with pytest.raises(
-                ConnectionLostError, match=r"the claim of 'q\.0' was written .* and is not read there"
-            ):
-                await asyncio.wait_for(running, 20)
-            assert "claim" in stage.journal.kinds("a")
-            assert stage.handled == []
-
-    asyncio.run(story())
-
-
-def test_a_member_joins_when_it_can_write() -> None:
-    async def story() -> None:
-        stage = Stage()
+async def test_while_the_broker_blocks_publishers_a_member_handles_what_it_has_and_claims_nothing() -> None:
+    async with consuming_stage() as (stage, running):
+        line = await stage.connection.deliver("q.0", 1)
+        await eventually(lambda: line.acked == [1], "it has the queue")
         stage.journal.block()
-        async with stage.running() as running:
-            await asyncio.sleep(3 * BRISK.journal_s)
-            assert not running.done()
-            assert not stage.connection.lines
-            stage.journal.unblock()
-            await stage.consuming()
+        await stage.connection.deliver("q.0", 2, 3)
+        await stage.connection.deliver("q.1", 9)
+        await eventually(lambda: line.acked == [1, 2, 3], "it goes on")
+        await asyncio.sleep(3 * BRISK.journal_s)
+        assert not running.done()
+        assert stage.handled == [1, 2, 3], "a queue cannot be claimed"
+        written = len(stage.journal.entries)
+        stage.journal.unblock()
+        await eventually(lambda: stage.handled == [1, 2, 3, 9], "the claim is written")
+        told = [entry.kind for entry in stage.journal.entries[written:]]
+        assert told.count("alive") <= told.index("claim") + 2, f"signs of life do not pile up: {told}"
 
-    asyncio.run(story())
+
+async def test_a_claim_that_nothing_blocks_and_nobody_writes_ends_the_session() -> None:
+    async with consuming_stage() as (stage, running):
+        stage.journal.open.clear()
+        await stage.connection.deliver("q.0", 1)
+        with pytest.raises(BrokerTimeoutError, match=r"the claim of 'q\.0' is not in the stream"):
+            await running
 
 
-def test_a_member_that_waits_to_join_can_be_stopped() -> None:
-    async def story() -> None:
-        stage = Stage()
+async def test_a_claim_that_is_written_and_never_read_ends_the_session() -> None:
+    async with consuming_stage() as (stage, running):
+        stage.journal.readers.clear()
+        await stage.connection.deliver("q.0", 1)
+        with pytest.raises(
+            ConnectionLostError, match=r"the claim of 'q\.0' was written .* and is not read there"
+        ):
+            await asyncio.wait_for(running, 20)
+        assert "claim" in stage.journal.kinds("a")
+        assert stage.handled == []
+
+
+async def test_a_member_joins_when_it_can_write() -> None:
+    stage = Stage()
+    stage.journal.block()
+    async with stage.running() as running:
+        await asyncio.sleep(3 * BRISK.journal_s)
+        assert not running.done()
+        assert not stage.connection.lines
+        stage.journal.unblock()
+        await stage.consuming()
+
+
+async def test_a_member_that_waits_to_join_can_be_stopped() -> None:
+    stage = Stage()
+    stage.journal.block()
+    async with stage.running() as running:
+        await asyncio.sleep(0.05)
+        stage.stop.set()
+        async with asyncio.timeout(5):
+            await running
+
+
+async def test_nobody_is_gone_because_nobody_could_write() -> None:
+    stage = Stage()
+
+    async def live() -> None:  # another member, as often as this one
+        while True:
+            await stage.journal.open.wait()
+            stage.journal.write(other("alive"))
+            await asyncio.sleep(BRISK.alive_s)
+
+    stage.journal.write(other("ready"))
+    async with stage.running():
+        living = asyncio.create_task(live())
+        await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
         stage.journal.block()
-        async with stage.running() as running:
-            await asyncio.sleep(0.05)
-            stage.stop.set()
-            async with asyncio.timeout(5):
-                await running
-
-    asyncio.run(story())
-
-
-def test_nobody_is_gone_because_nobody_could_write() -> None:
-    async def story() -> None:
-        stage = Stage()
-
-        async def live() -> None:  # another member, as often as this one
-            while True:
-                await stage.journal.open.wait()
-                stage.journal.write(other("alive"))
-                await asyncio.sleep(BRISK.alive_s)
-
-        stage.journal.write(other("ready"))
-        async with stage.running():
-            living = asyncio.create_task(live())
-            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
-            stage.journal.block()
-            await asyncio.sleep(4 * BRISK.gone_s)
-            stage.journal.unblock()
-            await asyncio.sleep(2 * BRISK.gone_s)
-            assert "gone" not in [entry.kind for entry in stage.journal.entries]
-            living.cancel()
-            await eventually(lambda: "gone" in stage.journal.kinds("b"), "it is missed when it is silent")
-
-    asyncio.run(story())
+        await asyncio.sleep(4 * BRISK.gone_s)
+        stage.journal.unblock()
+        await asyncio.sleep(2 * BRISK.gone_s)
+        assert "gone" not in [entry.kind for entry in stage.journal.entries]
+        living.cancel()
+        await eventually(lambda: "gone" in stage.journal.kinds("b"), "it is missed when it is silent")
 
 
-def test_the_first_member_does_not_wait_for_anybody() -> None:
-    async def story() -> None:
-        stage = Stage(GroupPace(settle_s=600.0))
-        async with stage.running():
-            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
-
-    asyncio.run(story())
+async def test_the_first_member_does_not_wait_for_anybody() -> None:
+    stage = Stage(GroupPace(settle_s=600.0))
+    async with stage.running():
+        await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
 
 
-def test_who_comes_to_others_waits_until_it_has_been_healthy() -> None:
-    async def story() -> None:
-        stage = Stage(GroupPace(settle_s=600.0))
-        stage.journal.write(other("ready"))
-        async with stage.running():
-            await stage.consuming()
-            await asyncio.sleep(0.1)
-            assert stage.journal.kinds("a") == ["alive"]
-
-    asyncio.run(story())
+async def test_who_comes_to_others_waits_until_it_has_been_healthy() -> None:
+    stage = Stage(GroupPace(settle_s=600.0))
+    stage.journal.write(other("ready"))
+    async with stage.running():
+        await stage.consuming()
+        await asyncio.sleep(0.1)
+        assert stage.journal.kinds("a") == ["alive"]
 
 
-def test_an_owner_shows_itself_before_its_next_sign_of_life() -> None:
+async def test_an_owner_shows_itself_before_its_next_sign_of_life() -> None:
     """Whoever has its queue lets go then."""
-
-    async def story() -> None:
-        stage = Stage(GroupPace(settle_s=0.01, alive_s=300.0, gone_s=600.0))
-        async with stage.running():
-            await eventually(
-                lambda: stage.journal.kinds("a") == ["alive", "ready", "alive"], "it shows itself"
-            )
-
-    asyncio.run(story())
+    stage = Stage(GroupPace(settle_s=0.01, alive_s=300.0, gone_s=600.0))
+    async with stage.running():
+        await eventually(lambda: stage.journal.kinds("a") == ["alive", "ready", "alive"], "it shows itself")
 
 
-def test_a_member_that_leaves_consumes_nothing_any_more() -> None:
+async def test_a_member_that_leaves_consumes_nothing_any_more() -> None:
     """So the others share its queues at once."""
-
-    async def story() -> list[JournalEntry]:
-        stage = Stage()
-        async with stage.running():
-            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
-            await stage.consuming()
-            line = await stage.connection.deliver("q.0", 1)
-            await eventually(lambda: line.acked == [1], "it has a queue")
-            await stage.session.leave()
-        return [entry for entry in stage.journal.entries if entry.kind in ("ready", "released", "left")]
-
-    came, leaves, released, left = asyncio.run(story())
+    async with consuming_stage() as (stage, _):
+        await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+        line = await stage.connection.deliver("q.0", 1)
+        await eventually(lambda: line.acked == [1], "it has a queue")
+        await stage.session.leave()
+    entries = [entry for entry in stage.journal.entries if entry.kind in ("ready", "released", "left")]
+    came, leaves, released, left = entries
     assert set(came.queues) == {"q.0", "q.1"}
     assert (released.kind, released.queue) == ("released", "q.0")
     assert (leaves.kind, leaves.queues) == ("ready", ())
     assert left.kind == "left"
 
 
-def test_leaving_is_not_held_up_by_a_broker_that_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leaving_is_not_held_up_by_a_broker_that_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rabbit_chx.consuming.session._FAREWELL_S", 0.05)
-
-    async def story() -> None:
-        stage = Stage()
-        async with stage.running():
-            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
-            await stage.consuming()
-            line = await stage.connection.deliver("q.0", 1)
-            await eventually(lambda: line.acked == [1], "it has the queue")
-            stage.journal.block()
-            async with asyncio.timeout(5):
-                await stage.session.leave()
-            assert line.abandoned
-
-    asyncio.run(story())
+    stage = Stage()
+    async with stage.running():
+        await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+        await stage.consuming()
+        line = await stage.connection.deliver("q.0", 1)
+        await eventually(lambda: line.acked == [1], "it has the queue")
+        stage.journal.block()
+        async with asyncio.timeout(5):
+            await stage.session.leave()
+        assert line.abandoned
 
 
 @pytest.mark.parametrize("under_way", ["nothing", "handler", "consume", "claim", "ack"])
-def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(under_way: str) -> None:
-    async def story() -> None:
-        stage = Stage(GroupPace())
-        connection = stage.connection
-        async with stage.running() as running:
-            await eventually(lambda: len(connection.lines) == 2, "it consumes")
-            line = connection.lines["q.0"][0]
-            match under_way:
-                case "handler" | "ack":
-                    stage.gate.clear()
-                    await connection.deliver("q.0", 1, 2)
-                    await eventually(lambda: stage.runners[0].ownership.is_held, "it has the queue")
-                    if under_way == "ack":
-                        line.ackable.clear()
-                        stage.gate.set()
-                        await eventually(lambda: stage.handled == [1], "the first one is handled")
-                case "consume":
-                    connection.consumable.clear()
-                    stage.runners[0].execute(stage.runners[0].ownership.step_back())
-                case "claim":
-                    stage.journal.block()
-                    await connection.deliver("q.0", 1)
-            await asyncio.sleep(0.05)
-            connection.cut()
-            async with asyncio.timeout(5):
-                with pytest.raises(ConnectionLostError):
-                    await running
-                stage.session.detach()
-                await eventually(
-                    lambda: all(runner.ownership.is_finished for runner in stage.runners),
-                    "nothing is left",
-                    5,
-                )
-            assert stage.cancelled == (under_way == "handler")
-
-    asyncio.run(story())
-
-
-def test_what_comes_over_a_connection_that_was_given_up_counts_for_nothing() -> None:
-    """Its queues have another connection by then."""
-
-    async def story() -> None:
-        stage = Stage()
-        async with stage.running():
-            await stage.consuming()
+async def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(under_way: str) -> None:
+    stage = Stage(GroupPace())
+    connection = stage.connection
+    async with stage.running() as running:
+        await eventually(lambda: len(connection.lines) == 2, "it consumes")
+        line = connection.lines["q.0"][0]
+        match under_way:
+            case "handler" | "ack":
+                stage.gate.clear()
+                await connection.deliver("q.0", 1, 2)
+                await eventually(lambda: stage.runners[0].ownership.is_held, "it has the queue")
+                if under_way == "ack":
+                    line.ackable.clear()
+                    stage.gate.set()
+                    await eventually(lambda: stage.handled == [1], "the first one is handled")
+            case "consume":
+                connection.consumable.clear()
+                stage.runners[0].execute(stage.runners[0].ownership.step_back())
+            case "claim":
+                stage.journal.block()
+                await connection.deliver("q.0", 1)
+        await asyncio.sleep(0.05)
+        connection.cut()
+        async with asyncio.timeout(5):
+            with pytest.raises(ConnectionLostError):
+                await running
             stage.session.detach()
-            stage.session.on_entry(7, JournalEntry("claim", "b", 0.0, queue="q.0", token="b7"))  # noqa: S106
-            assert not stage.session.roster.claims
+            await eventually(
+                lambda: all(runner.ownership.is_finished for runner in stage.runners),
+                "nothing is left",
+                5,
+            )
+        assert stage.cancelled == (under_way == "handler")
 
-    asyncio.run(story())
+
+async def test_what_comes_over_a_connection_that_was_given_up_counts_for_nothing() -> None:
+    """Its queues have another connection by then."""
+    async with consuming_stage() as (stage, _):
+        stage.session.detach()
+        stage.session.on_entry(7, JournalEntry("claim", "b", 0.0, queue="q.0", token="b7"))  # noqa: S106
+        assert not stage.session.roster.claims
 
 
 def test_the_log_tells_who_has_what(caplog: pytest.LogCaptureFixture) -> None:
@@ -353,70 +303,57 @@ def test_the_log_tells_who_has_what(caplog: pytest.LogCaptureFixture) -> None:
     assert "group member b is gone: nothing was heard of it for 0.2 s" in said
 
 
-def test_the_first_error_ends_a_session_and_that_of_a_handler_is_no_loss() -> None:
-    async def story() -> None:
-        stage = Stage()
-        stage.session.fail(HandlerError("the handler failed"))
-        was_lost = stage.session.is_lost
-        stage.session.fail(ConnectionLostError("the connection is gone"))
-        assert (was_lost, stage.session.is_lost) == (False, True)
-        with pytest.raises(HandlerError):
-            await stage.session.run(stage.stop)
-
-    asyncio.run(story())
+async def test_the_first_error_ends_a_session_and_that_of_a_handler_is_no_loss() -> None:
+    stage = Stage()
+    stage.session.fail(HandlerError("the handler failed"))
+    was_lost = stage.session.is_lost
+    stage.session.fail(ConnectionLostError("the connection is gone"))
+    assert (was_lost, stage.session.is_lost) == (False, True)
+    with pytest.raises(HandlerError):
+        await stage.session.run(stage.stop)
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["an earlier connection", "another process"])
-def test_of_two_processes_of_one_name_the_later_one_ends_and_tells_nothing(*, is_own: bool) -> None:
+async def test_of_two_processes_of_one_name_the_later_one_ends_and_tells_nothing(*, is_own: bool) -> None:
     """What an earlier connection of this process has written is no other process."""
-
-    async def story() -> None:
-        stage = Stage(former=("a0",) if is_own else ())
-        sign = JournalEntry("alive", "a", 0.0, token="a0")  # noqa: S106
-        ready = JournalEntry("ready", "a", 0.0, queues=("q.0", "q.1"), token=stage.session.token)
-        for offset, entry in enumerate((sign, ready, sign, sign)):
-            stage.session.on_entry(offset, entry)
-        stage.stop.set()
-        if is_own:
-            await stage.session.run(stage.stop)
-            return
-        with pytest.raises(InputError, match="another process is the member 'a'"):
-            await stage.session.run(stage.stop)
-        await stage.session.leave()
-        assert "left" not in stage.journal.kinds("a"), "the other process is still there"
-
-    asyncio.run(story())
+    stage = Stage(former=("a0",) if is_own else ())
+    sign = JournalEntry("alive", "a", 0.0, token="a0")  # noqa: S106
+    ready = JournalEntry("ready", "a", 0.0, queues=("q.0", "q.1"), token=stage.session.token)
+    for offset, entry in enumerate((sign, ready, sign, sign)):
+        stage.session.on_entry(offset, entry)
+    stage.stop.set()
+    if is_own:
+        await stage.session.run(stage.stop)
+        return
+    with pytest.raises(InputError, match="another process is the member 'a'"):
+        await stage.session.run(stage.stop)
+    await stage.session.leave()
+    assert "left" not in stage.journal.kinds("a"), "the other process is still there"
 
 
-def test_a_member_that_is_gone_is_told_once_however_long_that_takes_to_be_read() -> None:
-    async def story() -> None:
-        stage = Stage()
-        stage.journal.write(other("ready"))
-        async with stage.running():
-            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
-            (take,) = stage.journal.readers
-            stage.journal.readers[:] = [
-                lambda offset, entry: None if entry.kind == "gone" else take(offset, entry)
-            ]
-            await eventually(lambda: "gone" in stage.journal.kinds("b"), "the other one is silent")
-            signs = len(stage.journal.kinds("a"))
-            await eventually(lambda: len(stage.journal.kinds("a")) > signs + 5, "it looks again and again")
-            assert stage.journal.kinds("b").count("gone") == 1
-
-    asyncio.run(story())
+async def test_a_member_that_is_gone_is_told_once_however_long_that_takes_to_be_read() -> None:
+    stage = Stage()
+    stage.journal.write(other("ready"))
+    async with stage.running():
+        await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+        (take,) = stage.journal.readers
+        stage.journal.readers[:] = [
+            lambda offset, entry: None if entry.kind == "gone" else take(offset, entry)
+        ]
+        await eventually(lambda: "gone" in stage.journal.kinds("b"), "the other one is silent")
+        signs = len(stage.journal.kinds("a"))
+        await eventually(lambda: len(stage.journal.kinds("a")) > signs + 5, "it looks again and again")
+        assert stage.journal.kinds("b").count("gone") == 1
 
 
-def test_a_queue_that_another_member_has_is_not_consumed_anew() -> None:
-    async def story() -> None:
-        stage = Stage(replace(BRISK, watch_s=0.02))
-        stage.connection.waiting.update({"q.0": 5, "q.1": 5})
-        async with stage.running():
-            await stage.consuming()
-            stage.journal.write(JournalEntry("claim", "b", 0.0, queue="q.0", token="b1"))  # noqa: S106
-            await eventually(lambda: len(stage.connection.lines["q.1"]) > 1, "nobody has the other queue")
-            assert len(stage.connection.lines["q.0"]) == 1
-
-    asyncio.run(story())
+async def test_a_queue_that_another_member_has_is_not_consumed_anew() -> None:
+    stage = Stage(replace(BRISK, watch_s=0.02))
+    stage.connection.waiting.update({"q.0": 5, "q.1": 5})
+    async with stage.running():
+        await stage.consuming()
+        stage.journal.write(JournalEntry("claim", "b", 0.0, queue="q.0", token="b1"))  # noqa: S106
+        await eventually(lambda: len(stage.connection.lines["q.1"]) > 1, "nobody has the other queue")
+        assert len(stage.connection.lines["q.0"]) == 1
 
 
 def looks(watch: StallDetector, count: int, *, waiting: int = 5, delivered: int = 7) -> list[int]:

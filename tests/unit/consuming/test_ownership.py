@@ -106,29 +106,6 @@ def test_a_member_that_leaves_waits_for_the_end_of_its_claim() -> None:
     assert ownership.on_claimed(1, 40) == [Abandon(1)]
 
 
-def test_stopping_finishes_the_message_in_hand_and_leaves_the_rest() -> None:
-    ownership = active()
-    ownership.on_delivered(1, message(2))
-    ownership.on_delivered(1, message(3))
-    assert ownership.stop() == []
-    assert ownership.on_handled(1, 2) == [Ack(1, 2), RunHook("lost", 40)], (
-        "on_lost before the next member is elected"
-    )
-    assert ownership.on_hook_done() == [Abandon(1)]
-    assert not ownership.is_finished
-    assert ownership.on_abandoned(1) == []
-    assert ownership.is_finished
-
-
-def test_stopping_while_the_broker_is_asked_to_consume() -> None:
-    ownership = QueueOwnership("q", GroupMember("a"))
-    ownership.consume()
-    assert ownership.stop() == []
-    assert ownership.on_subscribed(1) == [Abandon(1)]
-    ownership.on_abandoned(1)
-    assert ownership.is_finished
-
-
 def test_a_message_is_repeated_in_its_place() -> None:
     ownership = active(retries=1, backoff_s=2.0)
     ownership.on_delivered(1, message(2))
@@ -176,37 +153,50 @@ def test_nothing_is_handled_behind_a_message_that_stopped_the_group() -> None:
     assert ownership.on_hook_done() == [Abandon(1)]
 
 
-def test_a_message_that_waits_for_its_next_attempt_goes_back_at_a_stop() -> None:
-    ownership = active(retries=3)
-    ownership.on_delivered(1, message(2))
-    ownership.on_handled(1, 2, failed=True)
-    assert ownership.stop() == [RunHook("lost", 40)]
-    assert ownership.on_timer(1, TimerReason("retry", 0)) == []
+#: What follows the end of a channel: a member that stops is finished, and one that steps back consumes behind the others.
+ENDINGS = pytest.mark.parametrize(("end", "follows"), [("stop", []), ("step_back", [Subscribe(2)])])
 
 
-def test_stepping_back_finishes_the_message_in_hand_and_consumes_behind_the_others() -> None:
+@ENDINGS
+def test_the_message_in_hand_is_finished_and_the_rest_goes_back(end: str, follows: list[Any]) -> None:
     ownership = active()
     ownership.on_delivered(1, message(2))
     ownership.on_delivered(1, message(3))
-    assert ownership.step_back() == []
+    assert getattr(ownership, end)() == []
     assert ownership.on_handled(1, 2) == [Ack(1, 2), RunHook("lost", 40)], (
         "on_lost before the next member is elected"
     )
     assert ownership.on_hook_done() == [Abandon(1)]
-    assert ownership.on_abandoned(1) == [Subscribe(2)]
-    assert ownership.on_subscribed(2) == []
-    assert ownership.on_delivered(2, message(3)) == [Claim(2)]
+    assert not ownership.is_finished
+    assert ownership.on_abandoned(1) == follows
+    assert ownership.is_finished == (not follows)
+    if follows:
+        assert ownership.on_subscribed(2) == []
+        assert ownership.on_delivered(2, message(3)) == [Claim(2)]
 
 
-def test_stepping_back_while_the_broker_is_asked_to_consume() -> None:
-    """Others may have come meanwhile."""
+@ENDINGS
+def test_an_end_while_the_broker_is_asked_to_consume(end: str, follows: list[Any]) -> None:
+    """Other members may have joined meanwhile."""
     ownership = QueueOwnership("q", GroupMember("a"))
     ownership.consume()
-    assert ownership.step_back() == []
+    assert getattr(ownership, end)() == []
     assert ownership.on_subscribed(1) == [Abandon(1)]
-    assert ownership.on_abandoned(1) == [Subscribe(2)]
-    assert ownership.on_subscribed(2) == []
-    assert ownership.is_idle
+    assert ownership.on_abandoned(1) == follows
+    assert ownership.is_finished == (not follows)
+    if follows:
+        assert ownership.on_subscribed(2) == []
+        assert ownership.is_idle
+
+
+@pytest.mark.parametrize("end", ["stop", "step_back"])
+def test_a_message_that_waits_for_its_next_attempt_goes_to_the_next_member(end: str) -> None:
+    ownership = active(retries=3)
+    ownership.on_delivered(1, message(2))
+    ownership.on_handled(1, 2, failed=True)
+    assert getattr(ownership, end)() == [RunHook("lost", 40)]
+    assert ownership.on_timer(1, TimerReason("retry", 0)) == []
+    assert ownership.on_hook_done() == [Abandon(1)]
 
 
 def test_stepping_back_twice_is_stepping_back_once() -> None:
@@ -225,15 +215,6 @@ def test_stopping_while_stepping_back() -> None:
     assert ownership.on_hook_done() == [Abandon(1)]
     assert ownership.on_abandoned(1) == []
     assert ownership.is_finished
-
-
-def test_a_message_that_waits_for_its_next_attempt_goes_to_the_next_member() -> None:
-    ownership = active(retries=3)
-    ownership.on_delivered(1, message(2))
-    ownership.on_handled(1, 2, failed=True)
-    assert ownership.step_back() == [RunHook("lost", 40)]
-    assert ownership.on_timer(1, TimerReason("retry", 0)) == []
-    assert ownership.on_hook_done() == [Abandon(1)]
 
 
 def test_another_member_has_had_the_queue() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from amqp_broker import ack
 from both_publishers import BOTH, AnyPublisher, Awaited
-from scripted_peer import Peer, ack
+from scripted_peer import Peer
 
 from rabbit_chx.errors import EmptyRingError, InputError, PublishError, RingSourceError, RowError
 from rabbit_chx.publishing.client_routing import ClientRouting
@@ -44,12 +45,9 @@ def test_each_row_goes_to_the_queue_of_its_key_through_the_default_exchange(
     with in_client(publisher_of, peer, RING) as publisher:
         report = publisher.publish_many(KEYS, KEYS)
     assert report.confirmed == len(KEYS)
-    sent = [
-        (message.publish.exchange, message.publish.routing_key, message.body.decode())
-        for message in peer.messages
-    ]
+    sent = [(message.exchange, message.routing_key, message.body.decode()) for message in peer.messages]
     assert sent == [("", RING.destination_for(key), key) for key in KEYS]
-    assert all(message.publish.mandatory for message in peer.messages)
+    assert all(message.mandatory for message in peer.messages)
 
 
 def test_rows_of_a_lost_connection_go_to_the_same_queues(publisher_of: AnyPublisher, peer: Peer) -> None:
@@ -63,9 +61,7 @@ def test_rows_of_a_lost_connection_go_to_the_same_queues(publisher_of: AnyPublis
         report = publisher.publish_many(KEYS[:50], KEYS[:50])
     assert (report.confirmed, report.republished) == (50, 50)
     second = [message for message in peer.messages if message.connection == 2]
-    assert [message.publish.routing_key for message in second] == [
-        RING.destination_for(key) for key in KEYS[:50]
-    ]
+    assert [message.routing_key for message in second] == [RING.destination_for(key) for key in KEYS[:50]]
 
 
 def test_an_exchange_that_hashes_the_routing_key_serves_as_its_ring(
@@ -73,7 +69,7 @@ def test_an_exchange_that_hashes_the_routing_key_serves_as_its_ring(
 ) -> None:
     with in_client(publisher_of, peer, ConsistentHashExchange("orders", RING)) as publisher:
         publisher.publish_many(KEYS[:9], KEYS[:9])
-    assert [message.publish.routing_key for message in peer.messages] == [
+    assert [message.routing_key for message in peer.messages] == [
         RING.destination_for(key) for key in KEYS[:9]
     ]
 

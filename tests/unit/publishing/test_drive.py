@@ -32,18 +32,6 @@ def lose(_: object) -> None:
 
 
 @FORMS
-def test_each_step_is_done_and_its_answer_comes_back(form: Form) -> None:
-    answers = []
-
-    def sequence() -> Generator[int, str, None]:
-        answers.append((yield 1))
-        answers.append((yield 2))
-
-    form(sequence(), str)
-    assert answers == ["1", "2"]
-
-
-@FORMS
 def test_an_error_of_ours_is_thrown_in_and_the_sequence_may_go_on(form: Form) -> None:
     answers = []
 
@@ -54,15 +42,6 @@ def test_an_error_of_ours_is_thrown_in_and_the_sequence_may_go_on(form: Form) ->
 
     form(sequence(), lambda step: lose(step) if step == 1 else str(step))
     assert answers == ["2"]
-
-
-@FORMS
-def test_an_error_that_the_sequence_does_not_catch_comes_out(form: Form) -> None:
-    def sequence() -> Generator[int, None, None]:
-        yield 1
-
-    with pytest.raises(ConnectionLostError, match="lost"):
-        form(sequence(), lose)
 
 
 @pytest.mark.parametrize("foreign", [KeyboardInterrupt, ZeroDivisionError])

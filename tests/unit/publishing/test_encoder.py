@@ -1,4 +1,4 @@
-"""What the encoder writes, read back by another implementation of AMQP (pamqp)."""
+"""Rows as columns of bytes, and what the encoder writes, read back by another implementation of AMQP (pamqp)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.publishing.encoder import Encoder, Rows, as_bytes, exchange_name
 
 PROPERTIES = commands.Basic.Properties(delivery_mode=2, content_type="text/plain")
 FRAME_MAX = 4096
+FULL = Rows([b"k0", b"k1", b"k2"], [b"b0", b"b1", b"b2"], [b"p0", b"p1", b"p2"], [b"x0", b"x1", b"x2"])
 
 
 def encoder(exchange: str = "orders", *, mandatory: bool = True) -> Encoder:
@@ -95,3 +96,79 @@ def test_more_body_lengths_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     writer = encoder()
     bodies = [b"x" * size for size in (*range(10), *range(10))]
     assert [message for _, _, message in decode(writer.encode(rows_of(["k"] * 20, bodies)))] == bodies
+
+
+# -- columns of bytes
+
+
+@pytest.mark.parametrize("places", [[1], [0, 2], [2, 0], []], ids=str)
+def test_picked_rows_keep_all_that_is_theirs(places: list[int]) -> None:
+    picked = FULL.pick(places)
+    assert len(picked) == len(places)
+    for name in ("keys", "bodies", "properties", "exchanges"):
+        assert getattr(picked, name) == [getattr(FULL, name)[i] for i in places]
+
+
+def test_rows_without_properties_and_exchanges_of_their_own_get_none_by_picking() -> None:
+    picked = Rows([b"k0", b"k1"], [b"b0", b"b1"]).pick([1])
+    assert picked == Rows([b"k1"], [b"b1"], None, None)
+
+
+def test_all_rows_are_the_same_rows() -> None:
+    assert FULL.pick([0, 1, 2]) is FULL
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["grün", "b"],
+        [b"gr\xc3\xbcn", b"b"],
+        ["grün", b"b"],
+        [b"gr\xc3\xbcn", "b"],
+        [bytearray(b"gr\xc3\xbcn"), "b"],
+        ("grün", "b"),
+    ],
+    ids=str,
+)
+def test_text_is_its_utf_8_and_bytes_are_themselves(values: Any) -> None:
+    found = as_bytes(values, "body", 0)
+    assert list(found) == [b"gr\xc3\xbcn", b"b"]
+    assert {type(value) for value in found} == {bytes}
+
+
+def test_a_buffer_may_change_afterwards() -> None:
+    body = bytearray(b"before")
+    found = as_bytes([body], "body", 0)  # type: ignore[list-item]  # what users give
+    body[:] = b"later!"
+    assert list(found) == [b"before"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("body", None, r"row 8: the body is missing \(None\)"),
+        ("body", 5, "row 8: the body is of type int; give a str or bytes"),
+        ("body", "\ud800", "row 8: the body is no valid Unicode text"),
+        ("body", memoryview(b"\0" * 8).cast("Q"), "the body is of type memoryview"),  # its length is 1, its size 8
+        ("routing key", None, "row 8: the routing key is missing"),
+        ("routing key", 7, "row 8: the routing key is of type int; give a str or bytes"),
+        ("routing key", "\ud800", "row 8: the routing key is no valid Unicode text .* at character 0"),
+        ("routing key", memoryview(b"k"), "row 8: the routing key is of type memoryview"),
+        ("routing key", "x" * 256, r"row 8: the routing key b'x+'\.\.\. has 256 bytes: AMQP carries at most 255"),
+        ("routing key", "é" * 128, "has 256 bytes"),
+        ("routing key", b"x" * 300, "has 300 bytes"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("before", ["a", b"a"])
+def test_the_row_that_amqp_cannot_carry_is_named(name: str, value: Any, message: str, before: Any) -> None:
+    limit = (255,) if name == "routing key" else ()
+    with pytest.raises(RowError, match=message):
+        as_bytes([before, value], name, 7, *limit)
+    with pytest.raises(RowError, match=message.replace("row 8", "row 7")):
+        as_bytes([value, before], name, 7, *limit)
+
+
+def test_what_amqp_can_carry() -> None:
+    fits = "ü" * 127 + "a"
+    assert as_bytes([fits], "routing key", 0, 255) == [fits.encode()]
+    assert list(as_bytes([], "routing key", 0, 255)) == []

@@ -11,49 +11,27 @@ from rabbit_chx.publishing.limits import Limits, Retries
 
 
 @pytest.mark.parametrize(
-    "limit",
+    ("kind", "name", "values"),
     [
-        {"max_in_flight": 0},
-        {"max_in_flight_bytes": 0},
-        {"max_in_flight": "10"},
-        {"max_in_flight": 10.5},
-        {"max_in_flight": True},
-        {"confirm_timeout_s": float("inf")},
-        {"blocked_timeout_s": float("inf")},
-        {"blocked_timeout_s": None},
-        {"confirm_timeout_s": "x"},
-        {"confirm_timeout_s": 0},
-        {"confirm_timeout_s": float("nan")},
-        {"blocked_timeout_s": -1},
+        (Limits, "max_in_flight", [0, "10", 10.5, True]),
+        (Limits, "max_in_flight_bytes", [0]),
+        (Limits, "confirm_timeout_s", [0, "x", float("inf"), float("nan")]),
+        (Limits, "blocked_timeout_s", [-1, None, float("inf")]),
+        (Retries, "max_reconnects", [-1, True]),
+        (Retries, "nack_retries", [1.5]),
+        (Retries, "backoff_s", [-1]),
+        (Retries, "reconnect_timeout_s", [None, float("inf")]),
     ],
-    ids=str,
 )
-def test_limits_that_cannot_be(limit: dict[str, Any]) -> None:
-    (name,) = limit
-    with pytest.raises(InputError, match=name):
-        Limits(**limit)
+def test_bounds_that_cannot_be(kind: Any, name: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(InputError, match=name):
+            kind(**{name: value})
 
 
-def test_the_smallest_limits() -> None:
+def test_the_smallest_bounds() -> None:
     Limits(max_in_flight=1, max_in_flight_bytes=1, confirm_timeout_s=0.001, blocked_timeout_s=0)
     Retries(max_reconnects=0, nack_retries=0, backoff_s=0)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"max_reconnects": -1},
-        {"max_reconnects": True},
-        {"nack_retries": 1.5},
-        {"backoff_s": -1},
-        {"reconnect_timeout_s": float("inf")},
-        {"reconnect_timeout_s": None},
-    ],
-)
-def test_retries_that_cannot_be(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(InputError, match=name):
-        Retries(**wrong)
 
 
 def test_a_backoff_grows_to_five_seconds() -> None:

@@ -12,23 +12,18 @@ from typing import Any
 
 import pytest
 from scripted_peer import Peer
-from scripted_streams import ScriptedBroker, ScriptedConnection, ScriptedStream
-from scripted_streams import publisher as stream_publisher
+from stream_publishers import Broker, running_broker
+from stream_publishers import publisher as stream_publisher
 
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import AsyncPublisher, Publisher
-from rabbit_chx.streams import publisher as publisher_module
-from rabbit_chx.streams import writer
 from rabbit_chx.streams.publisher import StreamPublisher
 
 
 @pytest.fixture
-def streams(monkeypatch: pytest.MonkeyPatch) -> ScriptedBroker:
-    scripted = ScriptedBroker()
-    scripted.streams["s"] = ScriptedStream()
-    monkeypatch.setattr(publisher_module, "open_any", lambda _settings: ScriptedConnection(scripted))
-    monkeypatch.setattr(writer, "open_at", scripted.open_at)
-    return scripted
+def streams() -> Iterator[Broker]:
+    with running_broker() as broker:
+        yield broker
 
 
 @pytest.fixture(params=["Publisher", "StreamPublisher"])
@@ -140,20 +135,17 @@ def test_an_async_publisher_is_refused_in_another_event_loop(peer: Peer) -> None
         first.run(publisher.close())
 
 
-def test_an_async_publisher_is_refused_in_a_forked_process(
+async def test_an_async_publisher_is_refused_in_a_forked_process(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def use() -> None:
-        async with AsyncPublisher(peer.settings, "orders") as publisher:
-            with monkeypatch.context() as child:
-                child.setattr(os, "getpid", lambda: -1)
-                with pytest.raises(InputError, match="after the fork"):
-                    await publisher.publish_many(["k"], ["b"])
-                await publisher.close()
-            report = await publisher.publish_many(["k"], ["b"])
-            assert report.confirmed == 1
-
-    asyncio.run(use())
+    async with AsyncPublisher(peer.settings, "orders") as publisher:
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(InputError, match="after the fork"):
+                await publisher.publish_many(["k"], ["b"])
+            await publisher.close()
+        report = await publisher.publish_many(["k"], ["b"])
+        assert report.confirmed == 1
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import chain
+
 import pytest
-from scripted_delivery import A, Event, ScriptedConnection, ack, blocked, unblocked
+from scripted_delivery import A, Event, ScriptedConnection, ack, blocked, nothing, unblocked
 
 from rabbit_chx.connection.failures import StallError
 from rabbit_chx.errors import BrokerTimeoutError
@@ -24,30 +27,39 @@ def sent(connection: ScriptedConnection) -> None:
     connection.bytes_sent += 1
 
 
-def test_what_neither_takes_bytes_nor_answers_is_a_stall() -> None:
-    connection, patience = open_connection(), Patience(LIMITS, 0)
-    for now in (0, 30, 59):
-        assert patience.check(connection, now) == 0
-    with pytest.raises(StallError, match="answered nothing for 60 s, and 10 messages are unconfirmed"):
-        patience.check(connection, 60)
+def wait(connection: ScriptedConnection, limits: Limits, *story: float | Event) -> list[float]:
+    """Look at these times, with events between them, and return the seconds of each look in which the broker blocked."""
+    patience = Patience(limits, 0)
+    told = []
+    for moment in story:
+        if callable(moment):
+            moment(connection)
+        else:
+            told.append(patience.check(connection, moment))
+    return told
 
 
-def test_bytes_that_are_taken_are_progress() -> None:
-    connection, patience = open_connection(), Patience(LIMITS, 0)
-    for now in range(0, 1000, 50):
-        connection.bytes_sent += 1
-        patience.check(connection, now)
-    with pytest.raises(StallError):
-        patience.check(connection, 1010)
+def every_50_s(event: Callable[[int], Event], until: int) -> list[float | Event]:
+    """An event at each time, and a look after it."""
+    return list(chain.from_iterable((event(now // 50), now) for now in range(0, until, 50)))
 
 
-def test_answers_are_progress() -> None:
-    connection, patience = open_connection(), Patience(LIMITS, 0)
-    for tag in range(1, 10):
-        ack(tag)(connection)
-        patience.check(connection, tag * 50)
-    with pytest.raises(StallError, match="1 messages are unconfirmed"):
-        patience.check(connection, 510)
+@pytest.mark.parametrize(
+    ("story", "says"),
+    [
+        ([0, 30, 59, 60], "answered nothing for 60 s, and 10 messages are unconfirmed"),
+        ([*every_50_s(lambda _: sent, 1000), 1010], "answered nothing for 60 s"),
+        ([*every_50_s(lambda number: ack(min(number, 9)) if number else nothing, 500), 510], "1 messages are unconfirmed"),
+        # The time in which the broker blocks is not a stall.
+        ([0, blocked, 10, 200, unblocked, 201, 250, 251], "answered nothing for 60 s"),
+    ],
+    ids=["nothing", "bytes are progress", "answers are progress", "a block"],
+)  # fmt: skip
+def test_a_stall_is_the_time_without_progress(story: list[float | Event], says: str) -> None:
+    connection = open_connection()
+    wait(connection, LIMITS, *story[:-1])
+    with pytest.raises(StallError, match=says):
+        wait(open_connection(), LIMITS, *story)
 
 
 def test_another_connection_is_progress() -> None:
@@ -66,53 +78,27 @@ def test_only_what_is_on_its_way_can_stall() -> None:
         patience.check(connection, 260)
 
 
-def test_time_in_which_the_broker_blocks_is_no_stall() -> None:
-    connection, patience = open_connection(), Patience(LIMITS, 0)
-    patience.check(connection, 0)
-    blocked(connection)
-    patience.check(connection, 10)
-    patience.check(connection, 200)
-    unblocked(connection)
-    for now in (201, 250):
-        patience.check(connection, now)
-    with pytest.raises(StallError, match="for 60 s"):
-        patience.check(connection, 251)
-
-
 def test_the_time_in_which_the_broker_blocks_is_told() -> None:
-    connection, patience = open_connection(), Patience(LIMITS, 0)
-    told = [patience.check(connection, 0)]
-    blocked(connection)
-    told += [patience.check(connection, now) for now in (10, 11, 14)]
-    unblocked(connection)
-    told += [patience.check(connection, now) for now in (15, 20)]
+    told = wait(open_connection(), LIMITS, 0, blocked, 10, 11, 14, unblocked, 15, 20)
     assert told == [0, 0, 1, 3, 1, 0]
 
 
-def test_a_block_is_bounded() -> None:
-    connection, patience = open_connection(), Patience(LIMITS, 0)
-    blocked(connection)
-    patience.check(connection, 100)
-    patience.check(connection, 399)
-    with pytest.raises(BrokerTimeoutError, match=r"blocked publishers \(low on memory\) for 300 s") as caught:
-        patience.check(connection, 400)
+@pytest.mark.parametrize(
+    ("limits", "story", "says"),
+    [
+        (LIMITS, [blocked, 100, 399, 400], r"blocked publishers \(low on memory\) for 300 s"),
+        # After progress a block has the whole time again.
+        (LIMITS, [blocked, 0, 299, unblocked, ack(1), 299, blocked, 300, 599, 600], "for 300 s"),
+        (LIMITS, [blocked, 0, 299, unblocked, sent, 299, blocked, 300, 599, 600], "for 300 s"),
+        (Limits(blocked_timeout_s=0), [blocked, 1], "for 0 s"),
+    ],
+    ids=["a block", "an answer", "bytes", "no patience"],
+)
+def test_a_block_is_bounded(limits: Limits, story: list[float | Event], says: str) -> None:
+    wait(open_connection(), limits, *story[:-1])
+    with pytest.raises(BrokerTimeoutError, match=says) as caught:
+        wait(open_connection(), limits, *story)
     assert not isinstance(caught.value, StallError), "another connection would be blocked as well"
-
-
-@pytest.mark.parametrize("move", [ack(1), sent], ids=["an answer", "bytes"])
-def test_after_what_moves_a_block_has_the_whole_time(move: Event) -> None:
-    connection, patience = open_connection(), Patience(LIMITS, 0)
-    blocked(connection)
-    for now in (0, 299):
-        patience.check(connection, now)
-    unblocked(connection)
-    move(connection)
-    patience.check(connection, 299)
-    blocked(connection)
-    for now in (300, 599):
-        patience.check(connection, now)
-    with pytest.raises(BrokerTimeoutError, match="for 300 s"):
-        patience.check(connection, 600)
 
 
 @pytest.mark.parametrize(
@@ -120,19 +106,8 @@ def test_after_what_moves_a_block_has_the_whole_time(move: Event) -> None:
     [(9, r"blocked publishers \(low on memory\) for 300 s"), (1, "answered nothing for 60 s")],
 )
 def test_blocks_count_together_and_so_do_the_times_between_them(of_ten_s: int, says: str) -> None:
-    connection, patience = open_connection(), Patience(LIMITS, 0)
-
-    def wait() -> None:
-        for now in range(361):
-            (blocked if now % 10 < of_ten_s else unblocked)(connection)
-            patience.check(connection, now)
-
+    story: list[float | Event] = []
+    for now in range(361):
+        story += [blocked if now % 10 < of_ten_s else unblocked, now]
     with pytest.raises(BrokerTimeoutError, match=says):
-        wait()
-
-
-def test_without_patience_a_block_is_an_error_at_once() -> None:
-    connection, patience = open_connection(), Patience(Limits(blocked_timeout_s=0), 0)
-    blocked(connection)
-    with pytest.raises(BrokerTimeoutError, match="for 0 s"):
-        patience.check(connection, 1)
+        wait(open_connection(), LIMITS, *story)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from scripted_delivery import A, ScriptedConnection, ack, all_of, nack, returned
+from scripted_delivery import A, Event, ScriptedConnection, ack, all_of, nack, returned
 
 from rabbit_chx.amqp.frames import Return
 from rabbit_chx.publishing import PublishReport, Returned
@@ -63,11 +63,20 @@ def test_reports_are_added() -> None:
 
 
 def connection_with(messages: int, bytes_sent: int = 0) -> ScriptedConnection:
-    """A connection over which so many messages went."""
+    """A connection over which so many messages were sent."""
     connection = ScriptedConnection(A)
     connection.session.publish(b"wire", messages)
     connection.bytes_sent = bytes_sent
     return connection
+
+
+def tally_of(rows: int, connection: ScriptedConnection) -> Tally:
+    """Counts of so many rows, which are then sent over a connection."""
+    tally = Tally()
+    tally.attach(connection)
+    tally.rows = rows
+    connection.session.publish(b"wire", rows)
+    return tally
 
 
 def counts(tally: Tally, connection: ScriptedConnection | None) -> tuple[int, int, int, int]:
@@ -76,48 +85,50 @@ def counts(tally: Tally, connection: ScriptedConnection | None) -> tuple[int, in
     return report.confirmed, report.returned, report.nacked, report.unknown
 
 
-def test_rows_are_unknown_until_they_are_answered() -> None:
-    tally, connection = Tally(), ScriptedConnection(A)
-    tally.attach(connection)
-    tally.rows = 3
-    connection.session.publish(b"wire", 3)
-    assert counts(tally, connection) == (0, 0, 0, 3)
-    ack(2)(connection)
-    assert counts(tally, connection) == (2, 0, 0, 1)
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([], (0, 0, 0, 3)),
+        ([ack(2)], (2, 0, 0, 1)),
+        ([returned(1), ack()], (2, 1, 0, 0)),  # a returned row is acked and not confirmed
+        ([nack(2), ack()], (2, 0, 0, 1)),  # it may be sent again
+    ],
+)
+def test_rows_are_unknown_until_they_are_answered(
+    events: list[Event], expected: tuple[int, int, int, int]
+) -> None:
+    connection = ScriptedConnection(A)
+    tally = tally_of(3, connection)
+    all_of(*events)(connection)
+    assert counts(tally, connection) == expected
 
 
-def test_a_returned_row_is_acked_and_not_confirmed() -> None:
-    tally, connection = Tally(), ScriptedConnection(A)
-    tally.attach(connection)
-    tally.rows = 3
-    connection.session.publish(b"wire", 3)
-    all_of(returned(1), ack())(connection)
-    assert counts(tally, connection) == (2, 1, 0, 0)
+def test_rows_refused_for_good_are_not_unknown() -> None:
+    connection = ScriptedConnection(A)
+    tally = tally_of(1, connection)
+    nack(1)(connection)
+    tally.nacked += 1
+    assert counts(tally, connection) == (0, 0, 1, 0)
 
 
-def test_what_came_before_on_the_same_connection_belongs_to_the_report_before() -> None:
+def test_answers_before_a_report_belong_to_the_report_before() -> None:
     connection = connection_with(10, bytes_sent=1000)
     all_of(returned(2), ack())(connection)
     tally = Tally()
     tally.attach(connection)
     assert counts(tally, connection) == (0, 0, 0, 0)
-    assert tally.report(connection, now=0).bytes_sent == 0
-    tally.rows = 1
-    connection.session.publish(b"wire", 1)
+    tally = tally_of(1, connection)
     ack()(connection)
     connection.bytes_sent += 100
     assert counts(tally, connection) == (1, 0, 0, 0)
     assert tally.report(connection, now=0).bytes_sent == 100
 
 
-def test_a_new_connection_counts_from_nothing() -> None:
+def test_a_new_connection_counts_from_zero() -> None:
     """Its tags begin at 1, whatever the last one had answered before this report began."""
     first = connection_with(10, bytes_sent=1000)
     all_of(returned(4), ack())(first)
-    tally = Tally()
-    tally.attach(first)
-    tally.rows = 5
-    first.session.publish(b"wire", 5)
+    tally = tally_of(5, first)
     first.bytes_sent += 50
     ack(11)(first)
     tally.detach(first)
@@ -133,29 +144,16 @@ def test_a_new_connection_counts_from_nothing() -> None:
 @pytest.mark.parametrize(
     ("acks", "returns", "kept"), [(3, 1, (2, 1)), (1, 3, (0, 1)), (0, 2, (0, 0)), (3, 0, (3, 0))]
 )
-def test_of_a_lost_connection_no_row_is_taken_for_confirmed_that_came_back(
+def test_of_a_lost_connection_no_returned_row_counts_as_confirmed(
     acks: int, returns: int, kept: tuple[int, int]
 ) -> None:
-    tally, connection = Tally(), connection_with(0)
-    tally.attach(connection)
-    tally.rows = 5
-    connection.session.publish(b"wire", 5)
+    connection = connection_with(0)
+    tally = tally_of(5, connection)
     returned(returns)(connection)
     if acks:
         ack(acks)(connection)
     tally.detach(connection)
     assert counts(tally, None)[:2] == kept
-
-
-def test_rows_refused_for_good_are_not_unknown() -> None:
-    tally, connection = Tally(), ScriptedConnection(A)
-    tally.attach(connection)
-    tally.rows = 3
-    connection.session.publish(b"wire", 3)
-    all_of(nack(2), ack())(connection)
-    assert counts(tally, connection) == (2, 0, 0, 1)
-    tally.nacked += 1
-    assert counts(tally, connection) == (2, 0, 1, 0)
 
 
 def test_samples_of_all_connections_are_in_the_report_and_only_its_own() -> None:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from scripted_peer import Message, Peer, ack, hang_up, nothing
+from amqp_broker import Answer, ack, hang_up, nothing
+from scripted_peer import Peer
 
 from rabbit_chx.connection.blocking_connection import Transport
 from rabbit_chx.errors import PublishError
@@ -49,7 +50,7 @@ def test_after_ctrl_c_nothing_is_sent_any_more(
     peer: Peer,
     monkeypatch: pytest.MonkeyPatch,
     interrupted: Callable[[pytest.MonkeyPatch], None],
-    answer: Callable[[Message], bytes],
+    answer: Answer,
     rows: int,
 ) -> None:
     with Publisher(peer.settings, "orders", max_reconnects=1) as ours:

@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
+from amqp_broker import Answer, Message, ack, hang_up, nack, nothing, unroutable
 from both_publishers import AnyPublisher, Awaited
 from broker_frames import said
 from descriptors import no_descriptor_left
 from pamqp import commands
-from scripted_peer import Answer, Message, Peer, ack, hang_up, nack, nothing, unroutable
+from scripted_peer import Peer
 
 from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import InputError, PublishError, RowError
@@ -41,7 +42,7 @@ def test_messages_are_mandatory_unless_told_otherwise(
 ) -> None:
     with publisher_of(peer.settings, "orders", **mandatory) as publisher:
         publisher.publish_many(["k"] * 3, ["b"] * 3)
-    assert [message.publish.mandatory for message in peer.messages] == [expected] * 3
+    assert [message.mandatory for message in peer.messages] == [expected] * 3
 
 
 @pytest.mark.parametrize(("persistent", "mode"), [({}, 2), ({"persistent": False}, 1)], ids=str)
@@ -63,8 +64,8 @@ def test_each_row_arrives_with_all_that_is_its_own(publisher_of: AnyPublisher, p
             exchanges=["x0", None, "x2", None, "x4"],
         )
     assert peer.bodies == [f"b{i}" for i in range(5)]
-    assert [message.publish.routing_key for message in peer.messages] == [f"k{i}" for i in range(5)]
-    assert [message.publish.exchange for message in peer.messages] == ["x0", "orders", "x2", "orders", "x4"]
+    assert [message.routing_key for message in peer.messages] == [f"k{i}" for i in range(5)]
+    assert [message.exchange for message in peer.messages] == ["x0", "orders", "x2", "orders", "x4"]
     assert [message.properties.message_id for message in peer.messages] == [f"m{i}" for i in range(5)]
     assert {message.properties.app_id for message in peer.messages} == {"a"}
 
@@ -81,7 +82,7 @@ def test_rows_that_are_sent_again_keep_all_that_is_their_own(publisher_of: AnyPu
     assert report.confirmed == 3
     _, refused, _, again = peer.messages
     assert (again.tag, again.body) == (4, b"b2")
-    assert (again.publish.exchange, again.publish.routing_key) == ("x2", "k2")
+    assert (again.exchange, again.routing_key) == ("x2", "k2")
     assert again.properties.message_id == refused.properties.message_id == "m2"
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rabbit_chx import routing
-from rabbit_chx.errors import InputError, RowError
+from rabbit_chx.errors import InputError
 
 HashRing: Any = routing.HashRing  # wrong input has no types
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
@@ -63,42 +63,6 @@ def test_a_mapping_is_pairs_in_its_order() -> None:
 def test_what_cannot_be(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
-
-
-KEYS = ["a", None, "b" * 40, None, "", "c" * 300]
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        list,
-        lambda keys: np.array(keys, dtype=object),
-        pa.array,
-        lambda keys: pa.array(keys, pa.large_string()),
-        lambda keys: pa.array(["x", *keys, "y"])[1:-1],
-        lambda keys: pa.chunked_array([keys[:2], keys[2:], [None]])[: len(keys)],
-        lambda keys: pa.array(keys).dictionary_encode(),
-        lambda keys: pa.DictionaryArray.from_arrays(
-            pa.array([0, 1, 2, 1, 3, 4]), pa.array(list(dict.fromkeys(keys)))
-        ),
-    ],
-    ids=[
-        "list",
-        "NumPy",
-        "string",
-        "large_string",
-        "slice",
-        "chunked",
-        "dictionary",
-        "null in the dictionary",
-    ],
-)
-def test_nulls_count_as_the_chosen_key(form: Callable[[list[str | None]], Any]) -> None:
-    expected = RING.indices([key if key is not None else "nobody" for key in KEYS]).tolist()
-    assert RING.indices(form(KEYS), fill_null="nobody").tolist() == expected
-    assert RING.indices(form(KEYS), fill_null=b"nobody").tolist() == expected
-    with pytest.raises(RowError, match="position 1"):
-        RING.indices(form(KEYS))
 
 
 def test_a_column_of_nothing_but_nulls() -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import base64
 import gzip
 import io
-import string
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 from urllib.parse import quote
 
-import canary
 import pyarrow as pa
 import pytest
 import zstandard
@@ -76,56 +73,9 @@ PACKINGS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def test_the_canary_needs_no_quoting() -> None:
-    assert set(CANARY) <= {*string.ascii_letters, *string.digits, "-"}
-    assert quote(CANARY, safe="") == CANARY
-
-
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_each_form_is_found_in_each_packing(tmp_path: Path, packing: str) -> None:
     for form, data in FORMS.items():
         (tmp_path / form).write_bytes(PACKINGS[packing](b"before " * 9 + data + b" after" * 9))
     (tmp_path / "clean").write_bytes(PACKINGS[packing](b"before after" * 9))
     assert traces_of_canary(tmp_path) == sorted(FORMS)
-
-
-def test_it_is_found_over_the_border_of_two_reads(tmp_path: Path) -> None:
-    places = {0, 1, len(RAW) // 2, len(RAW) - 1}
-    for before in places:
-        (tmp_path / str(before)).write_bytes(bytes((1 << 22) - before) + RAW)
-    assert len(traces_of_canary(tmp_path)) == len(places)
-
-
-def test_it_is_found_in_the_name_of_a_file_and_below_folders(tmp_path: Path) -> None:
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "a" / "b" / f"of-{CANARY}.log").touch()
-    (tmp_path / "a" / "clean").write_text(CANARY[:13] + CANARY[-13:])
-    assert traces_of_canary(tmp_path) == [f"a/b/of-{CANARY}.log"]
-
-
-def test_a_broken_archive_is_searched_as_it_is(tmp_path: Path) -> None:
-    for begin in (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"LZ4Block"):
-        (tmp_path / begin.hex()).write_bytes(begin + b"\xff" * 50)
-    (tmp_path / "with").write_bytes(b"\x1f\x8b\x08" + RAW)
-    assert traces_of_canary(tmp_path) == ["with"]
-
-
-def test_a_folder_without_a_file_shows_nothing(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(ValueError, match="holds no file"):
-        traces_of_canary(tmp_path)
-
-
-def test_a_file_that_is_deleted_meanwhile_shows_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a", "b", "c"):
-        (tmp_path / name).write_text(CANARY)
-    look = canary._shows
-
-    def look_late(file: IO[bytes], depth: int) -> bool:
-        (tmp_path / "b").unlink(missing_ok=True)
-        return look(file, depth)
-
-    monkeypatch.setattr(canary, "_shows", look_late)
-    assert traces_of_canary(tmp_path) == ["a", "c"]

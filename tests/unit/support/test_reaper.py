@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import reaper as reaper_file
-from reaper import Reaper, kill_group
+from reaper import kill_group
 
 SUPPORT = str(Path(reaper_file.__file__).parent)
 OWNER = """
@@ -57,28 +57,3 @@ def test_the_death_of_the_owner_ends_the_server_and_removes_its_folder(folder: P
         assert runs(server)
         owner.kill()
     wait_until_gone(server, folder)
-
-
-def test_a_child_that_inherited_the_pipe_does_not_keep_the_reaper_waiting(folder: Path) -> None:
-    forking = OWNER.replace("print(", "import os\nif os.fork() == 0: time.sleep(20); os._exit(0)\nprint(")
-    with subprocess.Popen(
-        [sys.executable, "-c", forking, str(folder), SUPPORT], stdout=subprocess.PIPE, text=True
-    ) as owner:
-        assert owner.stdout is not None
-        server = int(owner.stdout.readline())
-        owner.kill()
-        owner.wait()
-        wait_until_gone(server, folder)
-
-
-def test_dismissed_it_leaves_everything(folder: Path) -> None:
-    reaper = Reaper("server", str(folder))
-    reaper.dismiss()
-    reaper.dismiss()
-    assert folder.exists()
-
-
-def test_without_a_server_there_is_nothing_to_kill(folder: Path) -> None:
-    kill_group(str(folder))
-    (folder / "server.pid").write_text("")
-    kill_group(str(folder))

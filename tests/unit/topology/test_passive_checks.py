@@ -10,7 +10,7 @@ import pytest
 from rabbit_chx import ExchangeRef, Release
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.declaring import AskedExchange, declare_exchange
+from rabbit_chx.topology.declaring import declare_exchange
 from rabbit_chx.topology.operations import Operation, QueueCounts, refused
 
 X = Operation("declare", ExchangeDefinition("x", "x-consistent-hash"))
@@ -32,9 +32,9 @@ class Script:
         self.amqp: Any = self
 
     def declare(self, *bindings: Any) -> list[Any]:
-        asked = AskedExchange("x", bindings, allow_existing=True)
         broker: Any = self
-        declare_exchange(asked, broker, Release("4.3.6"))
+        exchange = ExchangeDefinition("x", "x-consistent-hash")
+        declare_exchange(exchange, bindings, broker, Release("4.3.6"), allow_existing=True)
         return self.done
 
     def perform(self, operation: Operation) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from slot_files import live_of, slotted
 
-from rabbit_chx import Release, Topology
+from rabbit_chx import Topology
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.topology import plan
 
@@ -36,17 +36,6 @@ def test_a_plan_in_a_few_lines() -> None:
     ]
     assert [refusal.argument for refusal in made.refusals] == ["allow_moved=0.8335", "allow_delete=True"]
     assert str(made.refusals[1]).endswith("or allow it with --allow-delete (in Python allow_delete=True)")
-
-
-def test_a_plan_of_nothing_and_one_of_all() -> None:
-    made = plan(WANTED, live_of(WANTED))
-    assert str(made).splitlines() == [
-        "no change: what is there is as the topology says",
-        f"checksum {made.checksum}",
-    ]
-    assert str(plan(WANTED, Topology(release=Release("4.3.6")))).splitlines()[:-1] == [
-        "7 changes: 1 exchange created, 3 queues created, 3 bindings made"
-    ]
 
 
 def test_slots_are_counted_by_queue() -> None:

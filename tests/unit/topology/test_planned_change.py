@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology import BindingDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.changes import FieldChange, PlannedChange, fields_between
+from rabbit_chx.topology import QueueDefinition
+from rabbit_chx.topology.changes import fields_between
 
 
 def test_only_what_differs_is_named() -> None:
@@ -40,28 +39,3 @@ def test_a_default_that_is_written_is_no_difference() -> None:
         fields_between(QueueDefinition("q"), QueueDefinition("q", arguments={"x-queue-type": "classic"}))
         == ()
     )
-
-
-def test_what_is_created_has_no_old_values() -> None:
-    change = PlannedChange("create", None, PolicyDefinition("p", "^a$", definition={"max-length": 1}))
-
-    assert (change.kind, change.name) == ("policy", "p")
-    assert change.fields == (
-        FieldChange("pattern", None, "^a$"),
-        FieldChange("apply_to", None, "all"),
-        FieldChange("priority", None, 0),
-        FieldChange("definition.max-length", None, 1),
-    )
-
-
-def test_a_binding_is_named_by_its_ends_and_its_key() -> None:
-    change = PlannedChange("unbind", BindingDefinition("x", ExchangeRef("y"), "k"), None)
-
-    assert (change.kind, change.name) == ("binding", "x -> exchange y (key k)")
-    assert [field.old for field in change.fields] == ["x", "exchange y", "k"]
-
-
-def test_a_change_as_text_is_a_short_sentence() -> None:
-    assert str(PlannedChange("create", None, QueueDefinition("q"))) == "create queue q"
-    bound = PlannedChange("bind", None, BindingDefinition("orders", "q", "2"), ring=True)
-    assert str(bound) == "bind orders -> q (key 2)"

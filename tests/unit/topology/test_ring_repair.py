@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 from model_broker import ModelBroker
+from slot_files import live_of, slotted
 
 from rabbit_chx.errors import InputError, NotFoundError
-from rabbit_chx.routing import Release
+from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     QueueDefinition,
@@ -123,6 +124,16 @@ def test_what_is_no_part_of_the_ring_stays() -> None:
     target = repair_target(live, "orders", WANTED)
     assert target.queues == ()
     assert all(change.ring for change in plan(target, live).changes)
+
+
+def test_slots_get_the_order_of_their_numbers() -> None:
+    wanted = slotted(4, '[{ queue = "events.{1..2}" }]')
+    there = live_of(wanted)
+    first, second, *others = there.rings["events"].buckets
+    turned = there.with_rings({"events": HashRing.from_buckets([second, first, *others])})
+    for topology in (wanted, None):
+        (exchange,) = repair_target(turned, "events", topology).exchanges
+        assert [member.destination for member in exchange.ring or ()] == [first, second, *others]
 
 
 def test_a_repair_needs_an_exchange_and_a_ring() -> None:

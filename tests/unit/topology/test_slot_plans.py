@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_broker import ModelBroker
-from slot_files import NEWEST, applied, live_of, slotted
+from slot_files import NEWEST, live_of, slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing.bindings import Place
@@ -80,41 +80,6 @@ def _check_figures(made: Plan, live: Topology) -> None:
     assert ring.matrix().moved == ring.moved
 
 
-def test_a_file_is_as_good_as_a_broker_to_plan_from() -> None:
-    assert plan(slotted(8, _FIVE), slotted(8, _FOUR)).rings["events"].moved > 0
-    assert plan(slotted(8, _FOUR), slotted(8, _FOUR)).changes == ()
-
-
-def test_a_fifth_queue_takes_slots_and_nothing_else_moves() -> None:
-    live = live_of(slotted(32, _FOUR))
-    made = plan(slotted(32, _FIVE, "events.{1..5}"), live)
-    told = _told(made)
-    assert told[0] == "create queue events.5"
-    over = made.rings["events"].ownership
-    assert over is not None
-    assert told[1:] == [
-        f"{action} {slot.slot} -> {queue}"
-        for slot in over.handed_over
-        for action, queue in (("unbind", slot.old), ("bind", slot.new))
-    ]
-    assert len(over.handed_over) == 6
-    assert made.rings["events"].steps == ()
-    assert made.rings["events"].lost_at_worst == 0.0
-    assert 0.17 < made.rings["events"].moved < 0.2
-    _check_figures(made, live)
-
-
-def test_more_than_may_move_is_refused_in_slots() -> None:
-    live = live_of(slotted(32, _FOUR))
-    wanted = replace(slotted(32, _FIVE, "events.{1..5}"), max_share_moved=0.05)
-    made = plan(wanted, live)
-    [refusal] = made.refusals
-    assert refusal.text.startswith("6 slots change hands in events: 18.")
-    assert "of the keys have another queue in the end" in refusal.text
-    assert refusal.allow_with is not None
-    assert made.refused(allow_moved=float(refusal.allow_with.split()[1])) == ()
-
-
 def test_a_member_that_is_not_declared_is_told_once() -> None:
     members = '[{ queue = "events.{1..2}" }, { queue = "evnts.3" }]'
     made = plan(slotted(8, members, "events.{1..2}"), Topology())
@@ -128,15 +93,7 @@ def test_moving_out_empties_the_park(owns: tuple[str, ...]) -> None:
     live = replace(live_of(slotted(8, _FOUR)), messages={"events.park": 3})
     made = plan(replace(Topology.from_toml(_PLAIN), owns=owns), live)
     assert ("delete queue events.park" in _told(made)) == bool(owns)
-    assert (made.parks, made.parked) == ({"events": "events.park"}, {"events.park": 3})
-
-
-@pytest.mark.parametrize(("before", "after"), [(6, 9), (9, 6)])
-def test_another_number_of_slots(before: int, after: int) -> None:
-    live = live_of(slotted(before, _FOUR))
-    made = plan(slotted(after, _FOUR), live)
-    _check_figures(made, live)
-    assert plan(slotted(after, _FOUR), applied(slotted(after, _FOUR), live)).changes == ()
+    assert (made.parking_queues, made.parked_messages) == ({"events": "events.park"}, {"events.park": 3})
 
 
 def test_keys_may_come_back_to_their_queue_while_slots_go() -> None:
@@ -147,14 +104,6 @@ def test_keys_may_come_back_to_their_queue_while_slots_go() -> None:
     _check_figures(made, live)
     assert made.rings["events"].moved < 0.13
     assert made.rings["events"].moved_at_worst > 0.37
-
-
-def test_so_many_slots_that_all_names_get_longer() -> None:
-    live = live_of(slotted(8, _FOUR))
-    wanted = replace(slotted(101, _FOUR), owns=("events.slot.*",))
-    there = applied(wanted, live)
-    assert plan(wanted, there).changes == ()
-    assert len([exchange for exchange in there.exchanges if exchange.type == "fanout"]) == 102
 
 
 def _mended(live: Topology) -> list[str]:
@@ -343,23 +292,11 @@ def test_the_shares_on_the_page_of_slots() -> None:
     assert f"Of ten queues, removing the first moves {100 * first_gone:.1f} % of all keys" in readme
 
 
-def test_slots_whose_ring_was_not_read_do_not_change_hands() -> None:
-    live = live_of(slotted(8, _FOUR))
-    slots = [(slot, 1) for slot in live.rings["events"].destinations]
-    assumed = replace(live, rings={"events": HashRing.from_bindings(slots, NEWEST, "assumed")})
-
-    made = plan(slotted(8, '[{ queue = "events.{1..3}" }]'), assumed)
-
-    assert not made.rings["events"].steps
-    assert [refusal.allow_with for refusal in made.refusals] == [None]
-    assert "--ring-via" in made.refusals[0].text
-
-
 def test_a_slot_without_a_queue_is_lost_once_its_park_is_deleted() -> None:
     live = live_of(slotted(2, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
     slot, park = ExchangeRef("events.slot.00"), live.exchange("events.park")
     bare = replace(live, bindings=tuple(b for b in live.bindings if b.source != slot.name))
-    slots = SlotOwners.among([slot], Topology(), bare)
+    slots = SlotOwners.of_slots([slot], Topology(), bare)
     assert (slots.current, slots.dead_ends) == ({slot: ExchangeRef("events.park")}, set())
     assert slots.apply(PlannedChange("delete", park, None))
     assert (slots.current, slots.dead_ends) == ({slot: slot}, {slot})

@@ -1,6 +1,6 @@
-"""What the real publishers run on in a simulated world: sockets, an event loop, the clock and the thread for heartbeats.
+"""The operating system of a simulated publisher: connections, sockets, an event loop, the clock and the heartbeat thread.
 
-The modules of the product are used as they are. What they import of the operating system is exchanged for the time of a run.
+The modules of the product run unchanged; their imports of the operating system are replaced for the time of a run.
 """
 
 from __future__ import annotations
@@ -11,19 +11,263 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simulated_broker import Broker
-from simulated_faults import Fault, Scenario
-from simulated_line import Line, Manner
-from simulated_memory import Memory
+from simulated_scenarios import Fault, Scenario
 from simulated_world import EndlessRunError, World
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection import asyncio_connection, blocking_connection
 from rabbit_chx.connection.failures import lost_connection, unreachable
-from rabbit_chx.publishing import publisher, publisher_base
+from rabbit_chx.publishing import AsyncPublisher, Publisher, publisher, publisher_base
+
+if TYPE_CHECKING:  # which imports this module
+    from simulated_broker import Broker
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a line carries bytes.
+
+    Attributes:
+        latency_s: seconds that a piece is on its way.
+        piece: the most bytes of a piece; each is of a random size up to this.
+        rate: bytes a second; None for no bound.
+        room: bytes that the sender's socket holds.
+    """
+
+    latency_s: float = 0.0005
+    piece: int = 65_536
+    rate: float | None = None
+    room: int = 262_144
+
+
+class Pipe:
+    """One direction of a line.
+
+    Attributes:
+        arrived: called with each piece.
+        taken: called after each piece, when there is room for others.
+        carried: bytes that have left the sender.
+        cut_at: the number of carried bytes at which `cut` is called; None for no cut.
+    """
+
+    def __init__(self, world: World, manner: Manner) -> None:
+        self.carried = 0
+        self.cut_at: int | None = None
+        self.cut: Callable[[], None] | None = None
+        self._world = world
+        self._manner = manner
+        self._waiting = bytearray()
+        self._under_way = 0
+        self._latest = 0.0  # arrival of the last piece
+        self._busy = False
+        self._stalled_until = 0.0
+        self._shut = False  # the receiver takes nothing
+        self._dead = False
+        self._is_cut = False
+        self.arrived: Callable[[bytes], None] = lambda _: None
+        self.taken: Callable[[], None] = lambda: None
+        self._at_end: Callable[[], None] | None = None
+
+    @property
+    def untaken(self) -> int:
+        """Bytes that were written and have not arrived."""
+        return len(self._waiting) + self._under_way
+
+    @property
+    def room(self) -> int:
+        """Bytes that the sender's socket takes now."""
+        return max(0, self._manner.room - self.untaken)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Send bytes."""
+        if self._dead or self._at_end is not None:
+            return
+        self._waiting += data
+        self._go_on()
+
+    def finish(self, at_end: Callable[[], None]) -> None:
+        """Send no more; when all has arrived, so does the end."""
+        if self._at_end is None and not self._dead:
+            self._at_end = at_end
+            self._end_if_empty()
+
+    def kill(self) -> None:
+        """Carry nothing any more, nor what is under way."""
+        self._dead = True
+        self._waiting.clear()
+
+    def stall(self, until: float) -> None:
+        """Carry nothing until then; infinity is never."""
+        self._stalled_until = until
+
+    def shut(self, *, shut: bool) -> None:
+        """Let the receiver take nothing, or take again."""
+        self._shut = shut
+        self._go_on()
+
+    # -- events
+
+    def _go_on(self) -> None:
+        if self._waiting and not self._busy and not self._shut and not self._dead:
+            self._busy = True
+            self._world.at(max(self._world.now, self._stalled_until), self._carry)
+
+    def _carry(self) -> None:
+        self._busy = False
+        world = self._world
+        if self._dead or self._shut or self._is_cut or not self._waiting:
+            return
+        if world.now < self._stalled_until:
+            if self._stalled_until < math.inf:
+                self._go_on()
+            return
+        manner = self._manner
+        size = len(self._waiting)
+        if size > manner.piece or manner.piece < 4096:
+            size = min(size, world.chance.randint(1, manner.piece))
+        if self.cut_at is not None:
+            size = min(size, self.cut_at - self.carried)
+        piece = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        self.carried += size
+        self._under_way += size
+        self._latest = max(self._latest, world.now + manner.latency_s)
+        world.at(self._latest, lambda: self._arrive(piece))
+        if self.cut_at == self.carried and self.cut is not None:
+            self._is_cut = True
+            world.at(self._latest, self.cut)
+        elif self._waiting:
+            self._busy = True
+            world.after(size / manner.rate if manner.rate else 0.0, self._carry)
+
+    def _arrive(self, piece: bytes) -> None:
+        if self._dead:
+            return
+        if self._world.now < self._stalled_until:  # it is held up under way
+            if self._stalled_until < math.inf:
+                self._world.at(self._stalled_until, lambda: self._arrive(piece))
+            return
+        self._under_way -= len(piece)
+        self.arrived(piece)
+        self.taken()
+        self._end_if_empty()
+
+    def _end_if_empty(self) -> None:
+        if self._at_end is not None and not self.untaken and not self._dead:
+            self._dead = True
+            self._at_end()
+
+
+class Line:
+    """A TCP connection between a client and a broker: bytes arrive late, in pieces, or never; but never twice and never changed.
+
+    Attributes:
+        up: the way to the broker.
+        down: the way from it.
+        server_ended: is called when the client has closed it.
+        client_ended: is called with what ends it there; None for a close of the other side.
+        heard: bytes that the client has read before it said goodbye.
+        over: whether the broker's side has ended.
+    """
+
+    def __init__(self, world: World, manner: Manner) -> None:
+        self.server_ended: Callable[[], None] = lambda: None
+        self.client_ended: Callable[[OSError | None], None] = lambda _: None
+        self.heard = 0
+        self.over = False
+        self.up = Pipe(world, manner)
+        self.down = Pipe(world, manner)
+        self._client_gone = False
+
+    def cut(self, error: OSError | None) -> None:
+        """End it at once on both sides; what is under way is lost.
+
+        Args:
+            error: what the client's system says; None for a close without a word.
+        """
+        self.up.kill()
+        self.down.kill()
+        self._end_server()
+        self._end_client(error)
+
+    def close_by_client(self) -> None:
+        """Close it; what the client's system holds goes on to the broker."""
+        self._client_gone = True
+        self.down.kill()
+        self.up.finish(self._end_server)
+
+    def close_by_server(self) -> None:
+        """Close it; what the broker has said goes on to the client."""
+        self.up.kill()
+        self.over = True
+        self.down.finish(lambda: self._end_client(None))
+
+    def _end_server(self) -> None:
+        if not self.over:
+            self.over = True
+            self.server_ended()
+
+    def _end_client(self, error: OSError | None) -> None:
+        if not self._client_gone:
+            self._client_gone = True
+            self.client_ended(error)
+
+
+_WINDOW, _WINDOW_BYTES = 1000, 8 << 20  # the defaults
+_BATCH_BYTES = 262_144
+_LEAST = 60  # bytes of the smallest message
+_FRAMES = 400  # the most bytes that a small message costs beside its body
+_SMALL = 65_536  # handshake, heartbeats, and what one frame of the largest size takes beside it
+
+
+class Memory:
+    """Compares what a publisher holds with the bounds of a scenario; `excess` is the first excess."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.publisher: Publisher | AsyncPublisher | None = None
+        self.excess = ""
+        given, program = scenario.publisher, scenario.program
+        self._rows = given.get("max_in_flight", _WINDOW)
+        batch = min(max(1, self._rows // 2), 500)
+        one_batch = min(batch * program.body, _BATCH_BYTES + program.body) + batch * _FRAMES
+        # A refused row is in a batch for each time that it was sent, as long as an older one is open.
+        sent_again = 2 + given.get("nack_retries", 3)
+        self._bytes = max(given.get("max_in_flight_bytes", _WINDOW_BYTES), one_batch) + sent_again * one_batch
+
+    def look(self) -> None:
+        """Compare what it holds with what it may."""
+        if self.publisher is None or self.excess:
+            return
+        delivery = self.publisher._delivery
+        connection = self.publisher._connection
+        if connection is None:
+            return
+        session, ledger = connection.session, connection.session.ledger
+        waiting = delivery._refused
+        unsent = sum(len(sent.rows) for sent in delivery._unsent)
+        is_current = delivery._connection is connection
+        open_ = (ledger.open if is_current else 0) + waiting.rows + unsent
+        held = {
+            "unconfirmed rows": (open_, self._rows),
+            "unconfirmed bytes": (ledger.open_bytes + waiting.body_bytes, self._bytes),
+            # Behind a row that stays open, answered ones are kept as long as their bytes fit into the window.
+            "answers ahead": (len(ledger._ahead), self._rows + self._bytes // _LEAST),
+            "batches": (len(ledger._entries), self._rows + self._bytes // _LEAST),
+            "bytes of an incomplete frame": (len(session._rest), session.frame_max),
+            "bytes to be sent": (self._output(connection), self._bytes + _SMALL),
+        }
+        for what, (amount, most) in held.items():
+            if amount > most:
+                self.excess = f"{amount} {what}, and {most} are allowed"
+
+    @staticmethod
+    def _output(connection: Any) -> int:
+        return sum(map(len, (*connection.session.output, *getattr(connection, "_out", ()))))
+
 
 _CLOSE = (10 << 16 | 50).to_bytes(4)  # connection.close, behind the frame's head
 _RESET = ConnectionResetError(104, "Connection reset by peer")
@@ -35,18 +279,13 @@ _HIGH_WATER, _LOW_WATER = 65_536, 16_384  # those of asyncio
 class Network:
     """Connects the publisher of a run with its broker.
 
-    Args:
-        world: the clock.
-        broker: the broker.
-        scenario: what goes wrong.
-
     Attributes:
         attempts: attempts to connect.
         lines: connections, oldest first.
-        interrupt_at: when Ctrl-C comes; None for not any more.
-        memory: what the publisher holds; it is looked at whenever the publisher is at work.
-        keeper: the thread for the heartbeats of the present connection.
-        elsewhere_until: how long the program is elsewhere.
+        interrupt_at: the time of the next Ctrl-C, or None.
+        memory: compares the memory of the publisher with its bounds while it works.
+        keeper: the heartbeat thread of the current connection.
+        elsewhere_until: the time up to which the program does not use the publisher.
     """
 
     def __init__(self, world: World, broker: Broker, scenario: Scenario) -> None:
@@ -137,7 +376,7 @@ class SimulatedTransport:
         self._over = False
         self._error: OSError | None = None
         self._counts = True
-        line.client_received = self._inbox.extend
+        line.down.arrived = self._inbox.extend
         line.client_ended = self._end
 
     def _end(self, error: OSError | None) -> None:
@@ -313,7 +552,7 @@ class _AsyncTransport(asyncio.Transport):
         self._buffer = bytearray()
         self._paused = self._over = False
         self._counts = True
-        line.client_received = self._receive
+        line.down.arrived = self._receive
         line.client_ended = self._end
         line.up.taken = self._flush
         protocol.connection_made(self)
