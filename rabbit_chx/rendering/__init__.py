@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
 from rabbit_chx.rendering.output import (
+    Block,
     ConsoleOutput,
+    Facts,
     Gauge,
     JsonOutput,
+    Line,
+    Lines,
     MarkdownOutput,
     PrometheusOutput,
     Record,
+    Report,
+    Section,
+    Table,
+    Verbatim,
 )
 from rabbit_chx.rendering.progress import CountProgress, clear_bar, reading, sign_of_life
 from rabbit_chx.rendering.table import TableColumn, printable, render_table

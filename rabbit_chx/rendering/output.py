@@ -1,4 +1,4 @@
-"""The renderers of a result: text, JSON, Markdown and Prometheus metrics.
+"""A result as blocks (lines, facts, tables, sections), and its renderers: text, JSON, Markdown and Prometheus metrics.
 
 Markdown is as GitHub and GitLab show it. The metrics are in the "Text-based format" 0.0.4 of
 https://prometheus.io/docs/instrumenting/exposition_formats/, for the textfile collector of a node exporter.
@@ -14,9 +14,8 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TextIO, cast
+from typing import Any, Protocol, TextIO, TypeAlias, cast
 
-from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
 from rabbit_chx.rendering.table import WIDE, TableColumn, printable, render_table, table_width
 
 #: The width in columns from which on a file has the narrow form of a table, if there is one.
@@ -32,6 +31,79 @@ _LINK = re.compile(r"(?<![A-Za-z0-9_])([@#])(?=[A-Za-z0-9_])")
 _BEGINNING = re.compile(r"^([0-9]*)([#>+=.)-])")
 _BACKTICKS = re.compile("`+")
 _FIRST_LEVEL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A sentence or two; a renderer breaks them into lines."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines that a renderer never breaks, and may show one by one."""
+
+    texts: Iterable[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and their values."""
+
+    pairs: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table.
+
+    Attributes:
+        columns: headings, left to right.
+        rows: cells, as many per row as there are columns.
+        total: cells of a last row, set apart.
+        narrow: a narrower form of the table, for where this one does not fit.
+    """
+
+    columns: Sequence[TableColumn]
+    rows: Sequence[Sequence[object]]
+    total: Sequence[object] = ()
+    narrow: Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Blocks under a heading.
+
+    Attributes:
+        title: the heading.
+        blocks: the blocks below it.
+        folded: whether Markdown shows only the heading until the reader unfolds it.
+    """
+
+    title: str
+    blocks: Sequence[Block]
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """The text of a file. It is written unchanged, except for control characters on a terminal."""
+
+    text: str
+
+
+Block: TypeAlias = "Line | Lines | Facts | Table | Section | Verbatim"
+
+
+class Report(Protocol):
+    """A result that can be shown: to people as blocks, to programs as JSON."""
+
+    def blocks(self) -> Iterable[Block]:
+        """Return the blocks for people, in order."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document for programs, in JSON types."""
 
 
 class Record(Protocol):
