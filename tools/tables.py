@@ -13,8 +13,8 @@ from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
 from rabbit_chx.cli.command import Command
 from rabbit_chx.routing.release import Numbers
 from rabbit_chx.routing.rules import RULES
-from rabbit_chx.topology.fields import EntryType, FileField, toml_value
-from rabbit_chx.topology.objects import FILE
+from rabbit_chx.topology import Topology
+from rabbit_chx.topology.fields import FILE, SLOT_MEMBER, EntryType, Kind, toml_value
 from spark_connector.columns import COLUMNS
 from spark_connector.options.common import ADDRESS_OPTIONS, Option
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS
@@ -96,30 +96,60 @@ def _option_tables(options: Iterable[Option]) -> str:
 def topology_fields() -> str:
     """Return the fields of a topology file, a table for each kind of entry."""
     parts = ["### The file\n\n" + _fields(FILE)]
-    for field in FILE.fields:
-        if isinstance(field.kind, EntryType):
-            parts.append(f"### `[[{field.name}]]`\n\n{_fields(field.kind)}")
+    for name, kind in FILE.fields.items():
+        if isinstance(kind, EntryType):
+            parts.append(f"### `[[{name}]]`\n\n{_fields(kind)}")
             parts += [
-                f"Each entry of `{inner.name}`:\n\n{_fields(inner.kind)}"
-                for inner in field.kind.fields
-                if isinstance(inner.kind, EntryType)
+                f"Each entry of `{list_}`:\n\n{_fields(inner)}"
+                for list_, inner in kind.fields.items()
+                if isinstance(inner, EntryType)
             ]
     return "\n\n".join(parts)
 
 
-def _fields(entry: EntryType) -> str:
-    rows = ((f"`{field.name}`", _kind(field), _default(field), field.meaning) for field in entry.fields)
+def _fields(type_: EntryType) -> str:
+    rows = (
+        (f"`{name}`", _kind(kind), _default(type_, name), meaning(type_, name))
+        for name, kind in type_.fields.items()
+    )
     return table(("field", "type", "default", ""), rows)
 
 
-def _kind(field: FileField) -> str:
-    return "list of tables" if isinstance(field.kind, EntryType) else field.kind.label
+def _kind(kind: Kind | EntryType) -> str:
+    return "list of tables" if isinstance(kind, EntryType) else kind.label
 
 
-def _default(field: FileField) -> str:
-    if field.required:
+def _default(type_: EntryType, name: str) -> str:
+    if name in type_.required:
         return "required"
-    return "" if field.default in (None, (), {}) else f"`{toml_value(field.default)}`"
+    default = type_.defaults[name]
+    return "" if default in (None, (), {}) else f"`{toml_value(default)}`"
+
+
+#: The meanings of the fields of a file that are not attributes of the same name.
+_MEANINGS = {
+    "queue": "The destination queue.",
+    "exchange": "The destination exchange, instead of `queue`.",
+    "weight": "The number of its buckets, or its share of the slots relative to the other members. A string is the binding key as "
+    'it is: `"007"` is another binding than 7.',
+}
+_SLOTS_OF_MEMBER = (
+    'Instead of `weight`: the slots that it owns, such as `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds. All '
+    "members list their slots; each slot occurs once."
+)
+
+
+def meaning(type_: EntryType, name: str) -> str:
+    """Return the description of a field of a topology file: that of the attribute, from the docstring of the class."""
+    if type_ is SLOT_MEMBER and name == "slots":
+        return _SLOTS_OF_MEMBER
+    if name in _MEANINGS:
+        return _MEANINGS[name]
+    model = Topology if type_ is FILE else type_.model
+    found = re.search(rf"^    {name}: (.*(?:\n {{5,}}.*)*)", inspect.getdoc(model) or "", re.MULTILINE)
+    assert found is not None, (model, name)
+    text = " ".join(found[1].split()).replace("``", "`")
+    return text[0].upper() + text[1:]
 
 
 def commands() -> Iterator[tuple[str, click.Context]]:

@@ -1,15 +1,81 @@
-"""The JSON Schema of a topology file, made of the table of fields that the parser uses."""
+"""The JSON Schema of a topology file, generated from the tables of fields that the parser uses."""
 
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
-from rabbit_chx.topology.fields import EntryType, FileField
-from rabbit_chx.topology.objects import FILE
+from tables import meaning
+
+from rabbit_chx.routing.ring_changes import MAX_BUCKETS
+from rabbit_chx.topology import fields
+from rabbit_chx.topology.fields import EntryType, Kind
+from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 
 _VALUE = {"$ref": "#/definitions/value"}
+_SLOT = {"type": "integer", "minimum": 0, "maximum": fields.MAX_SLOTS - 1}
+_SLOTS = {"type": "string", "pattern": f"^{fields.SLOT_PATTERN}$"}
+#: The schema of the kinds whose values cannot be listed.
+_KINDS: dict[Kind, dict[str, Any]] = {
+    fields.NAME: {"type": "string", "minLength": 1},
+    fields.KEY: {"type": "string"},
+    fields.STRING: {"type": "string"},
+    fields.NAMES: {"type": "array", "items": {"type": "string", "minLength": 1}},
+    fields.FLAG: {"type": "boolean"},
+    fields.SHARE: {"type": "number", "minimum": 0, "maximum": 1},
+    fields.WEIGHT: {
+        "anyOf": [
+            {"type": "integer", "minimum": 1, "maximum": MAX_BUCKETS},
+            {"type": "string", "pattern": f"^{fields.WEIGHT_PATTERN}$", "maxLength": 255},
+        ]
+    },
+    # Draft 7 ignores the keywords next to a $ref.
+    fields.TABLE: {"allOf": [{"$ref": "#/definitions/table"}]},
+    fields.SLOT_LIST: {
+        "type": "array",
+        "minItems": 1,
+        "uniqueItems": True,
+        "items": {"anyOf": [_SLOT, _SLOTS]},
+    },
+}
+
+
+def _has(*names: str) -> dict[str, Any]:
+    return {"required": list(names)}
+
+
+def _of_type(type_: str) -> dict[str, Any]:
+    return {"properties": {"type": {"const": type_}}, "required": ["type"]}
+
+
+_DESTINATION = {"oneOf": [_has("queue"), _has("exchange")]}
+_HAS_SLOTS = {"anyOf": [_has("slots"), _has("members")]}
+#: The rules about several fields of an entry.
+_RULES: dict[EntryType, list[dict[str, Any]]] = {
+    fields.MEMBER: [_DESTINATION],
+    fields.BINDING: [_DESTINATION],
+    fields.SLOT_MEMBER: [{"not": _has("weight", "slots")}],
+    fields.EXCHANGE: [
+        {
+            "if": {"not": _of_type(HASH_EXCHANGE)},
+            "then": {
+                "not": {"anyOf": [_has("ring"), _has("slots"), _has("members")]},
+                "if": {"not": _of_type(MODULUS_EXCHANGE)},
+                "then": {"not": _has("max_share_moved")},
+            },
+        },
+        {
+            "if": _of_type(HASH_EXCHANGE),
+            "then": {
+                "oneOf": [
+                    {**_has("ring"), "not": _HAS_SLOTS},
+                    {**_has("slots", "members"), "not": _has("ring")},
+                    {"not": {"anyOf": [_has("ring"), _HAS_SLOTS]}},
+                ]
+            },
+        },
+    ],
+}
 
 
 def topology_schema() -> str:
@@ -18,7 +84,7 @@ def topology_schema() -> str:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "rabbit_chx topology",
         "description": "Exchanges, queues, bindings and policies of RabbitMQ. See docs/topology.md.",
-        **_entry(FILE),
+        **_entry(fields.FILE),
         "definitions": {
             "table": {"type": "object", "additionalProperties": _VALUE},
             "value": {
@@ -36,23 +102,27 @@ def topology_schema() -> str:
 def _entry(type_: EntryType) -> dict[str, Any]:
     schema: dict[str, Any] = {
         "type": "object",
-        "properties": {field.name: _field(field) for field in type_.fields},
+        "properties": {name: _field(type_, name) for name in type_.fields},
         "additionalProperties": False,
     }
-    required = [field.name for field in type_.fields if field.required]
-    if required:
-        schema["required"] = required
-    if type_.rules:
-        schema["allOf"] = [dict(rule.schema) for rule in type_.rules]
+    if type_.required:
+        schema["required"] = list(type_.required)
+    if type_ in _RULES:
+        schema["allOf"] = _RULES[type_]
     return schema
 
 
-def _field(field: FileField) -> dict[str, Any]:
-    said: dict[str, Any] = {"description": re.sub(r"`([^`]*)`", r"\1", field.meaning)}
-    if field.default not in (None, (), {}):
-        said["default"] = field.default
-    if isinstance(field.kind, EntryType):
-        return {**said, "type": "array", "items": _entry(field.kind)}
-    if "$ref" in field.kind.schema:  # draft 7 ignores what is beside a $ref
-        return {**said, "allOf": [dict(field.kind.schema)]}
-    return {**said, **field.kind.schema}
+def _field(type_: EntryType, name: str) -> dict[str, Any]:
+    schema: dict[str, Any] = {"description": meaning(type_, name).replace("`", "")}
+    kind, default = type_.fields[name], type_.defaults[name]
+    if default not in (None, (), {}):
+        schema["default"] = default
+    if isinstance(kind, EntryType):
+        return {**schema, "type": "array", "items": _entry(kind)}
+    return schema | (_KINDS[kind] if kind in _KINDS else _listed(kind.allowed))
+
+
+def _listed(allowed: tuple[str, ...] | range) -> dict[str, Any]:
+    if isinstance(allowed, range):
+        return {"type": "integer", "minimum": allowed[0], "maximum": allowed[-1]}
+    return {"enum": list(allowed)}

@@ -12,9 +12,10 @@ import click
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import NoKeyFoundError
 from rabbit_chx.analysis.modulo_map import ModuloMap
+from rabbit_chx.analysis.wording import document
 from rabbit_chx.cli.command import TEXT, Outcome, PartlyDoneError, argument, command, option, options
 from rabbit_chx.cli.inputs import bound_destination, hashed_value
-from rabbit_chx.cli.report import document, source_as_json
+from rabbit_chx.cli.report import source_as_json
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import Block, Lines
@@ -64,7 +65,7 @@ class Search:
     def finish(self) -> None:
         """Report a search that ended early."""
         if self.ended is not None:
-            raise PartlyDoneError(f"not all of {self.count:,} keys are found: {self.ended}")
+            raise PartlyDoneError(f"not all of {self.count:,} keys were found: {self.ended}")
 
 
 @command(example="rabbit-chx keys --bind q1=1 --bind q2=10 q1 --count 3 --pattern 'canary-{n}'")
@@ -73,7 +74,11 @@ def keys(
     destination: str = argument(type=TEXT, metavar="QUEUE"),
     ring: RingOptions = options(RingOptions),
     count: int = option(
-        type=click.IntRange(1, _MOST_KEYS), default=1, show_default=True, help="The number of keys to find."
+        type=click.IntRange(1, _MOST_KEYS),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="The number of keys to find.",
     ),
     pattern: str = option(
         type=TEXT,
@@ -83,10 +88,11 @@ def keys(
         help="The pattern of the keys; {n} is a number.",
     ),
     start: int = option(
-        type=click.IntRange(0), default=0, show_default=True, help="The first number to try."
+        type=click.IntRange(0), default=0, show_default=True, metavar="N", help="The first number to try."
     ),
     tries: int = option(
         type=click.IntRange(1),
+        metavar="N",
         default=1_000_000,
         show_default=True,
         help="Stop after this many consecutive keys that reach other queues.",

@@ -12,7 +12,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.plan import Plan, arranged, plan
+from rabbit_chx.topology.plan import Plan, arrange, plan
 from rabbit_chx.topology.repair import repair_target
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "RingMember",
     "Topology",
     "TopologyCheck",
-    "arranged",
+    "arrange",
     "balance",
     "check",
     "plan",

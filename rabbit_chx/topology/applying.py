@@ -49,19 +49,20 @@ from rabbit_chx.topology.operations import (
     operations_of,
 )
 from rabbit_chx.topology.plan import Plan
-from rabbit_chx.topology.plan import plan as plan_of
+from rabbit_chx.topology.plan import plan as make_plan
 from rabbit_chx.topology.reading import APPLY_LOCK, read_topology
 from rabbit_chx.topology.refusals import loss, uncounted_loss
 
-_AT_ONCE = 100
+#: The largest number of repeatable changes that are performed before the answer is awaited.
+_BATCH_SIZE = 100
 #: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
-_LOOK_S, _LOOKS = 0.5, 14
+_POLL_INTERVAL_S, _POLLS = 0.5, 14
 _NOT_FOUND, _LOCKED = 404, 405
 #: Names that cannot be segments of an HTTP path.
-_NO_SEGMENTS = {".", ".."}
+_UNSAFE_SEGMENTS = {".", ".."}
 _LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
-_PREFIX = "rabbit-chx.group."
-_TAG = re.compile(rf"{re.escape(_PREFIX)}(.+)\.[^.]+", re.DOTALL)
+_TAG_PREFIX = "rabbit-chx.group."
+_TAG = re.compile(rf"{re.escape(_TAG_PREFIX)}(.+)\.[^.]+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -151,7 +152,7 @@ def _lock(broker: LiveBroker) -> None:
 
 
 def _unlock(plan: Plan, broker: LiveBroker) -> None:
-    if plan.parks:
+    if plan.parking_queues:
         broker.carrier.close()
     with contextlib.suppress(RabbitChxError):  # the connection may be closed, which deletes the lock
         broker.amqp.perform(Operation("delete", _LOCK))
@@ -160,20 +161,21 @@ def _unlock(plan: Plan, broker: LiveBroker) -> None:
 def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> frozenset[str]:
     """Refuse a plan that is outdated or exceeds the permissions. Return the empty queues with consumers that it deletes."""
     live = read_topology(broker)
-    now = plan_of(plan.wanted, live, propose=False)
-    if now.checksum != plan.checksum:
+    current = make_plan(plan.wanted, live, propose=False)
+    if current.checksum != plan.checksum:
         raise PlanOutdatedError(
-            f"{broker.where}: the broker has changed since the plan was made (checksum {plan.checksum:.12} then, {now.checksum:.12} "
+            f"{broker.where}: the broker has changed since the plan was made (checksum {plan.checksum:.12} then, {current.checksum:.12} "
             "now): plan again",
         )
-    refusals = list(now.refused(allow_moved=permission.moved, allow_delete=permission.delete))
+    refusals = list(current.refused(allow_moved=permission.moved, allow_delete=permission.delete))
     consumed: dict[str, int] = {}
     if not permission.loss:
-        losses, consumed = _losses(plan, live, broker)
-        refusals += losses + _unacknowledged(consumed, broker)
+        losses, consumed = _find_losses(plan, live, broker)
+        refusals += losses + _find_unacknowledged(consumed, broker)
     if permission.hand_over == "in-order":
-        overs = [part for part in _parts(plan) if isinstance(part, HandOver)]
-        refusals += order_refusals((queue for over in overs for queue in (over.old, over.new)), broker)
+        hand_overs = [part for part in _split_changes(plan) if isinstance(part, HandOver)]
+        queues = (queue for hand_over in hand_overs for queue in (hand_over.old, hand_over.new))
+        refusals += find_order_refusals(queues, broker)
     if refusals:
         raise PlanRefusedError(
             "\n".join(
@@ -195,10 +197,10 @@ def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> N
     )
 
 
-def _losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Finding], dict[str, int]]:
-    """Return a refusal for each deleted or replaced queue that may lose messages, and the consumer counts of empty queues.
+def _find_losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Finding], dict[str, int]]:
+    """Return a refusal for each deleted or replaced queue that may lose messages, and the consumer count of each empty deleted queue.
 
-    AMQP counts ready messages only; the management API also counts unacknowledged messages.
+    AMQP counts ready messages only. The management API also counts unacknowledged messages, some seconds late.
     """
     refusals = []
     consumed: dict[str, int] = {}
@@ -208,8 +210,8 @@ def _losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Findin
         if change.action not in ("delete", "replace") or not isinstance(subject, QueueDefinition):
             continue
         if subject.name not in live_queues:
-            continue  # the plan itself declares it, to remove a ghost
-        if subject.name in plan.parks.values():
+            continue  # a stand-in, which the plan declares to remove a ghost
+        if subject.name in plan.parking_queues.values():
             continue  # it is drained first
         if subject.type == "stream":
             refusals.append(uncounted_loss(subject.name))
@@ -220,27 +222,27 @@ def _losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Findin
             if error.reply_code != _NOT_FOUND:
                 raise
             continue
-        held = live.messages.get(subject.name)
-        if change.action == "delete" and not counts.messages and counts.consumers and held == 0:
+        listed = live.messages.get(subject.name)
+        if change.action == "delete" and not counts.messages and counts.consumers and listed == 0:
             consumed[subject.name] = counts.consumers
         elif counts.messages or counts.consumers:
-            refusals.append(loss(subject.name, max(counts.messages, held or 0), counts.consumers))
+            refusals.append(loss(subject.name, max(counts.messages, listed or 0), counts.consumers))
     return refusals, consumed
 
 
-def _unacknowledged(consumed: Mapping[str, int], broker: LiveBroker) -> list[Finding]:
+def _find_unacknowledged(consumed: Mapping[str, int], broker: LiveBroker) -> list[Finding]:
     if consumed:
-        _await_api_counts(broker)
-    counts = {name: _api_count(name, broker) for name in consumed}
+        _wait_for_api_counts(broker)
+    counts = {name: _count_by_api(name, broker) for name in consumed}
     return [loss(name, counts[name], consumers) for name, consumers in consumed.items() if counts[name]]
 
 
-def _await_api_counts(broker: LiveBroker) -> None:
-    for _ in range(_LOOKS):
-        broker.sleep(_LOOK_S)
+def _wait_for_api_counts(broker: LiveBroker) -> None:
+    for _ in range(_POLLS):
+        broker.sleep(_POLL_INTERVAL_S)
 
 
-def _api_count(queue: str, broker: LiveBroker) -> int:
+def _count_by_api(queue: str, broker: LiveBroker) -> int:
     return broker.api.get("queues", broker.vhost, queue).get("messages") or 0
 
 
@@ -261,12 +263,12 @@ def _apply_checked(
     progress(0, len(plan.changes))
     try:
         _apply_parts(plan, broker, permission, count, tally, consumed=consumed)
-        rings = _read_rings_afterwards(plan, broker)
+        rings = _verify_rings(plan, broker)
     except RabbitChxError as error:
-        begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
-        if not done and not begun and isinstance(error, BrokerRefusedError | PlanRefusedError):
+        has_begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
+        if not done and not has_begun and isinstance(error, BrokerRefusedError | PlanRefusedError):
             raise  # the first operation was refused, so nothing has changed
-        applied = _outcome(done, {}, plan, tally)
+        applied = _make_result(done, {}, plan, tally)
         raise ApplyError(
             f"{error}; {len(done)} of {len(plan.changes)} changes were done: plan and apply again, which does the rest",
             applied,
@@ -274,19 +276,19 @@ def _apply_checked(
             queue=error.queue,
             reply_code=error.reply_code,
         ) from error
-    return _outcome(done, rings, plan, tally)
+    return _make_result(done, rings, plan, tally)
 
 
-def _outcome(
+def _make_result(
     done: list[PlannedChange], rings: Mapping[str, HashRing], plan: Plan, tally: HandOverTally
 ) -> Applied:
-    over, overtaken = tuple(tally.slots), tuple(tally.overtaken)
-    return Applied(tuple(done), rings, plan.checksum, over, tally.moved, overtaken)
+    handed_over, overtaken = tuple(tally.slots), tuple(tally.overtaken)
+    return Applied(tuple(done), rings, plan.checksum, handed_over, tally.moved, overtaken)
 
 
-def _parts(plan: Plan) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
+def _split_changes(plan: Plan) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
     slots = {slot.slot: name for name, ring in plan.rings.items() for slot in ring.handed_over}
-    return parts_of(plan.changes, slots, plan.parks)
+    return parts_of(plan.changes, slots, plan.parking_queues)
 
 
 def _apply_parts(
@@ -299,35 +301,35 @@ def _apply_parts(
     consumed: frozenset[str],
 ) -> None:
     """Perform the changes. The parking queues are drained before the first deletion, and at the end."""
-    drained = False
-    for part in _parts(plan):
+    is_drained = False
+    for part in _split_changes(plan):
         if isinstance(part, HandOver):
             hand_over_slot(part, broker, permission.hand_over, tally)
             count(part.unbind)
             count(part.bind)
             continue
-        last = next((n for n, change in enumerate(part) if change.action == "delete"), len(part))
-        apply_changes(part[:last], broker, count, allow_loss=permission.loss)
-        if last < len(part):
+        first_deletion = next((n for n, change in enumerate(part) if change.action == "delete"), len(part))
+        apply_changes(part[:first_deletion], broker, count, allow_loss=permission.loss)
+        if first_deletion < len(part):
             _drain_parks(plan, broker, tally)
-            drained = True
-            if consumed & {change.name for change in part[last:] if change.kind == "queue"}:
-                _await_api_counts(broker)  # consumers may have taken messages before the unbinds
-            apply_changes(part[last:], broker, count, allow_loss=permission.loss, consumed=consumed)
-    if not drained:
+            is_drained = True
+            if consumed & {change.name for change in part[first_deletion:] if change.kind == "queue"}:
+                _wait_for_api_counts(broker)  # consumers may have taken messages before the unbinds
+            apply_changes(part[first_deletion:], broker, count, allow_loss=permission.loss, consumed=consumed)
+    if not is_drained:
         _drain_parks(plan, broker, tally)
 
 
 def _drain_parks(plan: Plan, broker: LiveBroker, tally: HandOverTally) -> None:
-    for exchange, park in plan.parks.items():
+    for exchange, park in plan.parking_queues.items():
         tally.moved += drain_park(broker, exchange, park)
 
 
-def changes_together(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
+def group_changes(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
     """Yield the changes in groups: consecutive repeatable changes form a group, any other change is a group by itself."""
     for repeatable, group in groupby(changes, is_repeatable):
         listed = tuple(group)
-        size = _AT_ONCE if repeatable else 1
+        size = _BATCH_SIZE if repeatable else 1
         for start in range(0, len(listed), size):
             yield listed[start : start + size]
 
@@ -340,14 +342,15 @@ def apply_changes(
     allow_loss: bool = False,
     consumed: Collection[str] = (),
 ) -> None:
-    """Perform changes in order. `count` is called with each completed change; `consumed` are queues whose consumers do not prevent
-    deletion.
+    """Perform changes in order, and call `count` with each completed change.
+
+    `consumed` are the queues that are deleted although they have consumers.
 
     Raises:
         PlanRefusedError: a queue that is to be deleted has messages.
         RabbitChxError: the broker refuses a change; earlier changes are counted.
     """
-    for group in changes_together(changes):
+    for group in group_changes(changes):
         operations = [
             operation for change in group for operation in operations_of(change, allow_loss=allow_loss)
         ]
@@ -369,7 +372,7 @@ def _apply_change(
         return
     operations = operations_of(change, allow_loss=allow_loss)
     if change.action == "delete" and isinstance(change.subject, QueueDefinition) and not allow_loss:
-        operations = _safe_deletion(change.subject, operations, broker, is_consumed=change.name in consumed)
+        operations = _check_deletion(change.subject, operations, broker, is_consumed=change.name in consumed)
     for operation in operations:
         broker.amqp.perform(operation)
 
@@ -388,28 +391,35 @@ def _apply_policy(policy: PolicyDefinition, broker: LiveBroker, *, is_deleted: b
     broker.api.put(*path, body=body)
 
 
-def _safe_deletion(
+def _check_deletion(
     queue: QueueDefinition, operations: tuple[Operation, ...], broker: LiveBroker, *, is_consumed: bool
 ) -> tuple[Operation, ...]:
-    """Return the deletion of a queue after a check that it is empty.
+    """Return the operations that delete a queue, after a check that it is empty.
 
-    The broker checks a classic queue itself (``if-empty``); for a quorum queue it refuses this condition (540 NOT_IMPLEMENTED). It never
-    counts unacknowledged messages; the management API does.
+    The broker itself checks a classic queue (``if-empty``). For a quorum queue it refuses this condition (540 NOT_IMPLEMENTED). It does not
+    count unacknowledged messages; the management API does.
+
+    Raises:
+        PlanRefusedError: the queue has messages, or consumers although it is not one of the `consumed` queues.
     """
     if queue.type == "classic" and not is_consumed:
         return operations
     counts = try_count(broker.amqp, queue.name) or QueueCounts(0, 0)
     messages = counts.messages
     if is_consumed:
-        messages = max(messages, _api_count(queue.name, broker))
+        messages = max(messages, _count_by_api(queue.name, broker))
     if messages or (counts.consumers and not is_consumed):
         refusal = loss(queue.name, messages, counts.consumers)
         raise PlanRefusedError(str(refusal), [refusal])
     return (Operation("delete", queue, if_empty=True),) if queue.type == "classic" else operations
 
 
-def _read_rings_afterwards(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
-    """Return the changed rings as they are now. Raise an error if they differ from the plan."""
+def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
+    """Read the changed rings and return them. Without a ring source, return those of the plan.
+
+    Raises:
+        BrokerRefusedError: a ring differs from the plan.
+    """
     planned = {name: ring for name, ring in plan.rings.items() if ring.steps}
     if not broker.has_source or not planned:
         return {name: ring.after for name, ring in planned.items()}
@@ -433,9 +443,9 @@ def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:
         AccessRefusedError: the user lacks a permission.
         UnreachableError: the management API does not answer.
     """
-    place = binding.destination
-    end = ("e", place.name) if isinstance(place, ExchangeRef) else ("q", place)
-    if not binding.arguments or not broker.has_management or {binding.source, end[1]} & _NO_SEGMENTS:
+    destination = binding.destination
+    end = ("e", destination.name) if isinstance(destination, ExchangeRef) else ("q", destination)
+    if not binding.arguments or not broker.has_management or {binding.source, end[1]} & _UNSAFE_SEGMENTS:
         return
     path = ("bindings", broker.vhost, "e", binding.source, *end)
     with contextlib.suppress(NotFoundError):  # it was deleted meanwhile, or with one of its ends
@@ -447,26 +457,26 @@ def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:
                 broker.api.delete(*path, entry["properties_key"])
 
 
-def order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Finding]:
-    """Return a refusal for each queue that is not read by one group alone."""
-    wanted = list(dict.fromkeys(queues))
-    if not wanted:
+def find_order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Finding]:
+    """Return a refusal for each queue that has no consumer, or a consumer that is not a member of a group."""
+    names = list(dict.fromkeys(queues))
+    if not names:
         return []
-    tags = read_consumer_tags(wanted, broker)
-    for _ in range(_LOOKS):
-        if all(tags.values()) or not _is_consumed([queue for queue in wanted if not tags[queue]], broker):
+    tags = read_consumer_tags(names, broker)
+    for _ in range(_POLLS):
+        if all(tags.values()) or not _is_consumed([queue for queue in names if not tags[queue]], broker):
             break
-        broker.sleep(_LOOK_S)
-        tags = read_consumer_tags(wanted, broker)
+        broker.sleep(_POLL_INTERVAL_S)
+        tags = read_consumer_tags(names, broker)
     refusals = []
-    for queue in wanted:
+    for queue in names:
         others = [tag for tag in tags[queue] if member_of(tag) is None]
         if others or not tags[queue]:
-            who = f"a consumer {others[0]!r}, which is no member of a group" if others else "no consumer"
+            readers = f"a consumer {others[0]!r}, which is no member of a group" if others else "no consumer"
             refusals.append(
                 Finding(
                     "hand-over",
-                    f"queue {queue} has {who}, and a hand-over in order needs a ConsumerGroup on both queues",
+                    f"queue {queue} has {readers}, and a hand-over in order needs a ConsumerGroup on both queues",
                     "let the group read it (declare a new queue first, without slots), or allow messages to be overtaken with "
                     "--hand-over parked",
                 )
@@ -475,7 +485,7 @@ def order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Finding]:
 
 
 def read_consumer_tags(queues: Iterable[str], broker: LiveBroker) -> dict[str, list[str]]:
-    """Return the consumer tags of each queue, as the management API lists them."""
+    """Return the consumer tags of each queue from the management API, which lists a new consumer after some seconds."""
     tags: dict[str, list[str]] = {queue: [] for queue in queues}
     for entry in broker.api.get_list("consumers", broker.vhost, fields={"consumer_tag": str}):
         queue = entry.get("queue", {}).get("name")
@@ -491,7 +501,7 @@ def _is_consumed(queues: Iterable[str], broker: LiveBroker) -> bool:
 
 def tag_of(member: str) -> str:
     """Return a new consumer tag of a group member."""
-    return f"{_PREFIX}{member}.{secrets.token_hex(4)}"
+    return f"{_TAG_PREFIX}{member}.{secrets.token_hex(4)}"
 
 
 def member_of(consumer_tag: str) -> str | None:

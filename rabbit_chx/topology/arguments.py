@@ -33,7 +33,7 @@ class ArgumentTable(Mapping[str, ArgumentValue]):
         arguments = arguments or {}
         for name in arguments:
             if not isinstance(name, str):
-                raise InputError(f"the argument name {name!r:.60} is not text: give a str")
+                raise InputError(f"the argument name {name!r:.60} is not a string: give a str")
         self._values: dict[str, ArgumentValue] = {
             name: _frozen(name, arguments[name]) for name in sorted(arguments)
         }
@@ -80,16 +80,13 @@ def argument_fault(name: str, value: object) -> tuple[str, str] | None:
     if isinstance(value, Mapping):
         return next(filter(None, (argument_fault(str(key), inner) for key, inner in value.items())), None)
     if isinstance(value, float) and not math.isfinite(value):
-        return f"the argument {name!r} is {value}", "give a finite number: RabbitMQ reads no other"
+        return f"the argument {name!r} is {value}", "give a finite number"
     if isinstance(value, int) and value not in _LONG:
-        return (
-            f"the argument {name!r} is a number of more than 64 bits",
-            "give a smaller one: AMQP carries none",
-        )
+        return f"the argument {name!r} is an integer of more than 64 bits", "give a smaller one"
     if value is None or isinstance(value, (str, int, float)):
         return None
     rule = f"the argument {name!r} is {value!r:.60} ({type(value).__name__})"
-    return rule, "give text, a number, true or false, a list or a table"
+    return rule, "give a string, a number, true or false, a list or a table"
 
 
 def _frozen(name: str, value: Any) -> ArgumentValue:  # noqa: ANN401

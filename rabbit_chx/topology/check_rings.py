@@ -153,7 +153,7 @@ class CheckedExchange:
         }
         figures = MovementCounter(self.ring.buckets)
         figures.prepare(map(bucket_count, remaining.values()))
-        return {place: figures.moved(buckets) for place, buckets in remaining.items()}
+        return {place: figures.count_moved(buckets) for place, buckets in remaining.items()}
 
     def finding(
         self, kind: str, message: str, fix: str, place: Place = None, share: float | None = None

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.wording import plural
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology.fields import file_finding
+from rabbit_chx.topology.fields import Problems, file_finding
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     OBJECT_LISTS,
@@ -39,7 +39,6 @@ _FIELDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 _BROKERS_OWN = "amq."
 _WHAT = "the definitions file"
-_REMEDY = "export the file again"
 #: Other contents of a file, by the key, with the noun for one of them.
 _OTHER = {
     "users": "user",
@@ -47,8 +46,8 @@ _OTHER = {
     "topic_permissions": "topic permission",
     "global_parameters": "global parameter",
 }
-_KINDS = {str: "text", bool: "true or false", int: "a whole number", dict: "an object"}
-_NOT_EXPORTED = "it is named, but not in the file; RabbitMQ 4.3 leaves internal exchanges out"
+_KINDS = {str: "a string", bool: "true or false", int: "an integer", dict: "an object"}
+_NOT_EXPORTED = "the file names it without a definition; RabbitMQ 4.3 does not export internal exchanges"
 
 
 def definitions_content(text: str | bytes, vhost: str) -> dict[str, Any]:
@@ -60,24 +59,29 @@ def definitions_content(text: str | bytes, vhost: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        problem = file_finding("the text", None, f"this is not JSON: {error}", "export it again")
-        raise TopologyError([problem], what=_WHAT) from None
+        raise _error("the text", f"invalid JSON: {error}", "export the file again") from None
     if not isinstance(document, dict) or not any(name in document for name in OBJECT_LISTS):
-        rule = f"there is none of {', '.join(OBJECT_LISTS)}"
-        problem = file_finding("the text", None, rule, "give what `rabbitmqctl export_definitions` writes")
-        raise TopologyError([problem], what=_WHAT)
+        message = f"the text contains none of {', '.join(OBJECT_LISTS)}"
+        raise _error("the text", message, "pass the output of `rabbitmqctl export_definitions`")
     version = document.get("rabbitmq_version", document.get("rabbit_version"))
     try:
         release = Release(version) if isinstance(version, str) else None
     except InputError:
         release = None
     lists = _Lists(document, vhost)
-    lists.refuse_other_vhost()
     objects = {name: lists.objects(name) for name in OBJECT_LISTS}
     if lists.problems:
-        raise TopologyError(lists.problems, what=_WHAT)
+        raise TopologyError(lists.problems.values(), what=_WHAT)
+    vhosts = lists.vhosts()
+    if vhosts and vhost not in vhosts:
+        names = ", ".join(sorted(map(repr, vhosts)))
+        raise _error("vhosts", f"the file does not contain the vhost {vhost!r}", f"give one of {names}")
     content = topology_content(**objects, release=release, absence=_NOT_EXPORTED)
     return {**content, "left_out": (*lists.other_objects(), *content["left_out"])}
+
+
+def _error(subject: str, message: str, fix: str) -> TopologyError:
+    return TopologyError([file_finding(subject, None, message, fix)], what=_WHAT)
 
 
 def topology_content(
@@ -87,7 +91,7 @@ def topology_content(
     policies: Iterable[PolicyDefinition],
     *,
     release: Release | None,
-    absence: str = "it is named, but not there",
+    absence: str = "bindings or arguments name it, but it does not exist",
 ) -> dict[str, Any]:
     """Return the attributes of the Topology that consists of all objects of a vhost.
 
@@ -100,13 +104,14 @@ def topology_content(
         absence: why a referenced exchange may be missing, for the warning.
     """
     queues = tuple(queues)
-    exchanges = [exchange for exchange in exchanges if exchange.name and not _is_brokers_own(exchange.name)]
+    exchanges = [
+        exchange for exchange in exchanges if exchange.name and not exchange.name.startswith(_BROKERS_OWN)
+    ]
     # Each queue is bound to the default exchange.
     bindings = [binding for binding in bindings if binding.source]
-    left_out = [
-        f"queue {queue.name}: the broker made its name" for queue in queues if _is_brokers_own(queue.name)
-    ]
-    named = {queue.name for queue in queues if not _is_brokers_own(queue.name)}
+    unnamed = [queue.name for queue in queues if queue.name.startswith(_BROKERS_OWN)]
+    left_out = [f"queue {name}: the broker generated its name" for name in unnamed]
+    named = {queue.name for queue in queues}.difference(unnamed)
     members: dict[str, list[RingMember]] = {
         exchange.name: [] for exchange in exchanges if exchange.type == HASH_EXCHANGE
     }
@@ -120,7 +125,7 @@ def topology_content(
                 left_out.append(f"queue {place}: a member of {source} that is not among the queues")
         elif is_transient:
             sources_left_out.add(source)
-            left_out.append(f"binding of {source} to {place}: that queue is exclusive or without a name")
+            left_out.append(f"binding of {source} to {place}: that queue is exclusive or has no name")
         else:
             plain_bindings.append(binding)
     left_out += [f"exchange {name}: {absence}" for name in _missing_exchanges(exchanges, bindings)]
@@ -145,22 +150,16 @@ def topology_content(
     }
 
 
-def _is_brokers_own(name: str) -> bool:
-    return name.startswith(_BROKERS_OWN)
-
-
 def _missing_exchanges(
     exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
 ) -> list[str]:
     """Return the names of the exchanges that bindings or arguments refer to and that are not listed."""
     named = {binding.source for binding in bindings}
-    named.update(
-        binding.destination.name for binding in bindings if isinstance(binding.destination, ExchangeRef)
-    )
+    named |= {place.name for binding in bindings if isinstance(place := binding.destination, ExchangeRef)}
     alternates = (exchange.arguments.get("alternate-exchange") for exchange in exchanges)
-    named.update(name for name in alternates if isinstance(name, str))
+    named |= {name for name in alternates if isinstance(name, str)}
     missing = named - {exchange.name for exchange in exchanges}
-    return [name for name in sorted(missing) if not _is_brokers_own(name)]
+    return [name for name in sorted(missing) if name and not name.startswith(_BROKERS_OWN)]
 
 
 class _Lists:
@@ -169,10 +168,10 @@ class _Lists:
     def __init__(self, document: Mapping[str, Any], vhost: str) -> None:
         self._document = document
         self._vhost = vhost
-        self.problems: list[Finding] = []
+        self.problems = Problems()
 
     def objects(self, name: str) -> list[Any]:
-        make = _MAKERS[name]
+        """Return the objects of a list in the requested vhost."""
         objects = []
         for path, entry in self._entries(name):
             values = {
@@ -180,7 +179,7 @@ class _Lists:
                 for field, expected in _FIELDS[name].items()
             }
             try:
-                definition = make(**values)
+                definition = _MAKERS[name](**values)
             except InputError as error:
                 self._add(path, None, str(error))
                 continue
@@ -189,72 +188,56 @@ class _Lists:
             objects.append(definition)
         return objects
 
-    def refuse_other_vhost(self) -> None:
-        """Raise TopologyError if a file of several vhosts does not contain the requested one."""
+    def vhosts(self) -> set[str]:
+        """Return the vhosts that a file of several vhosts names."""
         named = [entry.get("vhost") for name in OBJECT_LISTS for _, entry in self._all_entries(name)]
         named += [entry.get("name") for _, entry in self._all_entries("vhosts")]
-        vhosts = {name for name in named if isinstance(name, str)}
-        if vhosts and self._vhost not in vhosts:
-            rule = f"there is no vhost {self._vhost!r} in the file"
-            remedy = f"give one of {', '.join(sorted(map(repr, vhosts)))}"
-            raise TopologyError([file_finding("vhosts", None, rule, remedy)], what=_WHAT)
-        self.problems.clear()  # `objects` finds the same again
+        return {name for name in named if isinstance(name, str)}
 
     def other_objects(self) -> list[str]:
         """Return a line for each kind of object that a topology does not contain. A line never contains a value."""
         counts = {noun: len(self._entries(name)) for name, noun in _OTHER.items()}
-        lines = [_counted(count, noun) for noun, count in counts.items() if count]
-        lines += [
-            f"parameter {entry.get('component')} {entry.get('name')}"
-            for _, entry in self._entries("parameters")
-        ]
+        lines = [plural(count, noun) for noun, count in counts.items() if count]
+        for _, entry in self._entries("parameters"):
+            lines.append(f"parameter {entry.get('component')} {entry.get('name')}")
         if self._document.get("limits"):
             lines.append("limits of the vhost")
-        by_vhost = Counter(
-            str(entry["vhost"])
-            for name in OBJECT_LISTS
-            for _, entry in self._all_entries(name)
-            if entry.get("vhost", self._vhost) != self._vhost
-        )
-        return lines + [
-            f"{_counted(count, 'object')} of vhost {vhost}" for vhost, count in sorted(by_vhost.items())
-        ]
+        entries = [entry for name in OBJECT_LISTS for _, entry in self._all_entries(name)]
+        by_vhost = Counter(str(entry.get("vhost", self._vhost)) for entry in entries)
+        del by_vhost[self._vhost]
+        return lines + [f"{plural(by_vhost[vhost], 'object')} of vhost {vhost}" for vhost in sorted(by_vhost)]
 
     def _all_entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
         entries = self._document.get(name, [])
         if not isinstance(entries, list):
-            self._add(name, entries, "this is a list")
+            self._add(name, entries, "the value must be a list")
             return []
-        places = [(f"{name}[{n}]", entry) for n, entry in enumerate(entries)]
-        for path, entry in places:
+        for n, entry in enumerate(entries):
             if not isinstance(entry, dict):
-                self._add(path, entry, "this is an object")
-        return [(path, entry) for path, entry in places if isinstance(entry, dict)]
+                self._add(f"{name}[{n}]", entry, "the value must be an object")
+        return [(f"{name}[{n}]", entry) for n, entry in enumerate(entries) if isinstance(entry, dict)]
 
     def _entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
         """Return the entries of a list in the requested vhost. A file of a single vhost does not name it."""
-        return [
-            (path, entry)
-            for path, entry in self._all_entries(name)
-            if entry.get("vhost", self._vhost) == self._vhost
-        ]
+        entries = self._all_entries(name)
+        return [(path, entry) for path, entry in entries if entry.get("vhost", self._vhost) == self._vhost]
 
     def _value(self, path: str, entry: Mapping[str, Any], field: str, expected: Any) -> Any:  # noqa: ANN401
-        is_needed = isinstance(expected, type)
-        type_: type = expected if is_needed else type(expected)
-        value = entry.get(field, None if is_needed else expected)
+        is_required = isinstance(expected, type)
+        type_: type = expected if is_required else type(expected)
+        value = entry.get(field, None if is_required else expected)
         if type_ is dict and value == []:
             return {}  # older releases write an empty table as a list
-        if field not in entry and is_needed:
-            self._add(path, None, "this is missing")
+        if is_required and field not in entry:
+            self._add(path, None, "the value is missing")
         elif not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
-            self._add(path, value, f"this is {_KINDS[type_]}")
+            self._add(path, value, f"the value must be {_KINDS[type_]}")
         else:
             return value
         return type_()
 
-    def _add(self, path: str, value: object, rule: str) -> None:
-        self.problems.append(file_finding(path, value, rule, _REMEDY))
+    def _add(self, path: str, value: object, message: str) -> None:
+        self.problems.add(path, value, message, "export the file again")
 
 
 def _binding(destination: str, destination_type: str, **fields: Any) -> BindingDefinition:  # noqa: ANN401
@@ -268,7 +251,3 @@ _MAKERS: dict[str, Any] = {
     "bindings": _binding,
     "policies": PolicyDefinition,
 }
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -51,12 +51,12 @@ class ObjectDifferences:
     shards: frozenset[str] = frozenset()
 
     @property
-    def gone(self) -> frozenset[Destination]:
+    def deleted_refs(self) -> frozenset[Destination]:
         """The queues and exchanges that are deleted."""
         return frozenset(ref for deleted in self.deleted if (ref := reference_to(deleted)) is not None)
 
     @property
-    def again(self) -> frozenset[Destination]:
+    def replaced_refs(self) -> frozenset[Destination]:
         """The queues and exchanges that are replaced."""
         return frozenset(ref for replaced, _ in self.replaced if (ref := reference_to(replaced)) is not None)
 
@@ -137,15 +137,15 @@ class BindingDifferences:
     """The differences between wanted and live bindings.
 
     Attributes:
-        early: unbinds before objects are replaced.
-        bound: binds, including those of replaced objects, each after the unbind that it replaces.
-        late: unbinds at the end.
+        first_unbinds: the unbinds before objects are replaced.
+        binds: the binds, including those of replaced objects. The unbind of a slot precedes its bind here.
+        last_unbinds: the unbinds at the end.
         unmanaged: live bindings that are neither owned nor wanted; they stay.
     """
 
-    early: tuple[PlannedChange, ...]
-    bound: tuple[PlannedChange, ...]
-    late: tuple[PlannedChange, ...]
+    first_unbinds: tuple[PlannedChange, ...]
+    binds: tuple[PlannedChange, ...]
+    last_unbinds: tuple[PlannedChange, ...]
     unmanaged: tuple[BindingDefinition, ...]
     refusals: tuple[Finding, ...]
 
@@ -155,46 +155,48 @@ def binding_differences(
 ) -> BindingDifferences:
     """Return the differences between bindings.
 
-    `slots` are exchanges that keep only wanted bindings. Others are unbound just before the new ones are bound.
+    `slots` are exchanges that keep only wanted bindings. Their other bindings are removed just before the new ones are made.
     """
-    gone, again = objects.gone, objects.again
+    deleted, replaced = objects.deleted_refs, objects.replaced_refs
     hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
     live_bindings = {binding_identity(binding): binding for binding in live.bindings}
     wanted_bindings = {binding_identity(binding): binding for binding in wanted.bindings}
-    early: list[PlannedChange] = []
-    bound: list[PlannedChange] = []
-    late, unmanaged = [], []
+    first_unbinds: list[PlannedChange] = []
+    binds: list[PlannedChange] = []
+    last_unbinds, unmanaged = [], []
     refusals: list[Finding] = []
     for key, binding in live_bindings.items():
         ends = {ExchangeRef(binding.source), binding.destination}
-        unbound = PlannedChange("unbind", binding, None)
+        unbind = PlannedChange("unbind", binding, None)
         if binding.source in slots and key not in wanted_bindings:
-            (early if ends & again else bound).append(unbound)
+            (first_unbinds if ends & replaced else binds).append(unbind)
             continue
-        if ends & again:
-            early.append(unbound)
-        elif ends & gone:
-            late.append(unbound)
-        if ends & gone:
+        if ends & replaced:
+            first_unbinds.append(unbind)
+        elif ends & deleted:
+            last_unbinds.append(unbind)
+        if ends & deleted:
             continue
         if key not in wanted_bindings and binding.source in hashing:
             continue  # it becomes an exchange whose bindings are its ring
         if key not in wanted_bindings and not shard_binding(binding, objects.shards):
             if owned_binding(wanted, binding):
-                late += [] if ends & again else [unbound]
-                refusals.append(deletion(binding, unbound.name))
+                last_unbinds += [] if ends & replaced else [unbind]
+                refusals.append(deletion(binding, unbind.name))
                 continue
             unmanaged.append(binding)
-        if ends & again:
-            bound.append(PlannedChange("bind", None, binding))
+        if ends & replaced:
+            binds.append(PlannedChange("bind", None, binding))
     absent = [wanted_bindings[key] for key in wanted_bindings if key not in live_bindings]
-    bound += [PlannedChange("bind", None, binding) for binding in absent if binding.owner == "ours"]
+    binds += [PlannedChange("bind", None, binding) for binding in absent if binding.owner == "ours"]
     refusals += [
         absent_external(binding, PlannedChange("bind", None, binding).name)
         for binding in absent
         if binding.owner != "ours"
     ]
-    return BindingDifferences(tuple(early), tuple(bound), tuple(late), tuple(unmanaged), tuple(refusals))
+    return BindingDifferences(
+        tuple(first_unbinds), tuple(binds), tuple(last_unbinds), tuple(unmanaged), tuple(refusals)
+    )
 
 
 def binding_identity(binding: BindingDefinition) -> Hashable:

@@ -1,7 +1,6 @@
-"""The values of a topology file's fields, and the conversion of entries to objects.
+"""The fields of a topology file: a table for each kind of entry, and the reader that walks the tables.
 
-Each field is declared once, as dataclass metadata (`spec`) in `objects` and `model`. The reader, the writer, the JSON Schema and the tables
-of docs/topology.md are derived from it.
+The writer, the JSON Schema and the tables of docs/topology.md use the same tables.
 """
 
 from __future__ import annotations
@@ -10,22 +9,44 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property
+from typing import Any, NamedTuple
 
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.amqp.names import too_long
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_number, is_whole
-from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.arguments import argument_fault
-from rabbit_chx.topology.ranges import RangeError, expanded
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
+    QUEUE_TYPES,
+    BindingDefinition,
+    ExchangeDefinition,
+    ObjectSet,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+)
+from rabbit_chx.topology.ranges import RangeError, expand
+
+Entry = Mapping[str, Any]
+#: The fault of a value, and its remedy.
+Fault = tuple[str, str]
 
 _SHOWN = 60
 #: str() refuses a number of 4,300 digits, which TOML may have in another base.
 _MOST_BITS = 200
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+#: The binding key of a weight: Erlang's ``binary_to_integer/1`` accepts a sign and leading zeros.
+WEIGHT_PATTERN = r"\+?0*[1-9][0-9]*"
+SLOT_PATTERN = r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?"
+MAX_SLOTS = 16_384
+_UNQUOTED = "write it without quotes"
 
 
 def file_finding(path: str, value: object, message: str, fix: str, line: int | None = None) -> Finding:
@@ -42,16 +63,20 @@ def file_finding(path: str, value: object, message: str, fix: str, line: int | N
     return Finding("file", message, fix, subject=subject, line=line)
 
 
-def similar(word: str, words: Iterable[str]) -> str | None:
-    """Return the most similar word; None if no word is close."""
-    by_lower = {known.lower(): known for known in words}
-    close = get_close_matches(word.lower().replace("-", "_"), by_lower, n=1, cutoff=0.6)
-    return by_lower[close[0]] if close else None
+def similar(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the most similar word, regardless of case, ``-`` and ``_``; None if no word is close."""
+    by_spelling = {_spelling(known): known for known in words}
+    close = get_close_matches(_spelling(word), by_spelling, n=1, cutoff=cutoff)
+    return by_spelling[close[0]] if close else None
+
+
+def _spelling(word: str) -> str:
+    return word.lower().replace("-", "_")
 
 
 def shown_value(value: object) -> str:
     """Return a value as TOML for a message, shortened."""
-    text = toml_value(value)
+    text = toml_value(value).encode(errors="replace").decode()
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
@@ -75,89 +100,116 @@ def toml_key(name: str) -> str:
     return name if _BARE_KEY.fullmatch(name) else toml_value(name)
 
 
-T = TypeVar("T")
-Entry = Mapping[str, Any]
-#: The fault of a value, and its remedy.
-Fault = tuple[str, str]
-
-_WEIGHT = r"^\+?0*[1-9][0-9]*$"
-_MAX_KEY = 255
-_SLOTS = re.compile(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """The set of values that a field accepts.
 
     Attributes:
         label: the name of the kind in the documentation.
-        schema: the JSON Schema of its values.
         fault: returns the fault of a value and its remedy; None if the value is valid.
+        allowed: the values, if they can be listed.
     """
 
     label: str
-    schema: Mapping[str, Any]
     fault: Callable[[Any], Fault | None]
+    allowed: tuple[str, ...] | range = ()
 
 
-def choice(what: str, *words: str) -> Kind:
-    """Return the kind of a field with a few permitted words; `what` is the subject of the rule."""
+def choice(*words: str) -> Kind:
+    """Return the kind of a field with a few permitted words."""
 
     def fault(value: Any) -> Fault | None:  # noqa: ANN401
         if isinstance(value, str) and value in words:
             return None
         meant = similar(value, words) if isinstance(value, str) else None
-        remedy = f'write "{meant}"' if meant else "write one of them, in quotes"
-        return f"{what} is {', '.join(words[:-1])} or {words[-1]}", remedy
+        remedy = f'write "{meant}"' if meant else "write one of them in quotes"
+        return f"the value must be {', '.join(words[:-1])} or {words[-1]}", remedy
 
-    return Kind(" or ".join(f"`{word}`" for word in words), {"enum": list(words)}, fault)
-
-
-def whole_number(what: str, least: int, most: int) -> Kind:
-    """Return the kind of a field that is a whole number; `what` is the subject of the rule."""
-    return _simple_kind(
-        "whole number",
-        {"type": "integer", "minimum": least, "maximum": most},
-        lambda value: is_whole(value) and least <= value <= most,
-        f"{what} is a whole number from {least} to {most}",
-        "write such a number, without quotes",
-    )
+    return Kind(" or ".join(f"`{word}`" for word in words), fault, words)
 
 
-def slot_list(most: int) -> Kind:
-    """Return the kind of a field that lists slots from 0 to `most`: as numbers, and as text such as ``"37"`` and ``"00..11"``."""
+def whole_number(least: int, most: int | None = None, unit: str = "") -> Kind:
+    """Return the kind of a field that is an integer within bounds."""
+    bounds = f"of {least} or more" if most is None else f"from {least} to {most}"
+    allowed = range(least, (1 << 63 if most is None else most + 1))
+    fault = (f"the value must be an integer {bounds}{unit}", _UNQUOTED)
+    return Kind("integer", lambda value: None if is_whole(value) and value in allowed else fault, allowed)
 
-    def fault(value: Any) -> Fault | None:  # noqa: ANN401
-        if not isinstance(value, list) or not value:
-            return "this is a list of slots", 'write it as ["00..11", "37"] or as [0, 1, 2]'
-        known: set[int] = set()
-        for part in value:
-            numbers = _slots_of(part)
-            if numbers is None:
-                rule = (
-                    f"{shown_value(part)} is not a slot: a slot is a whole number, and a range is two of them"
-                )
-                return rule, 'write a number as 37 or "37", and a range as "00..11"'
-            if not numbers:
-                first, _, last = part.partition("..")
-                return f'the range "{part}" counts down', f'write "{last}..{first}"'
-            if not 0 <= numbers[0] <= numbers[-1] <= most:
-                return f"{shown_value(part)} is out of range", f"write slots from 0 to {most}"
-            if twice := known.intersection(numbers):
-                return f"slot {min(twice)} is in this list twice", "write each slot once"
-            known.update(numbers)
+
+def _kind(label: str, is_valid: Callable[[Any], bool], expected: str, remedy: str) -> Kind:
+    fault = (f"the value must be {expected}", remedy)
+    return Kind(label, lambda value: None if is_valid(value) else fault)
+
+
+def _name_fault(value: Any) -> Fault | None:  # noqa: ANN401
+    if isinstance(value, list):
+        return "the value must be one name", 'write an entry for each, or a range such as "orders.{1..4}"'
+    if not isinstance(value, str) or not value:
+        return "a name must be a non-empty string", "write the name in quotes"
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        return "the name contains half of a surrogate pair, which is not UTF-8", "write whole characters"
+    if size > MAX_SHORTSTR:
+        return too_long("the name", size), "write a shorter name"
+    if "\n" in value or "\r" in value:
+        return "RabbitMQ removes line breaks from names, so the name would differ", "write it on one line"
+    return None
+
+
+def _key_fault(value: Any) -> Fault | None:  # noqa: ANN401
+    if not isinstance(value, str):
+        return STRING.fault(value)
+    size = len(value.encode(errors="replace"))
+    return (too_long("the key", size), "write a shorter key") if size > MAX_SHORTSTR else None
+
+
+def _weight_fault(value: Any) -> Fault | None:  # noqa: ANN401
+    if is_whole(value, 1, MAX_BUCKETS):
         return None
+    if isinstance(value, str) and len(value) <= MAX_SHORTSTR and re.fullmatch(WEIGHT_PATTERN, value):
+        return None
+    remedy = "write a positive integer"
+    if is_whole(value) and value > MAX_BUCKETS:
+        remedy = "divide all weights by the same number"
+    elif value in (0, "0") and not isinstance(value, bool):
+        remedy = "remove the member if it should get no messages"
+    return f"a weight must be an integer from 1 to {MAX_BUCKETS}", remedy
 
-    number = {"type": "integer", "minimum": 0, "maximum": most}
-    text = {"type": "string", "pattern": f"^{_SLOTS.pattern}$"}
-    schema = {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"anyOf": [number, text]}}
-    return Kind("list of slots", schema, fault)
+
+def _table_fault(value: object) -> Fault | None:
+    if not isinstance(value, Mapping):
+        return "the value must be a table", "write it as { name = value, other = value }"
+    return next(filter(None, (argument_fault(str(name), inner) for name, inner in value.items())), None)
+
+
+def _slots_fault(value: Any) -> Fault | None:  # noqa: ANN401
+    """Return the fault of a list of slots: numbers, and texts such as ``"37"`` and ``"00..11"``."""
+    if not isinstance(value, list) or not value:
+        return "the value must be a list of slots", 'write it as ["00..11", "37"] or as [0, 1, 2]'
+    known: set[int] = set()
+    for part in value:
+        numbers, shown = _slots_of(part), shown_value(part)
+        if numbers is None:
+            return (
+                f"{shown} is neither a slot nor a range",
+                'write a slot as 37 or "37", and a range as "00..11"',
+            )
+        if not numbers:
+            first, _, last = part.partition("..")
+            return f"the range {shown} counts down", f'write "{last}..{first}"'
+        if not 0 <= numbers[0] <= numbers[-1] < MAX_SLOTS:
+            return f"{shown} is out of range", f"write slots from 0 to {MAX_SLOTS - 1}"
+        if twice := known.intersection(numbers):
+            return f"the list contains slot {min(twice)} twice", "write each slot once"
+        known.update(numbers)
+    return None
 
 
 def _slots_of(part: object) -> range | None:
     """Return the slots of a part of a list; an empty range if it counts down, None if it is invalid."""
     if isinstance(part, str):
-        bounds = _SLOTS.fullmatch(part)
+        bounds = re.fullmatch(SLOT_PATTERN, part)
         if bounds is None:
             return None
         first, last = bounds.groups()
@@ -165,190 +217,65 @@ def _slots_of(part: object) -> range | None:
     return range(part, part + 1) if is_whole(part) else None
 
 
-def _simple_kind(
-    label: str, schema: Mapping[str, Any], is_right: Callable[[Any], bool], rule: str, remedy: str
-) -> Kind:
-    return Kind(label, schema, lambda value: None if is_right(value) else (rule, remedy))
+def _is_list_of_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != ""
+def _is_share(value: object) -> bool:
+    return is_number(value) and 0 <= value <= 1
 
 
-def _name_fault(value: object) -> Fault | None:
-    if isinstance(value, list):
-        return "this is one name", 'write an entry for each, or a range, as in "orders.{1..4}"'
-    return None if _is_name(value) else ("a name is text that is not empty", "write the name in quotes")
+NAME = Kind("name", _name_fault)
+KEY = Kind("string", _key_fault)
+STRING = _kind("string", lambda value: isinstance(value, str), "a string", "write it in quotes")
+NAMES = _kind("list of names", _is_list_of_names, "a list of names", 'write it as ["orders.*"]')
+FLAG = _kind("`true` or `false`", lambda value: isinstance(value, bool), "true or false", _UNQUOTED)
+SHARE = _kind("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5 % as 0.05")
+WEIGHT = Kind("integer from 1", _weight_fault)
+TABLE = Kind("table", _table_fault)
+SLOT_LIST = Kind("list of slots", _slots_fault)
+OWNER = choice("ours", "external")
 
 
-def _weight_fault(value: Any) -> Fault | None:  # noqa: ANN401
-    if is_whole(value) and 1 <= value <= MAX_BUCKETS:
-        return None
-    if isinstance(value, str) and len(value) <= _MAX_KEY and re.match(_WEIGHT, value) and value[-1] != "\n":
-        return None
-    rule = f"a weight is a whole number from 1 to {MAX_BUCKETS}"
-    if is_whole(value) and value > MAX_BUCKETS:
-        return rule, "divide all weights by the same number"
-    if value in (0, "0") and not isinstance(value, bool):
-        return rule, "leave the member out if it gets no messages"
-    return rule, "write such a number"
+#: The faults of several fields of an entry as written: the field, the fault and the remedy of each.
+Faults = Iterator[tuple[str, str, str]]
 
 
-def _table_fault(value: object) -> Fault | None:
-    if not isinstance(value, Mapping):
-        return "this is a table", "write it as { name = value, other = value }"
-    return next(filter(None, (argument_fault(str(name), inner) for name, inner in value.items())), None)
-
-
-NAME = Kind("name", {"type": "string", "minLength": 1}, _name_fault)
-TEXT = _simple_kind(
-    "text", {"type": "string"}, lambda value: isinstance(value, str), "this is text", "write it in quotes"
-)
-NAMES = _simple_kind(
-    "list of names",
-    {"type": "array", "items": {"type": "string", "minLength": 1}},
-    lambda value: isinstance(value, list) and all(map(_is_name, value)),
-    "this is a list of names",
-    'write it as ["orders.*"]',
-)
-FLAG = _simple_kind(
-    "`true` or `false`",
-    {"type": "boolean"},
-    lambda value: isinstance(value, bool),
-    "this is true or false",
-    "write one of them, without quotes",
-)
-SHARE = _simple_kind(
-    "number, 0 to 1",
-    {"type": "number", "minimum": 0, "maximum": 1},
-    lambda value: is_number(value) and 0 <= value <= 1,
-    "a share is a number from 0 to 1",
-    "write 5 % as 0.05",
-)
-WEIGHT = Kind(
-    "whole number from 1",
-    {
-        "anyOf": [
-            {"type": "integer", "minimum": 1, "maximum": MAX_BUCKETS},
-            {"type": "string", "pattern": _WEIGHT, "maxLength": _MAX_KEY},
-        ]
-    },
-    _weight_fault,
-)
-TABLE = Kind("table", {"$ref": "#/definitions/table"}, _table_fault)
-
-
-@dataclass(frozen=True, slots=True)
-class FileField:
-    """A field of an entry.
-
-    Attributes:
-        kind: the permitted values, or the type of the entries in its list.
-        meaning: the description in the documentation.
-        default: its value if it is not written; None: it has no default.
-        ranges: True if ``{1..40}`` in it is expanded to forty values.
-    """
-
-    name: str
-    kind: Kind | EntryType
-    meaning: str
-    default: Any = None
-    required: bool = False
-    ranges: bool = False
-
-
-def spec(
-    kind: Kind | EntryType,
-    meaning: str,
-    *,
-    name: str = "",
-    in_file: object = None,
-    required: bool = False,
-    ranges: bool = False,
-) -> dict[str, FileField]:
-    """Return the metadata of a dataclass field that a topology file contains.
-
-    Args:
-        kind: the permitted values in the file.
-        meaning: the description in the documentation.
-        name: the name of the field in the file, if it differs. Two fields of a file may set one attribute together.
-        in_file: the default of a field of another name.
-        required: True if a file must contain the field although the attribute has a default.
-        ranges: True if the field may contain ranges.
-    """
-    return {name: FileField(name, kind, meaning, in_file, required, ranges)}
-
-
-def default(value: T, kind: Kind | EntryType, meaning: str, **more: Any) -> T:  # noqa: ANN401
-    """Return a dataclass field with a default, typed as the default value. The other arguments are those of `spec`."""
-    field: T = dataclasses.field(default=value, metadata=spec(kind, meaning, **more))
-    return field
-
-
-def documented(model: type[T]) -> type[T]:
-    """Return a dataclass whose docstring lists the meanings of its fields from `spec`, for `help`."""
-    heading = "    Attributes:\n"
-    meanings = [
-        f"        {attribute.name}: {' '.join(field.meaning for field in attribute.metadata.values())}\n"
-        for attribute in dataclasses.fields(model)  # type: ignore[arg-type]
-        if attribute.metadata
-    ]
-    text, _, others = (model.__doc__ or "").partition(heading)
-    model.__doc__ = f"{text.rstrip()}\n\n{heading}{''.join(meanings)}{others}"
-    return model
-
-
-def fields_of(model: type) -> tuple[FileField, ...]:
-    """Return the file fields of a dataclass's attributes."""
-    fields = []
-    for attribute in dataclasses.fields(model):
-        for name, field in attribute.metadata.items():
-            if name:
-                fields.append(field)
-            elif field.required or attribute.default is dataclasses.MISSING:
-                fields.append(replace(field, name=attribute.name, required=True))
-            else:
-                fields.append(replace(field, name=attribute.name, default=attribute.default))
-    return tuple(fields)
-
-
-class EntryRule(NamedTuple):
-    """A rule about several fields of an entry.
-
-    Attributes:
-        fields: the fields that the rule reads.
-        fault: returns the field, the fault and the remedy for the written fields; None if they are valid. It is not called if one of
-            `fields` is invalid by itself.
-        schema: the rule as JSON Schema.
-    """
-
-    fields: tuple[str, ...]
-    fault: Callable[[Entry], tuple[str, Fault] | None]
-    schema: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class EntryType:
     """The type of an entry.
 
     Attributes:
         noun: the name of an entry, with its article.
-        model: the class of its objects.
-        fields: its fields, in the order of the documentation.
-        rules: the rules about several fields.
+        model: the class of its objects. Its attributes are the fields, with the same defaults.
+        fields: the kind of each field, or the type of the entries in its list, in the order of the documentation.
+        required: the fields that an entry must have.
+        ranged: the fields in which ``{1..40}`` is expanded to forty values.
+        rules: yields the faults of several fields together.
+        reads: the fields that `rules` reads. It is not called if one of them is invalid by itself.
         example: an entry as TOML in a list.
     """
 
     noun: str
     model: type
-    fields: tuple[FileField, ...]
-    rules: tuple[EntryRule, ...] = ()
+    fields: Mapping[str, Kind | EntryType]
+    required: tuple[str, ...] = ()
+    ranged: tuple[str, ...] = ()
+    rules: Callable[[Entry], Faults] = lambda _: iter(())
+    reads: tuple[str, ...] = ()
     example: str = "{ name = value, ... }"
 
-    @property
-    def ranged(self) -> tuple[str, ...]:
-        """The names of the fields that may contain ranges."""
-        return tuple(field.name for field in self.fields if field.ranges)
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """The value of each field that is not written; None for fields without a default."""
+        known = {attribute.name: attribute.default for attribute in dataclasses.fields(self.model)}
+        known |= dict.fromkeys(self.required) | {"weight": 1}
+        return {name: known.get(name) for name in self.fields}
+
+    def has_ranges(self, name: str, value: object) -> bool:
+        """Return True if a field is a text in which ranges are expanded. It is checked after the expansion."""
+        is_text = isinstance(value, str) and value != ""
+        return is_text and name in self.ranged and self.fields[name] in (NAME, KEY)
 
     def object_of(self, entry: Entry) -> Any:  # noqa: ANN401
         """Return the object of an entry that has a value for each field."""
@@ -361,6 +288,109 @@ class EntryType:
         if isinstance(slots := values.get("slots"), list):
             values["slots"] = [number for part in slots for number in _slots_of(part) or ()]
         return self.model(**values)
+
+
+def _destination_faults(entry: Entry) -> Faults:
+    message = "the destination must be either a queue or an exchange"
+    if {"queue", "exchange"} <= entry.keys():
+        yield "exchange", message, "write only one of `queue` and `exchange`"
+    elif not {"queue", "exchange"} & entry.keys():
+        yield "queue", message, "write `queue` or `exchange`"
+
+
+def _slot_member_faults(entry: Entry) -> Faults:
+    if {"weight", "slots"} <= entry.keys():
+        message = "a member has either a weight or a list of its slots"
+        yield "slots", message, "write only one of `weight` and `slots`"
+
+
+def _exchange_faults(entry: Entry) -> Faults:
+    type_ = entry.get("type", "direct")
+    written = [name for name in ("ring", "slots", "members") if name in entry]
+    if written and type_ != HASH_EXCHANGE:
+        message = f"only an exchange of type {HASH_EXCHANGE} has a ring, and this one is of type {type_}"
+        fix = f'write type = "{HASH_EXCHANGE}", or [[bindings]] instead of `{written[0]}`'
+        yield written[0], message, fix
+    elif "max_share_moved" in entry and type_ not in (HASH_EXCHANGE, MODULUS_EXCHANGE):
+        hashing = f"{HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
+        message = f"only an exchange of type {hashing} hashes keys, and this one is of type {type_}"
+        yield "max_share_moved", message, "remove `max_share_moved`"
+    elif len(written) > 1 and "ring" in written:
+        message = "an exchange has either `ring`, or `slots` with `members`"
+        yield written[1], message, "remove `ring`, or `slots` and `members`"
+    elif written in (["slots"], ["members"]):
+        (missing,) = {"slots", "members"} - set(written)
+        fix = (
+            "write `members` too"
+            if missing == "members"
+            else "write `slots` too, or `ring` instead of `members`"
+        )
+        yield missing, "`slots` is the number of slots, and `members` share them", fix
+
+
+_MEMBER_EXAMPLE = '{ queue = "...", weight = 1 }'
+MEMBER = EntryType(
+    "a member", RingMember, {"queue": NAME, "exchange": NAME, "weight": WEIGHT, "arguments": TABLE},
+    ranged=("queue", "exchange", "arguments"),
+    rules=_destination_faults, reads=("queue", "exchange"), example=_MEMBER_EXAMPLE,
+)  # fmt: skip
+#: A member of an exchange with slots is a queue. It owns a part of the slots by its weight, or the slots that it lists.
+SLOT_MEMBER = EntryType(
+    "a member", RingMember, {"queue": NAME, "weight": WEIGHT, "slots": SLOT_LIST}, ("queue",), ("queue",),
+    rules=_slot_member_faults, reads=("weight", "slots"), example=_MEMBER_EXAMPLE,
+)  # fmt: skip
+EXCHANGE = EntryType(
+    "an exchange", ExchangeDefinition,
+    {
+        "name": NAME, "type": NAME, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG, "arguments": TABLE,
+        "ring": MEMBER, "slots": whole_number(1, MAX_SLOTS), "members": SLOT_MEMBER, "max_share_moved": SHARE,
+        "owner": OWNER,
+    },
+    required=("name",), ranged=("name", "arguments"),
+    rules=_exchange_faults, reads=("type", "ring", "slots", "members", "max_share_moved"),
+)  # fmt: skip
+QUEUE = EntryType(
+    "a queue", QueueDefinition,
+    {
+        "name": NAME, "type": choice(*QUEUE_TYPES), "durable": FLAG, "exclusive": FLAG, "auto_delete": FLAG,
+        "arguments": TABLE, "owner": OWNER,
+    },
+    required=("name",), ranged=("name", "arguments"),
+)  # fmt: skip
+BINDING = EntryType(
+    "a binding", BindingDefinition,
+    {
+        "source": NAME, "queue": NAME, "exchange": NAME, "routing_key": KEY, "arguments": TABLE, "owner": OWNER,
+    },
+    required=("source",), ranged=("source", "queue", "exchange", "routing_key", "arguments"),
+    rules=_destination_faults, reads=("queue", "exchange"),
+)  # fmt: skip
+POLICY = EntryType(
+    "a policy", PolicyDefinition,
+    {
+        "name": NAME, "pattern": STRING,
+        "apply_to": choice("all", "exchanges", "queues", "classic_queues", "quorum_queues", "streams"),
+        "definition": TABLE, "priority": whole_number(-(1 << 31), (1 << 31) - 1), "owner": OWNER,
+    },
+    required=("name", "pattern", "definition"),
+)  # fmt: skip
+#: A file has its own fields before the lists of its objects, as TOML requires.
+FILE = EntryType(
+    "the file", ObjectSet,
+    {
+        "cluster": NAME, "max_share_moved": SHARE, "owns": NAMES,
+        "exchanges": EXCHANGE, "queues": QUEUE, "bindings": BINDING, "policies": POLICY,
+    },
+)  # fmt: skip
+
+
+class Problems(dict[tuple[str, str], Finding]):
+    """The mistakes of a file by their path and remedy: each once, although an entry with ranges has several objects."""
+
+    def add(self, path: str, value: object, message: str, fix: str) -> None:
+        """Add a mistake. `value` is None if something is missing."""
+        if (path, fix) not in self:
+            self[path, fix] = file_finding(path, value, message, fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,114 +424,115 @@ class FileObjects(NamedTuple):
     queues: list[FileEntry]
     bindings: list[FileEntry]
     policies: list[FileEntry]
-    problems: list[Finding]
+    problems: Problems
 
 
-def read_document(document: Entry, file: EntryType) -> FileObjects:
+def read_document(document: Entry) -> FileObjects:
     """Return the content of a parsed file."""
-    reader = _Reader()
-    settings, _ = reader.fields(document, "", file)
+    problems = Problems()
+    settings, _ = _read_fields(document, "", FILE, problems)
     lists = {
-        field.name: list(reader.objects(settings.pop(field.name), field.kind))
-        for field in file.fields
-        if isinstance(field.kind, EntryType)
+        name: list(_read_objects(settings.pop(name), kind, problems))
+        for name, kind in FILE.fields.items()
+        if isinstance(kind, EntryType)
     }
-    return FileObjects(settings, **lists, problems=reader.problems)
+    return FileObjects(settings, **lists, problems=problems)
 
 
-class _Reader:
-    def __init__(self) -> None:
-        self.problems: list[Finding] = []
+def _read_objects(
+    entries: Iterable[tuple[str, Entry]], type_: EntryType, problems: Problems
+) -> Iterator[FileEntry]:
+    """Yield the objects of a list of entries, with ranges expanded."""
+    for path, written in entries:
+        values, bad = _read_fields(written, path, type_, problems)
+        members: tuple[FileEntry, ...] = ()
+        for name, kind in type_.fields.items():
+            if isinstance(kind, EntryType) and values[name] is not None:
+                members = tuple(_read_objects(values[name], kind, problems))
+                values[name] = tuple(member.value for member in members)
+        # Without these the object of the entry is not known.
+        if bad & {*type_.required, "queue", "exchange"}:
+            continue
+        try:
+            objects = expand(values, [name for name in type_.ranged if name in written])
+        except RangeError as error:
+            problems.add(f"{path}.{error.field}", error.text, error.rule, error.remedy)
+            continue
+        for entry in objects:
+            faults = {
+                name: fault
+                for name, kind in type_.fields.items()
+                if isinstance(kind, Kind)
+                and type_.has_ranges(name, entry[name])
+                and (fault := kind.fault(entry[name]))
+            }
+            for name, fault in faults.items():
+                problems.add(f"{path}.{name}", entry[name], *fault)
+            if faults.keys().isdisjoint(("queue", "exchange")):
+                yield FileEntry(path, written, bad, type_.object_of(entry), members)
 
-    def objects(self, entries: list[tuple[str, Entry]], type_: EntryType) -> Iterator[FileEntry]:
-        """Yield the objects of a list of entries, with ranges expanded."""
-        for path, written in entries:
-            values, bad = self.fields(written, path, type_)
-            members: tuple[FileEntry, ...] = ()
-            for field in type_.fields:
-                if isinstance(field.kind, EntryType) and values[field.name] is not None:
-                    members = tuple(self.objects(values[field.name], field.kind))
-                    values[field.name] = tuple(member.value for member in members)
-            # Without these the object of the entry is not known.
-            identity = {field.name for field in type_.fields if field.required} | {"queue", "exchange"}
-            if bad & identity:
-                continue
-            try:
-                for entry in expanded(values, [name for name in type_.ranged if name in written]):
-                    yield FileEntry(path, written, bad, type_.object_of(entry), members)
-            except RangeError as error:
-                self.add(f"{path}.{error.field}", error.text, error.rule, error.remedy)
-            except InputError as error:  # a destination that AMQP cannot carry
-                at = f"{path}.{'exchange' if values['queue'] is None else 'queue'}"
-                self.add(at, None, str(error), "write another name")
 
-    def fields(self, written: Entry, path: str, type_: EntryType) -> tuple[dict[str, Any], frozenset[str]]:
-        """Return the value of each field, the default if it is missing or invalid, and the names of the invalid fields."""
-        values = {field.name: field.default for field in type_.fields}
-        bad = self.unknown(written, path, type_)
-        for field in type_.fields:
-            name, kind, at = field.name, field.kind, _joined(path, field.name)
-            if name not in written:
-                if field.required and name not in bad:
-                    bad.add(name)
-                    meaning = field.meaning[0].lower() + field.meaning[1:].rstrip(".")
-                    self.add(at, None, f"{type_.noun} needs `{name}`", f"write it: {meaning}")
-            elif isinstance(kind, EntryType):
-                values[name] = self.entries(written[name], at, kind)
-            elif fault := kind.fault(written[name]):
+def _read_fields(
+    written: Entry, path: str, type_: EntryType, problems: Problems
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the value of each field, the default if it is missing or invalid, and the names of the invalid fields."""
+    values = dict(type_.defaults)
+    bad = _report_unknown(written, path, type_, problems)
+    for name, kind in type_.fields.items():
+        if name not in written:
+            if name in type_.required and name not in bad:
                 bad.add(name)
-                self.add(at, written[name], *fault)
-            else:
-                values[name] = written[name]
-        for rule in type_.rules:
-            if not bad.intersection(rule.fields) and (broken := rule.fault(written)):
-                name, fault = broken
-                bad.add(name)
-                self.add(_joined(path, name), written.get(name), *fault)
-        return values, frozenset(bad)
+                problems.add(_joined(path, name), None, f"{type_.noun} needs `{name}`", f"write {name} = ...")
+            continue
+        value = written[name]
+        if isinstance(kind, EntryType):
+            values[name] = list(_tables(value, _joined(path, name), kind, problems))
+        elif not type_.has_ranges(name, value) and (fault := kind.fault(value)):
+            bad.add(name)
+            problems.add(_joined(path, name), value, *fault)
+        else:
+            values[name] = value
+    if bad.isdisjoint(type_.reads):
+        for name, message, fix in type_.rules(written):
+            bad.add(name)
+            problems.add(_joined(path, name), written.get(name), message, fix)
+    return values, frozenset(bad)
 
-    def entries(self, value: object, path: str, type_: EntryType) -> list[tuple[str, Entry]]:
-        if not isinstance(value, list):
-            name = path.rpartition(".")[2]
-            each = (
-                f"write each one as {name} = [{{ ... }}]"
-                if "." in path
-                else f"begin each one with [[{name}]]"
+
+def _tables(value: object, path: str, type_: EntryType, problems: Problems) -> Iterator[tuple[str, Entry]]:
+    """Yield the entries of a list, each with its path."""
+    if not isinstance(value, list):
+        name = path.rpartition(".")[2]
+        fix = f"write each one as {name} = [{{ ... }}]" if "." in path else f"begin each one with [[{name}]]"
+        problems.add(path, value, f"`{name}` must be a list of tables", fix)
+        return
+    for n, entry in enumerate(value):
+        if isinstance(entry, dict):
+            yield f"{path}[{n}]", entry
+        else:
+            problems.add(
+                f"{path}[{n}]", entry, f"{type_.noun} must be a table", f"write it as {type_.example}"
             )
-            self.add(path, value, f"`{name}` is a list of tables", each)
-            return []
-        entries: list[tuple[str, Entry]] = []
-        for n, entry in enumerate(value):
-            if isinstance(entry, dict):
-                entries.append((f"{path}[{n}]", entry))
-            else:
-                self.add(f"{path}[{n}]", entry, f"{type_.noun} is a table", f"write it as {type_.example}")
-        return entries
 
-    def unknown(self, written: Entry, path: str, type_: EntryType) -> set[str]:
-        """Add a problem for each unknown field of an entry; return the similar known fields."""
-        known = {field.name for field in type_.fields}
-        # An existing list may have a second heading; any other existing field is a mistake.
-        candidates = [
-            field.name
-            for field in type_.fields
-            if field.name not in written or isinstance(field.kind, EntryType)
-        ]
-        meant = set()
-        for name, value in written.items():
-            if name in known:
-                continue
-            remedy = f"its fields are {', '.join(candidates)}"
-            if close := similar(name, candidates):
-                meant.add(close)
-                remedy = f"did you mean `{close}`?"
-            if name == "vhost":
-                remedy = "leave it out: a file is for any vhost, and the URL names it"
-            self.add(_joined(path, name), value, f"{type_.noun} has no field `{name}`", remedy)
-        return meant - written.keys()
 
-    def add(self, path: str, value: object, rule: str, remedy: str) -> None:
-        self.problems.append(file_finding(path, value, rule, remedy))
+def _report_unknown(written: Entry, path: str, type_: EntryType, problems: Problems) -> set[str]:
+    """Add a problem for each unknown field of an entry; return the missing fields that were probably meant."""
+    # A list may have a second heading; any other field that is written already was not meant.
+    candidates = [
+        name for name, kind in type_.fields.items() if name not in written or isinstance(kind, EntryType)
+    ]
+    meant = set()
+    for name, value in written.items():
+        if name in type_.fields:
+            continue
+        fix = f"its fields are {', '.join(candidates)}"
+        if close := similar(name, candidates):
+            meant.add(close)
+            fix = f"did you mean `{close}`?"
+        if name == "vhost":
+            fix = "remove it: a file does not name a vhost, the URL does"
+        problems.add(_joined(path, name), value, f"{type_.noun} has no field `{name}`", fix)
+    return meant - written.keys()
 
 
 def _joined(path: str, name: str) -> str:

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.amqp.names import too_long
-from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.checks import is_whole
-from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HASH_PROPERTIES
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
-from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.fields import FileEntry, FileObjects, file_finding, similar
+from rabbit_chx.topology.fields import (
+    FLAG,
+    STRING,
+    FileEntry,
+    FileObjects,
+    Kind,
+    Problems,
+    choice,
+    similar,
+    whole_number,
+)
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     QUEUE_TYPE,
@@ -38,242 +43,169 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
 
-#: The field, its value, the fault and the remedy.
-_Finding = tuple[str, Any, str, str]
-_Rule = Callable[["FileEntry"], Iterator[_Finding]]
+#: The field or its path, its value, the fault and the remedy.
+_Found: TypeAlias = Iterator[tuple[str, Any, str, str]]
 
-
-class _ArgumentRule(NamedTuple):
-    """A rule about an argument.
-
-    Attributes:
-        is_right: returns True if a value is valid.
-        rule: the message otherwise.
-        of_type: the type of exchange or queue; None: any type.
-    """
-
-    argument: str
-    is_right: Callable[[Any], bool]
-    rule: str
-    remedy: str
-    of_type: str | None = None
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _count(argument: str, least: int, most: int | None = None, unit: str = "") -> _ArgumentRule:
-    return _ArgumentRule(
-        argument,
-        lambda value: is_whole(value) and value >= least and (most is None or value <= most),
-        f"{argument} is a whole number{unit} from {least}{'' if most is None else f' to {most}'}",
-        "write such a number, without quotes",
-    )
-
-
+_SHOWN = 10
+_CLOSE = 0.85
+#: How many names are compared with all others at most.
+_COMPARED = 100
+_NUMBERS = re.compile(r"[0-9]+")
 _MAX_AGE = re.compile(r"[0-9]+[YMDhms]")
-_OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
-#: The arguments that a type of queue refuses.
-_REFUSED = {
+_MILLISECONDS = " (milliseconds)"
+
+
+def _unsupported(argument: str, type_: str) -> Kind:
+    fault = (f"a queue of type {type_} does not support {argument}", "remove it")
+    return Kind("", lambda _: fault)
+
+
+def _max_age_fault(value: object) -> tuple[str, str] | None:
+    if isinstance(value, str) and _MAX_AGE.fullmatch(value):
+        return None
+    return "the value must be a number with a unit: Y, M, D, h, m or s", 'write it as "7D"'
+
+
+#: The arguments of queues, with their values; None: any value.
+_QUEUE_ARGUMENTS: dict[str, Kind | None] = {
+    "x-message-ttl": whole_number(0, unit=_MILLISECONDS),
+    "x-expires": whole_number(1, unit=_MILLISECONDS),
+    "x-max-length": whole_number(0),
+    "x-max-length-bytes": whole_number(0),
+    "x-max-priority": whole_number(0, 255),
+    "x-dead-letter-exchange": STRING,
+    "x-dead-letter-routing-key": STRING,
+    "x-single-active-consumer": FLAG,
+    "x-overflow": choice("drop-head", "reject-publish", "reject-publish-dlx"),
+} | dict.fromkeys((
+    "x-max-age", "x-dead-letter-strategy", "x-queue-mode", "x-queue-version", "x-queue-master-locator",
+    "x-queue-leader-locator", "x-delivery-limit", "x-initial-cluster-size", "x-quorum-initial-group-size",
+    "x-quorum-target-group-size", "x-consumer-timeout", "x-max-in-memory-length", "x-max-in-memory-bytes",
+    "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
+))  # fmt: skip
+_UNSUPPORTED = {
     "quorum": ("x-max-priority", "x-queue-mode"),
     "stream": (
         "x-message-ttl", "x-expires", "x-max-length", "x-max-priority", "x-dead-letter-exchange", "x-overflow",
         "x-dead-letter-routing-key", "x-single-active-consumer", "x-queue-mode", "x-delivery-limit",
     ),
 }  # fmt: skip
-_NOUNS = {"quorum": "a quorum queue", "stream": "a stream"}
-_QUEUE_RULES = (
-    *(
-        _ArgumentRule(name, lambda _: False, f"{_NOUNS[type_]} has no {name}", "leave it out", type_)
-        for type_, refused in _REFUSED.items()
-        for name in refused
-    ),
-    _count("x-message-ttl", 0, unit=" of milliseconds"),
-    _count("x-expires", 1, unit=" of milliseconds"),
-    _count("x-max-length", 0),
-    _count("x-max-length-bytes", 0),
-    _count("x-max-priority", 0, 255),
-    _ArgumentRule("x-dead-letter-exchange", _is_text, "x-dead-letter-exchange is text", "write it in quotes"),
-    _ArgumentRule(
-        "x-dead-letter-routing-key", _is_text, "x-dead-letter-routing-key is text", "write it in quotes"
-    ),
-    _ArgumentRule(
-        "x-single-active-consumer",
-        lambda value: isinstance(value, bool),
-        "x-single-active-consumer is true or false",
-        "write one of them, without quotes",
-    ),
-    _ArgumentRule(
-        "x-overflow",
-        lambda value: value in _OVERFLOWS,
-        f"x-overflow is {', '.join(_OVERFLOWS[:-1])} or {_OVERFLOWS[-1]}",
-        "write one of them",
-    ),
-    _ArgumentRule(
-        "x-max-age",
-        lambda value: _is_text(value) and _MAX_AGE.fullmatch(value) is not None,
-        "x-max-age is a number with a unit: Y, M, D, h, m or s",
-        'write it as "7D"',
-        "stream",
-    ),
-)
-_EXCHANGE_RULES = (
-    _ArgumentRule("alternate-exchange", _is_text, "an exchange is named by text", "write its name in quotes"),
-    _ArgumentRule(
-        "hash-header",
-        _is_text,
-        "a header is named by text",
-        "write the header's name in quotes",
-        HASH_EXCHANGE,
-    ),
+#: The arguments for which a type of queue or exchange has another rule.
+_ARGUMENTS_OF_TYPE: dict[str, dict[str, Kind | None]] = {
+    type_: {name: _unsupported(name, type_) for name in names} for type_, names in _UNSUPPORTED.items()
+}
+_ARGUMENTS_OF_TYPE["stream"]["x-max-age"] = Kind("", _max_age_fault)
+_ARGUMENTS_OF_TYPE[HASH_EXCHANGE] = {"hash-header": STRING, "hash-property": choice(*HASH_PROPERTIES)}
+_EXCHANGE_ARGUMENTS: dict[str, Kind | None] = {"alternate-exchange": STRING}
+_EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers", HASH_EXCHANGE, "x-modulus-hash")
+_QUEUE_TYPE = choice(*QUEUE_TYPES)
+_MATCH = choice("all", "any", "all-with-x", "any-with-x")
+#: The value of a flag that queues other than classic ones refuse, and the rule.
+_REFUSED_FLAGS = (
+    ("durable", False, "must be durable"),
+    ("exclusive", True, "cannot be exclusive"),
+    ("auto_delete", True, "cannot be deleted automatically"),
 )
 _DEAD_LETTER_KEY = "x-dead-letter-routing-key"
-_MATCHES = ("all", "any", "all-with-x", "any-with-x")
-#: The value of a flag that queues other than classic ones refuse, and why.
-_REFUSED_FLAGS = (
-    ("durable", False, "always durable"),
-    ("exclusive", True, "never exclusive"),
-    ("auto_delete", True, "never deleted automatically"),
-)
-_SHOWN = 10
-_ENTRY_EACH = "write an entry with its own `slots` for each queue"
-_TYPES = ("direct", "fanout", "topic", "headers", HASH_EXCHANGE, "x-modulus-hash")
-_EXCHANGE_ARGUMENTS = ("alternate-exchange",)
-_QUEUE_ARGUMENTS = (
-    "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-max-priority", "x-max-age", "x-overflow",
-    "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-single-active-consumer",
-    "x-queue-mode", "x-queue-version", "x-queue-master-locator", "x-queue-leader-locator", "x-delivery-limit",
-    "x-initial-cluster-size", "x-quorum-initial-group-size", "x-quorum-target-group-size", "x-consumer-timeout",
-    "x-max-in-memory-length", "x-max-in-memory-bytes", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
-)  # fmt: skip
-_CLOSE = 0.85
-_NUMBERS = re.compile(r"[0-9]+")
-#: How many names are compared with all others at most.
-_COMPARED = 100
 
 
-def problems_of(objects: FileObjects) -> Iterator[Finding]:
-    """Yield the faults beyond single fields; for an entry with ranges, each fault once."""
+def check_rules(objects: FileObjects) -> None:
+    """Add the faults beyond single fields to the problems of a file."""
     types = {entry.value.name: entry.value.type for entry in objects.exchanges if "type" not in entry.bad}
     policies = [entry.value for entry in objects.policies]
-    rules: tuple[tuple[list[FileEntry], tuple[_Rule, ...]], ...] = (
+    rules: tuple[tuple[list[FileEntry], tuple[Callable[[FileEntry], _Found], ...]], ...] = (
         (
             objects.exchanges,
-            (_name, _exchange_arguments, _ring, _slots, lambda entry: _no_ring(entry, policies)),
+            (_name, _exchange, _arguments, _ring, _slots, lambda entry: _missing_ring(entry, policies)),
         ),
-        (objects.queues, (_name, _queue_type, _queue_flags, _queue_arguments)),
-        (objects.bindings, (_binding_names, lambda entry: _binding_source(entry, types))),
-        (objects.policies, (lambda entry: _text("name", entry.value.name),)),
+        (objects.queues, (_name, _queue, _queue_type, _arguments)),
+        (objects.bindings, (lambda entry: _binding(entry.value, types),)),
     )
-    for entries, of_entries in rules:
-        reported = set()
+    for entries, of_entry in rules:
         for entry in entries:
-            for field, value, what, remedy in (finding for rule in of_entries for finding in rule(entry)):
+            for field, value, message, fix in (found for rule in of_entry for found in rule(entry)):
                 path = field if field.startswith(entry.path) else f"{entry.path}.{field}"
-                if (path, remedy) not in reported:
-                    reported.add((path, remedy))
-                    yield file_finding(path, value, what, remedy)
-    yield from _made_by_slots(objects)
-    yield from _twice(objects.exchanges, "exchange", "name")
-    yield from _twice(objects.queues, "queue", "name")
-    yield from _twice(objects.policies, "policy", "name")
-    yield from _twice(objects.bindings, "binding", "source", "destination", "routing_key", "arguments")
+                objects.problems.add(path, value, message, fix)
+    _check_slot_objects(objects)
+    _check_repeated(objects.exchanges, "exchange", ("name",), objects.problems)
+    _check_repeated(objects.queues, "queue", ("name",), objects.problems)
+    _check_repeated(objects.policies, "policy", ("name",), objects.problems)
+    of_binding = ("source", "destination", "routing_key", "arguments")
+    _check_repeated(objects.bindings, "binding", of_binding, objects.problems)
 
 
-def _twice(entries: list[FileEntry], noun: str, *identity: str) -> Iterator[Finding]:
+def _name(entry: FileEntry) -> _Found:
+    name = entry.value.name
+    if name.startswith("amq.") and entry.value.owner == "ours" and "owner" not in entry.bad:
+        fix = 'write another name, or owner = "external" if it exists'
+        yield "name", name, "names that begin with amq. are reserved for the broker", fix
+
+
+def _exchange(entry: FileEntry) -> _Found:
+    arguments = entry.value.arguments
+    if entry.value.type == HASH_EXCHANGE and {"hash-header", "hash-property"} <= arguments.keys():
+        message = "hash-header and hash-property exclude each other"
+        yield "arguments", arguments, message, "write only one of them"
+
+
+def _queue(entry: FileEntry) -> _Found:
+    queue: QueueDefinition = entry.value
+    for field, refused, rule in _REFUSED_FLAGS:
+        if queue.type in _UNSUPPORTED and getattr(queue, field) is refused:
+            fix = f'remove `{field}`, or write type = "classic"'
+            yield field, refused, f"a queue of type {queue.type} {rule}", fix
+    key = queue.arguments.get(_DEAD_LETTER_KEY)
+    if isinstance(key, str) and queue.type != "stream" and "x-dead-letter-exchange" not in queue.arguments:
+        message = "a routing key for dead letters requires an exchange for them"
+        fix = 'write x-dead-letter-exchange too; "" is the default exchange'
+        yield f"arguments.{_DEAD_LETTER_KEY}", key, message, fix
+
+
+def _arguments(entry: FileEntry) -> _Found:
+    definition: ExchangeDefinition | QueueDefinition = entry.value
+    common = _QUEUE_ARGUMENTS if isinstance(definition, QueueDefinition) else _EXCHANGE_ARGUMENTS
+    for name, kind in {**common, **_ARGUMENTS_OF_TYPE.get(definition.type, {})}.items():
+        if kind is not None and name in definition.arguments:
+            value = definition.arguments[name]
+            if fault := kind.fault(value):
+                yield f"arguments.{name}", value, *fault
+
+
+def _check_repeated(
+    entries: Iterable[FileEntry], noun: str, identity: Sequence[str], problems: Problems
+) -> None:
     first: dict[object, str] = {}
-    reported = set()
     for entry in entries:
         key = attrgetter(*identity)(entry.value)
-        if key not in first:
-            first[key] = entry.path
-        elif entry.path not in reported:
-            reported.add(entry.path)
-            rule = f"this {noun} is in the file already, as {first[key]}"
+        if key in first:
+            message = f"the file declares this {noun} already, as {first[key]}"
             if first[key] == entry.path:
-                rule = f"this entry stands for the same {noun} more than once"
+                message = f"the range of this entry repeats the same {noun}"
             value = getattr(entry.value, identity[0])
-            yield file_finding(f"{entry.path}.{identity[0]}", value, rule, "write each one once")
+            problems.add(f"{entry.path}.{identity[0]}", value, message, "write each one once")
+        first.setdefault(key, entry.path)
 
 
-def _name(entry: FileEntry) -> Iterator[_Finding]:
-    name = entry.value.name
-    yield from _text("name", name)
-    if name.startswith("amq.") and entry.value.owner == "ours" and "owner" not in entry.bad:
-        rule = "names that begin with amq. are the broker's own"
-        yield "name", name, rule, 'write another name, or owner = "external" if it is there already'
-
-
-def _text(field: str, text: str) -> Iterator[_Finding]:
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        rule = "the name has half of a surrogate pair, which no UTF-8 has"
-        yield field, None, rule, "write whole characters"
-        return
-    if size > MAX_SHORTSTR:
-        yield field, text, too_long("the text", size), "write a shorter one"
-    if "\n" in text or "\r" in text:
-        rule = "RabbitMQ takes line ends out of names, so the name would be another"
-        yield field, text, rule, "write it on one line"
-
-
-def _destination(place: Destination) -> tuple[str, str]:
-    return ("exchange", place.name) if isinstance(place, ExchangeRef) else ("queue", place)
-
-
-def _arguments(
-    definition: ExchangeDefinition | QueueDefinition, rules: Iterable[_ArgumentRule]
-) -> Iterator[_Finding]:
-    right = set(definition.arguments)
-    for rule in rules:
-        if rule.argument in right and rule.of_type in (None, definition.type):
-            value = definition.arguments[rule.argument]
-            if not rule.is_right(value):
-                right.remove(rule.argument)
-                yield f"arguments.{rule.argument}", value, rule.rule, rule.remedy
-
-
-def _exchange_arguments(entry: FileEntry) -> Iterator[_Finding]:
-    exchange: ExchangeDefinition = entry.value
-    arguments = exchange.arguments
-    yield from _arguments(exchange, _EXCHANGE_RULES)
-    if exchange.type != HASH_EXCHANGE or "hash-property" not in arguments:
-        return
-    if "hash-header" in arguments:
-        rule = "hash-header and hash-property exclude each other"
-        yield "arguments", plain(arguments), rule, "write only one of them"
-    hashed = arguments["hash-property"]
-    if hashed not in HASH_PROPERTIES:
-        meant = similar(hashed, HASH_PROPERTIES) if isinstance(hashed, str) else None
-        rule = f"only {', '.join(HASH_PROPERTIES[:-1])} and {HASH_PROPERTIES[-1]} can be hashed"
-        remedy = f'write "{meant}"' if meant else "write one of them, or use hash-header"
-        yield "arguments.hash-property", hashed, rule, remedy
-
-
-def _ring(entry: FileEntry) -> Iterator[_Finding]:
+def _ring(entry: FileEntry) -> _Found:
     buckets = 0
-    places = set()
+    known = set()
     for member in entry.members:
-        place: Destination = member.value.destination
-        field, name = _destination(place)
-        path = f"{member.path}.{field}"
-        yield from _text(path, name)
         if member.bad:
             continue
+        place = member.value.destination
         buckets += weight_of(place, member.value.key)
-        if place in places:
+        if place in known:
+            field, name = ("exchange", place.name) if isinstance(place, ExchangeRef) else ("queue", place)
             more = "buckets" if entry.value.slots is None else "slots"
-            remedy = f"write each member once; a weight gives it more {more}"
-            yield path, name, f"{field} {name} is a member already", remedy
-        places.add(place)
+            fix = f"write each member once; a weight gives it more {more}"
+            yield f"{member.path}.{field}", name, f"{field} {name} is a member already", fix
+        known.add(place)
     if buckets > MAX_BUCKETS:
-        rule = f"the weights add up to {buckets}: at most {MAX_BUCKETS} buckets are computed here"
-        yield "ring", None, rule, "divide all weights by the same number"
+        message = f"the weights add up to {buckets}, and at most {MAX_BUCKETS} buckets are computed"
+        yield "ring", None, message, "divide all weights by the same number"
 
 
-def _no_ring(entry: FileEntry, policies: Sequence[PolicyDefinition]) -> Iterator[_Finding]:
+def _missing_ring(entry: FileEntry, policies: Iterable[PolicyDefinition]) -> _Found:
     exchange: ExchangeDefinition = entry.value
     is_ours = exchange.type == HASH_EXCHANGE and exchange.owner == "ours"
     has_members = {"ring", "slots", "members"} & (entry.written.keys() | entry.bad)  # bad: misspelled
@@ -281,81 +213,47 @@ def _no_ring(entry: FileEntry, policies: Sequence[PolicyDefinition]) -> Iterator
         return
     policy = applying_policy(exchange, policies)
     if policy is None or SHARDS_PER_NODE not in policy.definition:
-        rule = f"an exchange of type {HASH_EXCHANGE} needs its members, in the order in which they are bound"
-        remedy = 'write ring = [{ queue = "...", weight = 1 }], or ring = [] for none'
-        yield "ring", None, rule, f"{remedy}; only a policy of the file that shards it may stand in for them"
+        message = f"an exchange of type {HASH_EXCHANGE} needs its members, in bind order"
+        fix = 'write ring = [{ queue = "...", weight = 1 }], ring = [] for none, or a policy that shards the exchange'
+        yield "ring", None, message, fix
 
 
-def _queue_type(entry: FileEntry) -> Iterator[_Finding]:
+def _queue_type(entry: FileEntry) -> _Found:
     queue: QueueDefinition = entry.value
     if {"type", "arguments"} & entry.bad or QUEUE_TYPE not in entry.written.get("arguments", ()):
         return
     type_ = queue.arguments.get(QUEUE_TYPE, queue.type)
     field = f"arguments.{QUEUE_TYPE}"
-    if type_ not in QUEUE_TYPES:
+    if fault := _QUEUE_TYPE.fault(type_):
         meant = similar(type_, QUEUE_TYPES) if isinstance(type_, str) else None
-        remedy = f'write type = "{meant}" instead' if meant else "write `type` instead, with one of them"
-        yield field, type_, "a queue's type is classic, quorum or stream", remedy
+        fix = f'write type = "{meant}" instead' if meant else "write `type` instead, with one of them"
+        yield field, type_, fault[0], fix
     elif entry.written.get("type", queue.type) != type_ or type_ != queue.type:
-        yield field, type_, "`type` says another type", f"leave {QUEUE_TYPE} out"
+        yield field, type_, "`type` has another value", f"remove {QUEUE_TYPE}"
 
 
-def _queue_flags(entry: FileEntry) -> Iterator[_Finding]:
-    queue: QueueDefinition = entry.value
-    if queue.type not in _NOUNS or "type" in entry.bad:
-        return
-    for field, refused, message in _REFUSED_FLAGS:
-        if getattr(queue, field) is refused:
-            yield (
-                field,
-                refused,
-                f"{_NOUNS[queue.type]} is {message}",
-                f'leave `{field}` out, or write type = "classic"',
-            )
-
-
-def _queue_arguments(entry: FileEntry) -> Iterator[_Finding]:
-    queue: QueueDefinition = entry.value
-    yield from _arguments(queue, _QUEUE_RULES)
-    key = queue.arguments.get(_DEAD_LETTER_KEY)
-    if _is_text(key) and queue.type != "stream" and "x-dead-letter-exchange" not in queue.arguments:
-        rule = "a routing key for dead letters needs an exchange for them"
-        remedy = 'write x-dead-letter-exchange too; "" is the default exchange'
-        yield f"arguments.{_DEAD_LETTER_KEY}", key, rule, remedy
-
-
-def _binding_names(entry: FileEntry) -> Iterator[_Finding]:
-    binding: BindingDefinition = entry.value
-    yield from _text("source", binding.source)
-    yield from _text(*_destination(binding.destination))
-    size = len(binding.routing_key.encode(errors="replace"))
-    if size > MAX_SHORTSTR:
-        yield "routing_key", binding.routing_key, too_long("the text", size), "write a shorter one"
-
-
-def _binding_source(entry: FileEntry, types: dict[str, str]) -> Iterator[_Finding]:
-    binding: BindingDefinition = entry.value
+def _binding(binding: BindingDefinition, types: Mapping[str, str]) -> _Found:
     type_ = types.get(binding.source)
     if type_ == HASH_EXCHANGE:
-        rule = f"{binding.source} is of type {HASH_EXCHANGE}, and the order of its bindings decides"
-        yield "source", binding.source, rule, "write the destination as a member of its `ring`"
+        message = f"{binding.source} is of type {HASH_EXCHANGE}, so the order of its bindings matters"
+        yield "source", binding.source, message, "write the destination as a member of its `ring`"
     match = binding.arguments.get("x-match", "all")
-    if (type_ == "headers" or binding.source in ("amq.headers", "amq.match")) and match not in _MATCHES:
-        rule = f"x-match is {', '.join(_MATCHES[:-1])} or {_MATCHES[-1]}"
-        yield "arguments.x-match", match, rule, "write one of them"
+    is_headers = type_ == "headers" or binding.source in ("amq.headers", "amq.match")
+    if is_headers and (fault := _MATCH.fault(match)):
+        yield "arguments.x-match", match, *fault
 
 
-def _slots(entry: FileEntry) -> Iterator[_Finding]:
+def _slots(entry: FileEntry) -> _Found:
     exchange: ExchangeDefinition = entry.value
     count, members = exchange.slots, exchange.members
     if count is None or members is None:
         return
     yield from _slot_names(entry, SlotNames(exchange.name, count))
     if not entry.written["members"]:
-        yield "members", None, "the slots have no queue", "write one member at least"
+        yield "members", None, "slots need at least one member", "write a member"
     elif count < len(members):
-        rule = f"{count} {'slot is' if count == 1 else 'slots are'} not enough for {len(members)} members"
-        yield "slots", count, rule, "give each member a slot, and better ten"
+        message = f"{count} slot{'s' if count > 1 else ''} cannot be shared by {len(members)} members"
+        yield "slots", count, message, "write at least one slot for each member, better ten"
     elif any(member.bad for member in entry.members):
         return
     elif any(member.slots is not None for member in members):
@@ -364,117 +262,117 @@ def _slots(entry: FileEntry) -> Iterator[_Finding]:
         weights = [weight_of(member.destination, member.key) for member in members]
         for member, weight in zip(entry.members, weights, strict=True):
             if count * weight < sum(weights):
-                rule = f"{weight} of {sum(weights)} is less than one of {count} slots"
-                yield f"{member.path}.weight", weight, rule, "write more slots, or a larger weight"
+                message = f"{weight} of {sum(weights)} is less than one of {count} slots"
+                yield f"{member.path}.weight", weight, message, "write more slots, or a larger weight"
 
 
-def _slot_names(entry: FileEntry, names: SlotNames) -> Iterator[_Finding]:
-    longest = names.slots[-1]
-    if len(longest.encode(errors="replace")) > MAX_SHORTSTR:
-        rule = (
-            f"the last slot exchange would be {longest:.40}..., and a name has at most {MAX_SHORTSTR} bytes"
-        )
-        yield "name", names.exchange, rule, "write a shorter one"
+def _slot_names(entry: FileEntry, names: SlotNames) -> _Found:
+    last = names.slots[-1]
+    if len(last.encode(errors="replace")) > MAX_SHORTSTR:
+        message = f"the name of the last slot exchange, {last:.40}..., exceeds {MAX_SHORTSTR} bytes"
+        yield "name", names.exchange, message, "write a shorter name"
     for member in entry.members:
         if member.value.destination == names.park:
-            rule = f"{names.park} is the parking queue of {names.exchange}"
-            yield f"{member.path}.queue", names.park, rule, "write another queue"
+            message = f"{names.park} is the parking queue of {names.exchange}"
+            yield f"{member.path}.queue", names.park, message, "write another queue"
 
 
-def _slot_lists(entry: FileEntry, exchange: str, count: int) -> Iterator[_Finding]:
-    rule = f"if one member lists its slots, all do, and each of 0 to {count - 1} is there once"
+def _slot_lists(entry: FileEntry, exchange: str, count: int) -> _Found:
     queue_of: dict[int, str] = {}
-    findings: list[_Finding] = []
+    is_sound = True
     entries_of = Counter(member.path for member in entry.members)
+    all_listed = (
+        f"either all members list their slots, and each of 0 to {count - 1} occurs once, or none does"
+    )
     for member in entry.members:
-        path, queue = f"{member.path}.slots", member.value.destination
-        numbers = member.value.slots
+        path, queue, numbers = f"{member.path}.slots", member.value.destination, member.value.slots
+        faults: list[tuple[Any, str, str]] = []
         if numbers is None:
-            remedy = f"list the slots of {queue} in {exchange} too, or give weights to all members"
-            findings.append((path, None, rule, remedy))
+            fix = f"list the slots of {queue} in {exchange} too, or give weights to all members"
+            faults.append((None, all_listed, fix))
         elif entries_of[member.path] > 1:
-            several = f"this entry stands for {entries_of[member.path]} queues, and a slot of {exchange} has one queue"
-            if (path, None, several, _ENTRY_EACH) not in findings:
-                findings.append((path, None, several, _ENTRY_EACH))
-            queue_of |= dict.fromkeys(numbers, queue)
-            continue
-        for number in numbers or ():
-            if number >= count:
-                out = f"{exchange} has the slots 0 to {count - 1}"
-                findings.append((path, number, out, f"take {number} out of {queue}, or write more slots"))
-            elif number in queue_of:
-                twice = f"slot {number} of {exchange} is at {queue_of[number]} and at {queue}"
-                findings.append((path, number, twice, "write it at one of them"))
-            queue_of.setdefault(number, queue)
+            message = (
+                f"this entry has {entries_of[member.path]} queues, and a slot of {exchange} has one queue"
+            )
+            faults.append((None, message, "write an entry with its own `slots` for each queue"))
+        else:
+            for number in numbers:
+                if number >= count:
+                    fix = f"remove {number} from {queue}, or write more slots"
+                    faults.append((number, f"{exchange} has the slots 0 to {count - 1}", fix))
+                elif number in queue_of:
+                    message = f"slot {number} of {exchange} belongs to {queue_of[number]} and to {queue}"
+                    faults.append((number, message, "write it once"))
+                queue_of.setdefault(number, queue)
+        for fault in faults:
+            is_sound = False
+            yield path, *fault
     missing = [number for number in range(count) if number not in queue_of]
-    if missing and not findings:
+    if missing and is_sound:
         listing = ", ".join(map(str, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
-        findings.append(("members", None, rule, f"give slot {listing} to a member"))
-    yield from findings
+        yield "members", None, all_listed, f"give slot {listing} to a member"
 
 
-def _made_by_slots(objects: FileObjects) -> Iterator[Finding]:
-    """Yield a fault for each entry that collides with the objects of an exchange with slots."""
+def _check_slot_objects(objects: FileObjects) -> None:
+    """Add a problem for each entry that collides with the objects of an exchange with slots."""
     exchange_of: dict[str, str] = {}
     for entry in objects.exchanges:
         exchange: ExchangeDefinition = entry.value
         if exchange.slots is not None:
-            exchange_of.update(
-                dict.fromkeys(SlotNames(exchange.name, exchange.slots).exchanges, exchange.name)
-            )
-    reported = set()
-    for entry in (*objects.exchanges, *objects.bindings):
-        is_binding = isinstance(entry.value, BindingDefinition)
-        field = "source" if is_binding else "name"
-        name = getattr(entry.value, field)
-        if name not in exchange_of or entry.path in reported:
-            continue
-        reported.add(entry.path)
-        rule = f"the slots of {exchange_of[name]} make an exchange {name} of their own"
-        remedy = "give this one another name, or leave it out"
-        if is_binding:
-            rule = f"the slots of {exchange_of[name]} make the bindings of {name}"
-            remedy = f"write `members` of {exchange_of[name]} instead"
-        yield file_finding(f"{entry.path}.{field}", name, rule, remedy)
+            names = SlotNames(exchange.name, exchange.slots).exchanges
+            exchange_of.update(dict.fromkeys(names, exchange.name))
+    for entries, field, message, fix in (
+        (
+            objects.exchanges,
+            "name",
+            "the slots of {0} create an exchange {1}",
+            "write another name, or remove this entry",
+        ),
+        (
+            objects.bindings,
+            "source",
+            "the slots of {0} create the bindings of {1}",
+            "write `members` of {0} instead",
+        ),
+    ):
+        for entry in entries:
+            name = getattr(entry.value, field)
+            if name in exchange_of:
+                texts = (text.format(exchange_of[name], name) for text in (message, fix))
+                objects.problems.add(f"{entry.path}.{field}", name, *texts)
 
 
 def misspellings(topology: ObjectSet) -> Iterator[str]:
     """Yield a sentence for each name that is probably a misspelling of another one."""
     for exchange in topology.exchanges:
-        if exchange.type not in _TYPES and (meant := _meant(exchange.type, _TYPES)):
+        if exchange.type not in _EXCHANGE_TYPES and (
+            meant := similar(exchange.type, _EXCHANGE_TYPES, _CLOSE)
+        ):
             yield f"exchange {exchange.name} is of type {exchange.type}: did you mean {meant}?"
         known = (*_EXCHANGE_ARGUMENTS, *(HASH_ARGUMENTS if exchange.type == HASH_EXCHANGE else ()))
-        yield from _strange_arguments(f"exchange {exchange.name}", exchange.arguments, known)
+        yield from _unknown_arguments(f"exchange {exchange.name}", exchange.arguments, known)
     for queue in topology.queues:
-        yield from _strange_arguments(f"queue {queue.name}", queue.arguments, _QUEUE_ARGUMENTS)
-    used_exchanges = [place.name for place in topology.unlisted if isinstance(place, ExchangeRef)]
-    used_queues = [place for place in topology.unlisted if isinstance(place, str)]
-    yield from _strange_names("exchange", used_exchanges, [exchange.name for exchange in topology.exchanges])
-    yield from _strange_names("queue", used_queues, [queue.name for queue in topology.queues])
+        yield from _unknown_arguments(f"queue {queue.name}", queue.arguments, _QUEUE_ARGUMENTS)
+    exchanges = [place.name for place in topology.unlisted if isinstance(place, ExchangeRef)]
+    queues = [place for place in topology.unlisted if isinstance(place, str)]
+    yield from _unknown_names("exchange", exchanges, [exchange.name for exchange in topology.exchanges])
+    yield from _unknown_names("queue", queues, [queue.name for queue in topology.queues])
 
 
-def _strange_arguments(what: str, arguments: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+def _unknown_arguments(subject: str, arguments: Iterable[str], known: Collection[str]) -> Iterator[str]:
     for name in arguments:
-        if name not in known and (meant := _meant(name, known)):
-            yield f"{what} has the argument {name}, which RabbitMQ ignores: did you mean {meant}?"
+        meant = similar(name, known, _CLOSE) or similar(f"x-{name}", known, _CLOSE)
+        if name not in known and meant:
+            yield f"{subject} has the argument {name}, which RabbitMQ ignores: did you mean {meant}?"
 
 
-def _meant(name: str, known: Iterable[str]) -> str | None:
-    spelled = name.lower().replace("_", "-")
-    close = get_close_matches(spelled, known, 1, _CLOSE) or get_close_matches(
-        f"x-{spelled}", known, 1, _CLOSE
-    )
-    return close[0] if close else None
-
-
-def _strange_names(kind: str, used: Iterable[str], listed: Iterable[str]) -> Iterator[str]:
+def _unknown_names(kind: str, used: Iterable[str], listed: Iterable[str]) -> Iterator[str]:
     """Yield a sentence for each used name that is similar to a listed one; numbers are ignored."""
     by_letters = {_NUMBERS.sub("", name): name for name in reversed(list(listed))}
     unknown: dict[str, str] = {}
     for name in used:
         unknown.setdefault(_NUMBERS.sub("", name), name)
-    strange = ((letters, name) for letters, name in unknown.items() if letters not in by_letters)
-    for letters, name in islice(strange, _COMPARED):
-        close = get_close_matches(letters, by_letters, 1, _CLOSE)
-        if close:
-            yield f"{kind} {name} is not in the file: did you mean {by_letters[close[0]]}?"
+    unlisted = ((letters, name) for letters, name in unknown.items() if letters not in by_letters)
+    for letters, name in islice(unlisted, _COMPARED):
+        if close := similar(letters, by_letters, _CLOSE):
+            yield f"the file does not declare {kind} {name}: did you mean {by_letters[close]}?"

@@ -14,10 +14,9 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
 from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.topology.definitions import definitions_content
-from rabbit_chx.topology.fields import documented, read_document
-from rabbit_chx.topology.file_rules import misspellings, problems_of
+from rabbit_chx.topology.fields import read_document
+from rabbit_chx.topology.file_rules import check_rules, misspellings
 from rabbit_chx.topology.objects import (
-    FILE,
     HASH_EXCHANGE,
     OBJECT_LISTS,
     ExchangeDefinition,
@@ -29,12 +28,11 @@ from rabbit_chx.topology.objects import (
     order_of_name,
 )
 from rabbit_chx.topology.slots import owners_of_slots
-from rabbit_chx.topology.toml_file import line_of, parsed, toml_text
+from rabbit_chx.topology.toml_file import line_of, parse, toml_text
 
 _MOST_NAMES = 10
 
 
-@documented
 @dataclass(frozen=True, slots=True, repr=False)
 class Topology(ObjectSet):
     """The exchanges, queues, bindings and policies of a vhost, in the natural order of their names. A value.
@@ -42,6 +40,14 @@ class Topology(ObjectSet):
     Two topologies are equal if they have the same objects and limits, in any order. The other attributes, such as `rings`, do not count.
 
     Attributes:
+        exchanges: the exchanges.
+        queues: the queues.
+        bindings: the bindings of exchanges other than ``x-consistent-hash``.
+        policies: the policies.
+        cluster: the name of the cluster. A plan for another one is refused.
+        max_share_moved: the largest share of keys that a plan may move in a hash exchange.
+        owns: names that belong to this file, such as ``orders.*``: a plan may delete exchanges and queues of such names that the file
+            does not list.
         rings: of a live topology, the ring of each ``x-consistent-hash`` exchange, by its name.
         release: of a live topology, the broker's release.
         messages: of a live topology, the number of messages of each queue, by its name: the current number for a parking queue, else the
@@ -81,14 +87,14 @@ class Topology(ObjectSet):
         """
         if not isinstance(text, str):
             raise InputError(
-                f"a {type(text).__name__} is not the text of a topology file: give the text, such as Path(...).read_text()"
+                f"a {type(text).__name__} is not the text of a topology file: pass the text, such as Path(...).read_text()"
             )
         text = text.removeprefix("\ufeff")  # which some Windows editors write
-        document = parsed(text, file)
-        objects = read_document(document, FILE)
-        problems = [*objects.problems, *problems_of(objects)]
-        if problems:
-            raise TopologyError(_with_lines(problems, text, document), file=file)
+        document = parse(text, file)
+        objects = read_document(document)
+        check_rules(objects)
+        if objects.problems:
+            raise TopologyError(_with_lines(objects.problems.values(), text, document), file=file)
         lists: dict[str, Any] = {
             name: tuple(entry.value for entry in getattr(objects, name)) for name in OBJECT_LISTS
         }
@@ -172,7 +178,8 @@ class Topology(ObjectSet):
         table = self.key_map(exchange, release)
         if isinstance(table, HashRing):
             raise InputError(
-                f"exchange {exchange!r} has no slots: Topology.ring has its ring", exchange=exchange
+                f"exchange {exchange!r} does not have slots: Topology.ring returns its ring",
+                exchange=exchange,
             )
         return table
 
@@ -202,17 +209,9 @@ class Topology(ObjectSet):
         if exchange is not None and exchange.type == HASH_EXCHANGE:
             return exchange
         hashing = [other.name for other in self.exchanges if other.type == HASH_EXCHANGE]
-        says = (
-            f"there is no exchange {name!r}"
-            if exchange is None
-            else f"exchange {name!r} is of type {exchange.type}"
-        )
-        choices = (
-            f"those of type {HASH_EXCHANGE} are {listed(hashing, _MOST_NAMES)}"
-            if hashing
-            else f"there is none of type {HASH_EXCHANGE}"
-        )
-        raise InputError(f"{says}: {choices}", exchange=name)
+        fault = "does not exist" if exchange is None else f"is of type {exchange.type}"
+        choices = f"those of type {HASH_EXCHANGE} are {listed(hashing, _MOST_NAMES) or 'none'}"
+        raise InputError(f"exchange {name!r} {fault}: {choices}", exchange=name)
 
     def owned(self, name: str) -> bool:
         """Return True if the `name` of an exchange or a queue matches `owns`, where ``*`` is any text."""

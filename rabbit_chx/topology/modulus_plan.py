@@ -42,7 +42,7 @@ class ModulusPlan:
         moved: the exact share of keys with another destination at the end; the largest possible share if `unknown` is set.
         moved_at_worst: the largest share of keys whose destination differs from `before` at any moment.
         lost_at_worst: the largest share of keys without a destination at any moment.
-        unsettled: the largest share of keys whose destination differs from `after` while bindings are made.
+        transient_share: the largest share of keys whose destination differs from `after` while bindings are made.
         unknown: why the exact shares are not known; empty if they are.
         limit: the share of keys that may move; None: any.
     """
@@ -54,7 +54,7 @@ class ModulusPlan:
     moved: float = 0.0
     moved_at_worst: float = 0.0
     lost_at_worst: float = 0.0
-    unsettled: float = 0.0
+    transient_share: float = 0.0
     unknown: str = ""
     limit: float | None = None
 
@@ -106,7 +106,7 @@ def modulus_plans(
 
 
 def _with_limit(plan: ModulusPlan, wanted: Topology, objects: ObjectDifferences) -> ModulusPlan:
-    if ExchangeRef(plan.exchange) in objects.gone:
+    if ExchangeRef(plan.exchange) in objects.deleted_refs:
         return plan
     exchange = wanted.exchange(plan.exchange)
     own = None if exchange is None else exchange.max_share_moved
@@ -165,7 +165,7 @@ def _planned(
     if not is_hashing[1] and before and after:
         shares[-1] = 1.0  # the type is another one afterwards
     lost = 1.0 if before and not all(states) else 0.0
-    unsettled = [moving(state, after) for state in states[1:-1] if state]
+    transient_shares = [moving(state, after) for state in states[1:-1] if state]
     empty = not all(states)
     return ModulusPlan(
         name,
@@ -175,7 +175,7 @@ def _planned(
         shares[-1],
         max(shares),
         lost,
-        max(unsettled, default=0.0) if empty and after else 0.0,
+        max(transient_shares, default=0.0) if empty and after else 0.0,
         unknown,
     )
 

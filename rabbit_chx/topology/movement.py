@@ -1,11 +1,12 @@
 """The exact share of keys that a change moves, by the ring and by the owners of its slots.
 
-A key has one of 2^21 seeds. The seed and the bucket count determine its bucket. `MovementCounter` sorts the stays of all seeds in buckets
-once: by bucket, by the destination of the seed on the live ring, and by the largest bucket count of the stay. Two searches for each bucket
-of another ring then count the seeds that keep their destination.
+A key has one of 2^21 seeds. The seed and the bucket count determine its bucket. While the bucket count grows, a seed stays in a bucket for
+a range of counts, and then jumps to a later bucket. Such a range is called a stay. `MovementCounter` sorts the stays of all seeds once: by
+bucket, by the destination of the seed on the live ring, and by the last bucket count of the stay. For each bucket of another ring, two
+binary searches then count the seeds that keep their destination.
 
-The ring of an exchange with slots leads to slot exchanges, and a message reaches the queue that owns the slot. So movement is counted by
-queue there: `SlotOwners` maps each slot to its queue, before and after each change of a plan.
+The destinations in a ring with slots are slot exchanges, and a message reaches the queue that owns the slot. So the movement of such a ring
+is counted by queue: `SlotOwners` maps each slot to its queue, before and after each change of a plan.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
 
 _NO_ALIASES: Mapping[Place, Place] = {}
-#: The size of the table of the pairs of bucket and destination that may have seeds. Most pairs have none.
+#: The size of the table that marks the pairs of bucket and destination that may have seeds. Most pairs have none, and need no search.
 _MARKS = 1 << 22
 _ALTERNATE = "alternate-exchange"
 
@@ -40,38 +41,41 @@ class MovementCounter:
 
     def __init__(self, before: Sequence[Place], aliases: Mapping[Place, Place] = _NO_ALIASES) -> None:
         self._ids: dict[Place, int] = {None: 0}
-        self._before = self._resolved(self.numbers(before), aliases)
+        self._before = self._resolve(self.number_destinations(before), aliases)
         self._known = len(self._ids)
         self._least, self._most = len(self._before), 0
 
-    def numbers(self, buckets: Sequence[Place]) -> NDArray[np.int64]:
+    def number_destinations(self, buckets: Sequence[Place]) -> NDArray[np.int64]:
         """Return the number of the destination of each bucket, 0 for a hole."""
         import numpy as np
 
         return np.fromiter(map(self._number, buckets), np.int64, len(buckets))
 
-    def numbers_after(self, numbers: NDArray[np.int64], place: Place, length: int) -> NDArray[np.int64]:
-        """Return the numbers after a bind or an unbind of a destination that changes the ring to this length."""
+    def update_numbers(
+        self, numbers: NDArray[np.int64], destination: Place, length: int
+    ) -> NDArray[np.int64]:
+        """Return the numbers after a bind or an unbind of a destination, which changes the length of the ring to `length`."""
         import numpy as np
 
-        number, grown = self._number(place), length - len(numbers)
-        if grown >= 0:
-            return np.append(numbers, np.full(grown, number))
-        held = np.flatnonzero(numbers == number)
-        first, end = held[0], held[-1] + 1
-        return np.concatenate([numbers[:first], np.zeros(end - first + grown, np.int64), numbers[end:]])
+        number, growth = self._number(destination), length - len(numbers)
+        if growth >= 0:
+            return np.append(numbers, np.full(growth, number))
+        buckets = np.flatnonzero(numbers == number)
+        first, end = buckets[0], buckets[-1] + 1
+        return np.concatenate([numbers[:first], np.zeros(end - first + growth, np.int64), numbers[end:]])
 
-    def _number(self, place: Place) -> int:
-        return self._ids.setdefault(place, len(self._ids))
+    def _number(self, destination: Place) -> int:
+        return self._ids.setdefault(destination, len(self._ids))
 
-    def _resolved(self, numbers: NDArray[np.int64], aliases: Mapping[Place, Place]) -> NDArray[np.int64]:
+    def _resolve(self, numbers: NDArray[np.int64], aliases: Mapping[Place, Place]) -> NDArray[np.int64]:
         import numpy as np
 
-        places = numbers[: np.count_nonzero(numbers)] if numbers.any() else np.zeros(1, np.int64)
+        # With holes, routing counts only as many buckets as have a destination. An empty ring is one hole.
+        counted = numbers[: np.count_nonzero(numbers)] if numbers.any() else np.zeros(1, np.int64)
         if not aliases:
-            return places
-        resolved = [self._number(aliases.get(place, place)) for place in [*self._ids]]
-        return np.array(resolved)[places]
+            return counted
+        resolved = [self._number(aliases.get(destination, destination)) for destination in [*self._ids]]
+        return np.array(resolved)[counted]
 
     def prepare(self, counts: Iterable[int]) -> None:
         """Sort the stays for rings with these bucket counts, unless they are sorted already."""
@@ -79,9 +83,9 @@ class MovementCounter:
 
         from rabbit_chx.routing.arrays.seeds import stays_of_seeds
 
-        if not (asked := [*counts]):
+        if not (needed := [*counts]):
             return
-        least, most = min(*asked, self._least), max(*asked, self._most, len(self._before))
+        least, most = min(*needed, self._least), max(*needed, self._most, len(self._before))
         if least < self._least or most > self._most:
             self._least, self._most = least, most
             stays = stays_of_seeds(len(self._before), least, most)
@@ -92,11 +96,11 @@ class MovementCounter:
             self._filled = np.zeros(_MARKS, bool)
             self._filled[self._stays // (most + 1) & _MARKS - 1] = True
 
-    def moved(self, buckets: Sequence[Place]) -> float:
-        """Return the share of keys with another destination on a ring of these buckets, as `HashRing.share_moved` does."""
-        return self.moved_and_lost(self.numbers(buckets))[0]
+    def count_moved(self, buckets: Sequence[Place]) -> float:
+        """Return the share of keys whose destination differs on a ring of these buckets, as `HashRing.share_moved` does."""
+        return self.count_moved_and_lost(self.number_destinations(buckets))[0]
 
-    def moved_and_lost(
+    def count_moved_and_lost(
         self,
         numbers: NDArray[np.int64],
         aliases: Mapping[Place, Place] = _NO_ALIASES,
@@ -105,23 +109,23 @@ class MovementCounter:
         """Return the share of keys that a ring moves, and the share without a destination on it.
 
         Args:
-            numbers: the `numbers` of its buckets.
+            numbers: the numbers of its buckets, from `number_destinations`.
             aliases: the replacements of destinations.
-            dead_ends: aliases that lead to no queue.
+            dead_ends: replacements without a queue: their keys count as keys without a destination.
         """
         import numpy as np
 
-        places = self._resolved(numbers, aliases)
-        count = len(places)
+        destinations = self._resolve(numbers, aliases)
+        count = len(destinations)
         self.prepare([count])
-        known = np.flatnonzero(places < self._known)
-        known = known[self._filled[(known * self._known + places[known]) & _MARKS - 1]]
-        staying = self._seeds_in(known, places[known], count).sum()
-        nowhere = np.zeros(len(self._ids), bool)
-        nowhere[[0, *(self._ids[place] for place in dead_ends if place in self._ids)]] = True
-        lost, holes = 0, np.flatnonzero(nowhere[places])
-        for place in range(self._known if len(holes) else 0):
-            lost += self._seeds_in(holes, np.full_like(holes, place), count).sum()
+        buckets = np.flatnonzero(destinations < self._known)
+        buckets = buckets[self._filled[(buckets * self._known + destinations[buckets]) & _MARKS - 1]]
+        staying = self._count_seeds(buckets, destinations[buckets], count).sum()
+        is_hole = np.zeros(len(self._ids), bool)
+        is_hole[[0, *(self._ids[dead_end] for dead_end in dead_ends if dead_end in self._ids)]] = True
+        lost, holes = 0, np.flatnonzero(is_hole[destinations])
+        for before in range(self._known if len(holes) else 0):
+            lost += self._count_seeds(holes, np.full_like(holes, before), count).sum()
         return 1 - int(staying) / SEEDS, int(lost) / SEEDS
 
     def seeds_by_bucket(
@@ -138,21 +142,22 @@ class MovementCounter:
         rows = np.flatnonzero((last >= count) & (cells < count * self._known))
         firsts = np.flatnonzero(np.diff(cells[rows], prepend=-1))
         seeds = np.add.reduceat(np.diff(self._seeds_before)[rows], firsts)
-        buckets, places = np.divmod(cells[rows][firsts], self._known)
-        numbers = np.full(self._known, -1)
-        for number, place in enumerate(destinations):
-            if self._ids.get(place, self._known) < self._known:
-                numbers[self._ids[place]] = number
-        which = numbers[places]
-        return buckets[which >= 0], which[which >= 0], seeds[which >= 0]
+        buckets, numbers = np.divmod(cells[rows][firsts], self._known)
+        index_of_number = np.full(self._known, -1)
+        for index, destination in enumerate(destinations):
+            if self._ids.get(destination, self._known) < self._known:
+                index_of_number[self._ids[destination]] = index
+        indices = index_of_number[numbers]
+        is_wanted = indices >= 0
+        return buckets[is_wanted], indices[is_wanted], seeds[is_wanted]
 
-    def _cells(self, buckets: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
-        return (buckets * self._known + places) * (self._most + 1)
+    def _cells(self, buckets: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (buckets * self._known + numbers) * (self._most + 1)
 
-    def _seeds_in(
-        self, buckets: NDArray[np.int64], places: NDArray[np.int64], count: int
+    def _count_seeds(
+        self, buckets: NDArray[np.int64], numbers: NDArray[np.int64], count: int
     ) -> NDArray[np.int64]:
-        cells = self._cells(buckets, places)
+        cells = self._cells(buckets, numbers)
         first, end = self._stays.searchsorted(cells + count), self._stays.searchsorted(cells + self._most + 1)
         seeds: NDArray[np.int64] = self._seeds_before[end] - self._seeds_before[first]
         return seeds
@@ -187,18 +192,19 @@ class SlotOwnership:
 
     def ring_before(self, ring: HashRing) -> HashRing:
         """Return a ring with the owners before the plan in place of its slots."""
-        return _owned_ring(ring, self.before)
+        return _replace_slots(ring, self.before)
 
     def ring_after(self, ring: HashRing) -> HashRing:
         """Return a ring with the owners after the plan in place of its slots."""
-        return _owned_ring(ring, self.after)
+        return _replace_slots(ring, self.after)
 
 
-def _owned_ring(ring: HashRing, owners: Mapping[Place, Place]) -> HashRing:
-    return HashRing.from_buckets([owners.get(place, place) for place in ring.buckets], ring.release)
+def _replace_slots(ring: HashRing, owners: Mapping[Place, Place]) -> HashRing:
+    buckets = [owners.get(destination, destination) for destination in ring.buckets]
+    return HashRing.from_buckets(buckets, ring.release)
 
 
-def slot_ownership(
+def find_slot_ownership(
     ring: HashRing,
     members: Collection[Place],
     wanted: Topology,
@@ -209,24 +215,22 @@ def slot_ownership(
 
     `members` are the destinations of the wanted ring; `wanted` is expanded to plain objects.
     """
-    refs = [place for place in (*ring.destinations, *members) if isinstance(place, ExchangeRef)]
-    owners = SlotOwners.among(refs, wanted, live) if refs else None
+    refs = [member for member in (*ring.destinations, *members) if isinstance(member, ExchangeRef)]
+    owners = SlotOwners.of_slots(refs, wanted, live) if refs else None
     if owners is None or not owners.current:
         return None
     before = dict(owners.current)
     for change in changes:
         owners.apply(change)
     handed_over = tuple(
-        SlotHandOver(place.name, _queue(before[place]), _queue(owners.current[place]))
-        for place in ring.destinations
-        if isinstance(place, ExchangeRef)
-        and place in members
-        and before.get(place) != owners.current.get(place)
+        SlotHandOver(slot.name, _queue_or_none(before[slot]), _queue_or_none(owners.current[slot]))
+        for slot in ring.destinations
+        if isinstance(slot, ExchangeRef) and slot in members and before.get(slot) != owners.current.get(slot)
     )
     return SlotOwnership(before, owners.current, handed_over)
 
 
-def _queue(owner: Place) -> str | None:
+def _queue_or_none(owner: Place) -> str | None:
     return owner if isinstance(owner, str) else None
 
 
@@ -253,8 +257,8 @@ class SlotOwners:
             self._update(slot)
 
     @classmethod
-    def among(cls, refs: Iterable[ExchangeRef], wanted: Topology, live: Topology) -> SlotOwners:
-        """Return the live owners of the exchanges that are slots."""
+    def of_slots(cls, refs: Iterable[ExchangeRef], wanted: Topology, live: Topology) -> SlotOwners:
+        """Return the live owners of those exchanges among `refs` that are slots."""
         refs = dict.fromkeys(refs)
         bound: dict[str, list[BindingDefinition]] = {ref.name: [] for ref in refs}
         for binding in (*live.bindings, *wanted.bindings):
@@ -287,16 +291,16 @@ class SlotOwners:
         return change.name in self._parks | self._queues.keys()
 
     def _update(self, slot: str) -> None:
-        itself, queues = ExchangeRef(slot), {binding.destination for binding in self._queues[slot]}
+        ref, queues = ExchangeRef(slot), {binding.destination for binding in self._queues[slot]}
         exchange = self._exchanges.get(slot)
         park = None if exchange is None else exchange.arguments.get(_ALTERNATE)
-        self.current[itself] = itself
-        self.dead_ends.discard(itself)
+        self.current[ref] = ref
+        self.dead_ends.discard(ref)
         if isinstance(park, str):
             self._parks.add(park)
         if len(queues) == 1:
-            self.current[itself] = queues.pop()
+            self.current[ref] = queues.pop()
         elif not queues and isinstance(park, str) and park in self._exchanges:
-            self.current[itself] = ExchangeRef(park)
+            self.current[ref] = ExchangeRef(park)
         elif not queues:
-            self.dead_ends.add(itself)
+            self.dead_ends.add(ref)

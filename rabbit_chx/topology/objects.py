@@ -1,6 +1,6 @@
 """The objects of a topology: exchanges, queues, bindings and policies, as plain values.
 
-The metadata of a field determines its values in a topology file.
+`fields` has the table of their fields in a topology file.
 
 A slot is an internal fanout exchange that is bound to queues only. Any other exchange in a ring is not a slot: it routes its messages by
 its own bindings.
@@ -10,35 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import binding_key, check_destination
 from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.topology.arguments import NO_ARGUMENTS, ArgumentTable
-from rabbit_chx.topology.fields import (
-    FLAG,
-    NAME,
-    NAMES,
-    SHARE,
-    TABLE,
-    TEXT,
-    WEIGHT,
-    Entry,
-    EntryRule,
-    EntryType,
-    Fault,
-    FileField,
-    choice,
-    default,
-    documented,
-    fields_of,
-    slot_list,
-    spec,
-    whole_number,
-)
 
 #: The owner of an object: this topology, or another one. External objects are checked, never declared or deleted.
 Owner: TypeAlias = Literal["ours", "external"]
@@ -59,33 +39,24 @@ BROKERS_EXCHANGES = {
     "amq.rabbitmq.trace": "topic",
 }
 OBJECT_LISTS = ("exchanges", "queues", "bindings", "policies")
-_INT_32 = 1 << 31
-_MAX_SLOTS = 16_384
 _NUMBER = re.compile(r"([0-9]+)")
 _NAMED_AS_SLOT = re.compile(r".+\.slot\.[0-9]+", re.DOTALL)
 _LEAST_WIDTH = 2
 
-# The fields of several kinds of objects.
-_OWNER = spec(
-    choice("an owner", "ours", "external"),
-    "`external`: it is checked, and never declared or deleted.",
-)
-_ARGUMENTS = (TABLE, "Arguments of the declaration.")
-_DURABLE = (FLAG, "Whether it survives a restart of the broker.")
+
+def _set(definition: object, /, **values: Any) -> None:  # noqa: ANN401
+    """Set attributes in `__post_init__`. dataclass(frozen=True) permits no other way."""
+    for name, value in values.items():
+        object.__setattr__(definition, name, value)
 
 
-def _one_destination(entry: Entry) -> tuple[str, Fault] | None:
-    if ("queue" in entry) != ("exchange" in entry):
-        return None
-    rule = "the destination is either a queue or an exchange"
-    if "queue" in entry:
-        return "exchange", (rule, "write only one of `queue` and `exchange`")
-    return "queue", (rule, "write `queue` or `exchange`")
+def _frozen(arguments: Mapping[str, Any]) -> ArgumentTable:
+    return arguments if isinstance(arguments, ArgumentTable) else ArgumentTable(arguments)
 
 
-_DESTINATION = EntryRule(
-    ("queue", "exchange"), _one_destination, {"oneOf": [{"required": ["queue"]}, {"required": ["exchange"]}]}
-)
+def _share(share: Any) -> Any:  # noqa: ANN401
+    """Return 1.0 for 1, so that both give a plan the same checksum."""
+    return float(share) if is_whole(share) else share
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,35 +66,22 @@ class RingMember:
     Attributes:
         destination: a queue's name, or an ExchangeRef.
         key: the text of the binding key. An int is accepted too: the weight 7 is the key ``7``.
-        arguments: the binding's arguments. They do not change the ring, but they are part of the binding.
+        arguments: the binding's arguments, without effect on the ring.
         slots: for a queue of an exchange with slots, the numbers of its slots; None: its weight determines the number of its slots.
 
     Raises:
         InputError: the destination is neither a name nor an ExchangeRef, or the key is neither int nor text.
     """
 
-    destination: Destination = field(
-        metadata=spec(NAME, "The destination: `queue` or `exchange`.", name="queue", ranges=True)
-        | spec(NAME, "The destination exchange.", name="exchange", ranges=True)
-    )
-    key: str = default(
-        "1",
-        WEIGHT,
-        'How many buckets it has. A text is the binding key as it is: `"007"` is another binding than 7.',
-        name="weight",
-        in_file=1,
-    )
-    arguments: Mapping[str, Any] = default(
-        NO_ARGUMENTS, TABLE, "Arguments of the binding, without effect on the ring.", ranges=True
-    )
+    destination: Destination
+    key: str = "1"
+    arguments: Mapping[str, Any] = NO_ARGUMENTS
     slots: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         check_destination(self.destination)
-        object.__setattr__(self, "key", binding_key(self.key))
-        if self.slots is not None:
-            object.__setattr__(self, "slots", tuple(sorted(self.slots)))
-        _freeze(self, "arguments")
+        slots = None if self.slots is None else tuple(sorted(self.slots))
+        _set(self, key=binding_key(self.key), arguments=_frozen(self.arguments), slots=slots)
 
     @property
     def binding(self) -> Binding:
@@ -131,161 +89,75 @@ class RingMember:
         return self.destination, self.key
 
 
-_MEMBER = EntryType(
-    "a member", RingMember, fields_of(RingMember), (_DESTINATION,), '{ queue = "...", weight = 1 }'
-)
-
-
-def _weight_or_slots(entry: Entry) -> tuple[str, Fault] | None:
-    if "weight" in entry and "slots" in entry:
-        rule = "a member has a weight, or a list of its slots"
-        return "slots", (rule, "write only one of `weight` and `slots`")
-    return None
-
-
-#: A member of an exchange with slots is a queue, and shares the slots by its weight or has those that it lists.
-_SHARER = EntryType(
-    "a member",
-    RingMember,
-    (
-        FileField("queue", NAME, "The queue.", required=True, ranges=True),
-        FileField("weight", WEIGHT, "Its share of the slots, relative to the other members.", 1),
-        FileField(
-            "slots",
-            slot_list(_MAX_SLOTS - 1),
-            'Instead of `weight`: the slots that it has, as in `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds. '
-            "All members list their slots; each slot occurs once.",
-        ),
-    ),
-    (EntryRule(("weight", "slots"), _weight_or_slots, {"not": {"required": ["weight", "slots"]}}),),
-    '{ queue = "...", weight = 1 }',
-)
-
-
-@documented
 @dataclass(frozen=True, slots=True)
 class ExchangeDefinition:
-    """An exchange."""
+    """An exchange.
 
-    name: str = field(metadata=spec(NAME, "Its name.", ranges=True))
-    type: str = default(
-        "direct",
-        NAME,
-        f"`direct`, `fanout`, `topic`, `headers`, `{HASH_EXCHANGE}`, or any other type that the broker knows.",
-    )
-    durable: bool = default(True, *_DURABLE)
-    auto_delete: bool = default(False, FLAG, "Whether it is deleted with its last binding.")
-    internal: bool = default(False, FLAG, "Whether only other exchanges may publish to it.")
-    arguments: Mapping[str, Any] = default(NO_ARGUMENTS, *_ARGUMENTS, ranges=True)
-    ring: tuple[RingMember, ...] | None = default(
-        None,
-        _MEMBER,
-        f"The members of an `{HASH_EXCHANGE}` exchange, in bind order: the order of the buckets.",
-    )
-    slots: int | None = default(
-        None,
-        whole_number("the number of slots", 1, _MAX_SLOTS),
-        "Instead of `ring`: the number of slots.",
-    )
-    members: tuple[RingMember, ...] | None = default(None, _SHARER, "With `slots`: the queues that own them.")
-    max_share_moved: float | None = default(
-        None,
-        SHARE,
-        "The largest share of keys that a plan may move in this exchange. Default: that of the file.",
-    )
-    owner: Owner = field(default="ours", metadata=_OWNER)
+    Attributes:
+        name: the exchange's name.
+        type: ``direct``, ``fanout``, ``topic``, ``headers``, ``x-consistent-hash``, or any other type that the broker supports.
+        durable: whether it survives a restart of the broker.
+        auto_delete: whether it is deleted with its last binding.
+        internal: whether only other exchanges can publish to it.
+        arguments: the arguments of the declaration.
+        ring: the members of an ``x-consistent-hash`` exchange, in bind order: the order of the buckets.
+        slots: instead of ``ring``, the number of slots.
+        members: with ``slots``, the queues that own them.
+        max_share_moved: the largest share of keys that a plan may move in this exchange. Default: that of the file.
+        owner: ``external``: it is checked, and never declared or deleted.
+    """
+
+    name: str
+    type: str = "direct"
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Mapping[str, Any] = NO_ARGUMENTS
+    ring: tuple[RingMember, ...] | None = None
+    slots: int | None = None
+    members: tuple[RingMember, ...] | None = None
+    max_share_moved: float | None = None
+    owner: Owner = "ours"
 
     def __post_init__(self) -> None:
-        _freeze(self, "arguments")
-        _share_as_float(self)
-        for name in ("ring", "members"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+        _set(self, arguments=_frozen(self.arguments), max_share_moved=_share(self.max_share_moved))
+        ring, members = (None if some is None else tuple(some) for some in (self.ring, self.members))
+        _set(self, ring=ring, members=members)
 
 
-def _ring_where_none_is(entry: Entry) -> tuple[str, Fault] | None:
-    type_ = entry.get("type", "direct")
-    written = next((name for name in _OF_RINGS if name in entry), None)
-    if written is None and type_ not in (HASH_EXCHANGE, MODULUS_EXCHANGE) and "max_share_moved" in entry:
-        rule = f"only an exchange of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE} hashes keys, and this is of type {type_}"
-        return "max_share_moved", (rule, "leave `max_share_moved` out")
-    if written is None or type_ == HASH_EXCHANGE:
-        return None
-    rule = f"only an exchange of type {HASH_EXCHANGE} has a ring, and this is of type {type_}"
-    return written, (rule, f'write type = "{HASH_EXCHANGE}", or [[bindings]] instead of `{written}`')
-
-
-def _ring_or_slots(entry: Entry) -> tuple[str, Fault] | None:
-    written = [name for name in ("ring", "slots", "members") if name in entry]
-    if entry.get("type") != HASH_EXCHANGE or written in ([], ["ring"], ["slots", "members"]):
-        return None
-    if "ring" in written:
-        rule = "slots make the ring, so an exchange has either"
-        return written[1], (rule, "leave out `ring`, or `slots` and `members`")
-    rule = "`slots` is the number of slots, and `members` share them"
-    if written == ["slots"]:
-        return "members", (rule, "write `members` too")
-    return "slots", (rule, "write `slots` too, or `ring` instead of `members`")
-
-
-_OF_RINGS = ("ring", "slots", "members")
-_IS_HASH_EXCHANGE = {"properties": {"type": {"const": HASH_EXCHANGE}}, "required": ["type"]}
-_HAS_SLOTS = {"anyOf": [{"required": ["slots"]}, {"required": ["members"]}]}
-_NO_RING = EntryRule(
-    ("type", *_OF_RINGS, "max_share_moved"),
-    _ring_where_none_is,
-    {
-        "if": {"not": _IS_HASH_EXCHANGE},
-        "then": {
-            "not": {"anyOf": [{"required": [name]} for name in _OF_RINGS]},
-            "if": {"not": {"properties": {"type": {"const": MODULUS_EXCHANGE}}, "required": ["type"]}},
-            "then": {"not": {"required": ["max_share_moved"]}},
-        },
-    },
-)
-_RING = EntryRule(
-    ("type", "ring", "slots", "members"),
-    _ring_or_slots,
-    {
-        "if": _IS_HASH_EXCHANGE,
-        "then": {
-            "oneOf": [
-                {"required": ["ring"], "not": _HAS_SLOTS},
-                {"required": ["slots", "members"], "not": {"required": ["ring"]}},
-                {"not": {"anyOf": [{"required": ["ring"]}, _HAS_SLOTS]}},
-            ]
-        },
-    },
-)
-EXCHANGE = EntryType("an exchange", ExchangeDefinition, fields_of(ExchangeDefinition), (_NO_RING, _RING))
-
-
-@documented
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
     """A queue.
 
     ``x-queue-type`` among the arguments becomes the type and is removed from the arguments. For the broker a queue that was declared
     without it equals one that was declared with ``classic`` (tested on 3.8.9 to 4.3.6).
+
+    Attributes:
+        name: the queue's name.
+        type: the queue type, ``x-queue-type``.
+        durable: whether it survives a restart of the broker.
+        exclusive: whether only the connection that declared it can use it. It is deleted with that connection.
+        auto_delete: whether it is deleted with its last consumer.
+        arguments: the arguments of the declaration.
+        owner: ``external``: it is checked, and never declared or deleted.
     """
 
-    name: str = field(metadata=spec(NAME, "Its name.", ranges=True))
-    type: str = default("classic", choice("a queue's type", *QUEUE_TYPES), f"Its type, `{QUEUE_TYPE}`.")
-    durable: bool = default(True, *_DURABLE)
-    exclusive: bool = default(
-        False, FLAG, "Whether it belongs to the connection that declared it, and is deleted with that."
-    )
-    auto_delete: bool = default(False, FLAG, "Whether it is deleted with its last consumer.")
-    arguments: Mapping[str, Any] = default(NO_ARGUMENTS, *_ARGUMENTS, ranges=True)
-    owner: Owner = field(default="ours", metadata=_OWNER)
+    name: str
+    type: str = "classic"
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: Mapping[str, Any] = NO_ARGUMENTS
+    owner: Owner = "ours"
 
     def __post_init__(self) -> None:
-        _freeze(self, "arguments")
-        type_ = self.arguments.get(QUEUE_TYPE)
+        arguments = _frozen(self.arguments)
+        type_ = arguments.get(QUEUE_TYPE)
         if isinstance(type_, str) and self.type in ("classic", type_):
-            object.__setattr__(self, "type", type_)
-            rest = {name: value for name, value in self.arguments.items() if name != QUEUE_TYPE}
-            object.__setattr__(self, "arguments", ArgumentTable(rest))
+            rest = {name: value for name, value in arguments.items() if name != QUEUE_TYPE}
+            _set(self, type=type_, arguments=ArgumentTable(rest))
+        else:
+            _set(self, arguments=arguments)
 
     @property
     def declared_arguments(self) -> ArgumentTable:
@@ -293,67 +165,54 @@ class QueueDefinition:
         return ArgumentTable({**self.arguments, QUEUE_TYPE: self.type})
 
 
-QUEUE = EntryType("a queue", QueueDefinition, fields_of(QueueDefinition))
-
-
-@documented
 @dataclass(frozen=True, slots=True)
 class BindingDefinition:
     """A binding of an exchange of any type except ``x-consistent-hash``.
 
-    The destination is a queue's name, or an ExchangeRef.
+    Attributes:
+        source: the source exchange.
+        destination: a queue's name, or an ExchangeRef.
+        routing_key: the binding key.
+        arguments: the arguments, such as those of a ``headers`` exchange.
+        owner: ``external``: it is checked, and never declared or deleted.
 
     Raises:
         InputError: the destination is neither a name nor an ExchangeRef.
     """
 
-    source: str = field(metadata=spec(NAME, "The source exchange.", ranges=True))
-    destination: Destination = field(
-        metadata=spec(NAME, "The destination: `queue` or `exchange`.", name="queue", ranges=True)
-        | spec(NAME, "The destination exchange.", name="exchange", ranges=True)
-    )
-    routing_key: str = default("", TEXT, "The binding key.", ranges=True)
-    arguments: Mapping[str, Any] = default(
-        NO_ARGUMENTS,
-        TABLE,
-        "Arguments, such as those of a `headers` exchange.",
-        ranges=True,
-    )
-    owner: Owner = field(default="ours", metadata=_OWNER)
+    source: str
+    destination: Destination
+    routing_key: str = ""
+    arguments: Mapping[str, Any] = NO_ARGUMENTS
+    owner: Owner = "ours"
 
     def __post_init__(self) -> None:
         check_destination(self.destination)
-        _freeze(self, "arguments")
+        _set(self, arguments=_frozen(self.arguments))
 
 
-BINDING = EntryType("a binding", BindingDefinition, fields_of(BindingDefinition), (_DESTINATION,))
-
-
-@documented
 @dataclass(frozen=True, slots=True)
 class PolicyDefinition:
-    """A policy."""
+    """A policy.
 
-    name: str = field(metadata=spec(NAME, "Its name."))
-    pattern: str = field(metadata=spec(TEXT, "The regular expression that names match."))
-    apply_to: str = default("all", choice(
-                "what a policy applies to",
-                "all", "exchanges", "queues", "classic_queues", "quorum_queues", "streams",
-            ),
-            "What it applies to.")  # fmt: skip
-    definition: Mapping[str, Any] = default(NO_ARGUMENTS, TABLE, "What it sets.", required=True)
-    priority: int = default(
-        0,
-        whole_number("a priority", -_INT_32, _INT_32 - 1),
-        "Of two policies that match, the one with the larger number applies.",
-    )
-    owner: Owner = field(default="ours", metadata=_OWNER)
+    Attributes:
+        name: the policy's name.
+        pattern: the regular expression that names match.
+        apply_to: the kind of objects to which it applies.
+        definition: the settings.
+        priority: of two policies that match, the one with the larger number applies.
+        owner: ``external``: it is checked, and never declared or deleted.
+    """
+
+    name: str
+    pattern: str
+    apply_to: str = "all"
+    definition: Mapping[str, Any] = NO_ARGUMENTS
+    priority: int = 0
+    owner: Owner = "ours"
 
     def __post_init__(self) -> None:
-        _freeze(self, "definition")
-
-
-POLICY = EntryType("a policy", PolicyDefinition, fields_of(PolicyDefinition))
+        _set(self, definition=_frozen(self.definition))
 
 
 def order_of_name(name: str) -> tuple[object, ...]:
@@ -385,50 +244,21 @@ def natural_order(
     )
 
 
-def _freeze(definition: object, field: str) -> None:
-    """Replace a mapping by an ArgumentTable. dataclass(frozen=True) permits no other way to set an attribute."""
-    value = getattr(definition, field)
-    if isinstance(value, Mapping) and not isinstance(value, ArgumentTable):
-        object.__setattr__(definition, field, ArgumentTable(value))
-
-
-def _share_as_float(limited: ExchangeDefinition | ObjectSet) -> None:
-    """Convert a `max_share_moved` of 1 to 1.0, so that both give a plan the same checksum."""
-    share: object = limited.max_share_moved
-    if isinstance(share, int) and not isinstance(share, bool):
-        object.__setattr__(limited, "max_share_moved", float(share))
-
-
-@documented
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectSet:
-    """The contents of a topology file: the objects of a vhost, in natural order, and the limits of a plan. Order does not affect equality."""
+    """The attributes of a `Topology` that a file contains."""
 
-    exchanges: tuple[ExchangeDefinition, ...] = default((), EXCHANGE, "The exchanges.")
-    queues: tuple[QueueDefinition, ...] = default((), QUEUE, "The queues.")
-    bindings: tuple[BindingDefinition, ...] = default(
-        (), BINDING, f"The bindings of exchanges other than `{HASH_EXCHANGE}`."
-    )
-    policies: tuple[PolicyDefinition, ...] = default((), POLICY, "The policies.")
-    cluster: str | None = default(None, NAME, "The name of the cluster. A plan for another one is refused.")
-    max_share_moved: float | None = default(
-        None,
-        SHARE,
-        "The largest share of keys that a plan may move in a hash exchange.",
-    )
-    owns: tuple[str, ...] = default(
-        (),
-        NAMES,
-        "Names that belong to this file, as `orders.*`: a plan may delete exchanges and queues of such names that the "
-        "file does not list.",
-    )
+    exchanges: tuple[ExchangeDefinition, ...] = ()
+    queues: tuple[QueueDefinition, ...] = ()
+    bindings: tuple[BindingDefinition, ...] = ()
+    policies: tuple[PolicyDefinition, ...] = ()
+    cluster: str | None = None
+    max_share_moved: float | None = None
+    owns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in OBJECT_LISTS:
-            # dataclass(frozen=True) leaves no other way to set an attribute.
-            object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=natural_order)))
-        object.__setattr__(self, "owns", tuple(self.owns))
-        _share_as_float(self)
+        _set(self, **{name: tuple(sorted(getattr(self, name), key=natural_order)) for name in OBJECT_LISTS})
+        _set(self, owns=tuple(self.owns), max_share_moved=_share(self.max_share_moved))
 
     def __repr__(self) -> str:
         counts = (f"{len(getattr(self, name))} {name}" for name in OBJECT_LISTS)
@@ -454,24 +284,17 @@ class ObjectSet:
         used.update(binding.destination for binding in self.bindings)
         for exchange in self.exchanges:
             used.update(member.destination for member in exchange.ring or exchange.members or ())
-        missing = {
+        missing = [
             place
             for place in used
-            if (
-                place.name not in exchanges and not place.name.startswith("amq.")
-                if isinstance(place, ExchangeRef)
-                else place not in queues
+            if (isinstance(place, str) and place not in queues)
+            or (
+                isinstance(place, ExchangeRef)
+                and place.name not in exchanges
+                and not place.name.startswith("amq.")
             )
-        }
+        ]
         return tuple(sorted(missing, key=lambda place: (isinstance(place, str), order_of_name(str(place)))))
-
-
-#: A file has its own fields before the lists of its objects, as TOML requires.
-FILE = EntryType(
-    "the file",
-    ObjectSet,
-    tuple(sorted(fields_of(ObjectSet), key=lambda file_field: isinstance(file_field.kind, EntryType))),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,12 +323,12 @@ class LiveSlots:
 
     def _fault(self, slot: ExchangeRef) -> str:
         queues = self.queues[slot]
-        says = f"slot {slot.name} of exchange {self.exchange!r} is bound to"
+        name = f"slot {slot.name} of exchange {self.exchange!r}"
         if not queues:
-            return f"{says} no queue: bind a queue to it"
+            return f"{name} is bound to no queue: bind a queue to it"
         return (
-            f"{says} {len(queues)} queues, {' and '.join(queues)}, and each of its messages is in all of them: unbind all but "
-            "one of them"
+            f"{name} is bound to {len(queues)} queues, {' and '.join(queues)}, and each of its messages is copied to all of "
+            "them: unbind all but one of them"
         )
 
     def table(self) -> SlotTable:

@@ -2,9 +2,9 @@
 
 `plan` makes it in these steps:
 
-1. Exchanges with slots are expanded to plain objects (`slots`).
+1. Exchanges with slots are expanded to the exchanges, queues and bindings that they consist of (`slots`).
 2. Both sides are compared (`differences`), and the steps of each ring are computed (`ring_plan`).
-3. All changes are put into a safe order (`ordered_changes`).
+3. All changes are put into a safe order (`order_changes`).
 4. The share of keys that moves is counted at each moment (`movement`, `modulus_plan`).
 5. Alternatives that move fewer keys are searched (`proposals`).
 6. Reasons to refuse the plan (`refusals`) and warnings are collected.
@@ -42,18 +42,18 @@ from rabbit_chx.topology.refusals import (
     bound_ends,
     cluster_refusals,
     deletions,
-    impossible_ring,
     is_allowed,
     last_binding_refusals,
     replacement,
     sharded_declarations,
+    unremovable_holes,
 )
-from rabbit_chx.topology.ring_plan import RingPlan, RingWork, plan_rings, too_much_moved
+from rabbit_chx.topology.ring_plan import RingPlan, RingWork, movement_refusal, plan_rings
 from rabbit_chx.topology.slots import expand_slots, parking_queues
 
 _MOST_NAMES = 10
-#: The arguments of a stand-in queue, which rejects messages: see `_with_stand_ins`.
-_TAKES_NOTHING = {"x-max-length": 0, "x-overflow": "reject-publish"}
+#: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.
+_REJECT_ALL = {"x-max-length": 0, "x-overflow": "reject-publish"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,8 +70,8 @@ class Plan:
         wanted: the wanted topology.
         moduli: the movement of the keys of each ``x-modulus-hash`` exchange, by its name.
         warnings: effects on messages or consumers without a limit, as sentences.
-        parks: the parking queue of each exchange with slots, by the name of the exchange. Applying the plan empties it.
-        parked: the number of messages in each of those parking queues that is not empty.
+        parking_queues: the parking queue of each exchange with slots, by the name of the exchange. Applying the plan empties it.
+        parked_messages: the number of messages in each parking queue that is not empty.
     """
 
     changes: tuple[PlannedChange, ...]
@@ -82,8 +82,8 @@ class Plan:
     wanted: Topology = field(hash=False)
     moduli: Mapping[str, ModulusPlan] = field(default_factory=dict, hash=False)
     warnings: tuple[str, ...] = ()
-    parks: Mapping[str, str] = field(default_factory=dict, hash=False)
-    parked: Mapping[str, int] = field(default_factory=dict, compare=False)
+    parking_queues: Mapping[str, str] = field(default_factory=dict, hash=False)
+    parked_messages: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         return f"<Plan {len(self.changes)} changes, {len(self.refusals)} refusals, {self.checksum[:12]}>"
@@ -126,42 +126,42 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
             raise InputError(
                 f"{name} is a {type(side).__name__}: give a Topology, of Topology.from_toml(text) or broker.topology()"
             )
-    plain, live, layouts = expand_slots(wanted, live)
+    expanded, live, layouts = expand_slots(wanted, live)
     slots = {slot: name for name, layout in layouts.items() for slot in layout.names.slots}
-    own_exchanges = {exchange.name for exchange in plain.exchanges if exchange.owner == "ours"}
+    own_exchanges = {exchange.name for exchange in expanded.exchanges if exchange.owner == "ours"}
     slot_exchanges = {
         name for layout in layouts.values() if layout.is_ours for name in layout.names.exchanges
     }
     replaced: set[str] = set()
-    # A ring that no unbind can restore needs its exchange replaced. That changes the differences of what is bound to it: compute them
-    # again until no such ring is left.
+    # If no unbind can make a wanted ring, its exchange is replaced. A replacement changes other differences: its bindings are removed and
+    # made again, also in the rings of other exchanges. So the differences are computed until no further exchange must be replaced.
     while True:
-        objects = object_differences(plain, live, replaced)
-        bindings = binding_differences(plain, live, objects, slot_exchanges)
-        rings = plan_rings(plain, live, objects, (*bindings.early, *bindings.bound))
+        objects = object_differences(expanded, live, replaced)
+        bindings = binding_differences(expanded, live, objects, slot_exchanges)
+        rings = plan_rings(expanded, live, objects, (*bindings.first_unbinds, *bindings.binds))
         impossible = {name for name, work in rings.items() if work.impossible}
         if not impossible & own_exchanges - replaced:
             break
         replaced |= impossible & own_exchanges
 
-    existing = _existing(live, objects)
-    changes = ordered_changes(objects, bindings, rings, existing | objects.gone)
+    existing = _existing_refs(live, objects)
+    changes = order_changes(objects, bindings, rings, existing | objects.deleted_refs)
 
-    moduli = modulus_plans(plain, live, objects, changes)
+    moduli = modulus_plans(expanded, live, objects, changes)
     for name, work in rings.items():
-        sharing: tuple[RingMember, ...] = ()
-        if ExchangeRef(name) not in objects.again:
-            rings[name] = work.with_hand_overs(changes, plain, live)
-            sharing = layouts[name].exchange.members or () if name in layouts else ()
+        slot_members: tuple[RingMember, ...] = ()
+        if ExchangeRef(name) not in objects.replaced_refs:
+            rings[name] = work.with_hand_overs(changes, expanded, live)
+            slot_members = layouts[name].exchange.members or () if name in layouts else ()
         if propose or rings[name].is_over_limit:
-            rings[name] = rings[name].with_proposals(sharing)
+            rings[name] = rings[name].with_proposals(slot_members)
 
     refusals = (
         *cluster_refusals(wanted, live, changes),
         *objects.refusals,
         *(refusal for work in rings.values() for refusal in _ring_refusals(work)),
         *(refusal for modulus in moduli.values() for refusal in modulus.refusals),
-        *(impossible_ring(name, None) for name in dict.fromkeys([*sorted(replaced), *sorted(impossible)])),
+        *(unremovable_holes(name) for name in dict.fromkeys([*sorted(replaced), *sorted(impossible)])),
         *absent_destinations(changes, existing, slots),
         *(
             replacement(old, new)
@@ -174,22 +174,24 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         *sharded_declarations(live, changes),
     )
     plans = {name: work.plan for name, work in rings.items()}
-    parks = {name: park for name, park in parking_queues(live, plain).items() if name in own_exchanges}
+    parked_in = {
+        name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges
+    }
     return Plan(
         changes,
         plans,
         tuple(dict.fromkeys(refusals)),
         (*objects.unmanaged, *bindings.unmanaged),
-        checksum_of(plain, live, changes, plans),
+        checksum_of(expanded, live, changes, plans),
         wanted,
         moduli,
-        tuple(_warnings(plain, live, objects, plans, moduli)),
-        parks,
-        {queue: live.messages[queue] for queue in parks.values() if live.messages.get(queue)},
+        tuple(_warnings(expanded, live, objects, plans, moduli)),
+        parked_in,
+        {queue: live.messages[queue] for queue in parked_in.values() if live.messages.get(queue)},
     )
 
 
-def arranged(wanted: Topology, live: Topology) -> Topology:
+def arrange(wanted: Topology, live: Topology) -> Topology:
     """Return the wanted topology with each ring in the order that moves the fewest keys away from the live ring.
 
     A ring that is new, or whose exchange is declared again, keeps its order.
@@ -213,16 +215,16 @@ def arranged(wanted: Topology, live: Topology) -> Topology:
     )
 
 
-def _existing(live: Topology, objects: ObjectDifferences) -> frozenset[Destination]:
-    """Return the queues and exchanges that exist before the changes, by lists or by bindings, or that are created."""
+def _existing_refs(live: Topology, objects: ObjectDifferences) -> frozenset[Destination]:
+    """Return the queues and exchanges that are created, or that exist and stay. An end of a live binding exists, also if no list has it."""
     existing: set[Destination] = {ExchangeRef(exchange.name) for exchange in live.exchanges}
     existing.update(queue.name for queue in live.queues)
     existing.update(bound_ends(live))
     existing.update(ref for created in objects.created if (ref := reference_to(created)) is not None)
-    return frozenset(existing - objects.gone)
+    return frozenset(existing - objects.deleted_refs)
 
 
-def ordered_changes(
+def order_changes(
     objects: ObjectDifferences,
     bindings: BindingDifferences,
     rings: Mapping[str, RingWork],
@@ -250,12 +252,17 @@ def ordered_changes(
         *(change for change in created if change.kind == "exchange"),
         *(change for change in created if change.kind == "queue"),
         *(change for change in policies if _shards_exchanges(change)),
-        *(step for work in rings.values() for step in work.plan.steps[: work.first]),
-        *bindings.early,
+        *(step for work in rings.values() for step in work.plan.steps[: work.early_step_count]),
+        *bindings.first_unbinds,
         *(PlannedChange("replace", live, wanted) for live, wanted in objects.replaced),
-        *_ordered_binds(bindings.bound, kept, existing),
-        *bindings.late,
-        *(step for name, work in rings.items() if name in deleted for step in work.plan.steps[work.first :]),
+        *_order_binds(bindings.binds, kept, existing),
+        *bindings.last_unbinds,
+        *(
+            step
+            for name, work in rings.items()
+            if name in deleted
+            for step in work.plan.steps[work.early_step_count :]
+        ),
         *(
             PlannedChange("delete", named, None)
             for kind in (QueueDefinition, ExchangeDefinition, PolicyDefinition)
@@ -270,16 +277,22 @@ def _shards_exchanges(change: PlannedChange) -> bool:
     return isinstance(change.wanted, PolicyDefinition) and SHARDS_PER_NODE in change.wanted.definition
 
 
-def _ordered_binds(
-    plain: Sequence[PlannedChange], rings: Mapping[str, RingWork], existing: Collection[Destination]
+def _order_binds(
+    unhashed_changes: Sequence[PlannedChange],
+    rings: Mapping[str, RingWork],
+    existing: Collection[Destination],
 ) -> Iterator[PlannedChange]:
+    """Yield the changes of bindings and the late steps of rings. `unhashed_changes` are those of exchanges without a ring.
+
+    The changes of one exchange stay together. An exchange follows those that it routes to.
+    """
     by_source: dict[str, list[PlannedChange]] = {}
-    unbound = {change.binding.source for change in plain if change.action == "unbind"}
-    # Exchanges without a queue get one before slots are handed over.
-    for change in sorted(plain, key=lambda change: change.binding.source in unbound):
+    sources_with_unbinds = {change.binding.source for change in unhashed_changes if change.action == "unbind"}
+    # Exchanges that only get bindings are first, so that exchanges without a queue get one before slots are handed over.
+    for change in sorted(unhashed_changes, key=lambda change: change.binding.source in sources_with_unbinds):
         by_source.setdefault(change.binding.source, []).append(change)
     for name, work in rings.items():
-        by_source.setdefault(name, []).extend(_with_stand_ins(work, existing))
+        by_source.setdefault(name, []).extend(_add_stand_ins(work, existing))
     targets = {
         source: [
             destination.name
@@ -288,61 +301,63 @@ def _ordered_binds(
         ]
         for source, changes in by_source.items()
     }
-    for source in downstream_first(by_source, targets):
+    for source in order_downstream_first(by_source, targets):
         yield from by_source[source]
 
 
-def _with_stand_ins(work: RingWork, existing: Collection[Destination]) -> list[PlannedChange]:
-    """Return the late steps of a ring, with stand-ins for ghosts, which are buckets of a queue or exchange that does not exist.
+def _add_stand_ins(work: RingWork, existing: Collection[Destination]) -> list[PlannedChange]:
+    """Return the late steps of a ring, with stand-ins for ghosts. A ghost is a destination that has buckets and does not exist.
 
-    A queue or exchange of that name is declared, bound, unbound and deleted. Meanwhile its buckets get messages. A queue with a message
-    could not be deleted, so the stand-in rejects all: publishers get a nack.
+    The buckets of a ghost are removed by a bind and an unbind, and for these a queue or exchange of that name must exist. So a stand-in is
+    declared before the steps and deleted after them. In between, messages are routed to it. The broker does not delete a queue with
+    messages, so a stand-in queue rejects all messages, and publishers get a nack.
     """
-    steps = work.plan.steps[work.first :]
-    ghosts: dict[Destination, NamedObject] = {}
-    for place in (step.binding.destination for step in steps if step.action == "bind"):
-        is_ghost = place not in existing and place in work.plan.before.destinations
-        if is_ghost and place not in work.plan.after.destinations:
-            ghosts[place] = (
-                ExchangeDefinition(place.name, "fanout")
-                if isinstance(place, ExchangeRef)
-                else QueueDefinition(place, arguments=_TAKES_NOTHING)
+    steps = work.plan.steps[work.early_step_count :]
+    stand_ins: dict[Destination, NamedObject] = {}
+    for destination in (step.binding.destination for step in steps if step.action == "bind"):
+        is_ghost = destination not in existing and destination in work.plan.before.destinations
+        if is_ghost and destination not in work.plan.after.destinations:
+            stand_ins[destination] = (
+                ExchangeDefinition(destination.name, "fanout")
+                if isinstance(destination, ExchangeRef)
+                else QueueDefinition(destination, arguments=_REJECT_ALL)
             )
     return [
-        *(PlannedChange("create", None, ghost) for ghost in ghosts.values()),
+        *(PlannedChange("create", None, stand_in) for stand_in in stand_ins.values()),
         *steps,
-        *(PlannedChange("delete", ghost, None) for ghost in ghosts.values()),
+        *(PlannedChange("delete", stand_in, None) for stand_in in stand_ins.values()),
     ]
 
 
-def downstream_first(exchanges: Iterable[str], targets: Mapping[str, Iterable[str]]) -> list[str]:
+def order_downstream_first(exchanges: Iterable[str], targets: Mapping[str, Iterable[str]]) -> list[str]:
     """Return the exchanges in depth-first order: each follows those that it routes to (`targets`). A cycle is cut at any of its bindings."""
-    done: dict[str, None] = {}
-    wanted = list(exchanges)
-    for start in wanted:
+    ordered: dict[str, None] = {}
+    requested = dict.fromkeys(exchanges)
+    for start in requested:
         path = [(start, iter(targets.get(start, ())))]
-        seen = {start}
+        visited = {start}
         while path:
-            name, following = path[-1]
-            step = next((target for target in following if target not in done and target not in seen), None)
-            if step is None:
-                done[name] = None
+            name, remaining = path[-1]
+            following = next(
+                (target for target in remaining if target not in ordered and target not in visited), None
+            )
+            if following is None:
+                ordered[name] = None
                 path.pop()
             else:
-                seen.add(step)
-                path.append((step, iter(targets.get(step, ()))))
-    known = set(wanted)
-    return [name for name in done if name in known]
+                visited.add(following)
+                path.append((following, iter(targets.get(following, ()))))
+    return [name for name in ordered if name in requested]
 
 
 def _ring_refusals(work: RingWork) -> Iterator[Finding]:
     yield from work.refusals
     if work.limit is not None and work.is_over_limit:
-        yield too_much_moved(work.plan, work.limit)
+        yield movement_refusal(work.plan, work.limit)
 
 
 def _warnings(
-    plain: Topology,
+    expanded: Topology,
     live: Topology,
     objects: ObjectDifferences,
     rings: Mapping[str, RingPlan],
@@ -350,19 +365,21 @@ def _warnings(
 ) -> Iterator[str]:
     queues = {queue.name for queue in live.queues}
 
-    def is_published_to(name: str, places: Iterable[Destination]) -> bool:
-        # The queues of a deleted exchange still exist.
-        return live.exchange(name) is not None or any(place in queues for place in places)
+    def may_have_publishers(name: str, destinations: Iterable[Destination]) -> bool:
+        # If an exchange was deleted and is declared again, its queues exist, and its publishers may.
+        return live.exchange(name) is not None or any(destination in queues for destination in destinations)
 
-    unsettled = {
-        name: modulus.unsettled for name, modulus in moduli.items() if is_published_to(name, modulus.after)
+    transient_shares = {
+        name: modulus.transient_share
+        for name, modulus in moduli.items()
+        if may_have_publishers(name, modulus.after)
     }
     for name, ring in rings.items():
-        if not ring.before.bucket_count or ExchangeRef(name) in objects.again:
-            owners = _queues_of(ring.after.destinations, plain)
-            if len({*owners.values()}) > 1 and is_published_to(name, owners.values()):
-                unsettled[name] = _unsettled_share(ring.after, owners)
-    for name, share in unsettled.items():
+        if not ring.before.bucket_count or ExchangeRef(name) in objects.replaced_refs:
+            owners = _find_owners(ring.after.destinations, expanded)
+            if len({*owners.values()}) > 1 and may_have_publishers(name, owners.values()):
+                transient_shares[name] = _transient_share(ring.after, owners)
+    for name, share in transient_shares.items():
         if share:
             yield (
                 f"while the bindings of {name} are made, up to {percent(share)} of its keys go to another queue than afterwards: stop "
@@ -374,22 +391,23 @@ def _warnings(
             yield f"queue {queue.name} is deleted with its {consumers} {listed(tags, _MOST_NAMES)}"
 
 
-def _queues_of(destinations: Iterable[Destination], plain: Topology) -> dict[Destination, Destination]:
-    bound: dict[str, list[Destination]] = {}
-    for binding in plain.bindings:
-        bound.setdefault(binding.source, []).append(binding.destination)
+def _find_owners(destinations: Iterable[Destination], expanded: Topology) -> dict[Destination, Destination]:
+    """Return the queue of each slot among the destinations; any other destination owns itself."""
+    by_source: dict[str, list[Destination]] = {}
+    for binding in expanded.bindings:
+        by_source.setdefault(binding.source, []).append(binding.destination)
     owners = {}
-    for place in destinations:
-        behind = bound.get(place.name, []) if isinstance(place, ExchangeRef) else []
-        owners[place] = behind[0] if len(behind) == 1 else place
+    for destination in destinations:
+        bound = by_source.get(destination.name, []) if isinstance(destination, ExchangeRef) else []
+        owners[destination] = bound[0] if len(bound) == 1 else destination
     return owners
 
 
-def _unsettled_share(ring: HashRing, owners: Mapping[Destination, Destination]) -> float:
+def _transient_share(ring: HashRing, owners: Mapping[Destination, Destination]) -> float:
     """Return the share of keys whose queue after the first bind of a new ring differs from the final queue.
 
     A later bind moves keys to the new buckets only, so no later moment has a larger share if each destination has a different queue.
     """
-    places = [None if place is None else owners[place] for place in ring.buckets]
-    first = next((place for place in places if place is not None), None)
-    return 1 - HashRing.from_buckets(places, ring.release).shares().get(first, 0.0)
+    buckets = [None if destination is None else owners[destination] for destination in ring.buckets]
+    first = next((owner for owner in buckets if owner is not None), None)
+    return 1 - HashRing.from_buckets(buckets, ring.release).shares().get(first, 0.0)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.topology.arguments import ArgumentValue
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, PolicyDefinition, QueueDefinition
 
 #: The key of a policy that shards an exchange.
@@ -46,28 +45,23 @@ def _matches(policy: PolicyDefinition, name: str, kinds: Sequence[str]) -> bool 
 
 def setting_of(
     definition: ExchangeDefinition | QueueDefinition, argument: str, policies: Iterable[PolicyDefinition]
-) -> ArgumentValue:
+) -> Any:  # noqa: ANN401
     """Return the value of an argument, or else that of the policy that applies; None if neither sets it.
 
     A policy whose pattern Python cannot compile does not count. The key of a policy is the name of the argument without ``x-``.
     """
-    setting: ArgumentValue = None
     if argument in definition.arguments:
-        setting = definition.arguments[argument]
-    elif policy := applying_policy(definition, policies):
-        setting = policy.definition.get(argument.removeprefix("x-"))
-    return setting
+        return definition.arguments[argument]
+    policy = applying_policy(definition, policies)
+    return None if policy is None else policy.definition.get(argument.removeprefix("x-"))
 
 
 def applying_policy(
     definition: ExchangeDefinition | QueueDefinition, policies: Iterable[PolicyDefinition]
 ) -> PolicyDefinition | None:
     """Return the policy that applies; None if no policy does. A policy whose pattern Python cannot compile does not count."""
-    kinds = (
-        _OF_EXCHANGES
-        if isinstance(definition, ExchangeDefinition)
-        else ("all", "queues", _OF_QUEUES[definition.type])
-    )
+    is_exchange = isinstance(definition, ExchangeDefinition)
+    kinds = _OF_EXCHANGES if is_exchange else ("all", "queues", _OF_QUEUES[definition.type])
     # A name in a file may still be one that no ExchangeRef takes.
     matching = [policy for policy in policies if _matches(policy, definition.name, kinds)]
     return max(matching, key=lambda policy: policy.priority, default=None)

@@ -23,7 +23,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place, weight_of
 from rabbit_chx.topology.movement import MovementCounter
 from rabbit_chx.topology.objects import RingMember, SlotNames
-from rabbit_chx.topology.ring_steps import LiveRing, best_steps, kept_members, members_of
+from rabbit_chx.topology.ring_steps import LiveRing, count_kept_members, find_best_steps, make_members
 from rabbit_chx.topology.slots import owners_of_slots
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _slots_for_buckets(
     queues: dict[Place, Place] = {slot: owners[slot.name] for slot in names.refs}
     shares = _shares_of(live, [RingMember(slot) for slot in names.refs], counter, queues)
     if shares is not None:
-        more = counter.moved([*owners_of_slots(finer, members, live.ring, {}).values()])
+        more = counter.count_moved([*owners_of_slots(finer, members, live.ring, {}).values()])
         description = (
             f"slots = {count} with the same queues as members, in the place of ring: {names.slots[0]} to {names.slots[-1]}, one for "
             "each bucket; after that a queue that comes or goes moves the keys of the slots that it gets or gives, and no others; "
@@ -173,7 +173,7 @@ def _shares_of(
     queues: Mapping[Place, Place] | None = None,
 ) -> tuple[float, float] | None:
     try:
-        best = best_steps(live, members, (), counter, queues or {})
+        best = find_best_steps(live, members, (), counter, queues or {})
     except InputError:
         return None
     return None if best is None else (best.moved, best.moved_at_worst)
@@ -278,7 +278,7 @@ class _Score:
         return max(dict.fromkeys(best_orders), key=self._rank)
 
     def _rank(self, order: Order) -> tuple[int, tuple[int, ...]]:
-        kept = kept_members(self._live, order)
+        kept = count_kept_members(self._live, order)
         return kept, tuple(-self._number[member] for member in order)
 
     def staying(self, order: Sequence[RingMember]) -> int:
@@ -377,14 +377,14 @@ class LeastMoved(NamedTuple):
 
 def least_moved(before: HashRing, after: HashRing) -> LeastMoved:
     """Return the smallest shares of keys that a change of a ring can move, in any order of the ring afterwards."""
-    members = members_of(after.buckets)
+    members = make_members(after.buckets)
     weights = dict(zip((member.destination for member in members), _weights(members), strict=True))
     if not before.bucket_count or len(weights) != len(members):
         return LeastMoved(None, None)
     counter = MovementCounter(before.buckets)
-    live = LiveRing("", before, members_of(before.buckets))
+    live = LiveRing("", before, make_members(before.buckets))
     order = least_moving_order(live, members, counter) if members else ()
-    by_order = counter.moved(
+    by_order = counter.count_moved(
         [member.destination for member in order for _ in range(weights[member.destination])]
     )
     return LeastMoved(by_order, _moved_by_slots(before, weights))

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 #: How many numbers a range may have.
@@ -22,8 +22,6 @@ _BOUNDS = re.compile(r"([0-9]+)\.\.([0-9]+)")
 _NUMBER = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")
 
 Entry = Mapping[str, Any]
-#: Where a text is in an entry: the field, and within a table the name.
-_Place = tuple[str, str | None]
 
 
 class RangeError(ValueError):
@@ -50,47 +48,48 @@ class _Range(NamedTuple):
     width: int
 
 
-def escaped(text: str) -> str:
+#: The parts of the text of each field; of a table, the field is ``arguments.x``.
+_Parts = Mapping[str, Sequence[str | _Range]]
+
+
+def escape(text: str) -> str:
     """Escape a text for a field with ranges: ``{1..3}`` becomes ``{{1..3}}``."""
     return _BRACES.sub(r"{\1\2\3}", text)
 
 
-def expanded(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
+def expand(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
     """Return the entries of an entry with ranges in `fields`; without a range, one. In a table, the texts directly below it count.
 
     Raises:
         RangeError: a range is invalid, or two ranges differ.
     """
-    texts = dict(_texts(entry, fields))
-    parts = {place: _parts(place, text) for place, text in texts.items()}
+    texts = _texts(entry, fields)
+    parts = {field: _parts(field, text) for field, text in texts.items()}
     ranges = [
-        (place, piece) for place, pieces in parts.items() for piece in pieces if isinstance(piece, _Range)
+        (field, piece) for field, pieces in parts.items() for piece in pieces if isinstance(piece, _Range)
     ]
     if not ranges:
-        return [_filled(entry, parts, 0)]
-    first_place, (first, last, _) = ranges[0]
-    for place, piece in ranges:
+        return [_numbered(entry, parts, 0)]
+    first_field, (first, last, _) = ranges[0]
+    for field, piece in ranges:
         if (piece.first, piece.last) != (first, last):
-            raise RangeError(
-                _named(place),
-                texts[place],
-                f"ranges of one entry go together, and {_named(first_place)} has {{{first}..{last}}}",
-                "give all ranges the same numbers, or write one entry for each",
-            )
-    return [_filled(entry, parts, number) for number in range(first, last + 1)]
+            rule = f"ranges of one entry expand together, and {first_field} has {{{first}..{last}}}"
+            remedy = "give all ranges the same numbers, or write an entry for each"
+            raise RangeError(field, texts[field], rule, remedy)
+    return [_numbered(entry, parts, number) for number in range(first, last + 1)]
 
 
-def folded(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, Any]]:
+def fold(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, Any]]:
     """Return entries with ranges in `fields` that expand to exactly these entries, in this order."""
     written = [
-        _with_texts(entry, {place: escaped(text) for place, text in _texts(entry, fields)})
+        _with_texts(entry, {field: escape(text) for field, text in _texts(entry, fields).items()})
         for entry in entries
     ]
     result: list[dict[str, Any]] = []
     start = 0
     while start < len(written):
         run, count = _longest_run(written, start, fields)
-        if count > 1 and not _stands_for(run, fields, entries[start : start + count]):
+        if count > 1 and not _expands_to(run, fields, entries[start : start + count]):
             run, count = written[start], 1
         result.append(run)
         start += count
@@ -108,30 +107,22 @@ def _longest_run(written: Sequence[Entry], start: int, fields: Sequence[str]) ->
     # A padded number that grows wider would end its range; ranges have at most nine digits.
     limit = min(MAX_RANGE, len(written) - start, 10 ** min(piece.width or 9 for piece in ranges) - number)
     count = 1
-    while count < limit and repr(written[start + count]) == repr(_filled(first, parts, number + count)):
+    while count < limit and repr(written[start + count]) == repr(_numbered(first, parts, number + count)):
         count += 1
     if count == 1:
         return dict(first), 1
-    texts = {
-        place: "".join(
-            f"{{{number:0{piece.width}d}..{number + count - 1:0{piece.width}d}}}"
-            if isinstance(piece, _Range)
-            else piece
-            for piece in pieces
-        )
-        for place, pieces in parts.items()
-    }
-    return _with_texts(first, texts), count
+    last = number + count - 1
+    return _filled(first, parts, lambda width: f"{{{number:0{width}d}..{last:0{width}d}}}"), count
 
 
-def _counting_parts(first: Entry, second: Entry, fields: Sequence[str]) -> dict[_Place, list[str | _Range]]:
-    following = dict(_texts(second, fields))
-    result: dict[_Place, list[str | _Range]] = {}
-    for place, text in _texts(first, fields):
-        parts, next_parts = _NUMBER.split(text), _NUMBER.split(following.get(place, ""))
+def _counting_parts(first: Entry, second: Entry, fields: Sequence[str]) -> _Parts:
+    following = _texts(second, fields)
+    result: dict[str, list[str | _Range]] = {}
+    for field, text in _texts(first, fields).items():
+        parts, next_parts = _NUMBER.split(text), _NUMBER.split(following.get(field, ""))
         if len(parts) != len(next_parts):
             return {}
-        result[place] = [
+        result[field] = [
             _Range(int(part), int(part), len(part) if len(part) > 1 and part[0] == "0" else 0)
             if n % 2 and part != next_part
             else part
@@ -140,50 +131,48 @@ def _counting_parts(first: Entry, second: Entry, fields: Sequence[str]) -> dict[
     return result
 
 
-def _stands_for(run: Entry, fields: Sequence[str], entries: Sequence[Entry]) -> bool:
+def _expands_to(run: Entry, fields: Sequence[str], entries: Sequence[Entry]) -> bool:
     try:
-        return repr(expanded(run, fields)) == repr([dict(entry) for entry in entries])
+        return repr(expand(run, fields)) == repr([dict(entry) for entry in entries])
     except RangeError:
         return False
 
 
-def _filled(entry: Entry, parts: Mapping[_Place, Sequence[str | _Range]], number: int) -> dict[str, Any]:
+def _filled(entry: Entry, parts: _Parts, text_of: Callable[[int], str]) -> dict[str, Any]:
+    """Return an entry with the text of a range's width in the place of each range."""
     texts = {
-        place: "".join(
-            f"{number:0{piece.width}d}" if isinstance(piece, _Range) else piece for piece in pieces
-        )
-        for place, pieces in parts.items()
+        field: "".join(text_of(piece.width) if isinstance(piece, _Range) else piece for piece in pieces)
+        for field, pieces in parts.items()
     }
     return _with_texts(entry, texts)
 
 
-def _texts(entry: Entry, fields: Sequence[str]) -> Iterator[tuple[_Place, str]]:
+def _numbered(entry: Entry, parts: _Parts, number: int) -> dict[str, Any]:
+    return _filled(entry, parts, lambda width: f"{number:0{width}d}")
+
+
+def _texts(entry: Entry, fields: Sequence[str]) -> dict[str, str]:
+    texts: dict[str, str] = {}
     for field in fields:
         value = entry.get(field)
-        if isinstance(value, str):
-            yield (field, None), value
-        elif isinstance(value, Mapping):
-            for name, text in value.items():
-                if isinstance(text, str):
-                    yield (field, name), text
+        values = (
+            {f"{field}.{name}": text for name, text in value.items()}
+            if isinstance(value, Mapping)
+            else {field: value}
+        )
+        texts |= {name: text for name, text in values.items() if isinstance(text, str)}
+    return texts
 
 
-def _with_texts(entry: Entry, texts: Mapping[_Place, str]) -> dict[str, Any]:
+def _with_texts(entry: Entry, texts: Mapping[str, str]) -> dict[str, Any]:
     result = dict(entry)
-    for (field, name), text in texts.items():
-        if name is None:
-            result[field] = text
-        else:
-            result[field] = {**result[field], name: text}
+    for place, text in texts.items():
+        field, in_table, name = place.partition(".")
+        result[field] = {**result[field], name: text} if in_table else text
     return result
 
 
-def _named(place: _Place) -> str:
-    field, name = place
-    return field if name is None else f"{field}.{name}"
-
-
-def _parts(place: _Place, text: str) -> list[str | _Range]:
+def _parts(field: str, text: str) -> list[str | _Range]:
     parts: list[str | _Range] = []
     end = 0
     for match in _BRACES.finditer(text):
@@ -192,27 +181,27 @@ def _parts(place: _Place, text: str) -> list[str | _Range]:
         if len(opened) > 1 and len(closed) > 1:
             parts.append(match.group()[1:-1])
         else:
-            parts += [opened[1:], _range(place, text, inner), closed[1:]]
+            parts += [opened[1:], _range(field, text, inner), closed[1:]]
         end = match.end()
     return [*parts, text[end:]]
 
 
-def _range(place: _Place, text: str, inner: str) -> _Range:
+def _range(field: str, text: str, inner: str) -> _Range:
     def refused(rule: str, remedy: str) -> RangeError:
-        return RangeError(_named(place), text, f"{{{inner}}} {rule}", remedy)
+        return RangeError(field, text, f"{{{inner}}} {rule}", remedy)
 
     bounds = _BOUNDS.fullmatch(inner)
     if bounds is None:
-        remedy = "write a range as {1..40}, or {{...}} for the text itself"
-        raise refused("is not a range of whole numbers", remedy)
+        remedy = "write a range as {1..40}, or literal braces as {{...}}"
+        raise refused("is not a range of integers", remedy)
     low, high = bounds.groups()
     if max(len(low), len(high)) > len(str(MAX_RANGE)) + 9:
-        raise refused("has bounds that are too large", "give smaller numbers")
+        raise refused("has bounds that are too large", "write smaller numbers")
     first, last = int(low), int(high)
     if first > last:
-        raise refused("counts down", f"write {{{high}..{low}}}, or one entry for each")
+        raise refused("counts down", f"write {{{high}..{low}}}, or an entry for each")
     if last - first >= MAX_RANGE:
-        rule = f"stands for {last - first + 1} names, and a range has at most {MAX_RANGE}"
-        raise refused(rule, "give a smaller range")
+        rule = f"expands to {last - first + 1} names, and a range has at most {MAX_RANGE}"
+        raise refused(rule, "write a smaller range")
     padded = any(len(bound) > 1 and bound[0] == "0" for bound in (low, high))
     return _Range(first, last, max(len(low), len(high)) if padded else 0)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
@@ -144,13 +145,13 @@ def uncounted_loss(queue: str) -> Finding:
     return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
 
 
-def impossible_ring(exchange: str, why: str | None) -> Finding:
-    """Return the refusal of a ring that no bind or unbind makes.
+def invalid_ring(exchange: str, error: InputError) -> Finding:
+    """Return the refusal of a wanted ring that the release does not permit."""
+    return Finding("ring", f"the ring of {exchange} cannot be planned: {error}")
 
-    `why` is the error of the ring; None: the ring has holes that no unbind removes.
-    """
-    if why is not None:
-        return Finding("ring", f"the ring of {exchange} cannot be planned: {why}")
+
+def unremovable_holes(exchange: str) -> Finding:
+    """Return the refusal of a ring with holes, which no unbind removes: its exchange must be replaced."""
     message = (
         f"the ring of {exchange} has buckets without a destination, which no bind or unbind takes away: the exchange has to "
         "be deleted and declared again, and its messages are unroutable until its members are bound"

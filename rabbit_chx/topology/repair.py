@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.topology.applying import changes_together
+from rabbit_chx.topology.applying import group_changes
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.check import live_hash_exchange
 from rabbit_chx.topology.model import Topology
@@ -111,7 +111,7 @@ class MemberGaps:
         self.gaps = tuple(_gaps(plan.changes, exchange, destinations))
         self._group_of: dict[int, int] = {}
         self._sizes: list[int] = []
-        for number, group in enumerate(changes_together(plan.changes)):
+        for number, group in enumerate(group_changes(plan.changes)):
             for _ in group:
                 self._group_of[len(self._group_of)] = number
             self._sizes.append(len(self._group_of))

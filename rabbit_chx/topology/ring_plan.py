@@ -22,23 +22,19 @@ from rabbit_chx.topology.movement import (
     SlotHandOver,
     SlotOwners,
     SlotOwnership,
-    slot_ownership,
+    find_slot_ownership,
 )
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, order_of_place
 from rabbit_chx.topology.proposals import RingProposal, conversions_of, proposals_of, slots_as_written
-from rabbit_chx.topology.refusals import (
-    allow_moved,
-    impossible_ring,
-    unknown_order,
-)
+from rabbit_chx.topology.refusals import allow_moved, invalid_ring, unknown_order
 from rabbit_chx.topology.ring_steps import (
     LiveRing,
-    best_steps,
+    apply_step,
     bucket_counts,
-    live_ring_of,
-    ring_after,
-    ring_of,
-    ring_step,
+    find_best_steps,
+    find_live_ring,
+    make_ring,
+    make_step,
 )
 
 _ROUNDING = 1e-9
@@ -73,12 +69,17 @@ class RingPlan:
     proposals: tuple[RingProposal, ...] = field(default=(), repr=False, compare=False)
 
     @property
+    def is_moving(self) -> bool:
+        """True if its ring changes, or keys of it move."""
+        return bool(self.steps or self.moved or self.moved_at_worst)
+
+    @property
     def handed_over(self) -> tuple[SlotHandOver, ...]:
         """The slots whose queue changes, in ring order."""
         return () if self.ownership is None else self.ownership.handed_over
 
-    def is_counted_by(self, matrix: MovementMatrix) -> bool:
-        """Return True if a `matrix` explains `moved`. It does not if the exchange hashes something else afterwards."""
+    def is_explained_by(self, matrix: MovementMatrix) -> bool:
+        """Return True if a `matrix` has the share `moved`. It has another one if the exchange hashes something else afterwards."""
         return abs(matrix.moved - self.moved) < _ROUNDING
 
     def matrix(self) -> MovementMatrix:
@@ -98,16 +99,16 @@ class RingWork(NamedTuple):
     """The plan of a ring while the plan of the topology is made.
 
     Attributes:
-        first: the number of its steps before the replacement of objects.
+        early_step_count: the number of its steps before the replacement of objects.
         refusals: the reasons to refuse it, except the share that moves.
-        impossible: True if no binds and unbinds make the wanted ring, so that the exchange must be declared again.
+        impossible: True if no binds and unbinds make the wanted ring, so that the exchange must be replaced.
         limit: the share of keys that may move; None: any.
-        counter: counts the keys that move away from the live ring; None if none were counted.
-        reorderable: the wanted members, if another order of them may be proposed.
+        counter: counts the keys that move away from the live ring; None if nothing was counted.
+        reorderable: the wanted members if another order may be proposed, else empty.
     """
 
     plan: RingPlan
-    first: int = 0
+    early_step_count: int = 0
     refusals: tuple[Finding, ...] = ()
     impossible: bool = False
     limit: float | None = None
@@ -122,25 +123,25 @@ class RingWork(NamedTuple):
         return self.limit is not None and plan.moved_at_worst > self.limit and plan.before.bucket_count > 0
 
     def with_hand_overs(self, changes: Sequence[PlannedChange], wanted: Topology, live: Topology) -> RingWork:
-        """Return this plan with shares counted by queue after each change of the plan, since slots are handed over between the steps."""
+        """Return this plan with shares counted by queue, after each of the `changes`: slots are handed over between the steps of the ring."""
         before, steps = self.plan.before, self.plan.steps
         if self.plan.ownership is None:
             return self
-        ownership = slot_ownership(before, self.plan.after.destinations, wanted, live, changes)
+        ownership = find_slot_ownership(before, self.plan.after.destinations, wanted, live, changes)
         if ownership is None or self.live is None:
             return self
         counter = self.counter or MovementCounter(before.buckets, ownership.before)
         counter.prepare(bucket_counts(before, steps))
         owners = SlotOwners(ownership.before, live)
         ring, moments = self.live.state, [(0.0, 0.0)]
-        numbers = counter.numbers(ring.buckets)
+        numbers = counter.number_destinations(ring.buckets)
         for change in changes:
             if change.ring and change.binding.source == self.plan.exchange:
-                ring = ring_after(ring, change)
-                numbers = counter.numbers_after(numbers, change.binding.destination, len(ring.buckets))
+                ring = apply_step(ring, change)
+                numbers = counter.update_numbers(numbers, change.binding.destination, len(ring.buckets))
             elif not owners.apply(change):
                 continue
-            moments.append(counter.moved_and_lost(numbers, owners.current, owners.dead_ends))
+            moments.append(counter.count_moved_and_lost(numbers, owners.current, owners.dead_ends))
         moved, lost = zip(*moments, strict=True)
         plan = replace(
             self.plan,
@@ -151,13 +152,13 @@ class RingWork(NamedTuple):
         )
         return self._replace(plan=plan)
 
-    def with_proposals(self, sharing: tuple[RingMember, ...]) -> RingWork:
-        """Return this plan with the proposals. `sharing` are the queues that share the wanted slots; empty without slots."""
+    def with_proposals(self, slot_members: tuple[RingMember, ...]) -> RingWork:
+        """Return this plan with the proposals. `slot_members` are the queues that share the wanted slots; empty without slots."""
         plan, live, ownership = self.plan, self.live, self.plan.ownership
         shares = plan.moved, plan.moved_at_worst
         proposals: tuple[RingProposal, ...] = ()
-        if live is not None and sharing and plan.moved_at_worst and self._becomes_slots:
-            proposals = conversions_of(live, plan.after, sharing, shares)
+        if live is not None and slot_members and plan.moved_at_worst and self._converts_to_slots:
+            proposals = conversions_of(live, plan.after, slot_members, shares)
         elif ownership is not None and plan.moved and {*plan.after.destinations} <= {*ownership.after}:
             proposals = (slots_as_written(plan.after, shares),)
         elif live is not None and self.reorderable:
@@ -167,7 +168,7 @@ class RingWork(NamedTuple):
         return self._replace(plan=replace(plan, proposals=proposals))
 
     @property
-    def _becomes_slots(self) -> bool:
+    def _converts_to_slots(self) -> bool:
         before, ownership = self.plan.before, self.plan.ownership
         if ownership is None or ownership.before.keys() & {*before.destinations}:
             return False
@@ -179,7 +180,7 @@ def plan_rings(
 ) -> dict[str, RingWork]:
     """Return the plan of each ring, by the name of its exchange, in the order of names.
 
-    `bindings` are the binds and unbinds of other exchanges before and while rings change: they hand over slots.
+    `bindings` are the binds and unbinds of other exchanges that precede or accompany the steps of rings. They hand over slots.
     """
     wanted_exchanges, live_exchanges = (
         {exchange.name: exchange for exchange in side.exchanges} for side in (wanted, live)
@@ -188,17 +189,23 @@ def plan_rings(
     for name in sorted(wanted_exchanges.keys() | live_exchanges.keys()):
         exchange, live_exchange = wanted_exchanges.get(name), live_exchanges.get(name)
         if any(side is not None and side.type == HASH_EXCHANGE for side in (exchange, live_exchange)):
-            old = live_ring_of(live, live_exchange, name)
+            live_ring = find_live_ring(live, live_exchange, name)
             work = _plan_ring(
-                old, exchange, live_exchange, wanted=wanted, live=live, objects=objects, bindings=bindings
+                live_ring,
+                exchange,
+                live_exchange,
+                wanted=wanted,
+                live=live,
+                objects=objects,
+                bindings=bindings,
             )
             if work is not None:
-                works[name] = work._replace(live=old)
+                works[name] = work._replace(live=live_ring)
     return works
 
 
 def _plan_ring(
-    old: LiveRing,
+    live_ring: LiveRing,
     exchange: ExchangeDefinition | None,
     live_exchange: ExchangeDefinition | None,
     *,
@@ -208,35 +215,41 @@ def _plan_ring(
     bindings: Sequence[PlannedChange],
 ) -> RingWork | None:
     """Return the plan of the ring of an exchange; None if the ring is not part of the plan."""
-    name = old.exchange
+    name = live_ring.exchange
     itself = ExchangeRef(name)
-    if itself in objects.gone:
-        return _plan_deleted(old, objects.again)
+    if itself in objects.deleted_refs:
+        return _plan_deleted(live_ring, objects.replaced_refs)
     if exchange is not None and exchange.owner == "external":
-        if live_exchange is None or exchange.ring is None or old.is_made_by(exchange.ring):
+        if live_exchange is None or exchange.ring is None or live_ring.is_made_by(exchange.ring):
             return None
         message = f"exchange {name} is external, and its ring differs"
         refusal = Finding("different", message, "correct the topology, or ask its owner")
-        return RingWork(RingPlan(name, old.ring, old.ring), refusals=(refusal,))
+        return RingWork(RingPlan(name, live_ring.ring, live_ring.ring), refusals=(refusal,))
     members = None if exchange is None else exchange.ring
     if live_exchange is None:
-        return None if members is None else _plan_new(old, members)
-    replaced = exchange is not None and itself in objects.again
+        return None if members is None else _plan_new(live_ring, members)
+    is_replaced = exchange is not None and itself in objects.replaced_refs
     if members is None:
-        gone = objects.gone
-        if not replaced and not any(member.destination in gone | objects.again for member in old.bound):
+        deleted, replaced = objects.deleted_refs, objects.replaced_refs
+        if not is_replaced and not any(
+            member.destination in deleted | replaced for member in live_ring.bound
+        ):
             return None
-        members = tuple(member for member in old.bound if replaced or member.destination not in gone)
+        members = tuple(
+            member for member in live_ring.bound if is_replaced or member.destination not in deleted
+        )
     if exchange is not None and exchange.type != HASH_EXCHANGE:
         members = ()
-    ownership = slot_ownership(old.ring, [member.destination for member in members], wanted, live, bindings)
-    if exchange is None or not replaced:
-        work = _plan_kept(old, members, objects.again, ownership)
+    ownership = find_slot_ownership(
+        live_ring.ring, [member.destination for member in members], wanted, live, bindings
+    )
+    if exchange is None or not is_replaced:
+        work = _plan_kept(live_ring, members, objects.replaced_refs, ownership)
     else:
-        hashed_alike = all(
-            live_exchange.arguments.get(hashed) == exchange.arguments.get(hashed) for hashed in HASH_ARGUMENTS
+        hashes_same = all(
+            live_exchange.arguments.get(name) == exchange.arguments.get(name) for name in HASH_ARGUMENTS
         )
-        work = _plan_replaced(old, members, ownership, hashed_alike=hashed_alike)
+        work = _plan_replaced(live_ring, members, ownership, hashes_same=hashes_same)
     limit = None if exchange is None else exchange.max_share_moved
     return work._replace(limit=wanted.max_share_moved if limit is None else limit)
 
@@ -248,18 +261,18 @@ def _plan_kept(
     ownership: SlotOwnership | None,
 ) -> RingWork:
     name, ring, bound = live
-    touched = any(member.destination in replaced for member in (*wanted, *bound))
-    if not touched and live.is_made_by(wanted):
-        unknown = ownership is not None and ownership.handed_over and ring.provenance != "read"
+    has_replaced = any(member.destination in replaced for member in (*wanted, *bound))
+    if not has_replaced and live.is_made_by(wanted):
+        is_order_needed = ownership is not None and ownership.handed_over and ring.provenance != "read"
         plan = RingPlan(name, ring, ring, ownership=ownership)
-        return RingWork(plan, refusals=(unknown_order(name, ring),) if unknown else ())
+        return RingWork(plan, refusals=(unknown_order(name, ring),) if is_order_needed else ())
     before, after = ({}, {}) if ownership is None else (ownership.before, ownership.after)
     counter = MovementCounter(ring.buckets, before)
     try:
-        steps = best_steps(live, wanted, replaced, counter, after)
-        target = ring_of(wanted, ring.release)
+        steps = find_best_steps(live, wanted, replaced, counter, after)
+        target = make_ring(wanted, ring.release)
     except InputError as error:
-        return RingWork(RingPlan(name, ring, ring), refusals=(impossible_ring(name, str(error)),))
+        return RingWork(RingPlan(name, ring, ring), refusals=(invalid_ring(name, error),))
     if steps is None:
         return RingWork(RingPlan(name, ring, target), impossible=True)
     plan = RingPlan(
@@ -272,38 +285,38 @@ def _plan_kept(
         steps.lost_at_worst,
         ownership,
     )
-    work = RingWork(plan, steps.first, counter=counter)
+    work = RingWork(plan, steps.early_step_count, counter=counter)
     if ring.provenance != "read":
         return work._replace(refusals=(unknown_order(name, ring),))
     destinations = {member.destination for member in wanted}
-    # A ring of slots alone is in the order of their numbers. In a mixed ring a slot is one member among others.
-    slots_alone = any(after.keys() >= side for side in ({*ring.destinations}, destinations) if ownership)
-    bound_once = len(destinations) == len(wanted)
-    if plan.moved_at_worst and ring.buckets and bound_once and not touched and not slots_alone:
+    # In a ring of slots only, the slots are ordered by their numbers. In a mixed ring a slot is one member among others.
+    has_only_slots = any(after.keys() >= side for side in ({*ring.destinations}, destinations) if ownership)
+    is_bound_once = len(destinations) == len(wanted)
+    if plan.moved_at_worst and ring.buckets and is_bound_once and not has_replaced and not has_only_slots:
         work = work._replace(reorderable=wanted)
     return work
 
 
 def _plan_new(live: LiveRing, wanted: tuple[RingMember, ...]) -> RingWork:
-    name, nothing = live.exchange, ring_of((), live.ring.release)
+    name, empty = live.exchange, make_ring((), live.ring.release)
     try:
-        after = ring_of(wanted, live.ring.release)
+        after = make_ring(wanted, live.ring.release)
     except InputError as error:
-        return RingWork(RingPlan(name, nothing, nothing), refusals=(impossible_ring(name, str(error)),))
+        return RingWork(RingPlan(name, empty, empty), refusals=(invalid_ring(name, error),))
     moved = 1.0 if after.bucket_count else 0.0
-    steps = tuple(ring_step("bind", name, member) for member in wanted)
-    return RingWork(RingPlan(name, nothing, after, steps, moved, moved))
+    steps = tuple(make_step("bind", name, member) for member in wanted)
+    return RingWork(RingPlan(name, empty, after, steps, moved, moved))
 
 
 def _plan_replaced(
-    live: LiveRing, wanted: tuple[RingMember, ...], ownership: SlotOwnership | None, *, hashed_alike: bool
+    live: LiveRing, wanted: tuple[RingMember, ...], ownership: SlotOwnership | None, *, hashes_same: bool
 ) -> RingWork:
     new, refusals = (work := _plan_new(live, wanted)).plan, work.refusals
     before, after = live.ring, new.after
     if ownership is not None:
         before, after = ownership.ring_before(before), ownership.ring_after(after)
     lost = 1.0 if live.ring.bucket_count else 0.0
-    moved = before.share_moved(after) if hashed_alike or not lost else 1.0
+    moved = before.share_moved(after) if hashes_same or not lost else 1.0
     unbinds = live.unbinds()
     plan = RingPlan(
         live.exchange, live.ring, new.after, (*unbinds, *new.steps), moved, max(moved, lost), lost, ownership
@@ -314,20 +327,20 @@ def _plan_replaced(
 def _plan_deleted(live: LiveRing, replaced: Collection[Destination]) -> RingWork:
     lost = 1.0 if live.ring.bucket_count else 0.0
     steps = live.unbinds()
-    touched = any(member.destination in replaced for member in live.bound)
-    plan = RingPlan(live.exchange, live.ring, ring_of((), live.ring.release), steps, lost, lost, lost)
-    return RingWork(plan, len(steps) if touched else 0)
+    has_replaced = any(member.destination in replaced for member in live.bound)
+    plan = RingPlan(live.exchange, live.ring, make_ring((), live.ring.release), steps, lost, lost, lost)
+    return RingWork(plan, len(steps) if has_replaced else 0)
 
 
-def too_much_moved(ring: RingPlan, limit: float) -> Finding:
+def movement_refusal(ring: RingPlan, limit: float) -> Finding:
     """Return the refusal of a ring plan that moves more keys than the limit."""
     flag = allow_moved(ring.moved_at_worst)
-    ways = {proposal.strategy: proposal for proposal in ring.proposals}
-    orders = [ways[strategy] for strategy in ("least-moving-order", "fewest-steps") if strategy in ways]
-    order, new_exchange = (
-        min(orders, key=lambda way: way.moved_at_worst, default=None),
-        ways.get("new-exchange"),
-    )
+    proposals = {proposal.strategy: proposal for proposal in ring.proposals}
+    orders = [
+        proposals[strategy] for strategy in ("least-moving-order", "fewest-steps") if strategy in proposals
+    ]
+    order = min(orders, key=lambda proposal: proposal.moved_at_worst, default=None)
+    new_exchange = proposals.get("new-exchange")
     better = ""
     if order is not None and order.moved_at_worst < ring.moved_at_worst:
         shares = f"{_percent(order.moved)} in the end, {_percent(order.moved_at_worst)} at the worst moment"

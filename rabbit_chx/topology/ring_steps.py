@@ -40,7 +40,7 @@ class LiveRing(NamedTuple):
         if Counter(self.bound) != Counter(members):
             return False
         try:
-            return ring_of(members, self.ring.release).buckets == self.ring.buckets
+            return make_ring(members, self.ring.release).buckets == self.ring.buckets
         except InputError:  # this release refuses the weight of a binding that is older than the rule
             return self.bound == members
 
@@ -54,14 +54,14 @@ class LiveRing(NamedTuple):
         """Return the unbinds of all members, from the end of the ring."""
         position = {destination: n for n, destination in enumerate(self.ring.destinations)}
         members = sorted(self.bound, key=lambda member: -position.get(member.destination, len(position)))
-        return tuple(ring_step("unbind", self.exchange, member) for member in members)
+        return tuple(make_step("unbind", self.exchange, member) for member in members)
 
 
-def live_ring_of(live: Topology, exchange: ExchangeDefinition | None, name: str) -> LiveRing:
-    """Return the live ring of an exchange; it is empty if `exchange` is None because it does not exist."""
+def find_live_ring(live: Topology, exchange: ExchangeDefinition | None, name: str) -> LiveRing:
+    """Return the live ring of an exchange. It is empty if the exchange does not exist (`exchange` is None) or is of another type."""
     release = live.release or NEWEST
     if exchange is None or exchange.type != HASH_EXCHANGE:
-        return LiveRing(name, ring_of((), release), ())
+        return LiveRing(name, make_ring((), release), ())
     ring = live.rings.get(name)
     if exchange.ring is not None:
         bound = exchange.ring
@@ -70,20 +70,22 @@ def live_ring_of(live: Topology, exchange: ExchangeDefinition | None, name: str)
     elif ring.bindings is not None:
         bound = tuple(RingMember(*binding) for binding in ring.bindings)
     else:
-        bound = members_of(ring.buckets)
-    return LiveRing(name, _assumed(bound, release) if ring is None else ring, bound)
+        bound = make_members(ring.buckets)
+    return LiveRing(name, _assume_ring(bound, release) if ring is None else ring, bound)
 
 
-def _assumed(bound: tuple[RingMember, ...], release: Release) -> HashRing:
+def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:
     bindings = [member.binding for member in bound]
     try:
         return HashRing.from_bindings(bindings, release, "assumed")
     except InputError:  # this release refuses the weight of a binding that is older than the rule
-        buckets = tuple(place for place, key in bindings for _ in range(weight_of(place, key)))
+        buckets = tuple(
+            destination for destination, key in bindings for _ in range(weight_of(destination, key))
+        )
         return HashRing(buckets, release, "assumed", tuple(bindings))
 
 
-def ring_of(members: Sequence[RingMember], release: Release) -> HashRing:
+def make_ring(members: Sequence[RingMember], release: Release) -> HashRing:
     """Return the ring that members make on an exchange without bindings.
 
     Raises:
@@ -92,10 +94,12 @@ def ring_of(members: Sequence[RingMember], release: Release) -> HashRing:
     return HashRing.from_bindings([member.binding for member in members], release)
 
 
-def members_of(buckets: Sequence[Place]) -> tuple[RingMember, ...]:
+def make_members(buckets: Sequence[Place]) -> tuple[RingMember, ...]:
     """Return one member for each run of equal buckets, without holes."""
     return tuple(
-        RingMember(place, str(len(list(run)))) for place, run in groupby(buckets) if place is not None
+        RingMember(destination, str(len(list(run))))
+        for destination, run in groupby(buckets)
+        if destination is not None
     )
 
 
@@ -104,7 +108,7 @@ class RingSteps(NamedTuple):
 
     Attributes:
         steps: the binds and unbinds, in order.
-        first: the number of steps before the replacement of destinations.
+        early_step_count: the number of steps before the replacement of destinations.
         after: the ring after the last step.
         moved: the share of keys with another destination at the end.
         moved_at_worst: the same at the worst moment between two steps.
@@ -112,23 +116,23 @@ class RingSteps(NamedTuple):
     """
 
     steps: tuple[PlannedChange, ...]
-    first: int
+    early_step_count: int
     after: HashRing
     moved: float
     moved_at_worst: float
     lost_at_worst: float
 
 
-def best_steps(
+def find_best_steps(
     live: LiveRing,
     wanted: Sequence[RingMember],
     replaced: Collection[Destination],
     counter: MovementCounter,
     aliases: Mapping[Place, Place],
 ) -> RingSteps | None:
-    """Return the steps that leave the fewest keys without a destination, and of those the steps that move the fewest.
+    """Return the steps that leave the fewest keys without a destination. Among equals, those that move the fewest keys.
 
-    None if no binds and unbinds make the ring.
+    Return None if no binds and unbinds make the ring.
 
     Args:
         live: the live ring.
@@ -141,32 +145,32 @@ def best_steps(
         InputError: the broker would refuse a binding.
         NotDeterminedError: no rule of the release determines the effect of one of the operations.
     """
-    target = ring_of(wanted, live.ring.release)
-    orders = dict.fromkeys(_orders(live, wanted, replaced))
+    target = make_ring(wanted, live.ring.release)
+    orders = dict.fromkeys(_list_orders(live, wanted, replaced))
     counter.prepare(count for steps, _ in orders for count in bucket_counts(live.ring, steps))
-    rated = []
-    for steps, first in orders:
+    candidates = []
+    for steps, early_step_count in orders:
         ring, moments = live.state, []
-        numbers = counter.numbers(ring.buckets)
+        numbers = counter.number_destinations(ring.buckets)
         for step in steps:
-            ring = ring_after(ring, step)
-            numbers = counter.numbers_after(numbers, step.binding.destination, len(ring.buckets))
-            moments.append(counter.moved_and_lost(numbers, aliases))
+            ring = apply_step(ring, step)
+            numbers = counter.update_numbers(numbers, step.binding.destination, len(ring.buckets))
+            moments.append(counter.count_moved_and_lost(numbers, aliases))
         if ring.buckets == target.buckets:
             after = HashRing(*ring) if steps else live.ring
             moved, lost = zip(*moments or [(0.0, 0.0)], strict=True)
-            rated.append(RingSteps(steps, first, after, moved[-1], max(moved), max(lost)))
-    return min(rated, key=lambda rating: (rating.lost_at_worst, rating.moved_at_worst), default=None)
+            candidates.append(RingSteps(steps, early_step_count, after, moved[-1], max(moved), max(lost)))
+    return min(candidates, key=lambda steps: (steps.lost_at_worst, steps.moved_at_worst), default=None)
 
 
-def ring_after(ring: RingState, step: PlannedChange) -> RingState:
+def apply_step(ring: RingState, step: PlannedChange) -> RingState:
     """Return the ring after a step."""
     binding = step.binding
     change = ring_changes.bind if step.action == "bind" else ring_changes.unbind
     return change(ring, binding.destination, binding.routing_key)
 
 
-def ring_step(action: Literal["bind", "unbind"], exchange: str, member: RingMember) -> PlannedChange:
+def make_step(action: Literal["bind", "unbind"], exchange: str, member: RingMember) -> PlannedChange:
     """Return the bind or unbind of a member."""
     binding = BindingDefinition(exchange, member.destination, member.key, member.arguments)
     if action == "bind":
@@ -176,7 +180,7 @@ def ring_step(action: Literal["bind", "unbind"], exchange: str, member: RingMemb
 
 def bucket_counts(ring: HashRing, steps: Sequence[PlannedChange]) -> Iterator[int]:
     """Yield the bucket count after each step. Holes, which some old releases leave, are not considered."""
-    weights = Counter(place for place in ring.buckets if place is not None)
+    weights = Counter(destination for destination in ring.buckets if destination is not None)
     for step in steps:
         binding = step.binding
         if step.action == "unbind":
@@ -186,12 +190,12 @@ def bucket_counts(ring: HashRing, steps: Sequence[PlannedChange]) -> Iterator[in
         yield max(weights.total(), 1)
 
 
-def kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
+def count_kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
     """Return the number of leading wanted members that can stay bound."""
     if len({member.destination for member in wanted}) < len(wanted):
         return 0
-    runs = [(place, len(list(run))) for place, run in groupby(live.ring.buckets)]
-    run_counts = Counter(place for place, _ in runs)
+    runs = [(destination, len(list(run))) for destination, run in groupby(live.ring.buckets)]
+    run_counts = Counter(destination for destination, _ in runs)
     bindings = Counter(member.destination for member in live.bound)
     positions = {
         run: n for n, run in enumerate(runs) if run[0] and run_counts[run[0]] == bindings[run[0]] == 1
@@ -205,67 +209,71 @@ def kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
     return len(wanted)
 
 
-def _orders(
+def _list_orders(
     live: LiveRing, wanted: Sequence[RingMember], replaced: Collection[Destination]
 ) -> Iterator[tuple[tuple[PlannedChange, ...], int]]:
-    """Yield orders of the same operations, each with the number of operations before the replacement of destinations."""
-    until = next((n for n, member in enumerate(wanted) if member.destination in replaced), len(wanted))
-    kept = kept_members(live, wanted[:until])
-    unbinds = _unbinds(live, {member.destination for member in wanted[:kept]})
-    first = [step for place in [*unbinds] if place in replaced for step in unbinds.pop(place)]
-    binds = [ring_step("bind", live.exchange, member) for member in wanted[kept:]]
-    bound_again = {bind.binding.destination for bind in binds}
-    leaving = [place for place in unbinds if place not in bound_again]
-    yield (*first, *_alternating(unbinds, leaving, binds)), len(first)
+    """Yield orders of the same operations, each with the number of its operations before the replacement of destinations."""
+    end = next((n for n, member in enumerate(wanted) if member.destination in replaced), len(wanted))
+    kept = count_kept_members(live, wanted[:end])
+    unbinds = _list_unbinds(live, {member.destination for member in wanted[:kept]})
+    early = [
+        step for destination in [*unbinds] if destination in replaced for step in unbinds.pop(destination)
+    ]
+    binds = [make_step("bind", live.exchange, member) for member in wanted[kept:]]
+    rebound = {bind.binding.destination for bind in binds}
+    removed = [destination for destination in unbinds if destination not in rebound]
+    yield (*early, *_alternate(unbinds, removed, binds)), len(early)
     if len(unbinds) + len(binds) <= _MANY_STEPS or not live.ring.buckets:
-        yield (*first, *chain.from_iterable(unbinds.values()), *binds), len(first)
-        yield (*first, *_binds_first(unbinds, leaving, binds)), len(first)
+        yield (*early, *chain.from_iterable(unbinds.values()), *binds), len(early)
+        yield (*early, *_remove_last(unbinds, removed, binds)), len(early)
 
 
-def _unbinds(live: LiveRing, kept: Collection[Destination]) -> dict[Destination, list[PlannedChange]]:
-    """Return the steps that remove each other destination: those without a bucket, then from the end.
+def _list_unbinds(live: LiveRing, kept: Collection[Destination]) -> dict[Destination, list[PlannedChange]]:
+    """Return the steps that remove each destination that is not kept: first those without buckets, then from the end of the ring.
 
-    A ghost has buckets without a binding. It is bound, which adds no bucket, so that it can be unbound.
+    A ghost has buckets and no binding, so it cannot be unbound. It is bound first: a bind adds no bucket to a destination that has some.
     """
     bound: dict[Destination, list[RingMember]] = {}
     for member in live.bound:
         bound.setdefault(member.destination, []).append(member)
     in_ring = dict.fromkeys(reversed(live.ring.destinations))
     steps = {}
-    for place in (*(place for place in bound if place not in in_ring), *in_ring):
-        if place not in kept:
-            members = bound.get(place, [RingMember(place)])
-            ghost = () if place in bound else (ring_step("bind", live.exchange, members[0]),)
-            steps[place] = [*ghost, *(ring_step("unbind", live.exchange, member) for member in members)]
+    without_buckets = (destination for destination in bound if destination not in in_ring)
+    for destination in (*without_buckets, *in_ring):
+        if destination not in kept:
+            members = bound.get(destination, [RingMember(destination)])
+            bind = () if destination in bound else (make_step("bind", live.exchange, members[0]),)
+            unbinds = (make_step("unbind", live.exchange, member) for member in members)
+            steps[destination] = [*bind, *unbinds]
     return steps
 
 
-def _alternating(
+def _alternate(
     unbinds: Mapping[Destination, Sequence[PlannedChange]],
-    leaving: Sequence[Destination],
+    removed: Sequence[Destination],
     binds: Sequence[PlannedChange],
 ) -> Iterator[PlannedChange]:
-    """Yield unbinds and binds in turn, so that the ring keeps its size as far as possible."""
-    new = sum(bind.binding.destination not in unbinds for bind in binds)
-    surplus = max(len(leaving) - new, 0)
-    for place in leaving[:surplus]:
-        yield from unbinds[place]
-    others, remaining = iter(leaving[surplus:]), dict(unbinds)
+    """Yield unbinds and binds alternately, so that the number of destinations changes as little as possible."""
+    new_count = sum(bind.binding.destination not in unbinds for bind in binds)
+    surplus = max(len(removed) - new_count, 0)
+    for destination in removed[:surplus]:
+        yield from unbinds[destination]
+    others, remaining = iter(removed[surplus:]), dict(unbinds)
     for bind in binds:
-        place = bind.binding.destination
-        yield from remaining.pop(place if place in unbinds else next(others, place), ())
+        destination = bind.binding.destination
+        yield from remaining.pop(destination if destination in unbinds else next(others, destination), ())
         yield bind
 
 
-def _binds_first(
+def _remove_last(
     unbinds: Mapping[Destination, Sequence[PlannedChange]],
-    leaving: Sequence[Destination],
+    removed: Sequence[Destination],
     binds: Sequence[PlannedChange],
 ) -> Iterator[PlannedChange]:
-    """Yield the unbinds of leaving members last, so that the ring is never empty if that can be avoided."""
+    """Yield the unbinds of the removed destinations last, so that the ring is not empty between two steps if that can be avoided."""
     remaining = dict(unbinds)
     for bind in binds:
         yield from remaining.pop(bind.binding.destination, ())
         yield bind
-    for place in leaving:
-        yield from unbinds[place]
+    for destination in removed:
+        yield from unbinds[destination]

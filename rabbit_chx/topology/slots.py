@@ -32,7 +32,7 @@ from rabbit_chx.topology.objects import (
     order_of_name,
 )
 from rabbit_chx.topology.policies import setting_of
-from rabbit_chx.topology.ring_steps import live_ring_of
+from rabbit_chx.topology.ring_steps import find_live_ring
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
@@ -131,7 +131,7 @@ def slot_layouts(wanted: Topology, live: Topology) -> dict[str, SlotLayout]:
     layouts = {}
     for exchange in slotted:
         names = SlotNames(exchange.name, exchange.slots or 0)
-        ring = live_ring_of(live, live.exchange(exchange.name), exchange.name).ring
+        ring = find_live_ring(live, live.exchange(exchange.name), exchange.name).ring
         layouts[exchange.name] = SlotLayout(
             exchange, names, owners_of_slots(names, exchange.members or (), ring, bound)
         )

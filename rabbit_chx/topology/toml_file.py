@@ -12,24 +12,26 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.fields import (
+    FILE,
     EntryType,
-    FileEntry,
-    FileField,
     file_finding,
     read_document,
     toml_value,
 )
-from rabbit_chx.topology.objects import FILE, ObjectSet, RingMember, slot_width
-from rabbit_chx.topology.ranges import folded
+from rabbit_chx.topology.objects import ExchangeDefinition, ObjectSet, RingMember, slot_width
+from rabbit_chx.topology.ranges import fold
 
 _MOST_LEVELS = 100
-_TOO_DEEP = file_finding("the text", None, "it is nested too deep", f"write at most {_MOST_LEVELS} levels")
+_TOO_DEEP = file_finding(
+    "the text", None, "the text is nested too deeply", f"write at most {_MOST_LEVELS} levels"
+)
 _MANY_DIGITS = re.compile(r"[0-9_]{4000}")
 _HEADING = re.compile(r"\s*\[\[\s*(\w+)\s*\]\]")
 _KEY = re.compile(r"""\s*(?:\[\s*\w+\s*\.\s*)?["']?([\w-]+)["']?\s*(?:=|\.|\])""")
@@ -39,7 +41,7 @@ _WIDTH = 110
 _SHORT_RUN = 2
 
 
-def parsed(text: str, file: str | None = None) -> dict[str, Any]:
+def parse(text: str, file: str | None = None) -> dict[str, Any]:
     """Return the tables of TOML text. `file` is its name for the error.
 
     Raises:
@@ -55,18 +57,18 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
         lines = text.rstrip().split("\n")
         line = int(place[1]) if place else len(lines)
         shown = "".join(lines[line - 1 : line]).strip()
-        rule = f"this is not TOML: {str(error).partition(' (at ')[0]} in `{shown:.60}`"
-        remedy = "text is written in quotes, and each key once; see https://toml.io"
+        message = f"invalid TOML: {str(error).partition(' (at ')[0]} in `{shown:.60}`"
+        fix = "write strings in quotes, and each key once; see https://toml.io"
         if text.endswith(".toml"):
-            remedy = "this is the name of a file: give its text, as Path(...).read_text()"
-        problem = file_finding("the text", None, rule, remedy, line)
+            fix = "this is the name of a file: pass its text, such as Path(...).read_text()"
+        problem = file_finding("the text", None, message, fix, line)
     except RecursionError:
         pass
     except ValueError:  # of int(), which reads no more than 4,300 digits
         digits = _MANY_DIGITS.search(text)
         line = text.count("\n", 0, digits.start()) + 1 if digits else 1
         problem = file_finding(
-            "the text", None, "a number has thousands of digits", "write a shorter one", line
+            "the text", None, "a number has thousands of digits", "write a shorter number", line
         )
     raise TopologyError([problem], file=file)
 
@@ -96,43 +98,32 @@ def line_of(path: str, lines: list[str], document: Mapping[str, Any]) -> int | N
     if match is None:
         return None
     table, index, key, member = match.groups()
-    if index is None:
-        end = next((n for n, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
-        return _key_line(table, lines, 0, end) or _first_heading(table, lines)
     headings = [
         n for n, line in enumerate(lines) if (heading := _HEADING.match(line)) and heading[1] == table
     ]
+    if index is None:
+        end = next((n for n, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+        first = re.compile(rf"\s*\[+\s*{re.escape(table)}\b")
+        of_table = (n + 1 for n, line in enumerate(lines) if first.match(line))
+        return _key_line(table, lines, 0, end) or next(of_table, None)
     entries = document.get(table)
     if not isinstance(entries, list) or len(headings) != len(entries):
         return None
-    start = headings[int(index)]
-    end = next((n for n in range(start + 1, len(lines)) if _HEADING.match(lines[n])), len(lines))
-    at = _key_line(key, lines, start + 1, end) if key else None
-    if at is None:
-        return start + 1
-    return at if member is None else _member_line(int(member), lines, at, end, entries[int(index)].get(key))
-
-
-def _first_heading(table: str, lines: list[str]) -> int | None:
-    heading = re.compile(rf"\s*\[+\s*{re.escape(table)}\b")
-    return next((n + 1 for n, line in enumerate(lines) if heading.match(line)), None)
+    start = headings[int(index)] + 1
+    end = next((n for n in range(start, len(lines)) if _HEADING.match(lines[n])), len(lines))
+    at = _key_line(key, lines, start, end) if key else None
+    if at is None or member is None:
+        return at or start
+    # The line of a member, if each is on a separate line; else that of the list.
+    end = next((n for n in range(at, end) if _KEY.match(lines[n])), end)
+    numbers = [n + 1 for n in range(at, end) if lines[n].lstrip().startswith("{")]
+    members = entries[int(index)].get(key)
+    return numbers[int(member)] if isinstance(members, list) and len(numbers) == len(members) else at
 
 
 def _key_line(key: str, lines: list[str], start: int, end: int) -> int | None:
-    return next(
-        (n + 1 for n in range(start, end) if (written := _KEY.match(lines[n])) and written[1] == key), None
-    )
-
-
-def _member_line(member: int, lines: list[str], at: int, end: int, members: Any) -> int:  # noqa: ANN401
-    """Return the line of a member of a list, if each is on a separate line; else that of the list."""
-    numbers = []
-    for n in range(at, end):
-        if _KEY.match(lines[n]):
-            break
-        if lines[n].lstrip().startswith("{"):
-            numbers.append(n + 1)
-    return numbers[member] if isinstance(members, list) and len(numbers) == len(members) else at
+    keys = ((n + 1, _KEY.match(lines[n])) for n in range(start, end))
+    return next((line for line, written in keys if written and written[1] == key), None)
 
 
 def toml_text(topology: ObjectSet) -> str:
@@ -142,20 +133,16 @@ def toml_text(topology: ObjectSet) -> str:
         TopologyError: an argument is None, which TOML cannot express.
     """
     settings, parts = {}, []
-    for field in FILE.fields:
-        value: Any = getattr(topology, field.name)
-        kind = field.kind
+    for name, kind in FILE.fields.items():
+        value: Any = getattr(topology, name)
         if not isinstance(kind, EntryType):
-            settings[field.name] = value
+            settings[name] = value
             continue
         entries = [_entry_of(definition) for definition in value]
-        _refuse_none(field.name, entries)
-        parts += [
-            "\n".join([f"[[{field.name}]]", *_lines(entry, kind.fields)])
-            for entry in folded(entries, kind.ranged)
-        ]
-    head = list(_lines(settings, FILE.fields))
-    return "\n\n".join(["\n".join(head), *parts] if head else parts) + "\n"
+        _refuse_none(name, entries)
+        parts += ["\n".join([f"[[{name}]]", *_lines(entry, kind)]) for entry in fold(entries, kind.ranged)]
+    head = "\n".join(_lines(settings, FILE))
+    return "\n\n".join([head, *parts] if head else parts) + "\n"
 
 
 def _entry_of(definition: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -172,21 +159,17 @@ def _entry_of(definition: Any) -> dict[str, Any]:  # noqa: ANN401
     return entry
 
 
-def _lines(entry: Mapping[str, Any], fields: Iterable[FileField]) -> Iterator[str]:
-    for field in fields:
-        value = entry.get(field.name)
-        if value is None or (value == field.default and not field.required):
-            continue
-        if isinstance(field.kind, EntryType):
-            yield f"{field.name} = {members_text(member_texts(value))}"
-        else:
-            yield f"{field.name} = {toml_value(value)}"
+def _lines(entry: Mapping[str, Any], type_: EntryType) -> Iterator[str]:
+    for name, kind in type_.fields.items():
+        value = entry.get(name)
+        if value is not None and (value != type_.defaults[name] or name in type_.required):
+            is_list = isinstance(kind, EntryType)
+            yield f"{name} = {members_text(value) if is_list else toml_value(value)}"
 
 
-def member_texts(members: Iterable[RingMember]) -> list[str]:
-    """Return ring members as TOML, with their weights or slots, in their order, with ranges."""
-    entries = []
-    members = tuple(members)
+def members_text(members: Iterable[RingMember]) -> str:
+    """Return ring members as TOML, in their order, with ranges; on separate lines if one line is too long."""
+    members, entries = tuple(members), []
     width = slot_width(max((slot for member in members for slot in member.slots or ()), default=0) + 1)
     for member in members:
         entry = _entry_of(member)
@@ -194,7 +177,9 @@ def member_texts(members: Iterable[RingMember]) -> list[str]:
         if member.slots is not None:
             entry["slots"] = list(_slot_texts(member.slots, width))
         entries.append({name: value for name, value in entry.items() if value != {}})
-    return [toml_value(entry) for entry in folded(entries, ("queue", "exchange", "arguments"))]
+    texts = [toml_value(entry) for entry in fold(entries, ("queue", "exchange", "arguments"))]
+    line = f"[{', '.join(texts)}]"
+    return line if len(line) <= _WIDTH else "\n".join(["[", *(f"    {text}," for text in texts), "]"])
 
 
 def _slot_texts(slots: Sequence[int], width: int) -> Iterator[str]:
@@ -204,17 +189,9 @@ def _slot_texts(slots: Sequence[int], width: int) -> Iterator[str]:
         yield from [f"{numbers[0]}..{numbers[-1]}"] if len(numbers) > _SHORT_RUN else numbers
 
 
-def members_text(members: Sequence[str]) -> str:
-    """Return the list of the texts of members, on separate lines if one line is too long."""
-    line = f"[{', '.join(members)}]"
-    if len(line) <= _WIDTH:
-        return line
-    return "\n".join(["[", *(f"    {member}," for member in members), "]"])
-
-
 def _refuse_none(heading: str, entries: Iterable[Mapping[str, Any]]) -> None:
     problems = [
-        file_finding(f"{heading} {entry.get('name', entry.get('source'))}: {field}.{name}", None, "the value is null, which TOML cannot write", "leave the object out")
+        file_finding(f"{heading} {entry.get('name', entry.get('source'))}: {field}.{name}", None, "the value is null, which TOML cannot express", "remove the object")
         for entry in entries
         for field in ("arguments", "definition")
         for name, value in entry.get(field, {}).items()
@@ -259,7 +236,7 @@ class _Array(NamedTuple):
     has_comment: bool
 
 
-def rearranged(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingText:
+def rearrange(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingText:
     """Return the text of a topology file with other members of some rings. All other text is unchanged.
 
     A list that changes loses the comments between its brackets.
@@ -269,41 +246,27 @@ def rearranged(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingTex
         orders: the new members of a ring, or those that share slots, by the name of the exchange.
     """
     document = tomllib.loads(text.removeprefix(_BYTE_ORDER_MARK))
-    entries: dict[str, list[FileEntry]] = {}
-    for entry in read_document(document, FILE).exchanges:
-        if _entry_members(entry) is not None:
-            entries.setdefault(entry.path, []).append(entry)
     arrays = _arrays_by_path(text)
     unwritten: list[str] = []
     uncommented: list[str] = []
     parts: list[tuple[_Array, str]] = []
-    for path, exchanges in entries.items():
-        wanted = {
-            entry.value.name: tuple(orders.get(entry.value.name, _entry_members(entry) or ()))
-            for entry in exchanges
-        }
-        changed = [
-            entry.value.name for entry in exchanges if wanted[entry.value.name] != _entry_members(entry)
-        ]
-        if not changed:
-            continue
-        if len(set(wanted.values())) > 1 or path not in arrays:
+    for path, entries in groupby(read_document(document).exchanges, attrgetter("path")):
+        before = {entry.value.name: _members_of(entry.value) for entry in entries}
+        wanted = {name: tuple(orders.get(name, members)) for name, members in before.items()}
+        changed = [name for name, members in before.items() if wanted[name] != members]
+        if changed and (len(set(wanted.values())) > 1 or path not in arrays):
             unwritten += changed
-            continue
-        array = arrays[path]
-        parts.append((array, members_text(member_texts(wanted[changed[0]]))))
-        uncommented += changed if array.has_comment else []
+        elif changed:
+            parts.append((arrays[path], members_text(wanted[changed[0]])))
+            uncommented += changed if arrays[path].has_comment else []
     newline = "\r\n" if "\r\n" in text else "\n"
     for array, ring in sorted(parts, reverse=True):
         text = text[: array.start] + ring.replace("\n", newline) + text[array.end :]
     return RingText(text, tuple(unwritten), tuple(uncommented))
 
 
-def _entry_members(entry: FileEntry) -> tuple[RingMember, ...] | None:
-    members: tuple[RingMember, ...] | None = (
-        entry.value.ring if entry.value.slots is None else entry.value.members
-    )
-    return members
+def _members_of(exchange: ExchangeDefinition) -> tuple[RingMember, ...]:
+    return (exchange.ring if exchange.slots is None else exchange.members) or ()
 
 
 def _arrays_by_path(text: str) -> dict[str, _Array]:

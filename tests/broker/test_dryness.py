@@ -14,7 +14,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import arranged, plan
+from rabbit_chx.topology import arrange, plan
 
 pytestmark = pytest.mark.broker
 
@@ -68,7 +68,7 @@ def test_many_plans(vhost: RunningBroker) -> None:
             wanted = generated(seed)
             made = plan(wanted, live)
             made.to_json()
-            plan(arranged(wanted, live), live)
+            plan(arrange(wanted, live), live)
             changes += len(made.changes)
         broker.topology()
         broker.exchange("x")

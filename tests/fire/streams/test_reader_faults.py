@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from delivery_checker import Verdict
 from fire_streams import StreamRun, make_stream, numbers_in
-from scripted_node import ScriptedLog
 from stream_bytes import entry
+from stream_node import ListeningNode
 
 from rabbit_chx.streams import StreamPublisher, StreamReader
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
@@ -52,7 +52,7 @@ def test_a_node_that_logs_in_and_is_silent_is_one_of_two(vhost: RunningBroker) -
     run = StreamRun()
     with StreamPublisher(vhost.stream_url, stream="s") as publisher:
         run.give(publisher, 1_000)
-    with ScriptedLog() as silent:
+    with ListeningNode() as silent:
         silent.silent = {Key.METADATA}
         started = time.monotonic()
         with StreamReader([silent.settings, vhost.stream_url], "s") as reader:

@@ -57,4 +57,4 @@ def test_the_help_says_how_many_keys_a_pattern_makes(
     ran: Callable[..., tuple[int, str, str]], command: str, shown: str
 ) -> None:
     words = " ".join(ran(command, "--help")[1].split())
-    assert f"How many keys the pattern makes. [default: {shown}]" in words
+    assert f"The number of keys of the pattern. [default: {shown}]" in words

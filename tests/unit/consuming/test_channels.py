@@ -13,7 +13,13 @@ from aiormq import exceptions
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.consuming import channels
 from rabbit_chx.consuming.channels import LateFrameFilter
-from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, InputError, RabbitChxError
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerTimeoutError,
+    ConnectionLostError,
+    InputError,
+    RabbitChxError,
+)
 
 
 def test_the_number_of_a_channel_is_taken_again_last() -> None:
@@ -121,11 +127,14 @@ def test_only_a_lacking_permission_is_told_where_a_channel_closes(
 
 
 class _Underlay:
-    """A channel of aiormq that does not answer to a declaration."""
+    """A channel of aiormq that does not answer."""
 
     number = 7
 
     async def queue_declare(self, *_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    async def basic_qos(self, **_: object) -> None:
         await asyncio.Event().wait()
 
 
@@ -139,6 +148,20 @@ async def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
     with pytest.raises(ConnectionLostError, match="at the end of the channel that consumes 'q'"):
         await line.abandon()
     late.uninstall()
+
+
+def test_a_channel_that_may_not_have_read_its_acks_is_not_taken_for_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channels, "_REPLY_S", 0.05)
+    aiormq = SimpleNamespace(server_properties={})
+    connection = channels.GroupConnection(
+        ConnectionSettings(), SimpleNamespace(transport=SimpleNamespace(connection=aiormq))
+    )
+    line = channels.ConsumerChannel(_Underlay(), "q", "amqp://scripted", LateFrameFilter(), 32)
+    line.has_acked = True
+    with pytest.raises(BrokerTimeoutError, match="no answer within"):
+        asyncio.run(connection.abandon(line))
 
 
 def test_only_the_frames_of_channels_that_were_ended_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

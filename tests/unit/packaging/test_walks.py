@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 from amqp_broker import ack
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
-from scripted_node import ScriptedLog, chunks_of
 from scripted_peer import Peer
+from stream_logs import chunks_of
+from stream_node import ListeningNode
 
 from rabbit_chx import ConsistentHashExchange, HashRing, Publisher
 from rabbit_chx.routing.jump import opened
@@ -117,7 +118,7 @@ def test_a_stream_row_to_spark_changes_file_80_times_at_most() -> None:
         batches = [batch for part in reader.partitions() for batch in reader.read(part)]
         assert sum(batch.num_rows for batch in batches) == 20
 
-    with ScriptedLog(chunks_of(2)) as node:
+    with ListeningNode(chunks_of(2)) as node:
         read()
         files = files_of(read, once=True)
     assert len(files) - 1 <= 80

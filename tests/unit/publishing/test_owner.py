@@ -12,23 +12,18 @@ from typing import Any
 
 import pytest
 from scripted_peer import Peer
-from scripted_streams import ScriptedBroker, ScriptedConnection, ScriptedStream
-from scripted_streams import publisher as stream_publisher
+from stream_publishers import Broker, running_broker
+from stream_publishers import publisher as stream_publisher
 
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import AsyncPublisher, Publisher
-from rabbit_chx.streams import publisher as publisher_module
-from rabbit_chx.streams import writer
 from rabbit_chx.streams.publisher import StreamPublisher
 
 
 @pytest.fixture
-def streams(monkeypatch: pytest.MonkeyPatch) -> ScriptedBroker:
-    scripted = ScriptedBroker()
-    scripted.streams["s"] = ScriptedStream()
-    monkeypatch.setattr(publisher_module, "open_any", lambda _settings: ScriptedConnection(scripted))
-    monkeypatch.setattr(writer, "open_at", scripted.open_at)
-    return scripted
+def streams() -> Iterator[Broker]:
+    with running_broker() as broker:
+        yield broker
 
 
 @pytest.fixture(params=["Publisher", "StreamPublisher"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -156,6 +157,18 @@ def test_a_sub_entry_beyond_the_limit_is_refused_before_it_is_unpacked() -> None
     with pytest.raises(InputError, match=words):
         pieces(chunk, max_sub_entry_bytes=1_000)
     assert pieces(chunk, max_sub_entry_bytes=1_001)[0].size == 1_001
+
+
+def test_a_sub_entry_that_announces_too_little_is_not_unpacked_whole() -> None:
+    bomb = gzip.compress(bytes(32 << 20))
+    chunk = read_chunk(memoryview(chunk_bytes([sub_entry(ROWS, 1, bomb)], records=3)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DamagedChunkError, match="does not have as many"):
+            unpack(chunk)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_chunk_of_large_rows_is_cut_between_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from scripted_node import EMPTY, OK, ScriptedNode, reply
+from stream_node import EMPTY, OK, ListeningNode, reply
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, NotFoundError, UnreachableError
@@ -21,14 +21,14 @@ from rabbit_chx.streams.frames import Key, Node, StreamMetadata, frame
 
 
 @pytest.fixture
-def scripted() -> Iterator[ScriptedNode]:
-    broker = ScriptedNode()
+def scripted() -> Iterator[ListeningNode]:
+    broker = ListeningNode()
     yield broker
     broker.close()
 
 
 @pytest.fixture
-def opened(scripted: ScriptedNode) -> Iterator[StreamConnection]:
+def opened(scripted: ListeningNode) -> Iterator[StreamConnection]:
     with closing(StreamConnection(scripted.settings)) as opened:
         yield opened
 
@@ -43,7 +43,7 @@ def opened(scripted: ScriptedNode) -> Iterator[StreamConnection]:
     ],
 )
 def test_damaged_frames(
-    scripted: ScriptedNode, opened: StreamConnection, nonsense: bytes, words: str
+    scripted: ListeningNode, opened: StreamConnection, nonsense: bytes, words: str
 ) -> None:
     scripted.answer = lambda _, correlation_id: nonsense.replace(b"\0\0\0\6" + OK, correlation_id + OK)
     opened.commands = {Key.STREAM_STATS: (1, 1)}
@@ -52,7 +52,7 @@ def test_damaged_frames(
             opened.stats("s")
 
 
-def test_a_reply_that_does_not_come(scripted: ScriptedNode, opened: StreamConnection) -> None:
+def test_a_reply_that_does_not_come(scripted: ListeningNode, opened: StreamConnection) -> None:
     late: list[bytes] = []
 
     def delayed(key: int, correlation_id: bytes) -> bytes:
@@ -80,7 +80,7 @@ def test_a_handshake_that_does_not_end() -> None:
 
 
 def test_events_that_came_before_the_end_are_still_given(
-    scripted: ScriptedNode, opened: StreamConnection
+    scripted: ListeningNode, opened: StreamConnection
 ) -> None:
     confirm = frame(Key.PUBLISH_CONFIRM, b"\0" + (1).to_bytes(4) + (5).to_bytes(8))
     closing_ = frame(Key.CLOSE, b"\0\0\0\1" + OK + b"\0\5sorry")
@@ -123,7 +123,7 @@ def test_which_node_is_tried_first() -> None:
     assert list(nodes._nodes(StreamMetadata(None, ()), a, (), leader=True)) == []
 
 
-def test_a_stream_without_a_leader_is_waited_for_and_given_up(scripted: ScriptedNode) -> None:
+def test_a_stream_without_a_leader_is_waited_for_and_given_up(scripted: ListeningNode) -> None:
     nowhere = EMPTY + b"\0\0\0\1\0\1s" + OK + b"\xff\xff" + EMPTY
     scripted.answer = lambda key, correlation_id: reply(
         key, correlation_id, nowhere if key == Key.METADATA else OK

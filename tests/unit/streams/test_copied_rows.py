@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from scripted_streams import ROWS, ScriptedBroker, ScriptedConnection, publish, publisher
-from stream_faults import flaw, once
+from stream_node import Session
+from stream_publishers import READER, ROWS, Broker, flaw, once, publish, publisher
 
 from rabbit_chx.errors import (
     MismatchError,
@@ -30,9 +30,9 @@ EACH_COPY = pytest.mark.parametrize(
 
 @EACH_COPY
 def test_copies_at_the_end_are_no_reason_to_store_rows_again(
-    broker: ScriptedBroker, copied: range, other: dict[str, str]
+    broker: Broker, copied: range, other: dict[str, str]
 ) -> None:
-    stream = broker.streams["s"]
+    stream = broker.rows["s"]
     with publisher(name="load") as made:
         publish(made, rows=100)
     stream.copy(copied, **other)
@@ -45,16 +45,16 @@ def test_copies_at_the_end_are_no_reason_to_store_rows_again(
 
 @EACH_COPY
 def test_copies_between_two_calls_and_a_lost_connection(
-    broker: ScriptedBroker, copied: range, other: dict[str, str]
+    broker: Broker, copied: range, other: dict[str, str]
 ) -> None:
-    stream = broker.streams["s"]
+    stream = broker.rows["s"]
     with publisher(name="load") as made:
         publish(made, rows=100)
         stream.copy(copied, **other)
-        broker.fault = once(ScriptedConnection.lose, 160)
+        broker.fault = once(Session.lose, 160)
         publish(made, first=101, rows=100)
         stream.copy(copied, **other)
-        broker.connections[-1].lose()
+        broker.writers[-1].lose()
         publish(made, first=201, rows=100)
     stream.copy(copied, **other)
     with publisher(name="load") as made:
@@ -67,9 +67,9 @@ def test_copies_between_two_calls_and_a_lost_connection(
 @pytest.mark.parametrize("begins_at", [20, 90, 99])
 @pytest.mark.parametrize("other", OTHER.values(), ids=OTHER)
 def test_copies_in_a_stream_whose_begin_is_removed(
-    broker: ScriptedBroker, copied: range, begins_at: int, other: dict[str, str]
+    broker: Broker, copied: range, begins_at: int, other: dict[str, str]
 ) -> None:
-    stream = broker.streams["s"]
+    stream = broker.rows["s"]
     with publisher(name="load") as made:
         publish(made, rows=100)
     stream.copy(copied, **other)
@@ -83,9 +83,9 @@ def test_copies_in_a_stream_whose_begin_is_removed(
 @pytest.mark.parametrize("copied", [range(30, 31), range(1, 81)])
 @pytest.mark.parametrize("other", OTHER.values(), ids=OTHER)
 def test_rows_that_the_broker_has_lost_are_stored_also_where_others_are_copied(
-    broker: ScriptedBroker, copied: range, other: dict[str, str]
+    broker: Broker, copied: range, other: dict[str, str]
 ) -> None:
-    stream = broker.streams["s"]
+    stream = broker.rows["s"]
     with publisher(name="load") as made:
         publish(made, rows=100)
     stream.log, stream.committed = stream.log[:80], 80
@@ -98,8 +98,8 @@ def test_rows_that_the_broker_has_lost_are_stored_also_where_others_are_copied(
     assert stream.originals == list(range(1, 101))
 
 
-def test_an_original_that_differs_is_an_error_whatever_its_copies_are(broker: ScriptedBroker) -> None:
-    stream = broker.streams["s"]
+def test_an_original_that_differs_is_an_error_whatever_its_copies_are(broker: Broker) -> None:
+    stream = broker.rows["s"]
     with publisher(name="load") as made:
         publish(made, rows=49)
         made.publish_many(["k50"], ["what an earlier run gave"], ids=[50])
@@ -115,9 +115,9 @@ def test_an_original_that_differs_is_an_error_whatever_its_copies_are(broker: Sc
 
 
 def test_a_copy_that_differs_and_whose_original_is_removed_is_an_error_that_says_so(
-    broker: ScriptedBroker,
+    broker: Broker,
 ) -> None:
-    stream = broker.streams["s"]
+    stream = broker.rows["s"]
     with publisher(name="load") as made:
         publish(made, rows=50)
     stream.copy([50], body="x")
@@ -132,8 +132,8 @@ def test_a_copy_that_differs_and_whose_original_is_removed_is_an_error_that_says
     assert stream.originals == list(range(1, 51))
 
 
-def test_what_retention_has_made_undecidable_is_refused(broker: ScriptedBroker) -> None:
-    stream = broker.streams["s"]
+def test_what_retention_has_made_undecidable_is_refused(broker: Broker) -> None:
+    stream = broker.rows["s"]
     with publisher(name="load") as made:
         publish(made, rows=50)
     stream.copy(range(10, 21))
@@ -152,12 +152,12 @@ def test_what_retention_has_made_undecidable_is_refused(broker: ScriptedBroker) 
     assert stream.originals == list(range(1, 61))
 
 
-def looks_at(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+def looks_at(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Return the ranges of offsets that are read from now on."""
     looks = []
 
     def look(**how: Any) -> Any:
-        reader = broker.reader(**how)
+        reader = READER(**how)
         looks.append((reader.start_offset, reader.end_offset))
         return reader
 
@@ -165,41 +165,40 @@ def looks_at(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> list[tu
     return looks
 
 
-def test_without_copies_the_last_chunk_alone_is_read(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("broker")
+def test_without_copies_the_last_chunk_alone_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     with publisher(name="load") as made:
         publish(made)
-    looks = looks_at(broker, monkeypatch)
+    looks = looks_at(monkeypatch)
     with publisher(name="load") as made:
         publish(made)
     assert looks == [(ROWS - 1, ROWS)]
 
 
 def test_a_publisher_that_finds_a_loss_reads_back_to_where_it_began(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with publisher(name="other") as made:
         publish(made, rows=1_000)
-    broker.streams["s"].begins_at = 500  # what is removed need not be read
-    looks = looks_at(broker, monkeypatch)
+    broker.rows["s"].begins_at = 500  # what is removed need not be read
+    looks = looks_at(monkeypatch)
     broker.fault = once(flaw, 60)
     with publisher(name="load") as made:
         report = publish(made)
     assert report.repaired > 0
     assert min(begin for begin, _ in looks) == 999  # the last chunk that was there before
-    assert broker.streams["s"].originals[1_000:] == list(range(1, ROWS + 1))
+    assert broker.rows["s"].originals[1_000:] == list(range(1, ROWS + 1))
 
 
-def test_the_end_is_noted_now_and_then(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_is_noted_now_and_then(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a publisher that writes for days need not read all of it, which retention may have removed."""
     monkeypatch.setattr(writer, "_NOTE_INTERVAL_S", 0.0)
-    stream = broker.streams["s"]
+    stream = broker.rows["s"]
     with publisher(name="load") as made:
         for first in (1, 101, 201):
             publish(made, first=first, rows=100)
         stream.begins_at = 150
-        looks = looks_at(broker, monkeypatch)
+        looks = looks_at(monkeypatch)
         broker.fault = once(flaw, 360)
         report = publish(made, first=301, rows=100)
     assert report.repaired > 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted_node import OK, ScriptedNode, reply
+from stream_node import OK, ListeningNode, reply
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.streams import frames
@@ -48,21 +48,21 @@ def texts(*values: str) -> str:
 
 
 @pytest.fixture
-def node() -> Iterator[ScriptedNode]:
-    with ScriptedNode() as node:
-        node.version, node.commands = "4.3.6", list(Key)
+def node() -> Iterator[ListeningNode]:
+    with ListeningNode() as node:
+        node.version, node.commands, node.opening = "4.3.6", list(Key), {}
         yield node
 
 
 @pytest.fixture
-def connection(node: ScriptedNode) -> Iterator[StreamConnection]:
+def connection(node: ListeningNode) -> Iterator[StreamConnection]:
     with closing(StreamConnection(node.settings)) as opened:
         node.seen.clear()
         node.requests.clear()
         yield opened
 
 
-def test_login(node: ScriptedNode, connection: StreamConnection) -> None:
+def test_login(node: ListeningNode, connection: StreamConnection) -> None:
     """The requests of a login, but for the first one, whose properties are those of this machine."""
     node.opening = {"advertised_host": "a", "advertised_port": "5552"}
     with closing(StreamConnection(node.settings)) as opened:
@@ -128,7 +128,7 @@ def test_login(node: ScriptedNode, connection: StreamConnection) -> None:
     ids=lambda value: value.name.lower() if isinstance(value, Key) else "",
 )  # fmt: skip
 def test_request_and_reply(
-    connection: StreamConnection, node: ScriptedNode, *, call: Any, key: Key, content: str, answer: Any
+    connection: StreamConnection, node: ListeningNode, *, call: Any, key: Key, content: str, answer: Any
 ) -> None:
     replied, expected = answer
     node.answer = lambda key, correlation_id: reply(key, correlation_id, OK + bytes.fromhex(replied))
@@ -137,7 +137,9 @@ def test_request_and_reply(
     assert [hexed(request) for request in node.requests] == [content]
 
 
-def test_partitions_and_the_route_of_an_unbound_key(node: ScriptedNode, connection: StreamConnection) -> None:
+def test_partitions_and_the_route_of_an_unbound_key(
+    node: ListeningNode, connection: StreamConnection
+) -> None:
     names: dict[int, str] = {Key.PARTITIONS: f"00 00 00 01 {texts('x-0')}", Key.ROUTE: "00 00 00 00"}
     node.answer = lambda key, correlation_id: reply(
         key, correlation_id, OK + bytes.fromhex(names.get(key, ""))

@@ -10,8 +10,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from scripted_streams import ROWS, ScriptedBroker, ScriptedConnection, ScriptedStream, publish, publisher
-from stream_faults import NOTHING, change, flaw, lose, once, refuse
+from stream_logs import RowLog
+from stream_node import Session
+from stream_publishers import (
+    NOTHING,
+    READER,
+    ROWS,
+    Broker,
+    change,
+    flaw,
+    lose,
+    once,
+    publish,
+    publisher,
+    refuse,
+)
 
 from rabbit_chx.errors import (
     ConnectionLostError,
@@ -24,10 +37,10 @@ from rabbit_chx.streams import stored_ids
 from rabbit_chx.streams.writer import Window
 
 
-def test_rows_are_stored_with_key_body_exchange_and_id(broker: ScriptedBroker) -> None:
+def test_rows_are_stored_with_key_body_exchange_and_id(broker: Broker) -> None:
     with publisher(name="load", exchange="orders") as made:
         report = publish(made)
-    stored = broker.streams["s"].batch(0, ROWS)
+    stored = broker.rows["s"].batch(0, ROWS)
     assert stored["key"].to_pylist() == [b"k%d" % n for n in range(1, ROWS + 1)]
     assert stored["value"].to_pylist() == [b"body %d" % n for n in range(1, ROWS + 1)]
     assert stored["message_id"].to_pylist() == [f"load:{n}" for n in range(1, ROWS + 1)]
@@ -40,70 +53,71 @@ def test_rows_are_stored_with_key_body_exchange_and_id(broker: ScriptedBroker) -
 
 @pytest.mark.parametrize("fault", [refuse, change, lose])
 def test_after_a_fault_all_is_sent_again_from_the_lowest_unconfirmed_row(
-    broker: ScriptedBroker, fault: Callable[[ScriptedConnection], object]
+    broker: Broker, fault: Callable[[Session], object]
 ) -> None:
     broker.fault = once(fault, 60)
     with publisher(name="load") as made:
         report = publish(made)
-    _, before, after = broker.connections
+    before, after = broker.writers
     lowest = before.unconfirmed[0][1]
     assert [row_id for _, row_id in after.sent] == list(range(lowest, ROWS + 1))
-    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
     assert report.resent == len(before.sent) - lowest + 1 > 0
     assert (report.confirmed, report.reconnects) == (ROWS, 1)
     assert "sent again after a reconnect" in str(report)
 
 
-def test_confirms_that_came_before_the_loss_count(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_confirms_that_came_before_the_loss_count(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The confirms of rows 49 to 56 arrive while the next rows are sent, which fails."""
 
-    def hold_back_and_lose(connection: ScriptedConnection) -> None:
-        def send(_frames: memoryview, **_how: float) -> None:
-            connection.commit(len(connection.stream.log))
-            connection.news = connection.confirms()
-            assert connection.news
-            connection.lose()
-            raise ConnectionLostError("the line is cut")
+    def hold_back_and_lose(connection: Session) -> None:
+        def receive(_data: memoryview) -> int:
+            """Take a part of the frame, and wait until the confirms are received; then the line is cut."""
+            if not takes:
+                connection.lose()
+                raise ConnectionLostError("the line is cut")
+            if len(takes) == 3:
+                connection.commit(len(connection.stream.log))
+                connection.tell(*connection.confirms())
+            return takes.pop()
 
         if len(connection.sent) == 56:
-            connection.news = [NOTHING]
-            monkeypatch.setattr(connection, "send", send)
+            takes = [0, 0, 10]
+            connection.tell(NOTHING)
+            monkeypatch.setattr(connection, "receive", receive)
             broker.fault = lambda _: None
 
     broker.fault = hold_back_and_lose
     with publisher(name="load") as made:
         report = publish(made)
-    _, before, after = broker.connections
+    before, after = broker.writers
     assert len(before.sent) == 56
     assert after.sent[0] == ("load", 57)
     assert report.resent == 8  # those that were being sent
-    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
 def test_rows_that_the_broker_claims_and_does_not_have_are_stored_by_another_reference(
-    broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+    broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.fault = once(flaw, 60)
     with publisher(name="load") as made:
         report = publish(made)
-    lost = [row_id for _, row_id, _ in broker.connections[1].unconfirmed]
-    log = broker.streams["s"].log
-    assert [row_id for reference, row_id, _ in log if reference == "load~1"] == lost
-    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    lost = [row_id for _, row_id, _ in broker.writers[0].unconfirmed]
+    log = broker.rows["s"].log
+    assert [row_id for reference, row_id, _ in filter(None, log) if reference == "load~1"] == lost
+    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
     assert (report.repaired, report.confirmed, report.resent) == (len(lost), ROWS, len(lost))
     assert f"confirmed {len(lost)} rows from id {lost[0]} on that it has not stored" in caplog.text
 
 
 @pytest.mark.parametrize("known", [0, 50])
-def test_a_loss_in_mid_call_whose_proof_retention_has_removed(broker: ScriptedBroker, known: int) -> None:
+def test_a_loss_in_mid_call_whose_proof_retention_has_removed(broker: Broker, known: int) -> None:
     """What the broker had before is believed, and what it claims to have got since then is not."""
 
-    def flaw_and_retention(connection: ScriptedConnection) -> None:
+    def flaw_and_retention(connection: Session) -> None:
         flaw(connection)
-        stream = connection.stream
-        stream.begins_at = len(stream.log)
+        connection.stream.remove_all()
 
     if known:
         with publisher(name="load") as made:
@@ -113,38 +127,38 @@ def test_a_loss_in_mid_call_whose_proof_retention_has_removed(broker: ScriptedBr
         report = publish(made)
     assert report.repaired > 0
     assert (report.known, report.confirmed) == (known, ROWS)
-    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
-def test_a_repair_that_is_lost_in_the_same_way_is_repaired(broker: ScriptedBroker) -> None:
-    def flaw_of_repair(connection: ScriptedConnection) -> None:
+def test_a_repair_that_is_lost_in_the_same_way_is_repaired(broker: Broker) -> None:
+    def flaw_of_repair(connection: Session) -> None:
         if any(reference == "load~1" for reference, _ in connection.sent):
             broker.fault = lambda _connection: None
             flaw(connection)
 
-    def first(connection: ScriptedConnection) -> None:
+    def first(connection: Session) -> None:
         broker.fault = flaw_of_repair
         flaw(connection)
 
     broker.fault = once(first, 60)
     with publisher(name="load") as made:
         report = publish(made)
-    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
-    assert {reference for reference, _, _ in broker.streams["s"].log} == {"load", "load~2"}
+    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
+    assert {reference for reference, _, _ in filter(None, broker.rows["s"].log)} == {"load", "load~2"}
     assert report.confirmed == ROWS
 
 
-def test_a_stream_that_loses_each_repair_is_an_error(broker: ScriptedBroker) -> None:
-    broker.streams["s"].claims = {"load": 50, **{f"load~{n}": 50 for n in range(1, 20)}}
+def test_a_stream_that_loses_each_repair_is_an_error(broker: Broker) -> None:
+    broker.rows["s"].claims = {"load": 50, **{f"load~{n}": 50 for n in range(1, 20)}}
     with publisher(name="load") as made, pytest.raises(PublishError, match="under 10 references") as raised:
         publish(made)
     assert raised.value.report.confirmed == 0
 
 
-def test_what_an_earlier_attempt_lost_with_the_broker_is_stored(broker: ScriptedBroker) -> None:
+def test_what_an_earlier_attempt_lost_with_the_broker_is_stored(broker: Broker) -> None:
     with publisher(name="load") as made:
         publish(made, rows=150)
-    stream = broker.streams["s"]
+    stream = broker.rows["s"]
     stream.log, stream.committed = stream.log[:120], 120
     with publisher(name="load") as made:
         report = publish(made, first=101, rows=100)
@@ -152,12 +166,12 @@ def test_what_an_earlier_attempt_lost_with_the_broker_is_stored(broker: Scripted
     assert (report.known, report.repaired) == (20, 30)
 
 
-def test_a_hole_that_is_longer_than_a_call_is_closed_by_the_next_call(broker: ScriptedBroker) -> None:
-    broker.streams["s"].claims = {"load": 150}
+def test_a_hole_that_is_longer_than_a_call_is_closed_by_the_next_call(broker: Broker) -> None:
+    broker.rows["s"].claims = {"load": 150}
     with publisher(name="load") as made:
         publish(made, rows=100)
         publish(made, first=101, rows=100)
-    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
 @pytest.mark.parametrize(
@@ -165,22 +179,23 @@ def test_a_hole_that_is_longer_than_a_call_is_closed_by_the_next_call(broker: Sc
 )
 @pytest.mark.parametrize("piece_rows", [7, 20, 60, 1_000])
 def test_a_hole_that_begins_behind_a_call_or_piece_is_closed(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, cuts: tuple[int, ...], piece_rows: int
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, cuts: tuple[int, ...], piece_rows: int
 ) -> None:
     monkeypatch.setattr(publisher_module, "_BATCH_ROWS", piece_rows)
     with publisher(name="load") as made:
         publish(made, rows=60)
-    broker.streams["s"].claims = {"load": 150}
+    broker.rows["s"].claims = {"load": 150}
     with publisher(name="load") as made:
         repaired = [
             publish(made, first=first + 1, rows=stop - first).repaired
             for first, stop in itertools.pairwise((0, *cuts))
         ]
-    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
     assert sum(repaired) == 90
 
 
-def test_a_claim_that_is_true_is_proved_once(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("broker")
+def test_a_claim_that_is_true_is_proved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with publisher(name="load") as made:
         publish(made)
     monkeypatch.setattr(publisher_module, "_BATCH_ROWS", 20)
@@ -188,7 +203,7 @@ def test_a_claim_that_is_true_is_proved_once(broker: ScriptedBroker, monkeypatch
 
     def look(**how: Any) -> Any:
         looks.append(how)
-        return broker.reader(**how)
+        return READER(**how)
 
     monkeypatch.setattr(stored_ids, "StreamReader", look)
     with publisher(name="load") as made:
@@ -196,16 +211,16 @@ def test_a_claim_that_is_true_is_proved_once(broker: ScriptedBroker, monkeypatch
     assert len(looks) == 1
 
 
-def test_the_same_rows_again_are_stored_once(broker: ScriptedBroker) -> None:
+def test_the_same_rows_again_are_stored_once(broker: Broker) -> None:
     for known in (0, ROWS):
         with publisher(name="load") as made:
             report = publish(made)
         assert (report.confirmed, report.known, report.repaired) == (ROWS, known, 0)
     assert "200 known from an earlier run" in str(report)
-    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
-def test_rows_of_others_behind_ours_are_looked_through(broker: ScriptedBroker) -> None:
+def test_rows_of_others_behind_ours_are_looked_through(broker: Broker) -> None:
     with publisher(name="load") as made:
         publish(made, rows=50)
     with publisher(name="load:2") as made:
@@ -213,59 +228,57 @@ def test_rows_of_others_behind_ours_are_looked_through(broker: ScriptedBroker) -
     with publisher(name="load") as made:
         report = publish(made, rows=50)
     assert (report.known, report.repaired) == (50, 0)
-    assert len(broker.streams["s"].log) == 180
+    assert len(broker.rows["s"].log) == 180
 
 
 @pytest.mark.parametrize("looked_back", [16, 1_000])
 def test_rows_that_retention_removed_are_not_stored_again(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, looked_back: int
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, looked_back: int
 ) -> None:
     monkeypatch.setattr(stored_ids, "_FIRST_PIECE", looked_back)
     with publisher(name="load") as made:
         publish(made, rows=50)
     with publisher(name="other") as made:
         publish(made, rows=50)
-    broker.streams["s"].begins_at = 60
+    broker.rows["s"].begins_at = 60
     with publisher(name="load") as made:
         report = publish(made, rows=60)
     assert (report.known, report.repaired) == (50, 0)
-    assert broker.streams["s"].ids[100:] == list(range(51, 61))
+    assert broker.rows["s"].ids[100:] == list(range(51, 61))
 
 
 @pytest.mark.parametrize("looked_back", [16, 1_000])
 def test_a_claim_without_any_row_in_a_log_from_its_begin_on_is_false(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, looked_back: int
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, looked_back: int
 ) -> None:
     monkeypatch.setattr(stored_ids, "_FIRST_PIECE", looked_back)
     with publisher(name="other") as made:
         publish(made, rows=50)
-    broker.streams["s"].claims["load"] = 30
+    broker.rows["s"].claims["load"] = 30
     with publisher(name="load") as made:
         report = publish(made, rows=60)
     assert (report.known, report.repaired) == (0, 30)
-    assert broker.streams["s"].ids[50:] == list(range(1, 61))
+    assert broker.rows["s"].ids[50:] == list(range(1, 61))
 
 
 @pytest.mark.parametrize(("key", "body", "what"), [("k", "b", "key"), ("k30", "b", "body")])
-def test_other_rows_under_used_ids_are_an_error(
-    broker: ScriptedBroker, key: str, body: str, what: str
-) -> None:
+def test_other_rows_under_used_ids_are_an_error(broker: Broker, key: str, body: str, what: str) -> None:
     with publisher(name="load") as made:
         publish(made, rows=30)
     with publisher(name="load") as made, pytest.raises(PublishError, match=f"with the {what}") as raised:
         made.publish_many([key] * 60, [body] * 60, ids=range(1, 61))
     assert isinstance(raised.value.__cause__, MismatchError)
-    assert len(broker.streams["s"].log) == 30
+    assert len(broker.rows["s"].log) == 30
 
 
-def make_again(connection: ScriptedConnection) -> None:
+def make_again(connection: Session) -> None:
     """Delete the stream and make it again."""
     stream = connection.stream
     stream.log, stream.claims, stream.committed = [], {}, 0
     connection.lose()
 
 
-def test_a_stream_that_is_made_again_meanwhile_is_an_error(broker: ScriptedBroker) -> None:
+def test_a_stream_that_is_made_again_meanwhile_is_an_error(broker: Broker) -> None:
     broker.fault = once(make_again, 60)
     with publisher(name="load") as made:
         with pytest.raises(PublishError, match="its last id of 'load' is 0") as raised:
@@ -277,57 +290,32 @@ def test_a_stream_that_is_made_again_meanwhile_is_an_error(broker: ScriptedBroke
         assert "publish again from" not in str(raised.value)
         with pytest.raises(PublishError, match=f"has confirmed id {confirmed}"):
             publish(made)
-    assert not broker.streams["s"].log
+    assert not broker.rows["s"].log
     with publisher(name="load") as made:
         assert publish(made).confirmed == ROWS
-    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
-def test_a_stream_that_is_made_again_between_two_calls_is_an_error(broker: ScriptedBroker) -> None:
+def test_a_stream_that_is_made_again_between_two_calls_is_an_error(broker: Broker) -> None:
     with publisher(name="load") as made:
         publish(made)
-        make_again(broker.connections[-1])
+        make_again(broker.writers[-1])
         with pytest.raises(PublishError, match=f"has confirmed id {ROWS}"):
             publish(made, first=ROWS + 1)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_whatever_happens_each_row_is_stored_once_and_in_order(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    chance = random.Random(seed)  # noqa: S311  # it scripts faults
-    monkeypatch.setattr(publisher_module, "_BATCH_ROWS", chance.choice([10, 40, 1_000]))
-    stream = broker.streams["s"]
-
-    def anything(connection: ScriptedConnection) -> None:
-        connection.commit(chance.randint(stream.committed, len(stream.log)))
-        connection.news = connection.confirms() if chance.random() < 0.7 else []
-        if faults and chance.random() < 0.15:
-            faults.pop()
-            stream.crash(chance.randint(0, len(stream.log)), flaw=chance.random() < 0.7)
-            connection.lose()
-
-    broker.fault = anything
-    faults = [True] * 12  # so that it ends
-    ids = sorted(chance.sample(range(1, 1_000), 150))
-    for _ in range(2):  # the second is another attempt, which finds what the first has left
-        with publisher(name="load", window=chance.choice([1, 7, 20, 500])) as made:
-            made.publish_many(list(map(str, ids)), list(map(str, ids)), ids=ids)
-    assert stream.ids == ids
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_an_attempt_that_dies_anywhere_is_finished_by_another(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, seed: int
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)  # noqa: S311  # it scripts faults
     monkeypatch.setattr(publisher_module, "_BATCH_ROWS", chance.choice([25, 60, 1_000]))
-    stream = broker.streams["s"]
+    stream = broker.rows["s"]
     ids = list(range(1, 151))
 
-    def die(connection: ScriptedConnection) -> None:
+    def die(connection: Session) -> None:
         connection.commit(chance.randint(stream.committed, len(stream.log)))
-        connection.news = connection.confirms()
+        connection.tell(*connection.confirms())
         if chance.random() < 0.1:
             stream.crash(chance.randint(0, len(stream.log)), flaw=chance.random() < 0.7)
             connection.lose()
@@ -346,15 +334,15 @@ def test_an_attempt_that_dies_anywhere_is_finished_by_another(
     assert stream.ids == ids
 
 
-def test_without_a_name_rows_are_stored_at_least_once(broker: ScriptedBroker) -> None:
-    broker.fault = once(ScriptedConnection.lose, 60)
+def test_without_a_name_rows_are_stored_at_least_once(broker: Broker) -> None:
+    broker.fault = once(Session.lose, 60)
     with publisher() as made:
         report = made.publish_many(pa.array(["k"] * ROWS), np.array([f"b{n}" for n in range(ROWS)]))
         made.publish_many(["k"], ["end"])
-    bodies = broker.streams["s"].batch(0, 1_000)["value"].to_pylist()
+    bodies = broker.rows["s"].batch(0, 1_000)["value"].to_pylist()
     assert set(bodies) == {*(b"b%d" % n for n in range(ROWS)), b"end"}
     assert len(bodies) == ROWS + 1 + report.resent > ROWS + 1
-    assert broker.streams["s"].batch(0, 1_000)["message_id"].null_count == len(bodies)
+    assert broker.rows["s"].batch(0, 1_000)["message_id"].null_count == len(bodies)
     assert (report.confirmed, report.known) == (ROWS, 0)
 
 
@@ -380,30 +368,30 @@ PARTITIONS = SuperStream(["a", "b", "c"])
 )
 @pytest.mark.parametrize("make", [list, pa.array, np.array])
 def test_rows_go_where_their_keys_belong(
-    broker: ScriptedBroker, how: dict[str, Any], stream_of: Any, make: Any
+    broker: Broker, how: dict[str, Any], stream_of: Any, make: Any
 ) -> None:
-    broker.streams |= {name: ScriptedStream() for name in "abc"}
+    broker.rows |= {name: RowLog() for name in "abc"}
     broker.super_streams["x"] = PARTITIONS.partitions
     keys = [f"key {n}" for n in range(500)]
     with publisher(name="load", **how) as made:
         report = made.publish_many(make(keys), make(keys), ids=np.arange(1, 501))
     for name in made.streams:
         wanted = [n for n, key in enumerate(keys, 1) if stream_of(key) == name]
-        assert broker.streams[name].ids == wanted
+        assert broker.rows[name].ids == wanted
         assert report.streams[name] == len(wanted) > 0
-        assert set(broker.streams[name].batch(0, 500)["exchange"].to_pylist()) == {"x"}
+        assert set(broker.rows[name].batch(0, 500)["exchange"].to_pylist()) == {"x"}
     assert report.confirmed == 500
 
 
-def test_a_fault_of_one_stream_is_none_of_another(broker: ScriptedBroker) -> None:
-    broker.streams |= {name: ScriptedStream() for name in "abc"}
+def test_a_fault_of_one_stream_is_none_of_another(broker: Broker) -> None:
+    broker.rows |= {name: RowLog() for name in "abc"}
     broker.super_streams["x"] = PARTITIONS.partitions
     broker.fault = once(flaw, 50)
     keys = [f"key {n}" for n in range(500)]
     with publisher(name="load", super_stream="x") as made:
         report = made.publish_many(keys, keys, ids=range(1, 501))
-    assert sorted(itertools.chain(*(broker.streams[name].ids for name in "abc"))) == list(range(1, 501))
-    assert all(broker.streams[name].ids == sorted(broker.streams[name].ids) for name in "abc")
+    assert sorted(itertools.chain(*(broker.rows[name].ids for name in "abc"))) == list(range(1, 501))
+    assert all(broker.rows[name].ids == sorted(broker.rows[name].ids) for name in "abc")
     assert report.reconnects == 1
 
 

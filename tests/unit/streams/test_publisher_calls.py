@@ -6,8 +6,20 @@ import math
 from typing import Any
 
 import pytest
-from scripted_streams import ROWS, ScriptedBroker, ScriptedConnection, ScriptedStream, publish, publisher
-from stream_faults import NOTHING, Clock, lose, once
+from stream_logs import RowLog
+from stream_node import Session
+from stream_publishers import (
+    FRAME_MAX,
+    NOTHING,
+    READER,
+    ROWS,
+    Broker,
+    confirm_and_change,
+    lose,
+    once,
+    publish,
+    publisher,
+)
 
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -19,26 +31,26 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.routing import HashRing, SuperStream
+from rabbit_chx.streams import nodes, stored_ids, writer
 from rabbit_chx.streams import publisher as publisher_module
-from rabbit_chx.streams import stored_ids, writer
-from rabbit_chx.streams.frames import StreamChanged
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.rows import encode_rows
 
 RING = HashRing.from_buckets(["a", "b", "c", "b"])
 PARTITIONS = SuperStream(["a", "b", "c"])
 
 
-def test_ids_rise_from_call_to_call(broker: ScriptedBroker) -> None:
+def test_ids_rise_from_call_to_call(broker: Broker) -> None:
     with publisher(name="load") as made:
         publish(made, rows=10)
         assert publish(made, first=11, rows=0).rows == 0
         with pytest.raises(InputError, match="id 10 is published"):
             publish(made, first=10, rows=10)
         publish(made, first=20, rows=10)
-    assert broker.streams["s"].ids == [*range(1, 11), *range(20, 30)]
+    assert broker.rows["s"].ids == [*range(1, 11), *range(20, 30)]
 
 
-def test_after_a_failed_call_its_rows_come_first(broker: ScriptedBroker) -> None:
+def test_after_a_failed_call_its_rows_come_first(broker: Broker) -> None:
     broker.fault = once(lose, 60)
     with publisher(name="load", reconnect_timeout_s=0) as made:
         publish(made, rows=10)
@@ -48,10 +60,10 @@ def test_after_a_failed_call_its_rows_come_first(broker: ScriptedBroker) -> None
         with pytest.raises(InputError, match="give them again first"):
             publish(made, first=111, rows=10)
         publish(made, first=11, rows=190)
-    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
-def test_a_call_that_gives_nothing_leaves_it_so_that_failed_rows_come_first(broker: ScriptedBroker) -> None:
+def test_a_call_that_gives_nothing_leaves_it_so_that_failed_rows_come_first(broker: Broker) -> None:
     broker.fault = once(lose, 60)
     with publisher(name="load", reconnect_timeout_s=0) as made:
         with pytest.raises(PublishError, match="publish again from id 1 on"):
@@ -63,20 +75,18 @@ def test_a_call_that_gives_nothing_leaves_it_so_that_failed_rows_come_first(brok
         with pytest.raises(InputError, match="rows from id 61 on may be unconfirmed"):
             publish(made, first=101)
         publish(made, first=61, rows=140)
-    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
-def failing(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, error: Exception, times: float
-) -> list[int]:
+def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: float) -> list[int]:
     """Let attempts to connect fail, and return a list of their numbers."""
     moments: list[int] = []
 
-    def open_at(*how: Any, **more: Any) -> ScriptedConnection:
+    def open_at(*how: Any, **more: Any) -> StreamConnection:
         if len(moments) < times:
             moments.append(len(moments) + 1)
             raise error
-        return broker.open_at(*how, **more)
+        return nodes.open_at(*how, **more)
 
     monkeypatch.setattr(writer, "open_at", open_at)
     return moments
@@ -86,53 +96,44 @@ DOWN = UnreachableError("nobody answers")
 
 
 def test_a_leader_that_changes_with_the_last_confirms_is_no_outage_of_the_next_rows(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, clock: Clock
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def confirm_and_change(connection: ScriptedConnection) -> None:
-        connection.commit(len(connection.stream.log))
-        connection.news = [*connection.confirms(), StreamChanged("s", 6)]
-
     broker.fault = once(confirm_and_change, 20)
     with publisher(name="load", reconnect_timeout_s=60) as made:
         assert publish(made, rows=20).complete
-        clock.now += 3_600
-        attempts = failing(broker, monkeypatch, DOWN, 3)
+        broker.clock.now += 3_600
+        attempts = failing(monkeypatch, DOWN, 3)
         assert publish(made, first=21, rows=20).complete
     assert len(attempts) == 3
 
 
-def test_confirms_that_come_with_a_change_of_the_leader_begin_another_outage(
-    broker: ScriptedBroker, clock: Clock
-) -> None:
-    def confirm_and_change(connection: ScriptedConnection) -> None:
+def test_confirms_that_come_with_a_change_of_the_leader_begin_another_outage(broker: Broker) -> None:
+    def confirm_slowly_and_change(session: Session) -> None:
         """Each connection confirms its first rows, and then the leader changes."""
-        if connection.sent:
-            clock.now += 50
-            connection.commit(len(connection.stream.log))
-            connection.news = [*connection.confirms(), StreamChanged("s", 6)]
+        if session.sent:
+            broker.clock.now += 50
+            confirm_and_change(session)
 
-    broker.fault = confirm_and_change
+    broker.fault = confirm_slowly_and_change
     with publisher(name="load", reconnect_timeout_s=60) as made:
         report = publish(made, rows=40)
     assert report.reconnects >= 3
 
 
-def test_reading_back_is_no_time_without_a_confirm(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, clock: Clock
-) -> None:
+def test_reading_back_is_no_time_without_a_confirm(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     with publisher(name="load") as made:
         publish(made, rows=100)
 
     def read_slowly(**how: Any) -> Any:
-        clock.now += 600
-        return broker.reader(**how)
+        broker.clock.now += 600
+        return READER(**how)
 
     seen = [0]
 
-    def confirm_later(connection: ScriptedConnection) -> None:
+    def confirm_later(connection: Session) -> None:
         if len(connection.sent) != seen[0]:
             seen[0] = len(connection.sent)
-            connection.news = [NOTHING]
+            connection.tell(NOTHING)
 
     monkeypatch.setattr(stored_ids, "StreamReader", read_slowly)
     broker.fault = confirm_later
@@ -142,23 +143,24 @@ def test_reading_back_is_no_time_without_a_confirm(
 
 
 def test_after_a_call_that_gave_up_the_next_one_has_the_full_time_again(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, clock: Clock
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attempts = failing(broker, monkeypatch, DOWN, math.inf)
+    attempts = failing(monkeypatch, DOWN, math.inf)
     with publisher(name="load", reconnect_timeout_s=60) as made:
         for first in (0, 1):
-            began, before = clock.now, len(attempts)
+            began, before = broker.clock.now, len(attempts)
             with pytest.raises(PublishError, match="gave up after"):
                 publish(made)
-            assert 60 <= clock.now - began < 70, first
+            assert 60 <= broker.clock.now - began < 70, first
             assert len(attempts) - before > 3
 
 
+@pytest.mark.usefixtures("broker")
 @pytest.mark.parametrize("error", [AccessRefusedError("no"), NotFoundError("no"), InputError("no")])
 def test_what_no_other_attempt_can_do_better_is_raised_at_once(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, error: Exception
+    monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    attempts = failing(broker, monkeypatch, error, math.inf)
+    attempts = failing(monkeypatch, error, math.inf)
     with publisher(name="load") as made, pytest.raises(PublishError) as raised:
         publish(made)
     assert raised.value.__cause__ is error
@@ -166,39 +168,46 @@ def test_what_no_other_attempt_can_do_better_is_raised_at_once(
 
 
 def test_requests_are_bounded_by_the_timeouts_of_the_publisher(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, clock: Clock
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared: list[float] = []
 
-    def publisher_sequence(connection: ScriptedConnection, *_: str) -> int:
+    def publisher_sequence(connection: StreamConnection, *_: str) -> int:
         declared.append(connection.request_timeout_s)
         return 0
 
-    monkeypatch.setattr(ScriptedConnection, "publisher_sequence", publisher_sequence)
+    monkeypatch.setattr(StreamConnection, "publisher_sequence", publisher_sequence)
+    asked: list[float] = []
+    metadata = StreamConnection.metadata
+
+    def recorded(connection: StreamConnection, *how: Any, **more: Any) -> Any:
+        asked.append(connection.request_timeout_s)
+        return metadata(connection, *how, **more)
+
+    monkeypatch.setattr(StreamConnection, "metadata", recorded)
     broker.fault = once(lose, 60)
     opened: list[float] = []
 
-    def open_at(*how: Any, **more: Any) -> ScriptedConnection:
+    def open_at(*how: Any, **more: Any) -> StreamConnection:
         opened.append(more["timeout_s"])
         if len(opened) > 1:
-            clock.now += 3
-        return broker.open_at(*how, **more)
+            broker.clock.now += 3
+        return nodes.open_at(*how, **more)
 
     monkeypatch.setattr(writer, "open_at", open_at)
-    with publisher(name="load", confirm_timeout_s=20, reconnect_timeout_s=8) as made:
-        with pytest.raises(PublishError, match="has confirmed id"):  # it claims nothing any more
-            publish(made)
-        assert broker.connections[0].request_timeout_s == 20
-    assert declared[0] == 20
+    with (
+        publisher(name="load", confirm_timeout_s=20, reconnect_timeout_s=8) as made,
+        pytest.raises(PublishError, match="has confirmed id"),  # it claims nothing any more
+    ):
+        publish(made)
+    assert asked[0] == declared[0] == 20
     assert 0 < opened[1] <= 8
     assert 0 < declared[1] <= 8
 
 
 @pytest.mark.parametrize("of", ["super_stream", "ring"])
-def test_names_are_counted_in_each_stream(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, of: str
-) -> None:
-    broker.streams |= {name: ScriptedStream() for name in "abc"}
+def test_names_are_counted_in_each_stream(broker: Broker, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+    broker.rows |= {name: RowLog() for name in "abc"}
     broker.super_streams["x"] = PARTITIONS.partitions
     counted = []
 
@@ -216,7 +225,7 @@ def test_names_are_counted_in_each_stream(
 
 @pytest.mark.parametrize(("limit", "value"), [("_BATCH_ROWS", 30), ("_BATCH_BYTES", 3_000)])
 def test_a_call_encodes_its_rows_piece_by_piece(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(publisher_module, limit, value)
     pieces = []
@@ -231,16 +240,16 @@ def test_a_call_encodes_its_rows_piece_by_piece(
         made.publish_many(columns, columns, ids=range(1, ROWS + 1))
     assert sum(pieces) == ROWS
     assert 20 <= max(pieces) <= 30
-    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
-def test_a_broker_that_confirms_nothing_is_given_up(broker: ScriptedBroker) -> None:
-    def say_nothing(connection: ScriptedConnection) -> None:
+def test_a_broker_that_confirms_nothing_is_given_up(broker: Broker) -> None:
+    def say_nothing(connection: Session) -> None:
         connection.unconfirmed = []
 
     broker.fault = say_nothing
     with (
-        publisher(name="load", confirm_timeout_s=1e-9, reconnect_timeout_s=1e-9) as made,
+        publisher(name="load", confirm_timeout_s=0.5, reconnect_timeout_s=0) as made,
         pytest.raises(PublishError, match="has confirmed nothing") as raised,
     ):
         publish(made)
@@ -252,28 +261,26 @@ def test_a_broker_that_confirms_nothing_is_given_up(broker: ScriptedBroker) -> N
 @pytest.mark.parametrize("place", ["keys", "bodies"])
 @pytest.mark.parametrize("name", ["load", None])
 def test_a_row_that_no_frame_can_carry_is_refused_before_any_is_sent(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, place: str, name: str | None
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, place: str, name: str | None
 ) -> None:
     monkeypatch.setattr(publisher_module, "_BATCH_ROWS", 10)
     columns = {"keys": ["k"] * ROWS, "bodies": ["b"] * ROWS}
-    columns[place][150] = "x" * ScriptedConnection.frame_max
+    columns[place][150] = "x" * FRAME_MAX
     with (
         publisher(name=name) as made,
         pytest.raises(RowError, match=r"^row 150 .* frame of this broker, which has 4096"),
     ):
         made.publish_many(**columns, ids=range(1, ROWS + 1) if name else None)
-    assert not broker.streams["s"].log
+    assert not broker.rows["s"].log
 
 
 @pytest.mark.parametrize("name", ["load", None])
 @pytest.mark.parametrize("exchange", ["orders", ""])
-def test_the_largest_rows_that_are_taken_can_be_sent(
-    broker: ScriptedBroker, name: str | None, exchange: str
-) -> None:
+def test_the_largest_rows_that_are_taken_can_be_sent(broker: Broker, name: str | None, exchange: str) -> None:
     largest = 2**63 - 1
     with publisher(name=name, exchange=exchange) as made:
         sizes = []
-        for size in range(ScriptedConnection.frame_max, 0, -1):
+        for size in range(FRAME_MAX, 0, -1):
             ids = [largest - size] if name else None
             try:
                 made.publish_many([b"k" * 2_000], [b"b" * (size - 2_000)], ids=ids)
@@ -281,11 +288,11 @@ def test_the_largest_rows_that_are_taken_can_be_sent(
                 continue
             sizes.append(size)
             break
-    assert sizes[0] > ScriptedConnection.frame_max - 140
-    assert len(broker.streams["s"].log) == 1
+    assert sizes[0] > FRAME_MAX - 140
+    assert len(broker.rows["s"].log) == 1
 
 
-def test_no_password_is_shown(broker: ScriptedBroker) -> None:
+def test_no_password_is_shown(broker: Broker) -> None:
     broker.fault = lose
     with publisher(name="load", reconnect_timeout_s=0) as made:
         with pytest.raises(PublishError) as raised:

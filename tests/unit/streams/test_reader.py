@@ -43,6 +43,15 @@ def test_a_chunk_of_the_broker_can_be_the_last_before_the_end():
     assert reading.is_done
 
 
+def test_a_chunk_that_was_read_before_gives_no_more_time() -> None:
+    with StreamReader("rabbitmq-stream://host", "s", start=0, end=80, landmarks=()) as reader:
+        reader._progress.advance(chunk(0))
+        reader._received.append((chunk(0), []))
+        assert reader._take_chunk(5.0) == 5.0
+        reader._received.append((chunk(10), []))
+        assert reader._take_chunk(5.0) > 5.0
+
+
 def test_an_empty_range_is_done():
     assert progress(7, 7, 7).is_done
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import struct
 import threading
@@ -13,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from scripted_node import HOST, ScriptedLog, chunks_of
 from stream_bytes import chunk_bytes, entry
+from stream_logs import ChunkLog, chunks_of
+from stream_node import HOST, ListeningNode, Session, StreamNode, in_memory
 
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -25,19 +25,19 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.streams import StreamReader, nodes, reader
+from rabbit_chx.streams import StreamReader, reader
 from rabbit_chx.streams.frames import Key, frame
 
 PASSWORD = "Kestrel-7vQ2mXw9Tz4"  # noqa: S105
 
 
 @pytest.fixture
-def log() -> Iterator[ScriptedLog]:
-    with ScriptedLog(chunks_of(8)) as made:
+def log() -> Iterator[ListeningNode]:
+    with ListeningNode(chunks_of(8)) as made:
         yield made
 
 
-def opened(*logs: ScriptedLog, **arguments: Any) -> StreamReader:
+def opened(*logs: ListeningNode, **arguments: Any) -> StreamReader:
     return StreamReader([log.settings for log in logs], "s", **{"timeout_s": 20.0, **arguments})
 
 
@@ -60,7 +60,7 @@ def bomb(entries: int, rows: int, size: int, offset: int = 0) -> bytes:
     return chunk_bytes(each, offset=offset, records=entries * rows)
 
 
-def test_each_row_is_read_once(log: ScriptedLog) -> None:
+def test_each_row_is_read_once(log: ListeningNode) -> None:
     with opened(log) as reading:
         assert numbers(reading) == list(range(80))
         assert (reading.chunks, reading.next_offset) == (8, 80)
@@ -69,11 +69,11 @@ def test_each_row_is_read_once(log: ScriptedLog) -> None:
 # -- a range that somebody else has found
 
 
-def test_a_known_range_takes_one_connection_and_no_look(log: ScriptedLog) -> None:
+def test_a_known_range_takes_one_connection_and_no_look(log: ListeningNode) -> None:
     with opened(log) as reading:
         next(reading)
         known = reading.fingerprint
-    with ScriptedLog(log.chunks) as replica:
+    with ListeningNode(log.chunks) as replica:
         log.replicas = [replica]
         log.seen.clear()
         log.starts.clear()
@@ -89,7 +89,7 @@ def test_a_known_range_takes_one_connection_and_no_look(log: ScriptedLog) -> Non
     assert log.starts == [(4, 5)]
 
 
-def test_what_is_before_a_known_range_is_compared_and_not_given(log: ScriptedLog) -> None:
+def test_what_is_before_a_known_range_is_compared_and_not_given(log: ListeningNode) -> None:
     with opened(log, end=35) as reading:
         assert numbers(reading) == list(range(35))
         known = reading.fingerprint
@@ -106,7 +106,7 @@ def test_what_is_before_a_known_range_is_compared_and_not_given(log: ScriptedLog
         next(reading)
 
 
-def test_a_landmark_within_a_known_range(log: ScriptedLog) -> None:
+def test_a_landmark_within_a_known_range(log: ListeningNode) -> None:
     with opened(log) as reading:
         last = reading.end_fingerprint
     assert last is not None
@@ -121,7 +121,7 @@ def test_a_landmark_within_a_known_range(log: ScriptedLog) -> None:
 
 
 @pytest.mark.parametrize(("start", "gone"), [(5, (80, 89)), (85, (85, 89))])
-def test_a_known_range_of_a_log_that_was_cut(log: ScriptedLog, start: int, gone: tuple[int, int]) -> None:
+def test_a_known_range_of_a_log_that_was_cut(log: ListeningNode, start: int, gone: tuple[int, int]) -> None:
     """That nothing comes any more is noticed long before the timeout."""
     began = time.monotonic()
     known: dict[str, Any] = {"start": start, "end": 90, "landmarks": (), "timeout_s": 60.0}
@@ -134,7 +134,7 @@ def test_a_known_range_of_a_log_that_was_cut(log: ScriptedLog, start: int, gone:
     assert time.monotonic() - began < 20
 
 
-def test_a_known_range_of_an_empty_log(log: ScriptedLog) -> None:
+def test_a_known_range_of_an_empty_log(log: ListeningNode) -> None:
     log.chunks = []
     with (
         opened(log, start=5, end=9, landmarks=()) as reading,
@@ -143,7 +143,7 @@ def test_a_known_range_of_an_empty_log(log: ScriptedLog) -> None:
         numbers(reading)
 
 
-def test_a_log_that_was_cut_and_goes_on_before_the_start(log: ScriptedLog) -> None:
+def test_a_log_that_was_cut_and_goes_on_before_the_start(log: ListeningNode) -> None:
     """The broker moves a start into the log, so what comes is before it: those rows are not the ones that were meant."""
     began = time.monotonic()
     log.moves_starts = True
@@ -155,8 +155,8 @@ def test_a_log_that_was_cut_and_goes_on_before_the_start(log: ScriptedLog) -> No
     assert time.monotonic() - began < 20
 
 
-def test_a_known_range_on_a_replica_that_is_behind(log: ScriptedLog) -> None:
-    with ScriptedLog(log.chunks[:3]) as behind:
+def test_a_known_range_on_a_replica_that_is_behind(log: ListeningNode) -> None:
+    with ListeningNode(log.chunks[:3]) as behind:
         log.leader, log.replicas = log, [behind]
         behind.leader, behind.replicas = log, [behind]
         with opened(behind, start=0, end=80, landmarks=()) as reading:
@@ -164,7 +164,7 @@ def test_a_known_range_on_a_replica_that_is_behind(log: ScriptedLog) -> None:
             assert numbers(reading) == list(range(80))
 
 
-def test_a_known_range_has_offsets(log: ScriptedLog) -> None:
+def test_a_known_range_has_offsets(log: ListeningNode) -> None:
     with pytest.raises(
         InputError, match="landmarks are given, start is 'first' and end is 80: give two offsets"
     ):
@@ -176,7 +176,7 @@ def test_a_known_range_has_offsets(log: ScriptedLog) -> None:
 
 @pytest.mark.parametrize(("entries", "rows"), [(6, 100), (600, 1)])
 def test_a_batch_is_bounded_by_what_is_unpacked(
-    log: ScriptedLog, monkeypatch: pytest.MonkeyPatch, entries: int, rows: int
+    log: ListeningNode, monkeypatch: pytest.MonkeyPatch, entries: int, rows: int
 ) -> None:
     log.chunks = [bomb(entries, rows, 1_000), *chunks_of(62)[60:]]
     monkeypatch.setattr(reader, "_BATCH_BYTES", 250_000)
@@ -188,14 +188,14 @@ def test_a_batch_is_bounded_by_what_is_unpacked(
     assert reading.chunks == 3
 
 
-def test_a_batch_ends_between_sub_entries_at_its_rows(log: ScriptedLog) -> None:
+def test_a_batch_ends_between_sub_entries_at_its_rows(log: ListeningNode) -> None:
     log.chunks = [bomb(6, 100, 10)]
     with opened(log, batch_rows=150) as reading:
         assert [batch.num_rows for batch in reading] == [200, 200, 200]
 
 
 def test_a_sub_entry_above_the_bound_is_a_batch_of_its_own(
-    log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
+    log: ListeningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.chunks = [chunks_of(1)[0], bomb(2, 100, 1_000, offset=10)]
     monkeypatch.setattr(reader, "_BATCH_BYTES", 50_000)
@@ -204,7 +204,7 @@ def test_a_sub_entry_above_the_bound_is_a_batch_of_its_own(
 
 
 @pytest.mark.parametrize("given", [1, 2, 3, 5])
-def test_a_reading_goes_on_in_the_middle_of_a_chunk(log: ScriptedLog, given: int) -> None:
+def test_a_reading_goes_on_in_the_middle_of_a_chunk(log: ListeningNode, given: int) -> None:
     log.chunks = [*chunks_of(2), bomb(3, 10, 10, offset=20), *chunks_of(6)[5:]]
     with opened(log, batch_rows=1) as first:
         read = numbers(next(first) for _ in range(given))
@@ -218,7 +218,7 @@ def test_a_reading_goes_on_in_the_middle_of_a_chunk(log: ScriptedLog, given: int
 
 
 def test_the_fingerprint_is_of_a_chunk_whose_rows_were_given(
-    log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
+    log: ListeningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second chunk is taken before it turns out that it is for the next batch."""
     log.chunks = [bomb(1, 10, 1_000), bomb(1, 10, 1_000, offset=10)]
@@ -230,7 +230,7 @@ def test_the_fingerprint_is_of_a_chunk_whose_rows_were_given(
         assert reading.fingerprint.offset == 0
 
 
-def test_only_the_sub_entries_of_the_range_are_unpacked(log: ScriptedLog) -> None:
+def test_only_the_sub_entries_of_the_range_are_unpacked(log: ListeningNode) -> None:
     broken = struct.pack(">BHII", 0x80 | 4 << 4, 10, 300, 3) + b"bad"
     log.chunks = [chunk_bytes([broken, zipped(10, 5, 10), broken], records=30)]
     with opened(log, start=13, end=20) as reading:
@@ -239,18 +239,16 @@ def test_only_the_sub_entries_of_the_range_are_unpacked(log: ScriptedLog) -> Non
         list(reading)
 
 
-def test_a_lost_line_in_the_middle_of_a_chunk_loses_and_doubles_nothing(log: ScriptedLog) -> None:
+def test_a_lost_line_in_the_middle_of_a_chunk_loses_and_doubles_nothing(log: ListeningNode) -> None:
     log.chunks = [bomb(3, 10, 10), *chunks_of(9)[3:]]
     with opened(log, batch_rows=1) as reading:
         read = numbers([next(reading)])
-        for client in log._clients:
-            with contextlib.suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
+        log.cut()
         read += numbers(reading)
     assert read == list(range(90))
 
 
-def test_a_sub_entry_that_is_too_large_names_what_to_do(log: ScriptedLog) -> None:
+def test_a_sub_entry_that_is_too_large_names_what_to_do(log: ListeningNode) -> None:
     log.chunks = [bomb(1, 100, 1_000)]
     words = (
         r"stream 's': .* chunk at offset 0 has 101,900 bytes when unpacked, and max_sub_entry_bytes is 100,000: raise it, .* "
@@ -261,7 +259,7 @@ def test_a_sub_entry_that_is_too_large_names_what_to_do(log: ScriptedLog) -> Non
         list(reading)
 
 
-def test_a_frame_above_the_limit_is_refused_before_it_is_received(log: ScriptedLog) -> None:
+def test_a_frame_above_the_limit_is_refused_before_it_is_received(log: ListeningNode) -> None:
     announced = (900 << 20).to_bytes(4) + frame(Key.DELIVER, b"\0")[4:]
     log.answer = lambda _key, _id: announced
     for limit, said in ((None, 512 << 20), (1 << 20, 1 << 20)):
@@ -279,41 +277,40 @@ def _announcing(said: Callable[..., bytes], announced: bytes) -> Callable[..., b
     return lambda client, key, content: announced if key == Key.SUBSCRIBE else said(client, key, content)
 
 
-def test_the_credit_is_what_may_be_under_way(log: ScriptedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_credit_is_what_may_be_under_way(log: ListeningNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_MAX_CREDIT", 8)
     log.chunks = chunks_of(400)
     log.at_once = 4
     with opened(log, batch_rows=1) as reading:
         assert len(numbers(reading)) == 4_000
-    assert log.most_ahead == 8
+    assert log.most_credit == 8
 
 
-def test_large_chunks_come_one_at_a_time(log: ScriptedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_chunks_come_one_at_a_time(log: ListeningNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_READ_AHEAD_BYTES", 5_000)
     log.chunks = chunks_of(20, 10, bytes(1_000))
     with opened(log, batch_rows=1) as reading:
         assert len(numbers(reading)) == 200
-    assert log.most_ahead == 1
+    assert log.most_credit == 1
 
 
 # -- nodes that are silent, late or behind
 
 
-def test_a_node_that_logs_in_and_is_silent_costs_little_among_several(
-    log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nodes, "_NODE_TIMEOUT_S", 0.3)
-    with ScriptedLog(chunks_of(8)) as silent:
-        silent.silent = {Key.METADATA}
-        started = time.monotonic()
-        with opened(silent, log) as reading:
+def test_a_node_that_logs_in_and_is_silent_costs_little_among_several() -> None:
+    silent, node = StreamNode("silent"), StreamNode("node")
+    silent.silent = {Key.METADATA}
+    node.streams["s"] = ChunkLog(chunks_of(8))
+    with in_memory(silent, node) as clock:
+        began = clock.now
+        with StreamReader([f"rabbitmq-stream://{each.host}" for each in (silent, node)], "s") as reading:
             assert numbers(reading) == list(range(80))
-        assert time.monotonic() - started < 10
-        assert Key.METADATA in silent.seen
+        assert clock.now - began < 10
+    assert Key.METADATA in silent.seen
 
 
 @pytest.mark.parametrize("command", [Key.METADATA, Key.SUBSCRIBE])
-def test_a_request_has_no_longer_than_the_reader(log: ScriptedLog, command: Key) -> None:
+def test_a_request_has_no_longer_than_the_reader(log: ListeningNode, command: Key) -> None:
     log.silent = {command}
     started = time.monotonic()
     with pytest.raises(BrokerTimeoutError, match="no answer to"):
@@ -321,16 +318,17 @@ def test_a_request_has_no_longer_than_the_reader(log: ScriptedLog, command: Key)
     assert time.monotonic() - started < 10
 
 
-def test_a_last_chunk_that_is_not_with_a_majority_yet_is_waited_for(log: ScriptedLog) -> None:
+def test_a_last_chunk_that_is_not_with_a_majority_yet_is_waited_for(log: ListeningNode) -> None:
     """After an election the leader gives the first chunk, and the last one only when a majority has it."""
-    log.late_s = 0.4
+    log.withheld = 1
+    threading.Timer(0.4, log.release).start()
     with opened(log) as reading:
         assert reading.end_offset == 80
         assert numbers(reading) == list(range(80))
 
 
-def test_a_replica_that_repeats_known_chunks_ends_at_the_timeout(log: ScriptedLog) -> None:
-    with ScriptedLog() as behind:
+def test_a_replica_that_repeats_known_chunks_ends_at_the_timeout(log: ListeningNode) -> None:
+    with ListeningNode() as behind:
         log.replicas = [behind]
         behind.chunks = chunks_of(1) * 60_000  # for two minutes
         slow = threading.Event()
@@ -355,8 +353,8 @@ def flipped(chunk: bytes) -> bytes:
     return chunk[:-1] + bytes([chunk[-1] ^ 1])
 
 
-def test_a_damaged_chunk_is_read_again_from_another_replica(log: ScriptedLog) -> None:
-    with ScriptedLog(log.chunks) as replica:
+def test_a_damaged_chunk_is_read_again_from_another_replica(log: ListeningNode) -> None:
+    with ListeningNode(log.chunks) as replica:
         log.replicas = [replica]
         replica.delivered = lambda chunk: flipped(chunk) if chunk == replica.chunks[5] else chunk
         with opened(log) as reading:
@@ -364,7 +362,7 @@ def test_a_damaged_chunk_is_read_again_from_another_replica(log: ScriptedLog) ->
         assert len(log.starts) == 3, "the reading does not go on at the leader"
 
 
-def test_a_damaged_chunk_is_read_again_from_the_same_node(log: ScriptedLog) -> None:
+def test_a_damaged_chunk_is_read_again_from_the_same_node(log: ListeningNode) -> None:
     damaged = [log.chunks[5]]
     with opened(log) as reading:
         log.delivered = lambda chunk: flipped(damaged.pop()) if chunk in damaged else chunk
@@ -382,9 +380,9 @@ def test_a_damaged_chunk_is_read_again_from_the_same_node(log: ScriptedLog) -> N
     ],
 )
 def test_a_chunk_that_stays_damaged_is_an_error_that_says_where_it_was_read(
-    log: ScriptedLog, damage: Callable[[bytes], bytes]
+    log: ListeningNode, damage: Callable[[bytes], bytes]
 ) -> None:
-    with ScriptedLog(log.chunks) as replica:
+    with ListeningNode(log.chunks) as replica:
         log.replicas = [replica]
         with opened(log) as reading:
             for node in (log, replica):
@@ -396,7 +394,7 @@ def test_a_chunk_that_stays_damaged_is_an_error_that_says_where_it_was_read(
 
 @pytest.mark.parametrize("damage", [flipped, lambda chunk: chunk[:7] + b"\x0b" + chunk[8:]])
 def test_a_damaged_chunk_where_the_range_is_looked_for_is_an_error(
-    log: ScriptedLog, damage: Callable[[bytes], bytes]
+    log: ListeningNode, damage: Callable[[bytes], bytes]
 ) -> None:
     log.delivered = lambda chunk: damage(chunk) if chunk == log.chunks[7] else chunk
     with pytest.raises(DamagedChunkError, match=r"stream 's': .* offset 70 .*read 3 times"):
@@ -437,19 +435,21 @@ def test_another_protocol_is_reported_at_once(answer: bytes, protocol: str) -> N
         {"advertised_host": "", "advertised_port": "5552"},
     ],
 )
-def test_an_odd_address_is_an_error_that_may_pass(log: ScriptedLog, told: dict[str, str]) -> None:
+def test_an_odd_address_is_an_error_that_may_pass(log: ListeningNode, told: dict[str, str]) -> None:
     log.opening = told
     with pytest.raises(UnreachableError, match="a node advertises the host"):
         opened(log, timeout_s=1.0)
 
 
-def test_an_answer_without_the_stream_is_an_error_that_may_pass(log: ScriptedLog) -> None:
+def test_an_answer_without_the_stream_is_an_error_that_may_pass(log: ListeningNode) -> None:
+    metadata = log.metadata
+    log.metadata = lambda streams: metadata(["s"])  # type: ignore[method-assign]  # noqa: ARG005
     with pytest.raises(ConnectionLostError, match="the answer to metadata does not have 't'"):
         StreamReader(log.settings, "t", timeout_s=1.0)
 
 
-def test_addresses_need_a_host_and_a_port(log: ScriptedLog) -> None:
-    with ScriptedLog() as leader:
+def test_addresses_need_a_host_and_a_port(log: ListeningNode) -> None:
+    with ListeningNode() as leader:
         log.leader = leader
         with pytest.raises(
             InputError, match=rf"addresses has 'here' for '{HOST}:{leader.port}': give host and port"
@@ -460,7 +460,7 @@ def test_addresses_need_a_host_and_a_port(log: ScriptedLog) -> None:
 # -- secrets
 
 
-def _failing(log: ScriptedLog) -> Iterator[tuple[str, Callable[[str], object]]]:
+def _failing(log: ListeningNode) -> Iterator[tuple[str, Callable[[str], object]]]:
     yield "no such argument", lambda url: StreamReader(url, "s", batch_rows=0)
     yield "not a URL", lambda url: StreamReader(url.replace("rabbitmq-stream", "http"), "s")
     yield "no list of URLs", lambda url: StreamReader([url, None], "s")  # type: ignore[list-item]
@@ -479,14 +479,14 @@ def _failing(log: ScriptedLog) -> Iterator[tuple[str, Callable[[str], object]]]:
     ],
 )
 def test_no_variable_of_our_frames_has_the_password(
-    log: ScriptedLog, silent: set[int], code: Key | None
+    log: ListeningNode, silent: set[int], code: Key | None
 ) -> None:
     """Error trackers print the variables of each frame of a traceback."""
     log.silent = silent | {Key.SUBSCRIBE}
     said = log.said
 
-    def refusing(client: socket.socket, key: int, content: bytes) -> bytes:
-        return frame(0x8000 | key, content[:4] + b"\0\x08") if key == code else said(client, key, content)
+    def refusing(session: Session, key: int, content: bytes) -> bytes:
+        return frame(0x8000 | key, content[:4] + b"\0\x08") if key == code else said(session, key, content)
 
     log.said = refusing  # type: ignore[method-assign]
     url = f"rabbitmq-stream://guest:{PASSWORD}@{HOST}:{log.port}/?connection_timeout=500"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from stream_bytes import chunk_bytes, chunk_of, entry, notes, published, sub_entry
+from stream_writers import CORPUS, found, recorded
 
 from rabbit_chx.errors import DamagedChunkError, InputError, RowError
 from rabbit_chx.streams import rows
@@ -406,3 +408,10 @@ def test_one_text_is_no_list_of_columns(name: str) -> None:
         InputError, match=rf"include is the text '{name}': give a list of columns, as \['{name}'\]"
     ):
         schema_of(name)
+
+
+@pytest.mark.parametrize("client", json.loads(CORPUS.read_text())["clients"])
+def test_the_rows_of_other_clients(client: str) -> None:
+    """As they were recorded from real brokers."""
+    sent, chunks = recorded(client)
+    assert found(chunks, sent) == sent

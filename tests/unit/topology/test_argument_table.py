@@ -52,11 +52,11 @@ def test_a_table_does_not_follow_the_dict_it_was_made_of() -> None:
 @pytest.mark.parametrize(
     ("given_", "says"),
     [
-        ({"a": datetime.now(UTC)}, "'a' is .*datetime.*give text, a number"),
+        ({"a": datetime.now(UTC)}, "'a' is .*datetime.*give a string, a number"),
         ({"a": [{"b": b"x"}]}, "'b' is b'x'"),
         ({"a": 1 << 63}, "more than 64 bits"),
         ({"a": float("nan")}, "'a' is nan: give a finite number"),
-        ({5: "a"}, "5 is not text"),
+        ({5: "a"}, "5 is not a string"),
     ],
 )
 def test_what_no_argument_can_be_is_refused(given_: dict[Any, Any], says: str) -> None:

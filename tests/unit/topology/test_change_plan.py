@@ -18,10 +18,10 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
     Topology,
-    arranged,
+    arrange,
     plan,
 )
-from rabbit_chx.topology.plan import downstream_first
+from rabbit_chx.topology.plan import order_downstream_first
 
 _RELEASE = Release("4.3.6")
 _CHX = "x-consistent-hash"
@@ -84,7 +84,7 @@ def test_a_ring_that_was_not_read_is_not_changed(provenance: str) -> None:
 
 
 def test_a_new_ring_is_arranged_as_written() -> None:
-    assert arranged(_hashing(*"bca"), Topology()) == _hashing(*"bca")
+    assert arrange(_hashing(*"bca"), Topology()) == _hashing(*"bca")
 
 
 def test_an_unknown_cluster_is_refused_only_where_something_changes() -> None:
@@ -212,17 +212,17 @@ def test_an_exchange_is_bound_before_what_is_bound_to_it() -> None:
 
 
 def test_a_circle_of_bindings_is_cut() -> None:
-    assert downstream_first("ab", {"a": ["b"], "b": ["a"]}) == ["b", "a"]
-    assert downstream_first("a", {"a": ["a"]}) == ["a"]
+    assert order_downstream_first("ab", {"a": ["b"], "b": ["a"]}) == ["b", "a"]
+    assert order_downstream_first("a", {"a": ["a"]}) == ["a"]
 
 
 def test_a_long_chain_of_bindings_is_no_recursion() -> None:
     names = [f"x{n}" for n in range(5000)]
 
-    found = downstream_first(names, {source: [target] for source, target in itertools.pairwise(names)})
+    found = order_downstream_first(names, {source: [target] for source, target in itertools.pairwise(names)})
 
     assert found == names[::-1]
-    assert downstream_first("ac", {"a": ["b"], "b": ["c"]}) == ["c", "a"]
+    assert order_downstream_first("ac", {"a": ["b"], "b": ["c"]}) == ["c", "a"]
 
 
 def test_an_exchange_and_a_queue_of_one_name_are_two_objects() -> None:

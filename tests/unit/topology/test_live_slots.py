@@ -60,7 +60,7 @@ def test_a_slot_with_two_queues_concerns_its_own_keys_alone() -> None:
     assert found.faults == {
         PLACES[
             1
-        ]: "slot e.slot.01 of exchange 'e' is bound to 2 queues, a and b, and each of its messages is in all of them: "
+        ]: "slot e.slot.01 of exchange 'e' is bound to 2 queues, a and b, and each of its messages is copied to all of them: "
         "unbind all but one of them"
     }
     assert read(*SLOTS, bindings=BOUND[:1]).faults == {

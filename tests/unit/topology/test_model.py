@@ -113,5 +113,5 @@ def test_a_large_file_is_read_and_written_in_a_moment() -> None:
 
 
 def test_a_path_is_not_the_text_of_a_file() -> None:
-    with pytest.raises(InputError, match=r"is not the text of a topology file: give .*read_text"):
+    with pytest.raises(InputError, match=r"is not the text of a topology file: pass .*read_text"):
         Topology.from_toml(Path("topology.toml"))  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.movement import MovementCounter, bucket_count
-from rabbit_chx.topology.ring_steps import LiveRing, RingSteps, best_steps
+from rabbit_chx.topology.ring_steps import LiveRing, RingSteps, find_best_steps
 
 _BUCKETS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 
@@ -27,8 +27,8 @@ def test_a_figure_is_share_moved(before: list[Place], others: list[list[Place]],
 
     for other in others:
         after = HashRing.from_buckets(other)
-        moved, lost = figures.moved_and_lost(figures.numbers(after.buckets))
-        assert moved == ring.share_moved(after) == figures.moved(after.buckets)
+        moved, lost = figures.count_moved_and_lost(figures.number_destinations(after.buckets))
+        assert moved == ring.share_moved(after) == figures.count_moved(after.buckets)
         assert lost == (after.shares().get(None, 0.0) if after.bucket_count else 1.0)
 
 
@@ -43,7 +43,7 @@ def test_large_rings_are_counted_alike(counts: tuple[int, ...]) -> None:
     figures = MovementCounter(before.buckets)
     figures.prepare([other.bucket_count for other in others])
 
-    assert [figures.moved(other.buckets) for other in others] == [
+    assert [figures.count_moved(other.buckets) for other in others] == [
         before.share_moved(other) for other in others
     ]
 
@@ -58,30 +58,36 @@ def test_what_has_one_name_is_one_place() -> None:
     expected = HashRing.from_buckets(["q1", "q2", "q1"]).share_moved(
         HashRing.from_buckets(["q1", "q1", "q2", "q3"])
     )
-    assert figures.moved_and_lost(figures.numbers(after.buckets), names_after) == (expected, 0.0)
+    assert figures.count_moved_and_lost(figures.number_destinations(after.buckets), names_after) == (
+        expected,
+        0.0,
+    )
 
 
 def test_what_is_at_a_dead_end_is_lost() -> None:
     ring = HashRing.from_buckets([*"abc"])
     figures = MovementCounter(ring.buckets)
 
-    assert figures.moved_and_lost(figures.numbers(ring.buckets), {}, {"b"}) == (0.0, ring.shares()["b"])
+    assert figures.count_moved_and_lost(figures.number_destinations(ring.buckets), {}, {"b"}) == (
+        0.0,
+        ring.shares()["b"],
+    )
 
 
 @pytest.mark.parametrize("release", ["3.8.9", "3.10.6", "4.3.6"])
 def test_the_numbers_follow_each_change(release: str) -> None:
     ring = HashRing.from_bindings([("a", 2), ("b", 1), ("c", 3)], Release(release)).bind("b", 2)
     figures = MovementCounter(ring.buckets)
-    numbers = figures.numbers(ring.buckets)
+    numbers = figures.number_destinations(ring.buckets)
 
     for change, place in [("unbind", "b"), ("bind", "d"), ("bind", "b"), ("unbind", "a"), ("unbind", "c")]:
         ring = ring.bind(place, 4) if change == "bind" else ring.unbind(place)
-        numbers = figures.numbers_after(numbers, place, len(ring.buckets))
-        assert numbers.tolist() == figures.numbers(ring.buckets).tolist()
+        numbers = figures.update_numbers(numbers, place, len(ring.buckets))
+        assert numbers.tolist() == figures.number_destinations(ring.buckets).tolist()
 
 
 def _best(there: LiveRing, wanted: Sequence[RingMember]) -> RingSteps:
-    best = best_steps(there, wanted, (), MovementCounter(there.ring.buckets), {})
+    best = find_best_steps(there, wanted, (), MovementCounter(there.ring.buckets), {})
     assert best is not None
     return best
 

@@ -25,7 +25,7 @@ def _ring(members: Sequence[RingMember]) -> HashRing:
 
 
 def _moved(figures: MovementCounter, order: Sequence[RingMember]) -> float:
-    return figures.moved([member.destination for member in order for _ in range(int(member.key))])
+    return figures.count_moved([member.destination for member in order for _ in range(int(member.key))])
 
 
 def _live(members: Sequence[RingMember]) -> LiveRing:

@@ -11,7 +11,13 @@ from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.movement import MovementCounter
-from rabbit_chx.topology.ring_steps import LiveRing, RingSteps, best_steps, kept_members, members_of
+from rabbit_chx.topology.ring_steps import (
+    LiveRing,
+    RingSteps,
+    count_kept_members,
+    find_best_steps,
+    make_members,
+)
 
 
 def _members(text: str) -> list[RingMember]:
@@ -29,7 +35,7 @@ def _there(text: str, release: str = "4.3.6", bound: Sequence[RingMember] | None
 
 
 def _steps(there: LiveRing, wanted: str, replaced: Sequence[str] = ()) -> RingSteps | None:
-    return best_steps(there, _members(wanted), replaced, MovementCounter(there.ring.buckets), {})
+    return find_best_steps(there, _members(wanted), replaced, MovementCounter(there.ring.buckets), {})
 
 
 def _text(steps: Sequence[PlannedChange]) -> str:
@@ -42,12 +48,12 @@ def test_fewer_keys_without_a_destination_count_before_fewer_that_move() -> None
 
         rated = 0
 
-        def moved_and_lost(self, *_: object, **__: object) -> tuple[float, float]:
+        def count_moved_and_lost(self, *_: object, **__: object) -> tuple[float, float]:
             self.rated += 1
             return (0.5, 0.2) if self.rated <= 4 else (0.6, 0.0)
 
     there = _there("a b")
-    steps = best_steps(there, _members("c d"), (), ScriptedFigures(there.ring.buckets), {})
+    steps = find_best_steps(there, _members("c d"), (), ScriptedFigures(there.ring.buckets), {})
 
     assert steps is not None
     assert len(steps.steps) == 4
@@ -55,11 +61,11 @@ def test_fewer_keys_without_a_destination_count_before_fewer_that_move() -> None
 
 
 def test_a_member_with_other_arguments_does_not_stay() -> None:
-    assert kept_members(_there("a b"), [RingMember("a", "1", {"k": 1})]) == 0
+    assert count_kept_members(_there("a b"), [RingMember("a", "1", {"k": 1})]) == 0
 
 
 def test_a_binding_key_written_otherwise_does_not_stay() -> None:
-    assert kept_members(_there("a"), [RingMember("a", "01")]) == 0
+    assert count_kept_members(_there("a"), [RingMember("a", "01")]) == 0
 
 
 @pytest.mark.parametrize(
@@ -106,4 +112,4 @@ def test_what_no_rule_decides_is_an_error() -> None:
 
 
 def test_buckets_show_their_members() -> None:
-    assert list(members_of(["a", "a", None, "b"])) == _members("a:2 b")
+    assert list(make_members(["a", "a", None, "b"])) == _members("a:2 b")

@@ -93,7 +93,7 @@ def test_moving_out_empties_the_park(owns: tuple[str, ...]) -> None:
     live = replace(live_of(slotted(8, _FOUR)), messages={"events.park": 3})
     made = plan(replace(Topology.from_toml(_PLAIN), owns=owns), live)
     assert ("delete queue events.park" in _told(made)) == bool(owns)
-    assert (made.parks, made.parked) == ({"events": "events.park"}, {"events.park": 3})
+    assert (made.parking_queues, made.parked_messages) == ({"events": "events.park"}, {"events.park": 3})
 
 
 def test_keys_may_come_back_to_their_queue_while_slots_go() -> None:
@@ -296,7 +296,7 @@ def test_a_slot_without_a_queue_is_lost_once_its_park_is_deleted() -> None:
     live = live_of(slotted(2, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
     slot, park = ExchangeRef("events.slot.00"), live.exchange("events.park")
     bare = replace(live, bindings=tuple(b for b in live.bindings if b.source != slot.name))
-    slots = SlotOwners.among([slot], Topology(), bare)
+    slots = SlotOwners.of_slots([slot], Topology(), bare)
     assert (slots.current, slots.dead_ends) == ({slot: ExchangeRef("events.park")}, set())
     assert slots.apply(PlannedChange("delete", park, None))
     assert (slots.current, slots.dead_ends) == ({slot: slot}, {slot})

@@ -114,7 +114,7 @@ def test_what_toml_cannot_write_is_refused_by_name() -> None:
         queues=(QueueDefinition("q", arguments=ArgumentTable({"a": [{"b": None}], "c": 1})),),
         policies=(PolicyDefinition("p", "", definition=ArgumentTable({"d": None})),),
     )
-    with pytest.raises(TopologyError, match="null, which TOML cannot write") as caught:
+    with pytest.raises(TopologyError, match="null, which TOML cannot express") as caught:
         topology.to_toml()
     assert [problem.subject for problem in caught.value.problems] == ["queues q: arguments.a"]
     with pytest.raises(TopologyError, match=r"policies p: definition\.d"):

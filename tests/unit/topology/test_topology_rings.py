@@ -101,9 +101,9 @@ def test_ranges_of_slots_include_both_bounds_and_are_written_again() -> None:
 @pytest.mark.parametrize(
     ("exchange", "says"),
     [
-        ("ordres", "there is no exchange 'ordres': those of type x-consistent-hash are orders"),
+        ("ordres", "exchange 'ordres' does not exist: those of type x-consistent-hash are orders"),
         ("audit", "exchange 'audit' is of type fanout: those of type x-consistent-hash are orders"),
-        ("orders", "exchange 'orders' has no slots: Topology.ring has its ring"),
+        ("orders", "exchange 'orders' does not have slots: Topology.ring returns its ring"),
     ],
 )
 def test_an_exchange_without_slots_or_a_ring_is_named_with_those_that_are_there(
@@ -112,5 +112,5 @@ def test_an_exchange_without_slots_or_a_ring_is_named_with_those_that_are_there(
     with pytest.raises(InputError, match=says) as error:
         FILE.slots(exchange)
     assert error.value.exchange == exchange
-    with pytest.raises(InputError, match="there is none of type x-consistent-hash"):
+    with pytest.raises(InputError, match="those of type x-consistent-hash are none"):
         Topology().ring(exchange)

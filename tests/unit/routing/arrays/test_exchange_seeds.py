@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from exchange_columns import BOTH, CLIENTS, NEW, OLD, by_header, exchange, names, one_by_one
 from hypothesis import given
 from hypothesis import strategies as st
 from naming import name_of
@@ -19,12 +18,33 @@ from rabbit_chx.amqp import AmqpField
 from rabbit_chx.errors import ChannelClosedError, EmptyRingError, InputError, RowError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
 
+OLD, NEW = Release("3.12.14"), Release("4.3.6")
+BOTH = pytest.mark.parametrize("release", [OLD, NEW], ids=str)
+CLIENTS = pytest.mark.parametrize("client", ["pika", "aio-pika"])
+BUCKETS = [*(f"b{n}" for n in range(60)), None, *(f"b{n}" for n in range(60))]
 TEXTS = ["", "a", "é", "日本語" * 5, *("x" * size for size in range(40)), "k" * 1_000] * 3
 INTEGERS = sorted(
     {sign * (1 << bits) + off for bits in range(63) for sign in (1, -1) for off in (-1, 0, 1)}
     | {2**63 - 1, -(2**63)}
 )
 UNSIGNED = [number for number in INTEGERS if number >= 0]
+
+
+def exchange(release: Release, arguments: dict[str, Any] | None = None) -> ConsistentHashExchange:
+    return ConsistentHashExchange("x", HashRing.from_buckets(BUCKETS, release), arguments)
+
+
+def by_header(release: Release) -> ConsistentHashExchange:
+    return exchange(release, {"hash-header": "t"})
+
+
+def names(x: ConsistentHashExchange, indices: Any) -> list[Any]:
+    assert indices.dtype == np.int32
+    return [(*x.ring.destinations, None)[index] for index in indices]
+
+
+def one_by_one(x: ConsistentHashExchange, values: list[Any], client: Any = "pika") -> list[Any]:
+    return [x.route("k", {"t": value}, client=client) for value in values]
 
 
 @BOTH

@@ -98,6 +98,13 @@ def test_a_change_says_which_rows_may_be_in_the_wrong_queue() -> None:
     assert watched.change({}) is None
 
 
+def test_a_ring_of_the_same_queues_with_another_weight_is_a_change() -> None:
+    heavier = HashRing.from_bindings([("q1", 1), ("q2", 3)])
+    assert "the ring has changed during the write" in str(
+        WatchedRing.since(BEFORE, lambda: heavier).change({})
+    )
+
+
 def test_a_ring_that_cannot_be_read_again_is_a_change() -> None:
     def read() -> HashRing:
         raise RingSourceError("no such container")

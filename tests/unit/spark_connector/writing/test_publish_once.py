@@ -8,12 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
-from scripted_streams import ScriptedBroker, ScriptedStream
-from simulated_streams import scripted_broker
+from stream_logs import RowLog
+from stream_publishers import Broker, running_broker
 
 from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.routing import SuperStream
-from rabbit_chx.streams import stored_ids
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.reports import StreamCounts, TaskReport
@@ -34,17 +33,11 @@ KEYS, VALUES = OF_S1[:ROWS], [f"value {row}" for row in range(ROWS)]
 
 
 @pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedBroker]:
-    with scripted_broker() as scripted:
-        scripted.streams = {stream: ScriptedStream() for stream in PLACING.partitions}
-        monkeypatch.setattr(
-            stream_task_writer,
-            "last_id",
-            lambda _addresses, stream, name: scripted.streams[stream].claims.get(name, 0),
-        )
-        monkeypatch.setattr(stored_ids, "StreamReader", scripted.reader)
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    with running_broker() as broker:
+        broker.rows |= {stream: RowLog() for stream in PLACING.partitions}
         monkeypatch.setattr(stream_task_writer, "_PIECE_ROWS", 10)
-        yield scripted
+        yield broker
 
 
 def plan_of(version: int = 1, **options: str) -> WritePlan:
@@ -85,58 +78,58 @@ def counts(report: TaskReport) -> StreamCounts:
     return report.streams
 
 
-def test_rows_have_the_version_and_their_number(broker: ScriptedBroker) -> None:
+def test_rows_have_the_version_and_their_number(broker: Broker) -> None:
     report = run(3)
-    assert broker.streams["s1"].ids == ids(3)
-    assert broker.streams["s0"].log == []
+    assert broker.rows["s1"].ids == ids(3)
+    assert broker.rows["s0"].log == []
     assert (report.rows, report.confirmed, counts(report)) == (ROWS, ROWS, StreamCounts({"s1": ROWS}))
 
 
-def test_the_same_rows_again_are_known(broker: ScriptedBroker) -> None:
+def test_the_same_rows_again_are_known(broker: Broker) -> None:
     run()
     assert counts(run()).known == ROWS
-    assert broker.streams["s1"].ids == ids()
+    assert broker.rows["s1"].ids == ids()
 
 
 @pytest.mark.parametrize("on_stale", ["skip", "fail"])
-def test_a_version_that_is_half_written_is_completed(broker: ScriptedBroker, on_stale: str) -> None:
+def test_a_version_that_is_half_written_is_completed(broker: Broker, on_stale: str) -> None:
     def die(_connection: object) -> None:
-        if len(broker.streams["s1"].log) > 20:
+        if len(broker.rows["s1"].log) > 20:
             raise KeyboardInterrupt
 
     broker.fault = die
     with pytest.raises(KeyboardInterrupt):
         run(onStaleVersion=on_stale)
-    stored = len(broker.streams["s1"].log)
+    stored = len(broker.rows["s1"].log)
     assert 20 < stored < ROWS
     broker.fault = lambda _connection: None
     report = run(onStaleVersion=on_stale)
     assert (report.skipped, report.confirmed, report.notes) == (0, ROWS, ())
     assert counts(report).known == stored
-    assert broker.streams["s1"].ids == ids()
+    assert broker.rows["s1"].ids == ids()
 
 
-def test_an_older_version_is_skipped(broker: ScriptedBroker) -> None:
+def test_an_older_version_is_skipped(broker: Broker) -> None:
     run(2)
     report = run(1, onStaleVersion="skip")
     assert (report.rows, report.skipped, report.confirmed) == (ROWS, ROWS, 0)
     assert report.notes == ("stream 's1' has rows of version 2 already: nothing of version 1 is written",)
-    assert broker.streams["s1"].ids == ids(2)
+    assert broker.rows["s1"].ids == ids(2)
 
 
-def test_an_older_version_is_refused(broker: ScriptedBroker) -> None:
+def test_an_older_version_is_refused(broker: Broker) -> None:
     run(2)
     with pytest.raises(
         InputError, match=r"stream 's1' has rows of version 2 already.*those of version 1 and drop"
     ):
         run(1)
-    assert broker.streams["s1"].ids == ids(2)
+    assert broker.rows["s1"].ids == ids(2)
 
 
-def test_a_later_version_is_stored_behind(broker: ScriptedBroker) -> None:
+def test_a_later_version_is_stored_behind(broker: Broker) -> None:
     run(1)
     assert counts(run(2, onStaleVersion="skip")).known == 0
-    assert broker.streams["s1"].ids == ids(1) + ids(2)
+    assert broker.rows["s1"].ids == ids(1) + ids(2)
 
 
 @pytest.mark.usefixtures("broker")
@@ -150,58 +143,58 @@ def test_fewer_rows_than_are_stored_are_refused() -> None:
         run(rows=0)
 
 
-def test_rows_of_a_later_version_that_come_meanwhile_are_an_error(broker: ScriptedBroker) -> None:
+def test_rows_of_a_later_version_that_come_meanwhile_are_an_error(broker: Broker) -> None:
     name = StreamLayout.of(PLACING, SCHEMA).name("load")
 
     def overtake(_connection: object) -> None:
-        if len(broker.streams["s1"].log) == ROWS:
-            broker.streams["s1"].claims[name] = ids(2)[0]
+        if len(broker.rows["s1"].log) == ROWS:
+            broker.rows["s1"].claims[name] = ids(2)[0]
 
     broker.fault = overtake
     with pytest.raises(MismatchError, match=r"'s1' got rows of version 2 of .* meanwhile"):
         run(1)
 
 
-def test_a_stream_that_has_forgotten_its_rows_is_an_error(broker: ScriptedBroker) -> None:
+def test_a_stream_that_has_forgotten_its_rows_is_an_error(broker: Broker) -> None:
     def forget(_connection: object) -> None:
-        if len(broker.streams["s1"].log) == ROWS:
-            broker.streams["s1"].claims.clear()
+        if len(broker.rows["s1"].log) == ROWS:
+            broker.rows["s1"].claims.clear()
 
     broker.fault = forget
     with pytest.raises(MismatchError, match=r"has confirmed 40 rows of version 1 .* does not know them all"):
         run(1)
 
 
-def test_rows_of_another_stream_are_refused_before_they_are_sent(broker: ScriptedBroker) -> None:
+def test_rows_of_another_stream_are_refused_before_they_are_sent(broker: Broker) -> None:
     with pytest.raises(
         InputError, match=r"the key of row 15 belongs to 's0'.*; 10 rows of this version are stored"
     ):
         run(keys=[*KEYS[:15], OF_S0[0], *KEYS[16:]])
-    assert broker.streams["s1"].ids == ids(rows=10)
+    assert broker.rows["s1"].ids == ids(rows=10)
 
 
-def test_unsorted_rows_are_refused_before_they_are_sent(broker: ScriptedBroker) -> None:
+def test_unsorted_rows_are_refused_before_they_are_sent(broker: Broker) -> None:
     with pytest.raises(
         InputError, match=r"row 20 is before the row in front of it .*; 20 rows of this version"
     ):
         run(keys=[*KEYS[:20], KEYS[18], *KEYS[21:]])
-    assert broker.streams["s1"].ids == ids(rows=20)
+    assert broker.rows["s1"].ids == ids(rows=20)
 
 
-def test_a_partition_behind_the_streams(broker: ScriptedBroker) -> None:
+def test_a_partition_behind_the_streams(broker: Broker) -> None:
     with pytest.raises(InputError, match="there are 2 streams, and partitions behind them have rows"):
         run(partition=2)
     assert run(partition=2, rows=0).confirmed == 0
-    assert not any(stream.log for stream in broker.streams.values())
+    assert not any(stream.log for stream in broker.rows.values())
 
 
-def test_a_stream_takes_fewer_rows_than_ids(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_takes_fewer_rows_than_ids(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_task_writer, "ROW_BITS", 5)
     with pytest.raises(
         InputError, match=r"stream 's1' gets 2\^5 rows or more: write them in several versions"
     ):
         run()
-    assert len(broker.streams["s1"].log) == 30
+    assert len(broker.rows["s1"].log) == 30
 
 
 class TestVerify:
@@ -233,29 +226,29 @@ class TestVerify:
         assert (found.verified, found.changed) == (ROWS - 1, 1)
         assert found.differences == (f"stream 's1': row 7 (id {ids()[7]}) has another key",)
 
-    def test_full_finds_lost_and_doubled_rows(self, broker: ScriptedBroker) -> None:
+    def test_full_finds_lost_and_doubled_rows(self, broker: Broker) -> None:
         run()
-        stream = broker.streams["s1"]
+        stream = broker.rows["s1"]
         stream.log.insert(5, stream.log[3])
         del stream.log[20]
         found = counts(run(verify="full"))
         assert (found.verified, found.lost, found.doubled, found.changed) == (ROWS - 2, 1, 1, 0)
 
-    def test_tail_compares_the_last_row(self, broker: ScriptedBroker) -> None:
+    def test_tail_compares_the_last_row(self, broker: Broker) -> None:
         run()
         with pytest.raises(PublishError, match="the rows are not those of the earlier run"):
             run(values=[*VALUES[:-1], "value z"])
         run(values=[*VALUES[:-1], "value z"], verify="off")
-        assert broker.streams["s1"].ids == ids()
+        assert broker.rows["s1"].ids == ids()
 
-    def test_rows_that_retention_removed_are_noted(self, broker: ScriptedBroker) -> None:
+    def test_rows_that_retention_removed_are_noted(self, broker: Broker) -> None:
         run()
-        broker.streams["s1"].begins_at = 10
+        broker.rows["s1"].begins_at = 10
         report = run(verify="full")
         assert (counts(report).verified, counts(report).lost, counts(report).unverified) == (30, 0, 10)
         assert any("10 of 40 rows could not be verified" in note for note in report.notes)
 
-    def test_the_write_fails(self, monkeypatch: pytest.MonkeyPatch, broker: ScriptedBroker) -> None:
+    def test_the_write_fails(self, monkeypatch: pytest.MonkeyPatch, broker: Broker) -> None:
         from spark_connector.writing import write_plan
 
         monkeypatch.setattr(write_plan, "check_absent", lambda *_: None)
@@ -271,4 +264,4 @@ class TestVerify:
         monkeypatch.setattr(write_plan, "save_report", lambda written, *_, **__: saved.append(written))
         plan_of(2).commit([run(2, verify="full")])
         assert [(written.failed, written.streams.verified) for written in saved] == [(False, ROWS)]
-        assert broker.streams["s1"].ids == ids() + ids(2)
+        assert broker.rows["s1"].ids == ids() + ids(2)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable, SuperStream
 from spark_connector.options.write_options import WriteOptions, check_mode
+from spark_connector.writing import stream_layout
 from spark_connector.writing.stream_layout import (
     ROW_BITS,
     StreamLayout,
     check_end,
     check_version,
+    plan_layout,
 )
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
@@ -89,3 +93,24 @@ def test_name_and_version_of_a_write() -> None:
             check_mode(WriteOptions.parse({**once, **given}), streaming=False)
     with pytest.raises(InputError, match="option 'version' is for batch writes"):
         check_mode(WriteOptions.parse({**once, "version": "1"}), streaming=True)
+
+
+def test_names_are_counted_in_each_stream_of_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        stream_layout,
+        "open_any",
+        lambda _settings: SimpleNamespace(
+            partitions=lambda _name: ("s0", "s1"),
+            metadata=lambda _streams: None,
+            publisher_sequence=lambda _name, _stream: 0,
+            close=lambda: None,
+        ),
+    )
+    monkeypatch.setattr(
+        stream_layout, "check_references", lambda _url, _to, stream, name: counted.append((stream, name))
+    )
+    once = {"superStream": "s", "delivery": "exactly-once", "appId": "load", "version": "1"}
+    options = WriteOptions.parse({"url": "amqp://h", "managementUrl": "http://h:15672", **once})
+    name = plan_layout(options, SCHEMA).name("load")
+    assert counted == [("s0", name), ("s1", name)]

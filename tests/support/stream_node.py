@@ -1,0 +1,520 @@
+"""A fake node with streams: it answers the commands of the stream protocol from its logs, and as a test scripts it.
+
+Real brokers do not have these faults at a chosen place. `StreamNode` does no I/O. It is reached without sockets and with a clock that
+only tests move (`in_memory`), or on the loopback (`ListeningNode`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pytest
+from stream_logs import ChunkLog, RowLog, header_of
+
+from rabbit_chx import retry
+from rabbit_chx.errors import ConnectionLostError
+from rabbit_chx.streams import connection, ends, nodes, reader, writer
+from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.frames import (
+    Confirms,
+    Event,
+    Fields,
+    FrameSplitter,
+    Key,
+    PublishErrors,
+    StreamChanged,
+    array,
+    frame,
+    name_field,
+    texts_field,
+)
+
+OK = b"\0\1"
+EMPTY = b"\0\0\0\0"
+HOST = "127.0.0.1"
+_NO_STREAM = b"\0\2"
+_NO_LEADER = b"\xff\xff"
+_FIRST, _LAST, _OFFSET = 1, 2, 4
+_LOGIN = (
+    Key.PEER_PROPERTIES,
+    Key.SASL_HANDSHAKE,
+    Key.SASL_AUTHENTICATE,
+    Key.OPEN,
+    Key.EXCHANGE_COMMAND_VERSIONS,
+    Key.TUNE,
+)
+
+
+def reply(key: int, correlation_id: bytes, content: bytes) -> bytes:
+    """Return the frame of a reply, whose content begins with a code."""
+    return frame(0x8000 | key, correlation_id + content)
+
+
+def event_frame(event: Event) -> bytes:
+    """Return the frame of an unsolicited message."""
+    match event:
+        case Confirms():
+            return frame(
+                Key.PUBLISH_CONFIRM,
+                bytes([event.publisher_id]) + array(int(id_).to_bytes(8) for id_ in event.ids),
+            )
+        case PublishErrors():
+            errors = zip(event.ids, event.codes, strict=True)
+            refused = array(int(id_).to_bytes(8) + int(code).to_bytes(2) for id_, code in errors)
+            return frame(Key.PUBLISH_ERROR, bytes([event.publisher_id]) + refused)
+        case StreamChanged():
+            return frame(Key.METADATA_UPDATE, event.code.to_bytes(2) + name_field(event.stream))
+    raise AssertionError(event)
+
+
+@dataclass
+class _Subscription:
+    log: ChunkLog | RowLog
+    next: int  # the number of a chunk
+    credit: int
+    has_all_kinds: bool
+
+
+class Session:
+    """A connection to a node.
+
+    Attributes:
+        out: bytes for the client.
+        failure: why it is lost; None while it is open.
+        stream: the log of the latest publisher.
+        sent: the reference and the id of each row that was published over it.
+        unconfirmed: of each row without confirm the publisher, the id, and the rows that must be committed first.
+        withheld: how many of the last chunks it does not give: no majority has them, or the node is a replica that is behind.
+        subscriptions: by their ids.
+    """
+
+    def __init__(self, node: StreamNode) -> None:
+        self.node = node
+        self.out = bytearray()
+        self.failure: Exception | None = None
+        self.stream = RowLog()
+        self.sent: list[tuple[str | None, int]] = []
+        self.unconfirmed: list[tuple[int, int, int]] = []
+        self.withheld = node.withheld
+        self.subscriptions: dict[int, _Subscription] = {}
+        self.is_publisher = False
+        self._references: dict[int, str | None] = {}
+        self._splitter = FrameSplitter()
+        self._splitter.largest = 1 << 30
+
+    def receive(self, data: bytes | memoryview) -> int:
+        """Answer the requests in received bytes."""
+        for request in self._splitter.split(bytes(data)):
+            self.out += self.node.handle(self, bytes(request))
+        return len(data)
+
+    def look(self) -> None:
+        """Let happen what a test has scripted; without it all rows are committed and confirmed."""
+        if self.failure is not None:
+            return
+        if not self.is_publisher:
+            self.node.on_read(self)
+            return
+        self.node.fault(self)
+        if self.failure is None and not self.out:
+            self.commit(len(self.stream.log))
+            self.tell(*self.confirms())
+
+    def tell(self, *events: Event) -> None:
+        """Send unsolicited messages."""
+        self.out += b"".join(map(event_frame, events))
+
+    def lose(self) -> None:
+        """Cut the connection."""
+        self.failure = ConnectionLostError("the line is cut")
+
+    # -- publishing
+
+    def declare_publisher(self, publisher_id: int, reference: str | None, stream: str) -> None:
+        assert publisher_id not in self._references
+        self._references[publisher_id] = reference
+        log = self.node.streams[stream]
+        assert isinstance(log, RowLog)
+        self.stream, self.is_publisher = log, True
+
+    def delete_publisher(self, publisher_id: int) -> None:
+        del self._references[publisher_id]
+
+    def publish(self, content: bytes) -> None:
+        """Take a Publish frame."""
+        assert len(content) + 8 <= self.node.frame_max
+        reference, place = self._references[content[0]], 5
+        for _ in range(int.from_bytes(content[1:5])):
+            row_id, length = struct.unpack_from(">QI", content, place)
+            self.sent.append((reference, row_id))
+            needed = self.stream.take(reference, row_id, content[place + 12 : place + 12 + length])
+            self.unconfirmed.append((content[0], row_id, needed))
+            place += 12 + length
+        assert place == len(content)
+
+    def commit(self, rows: int) -> None:
+        """Commit the first rows of the log."""
+        self.stream.committed = max(self.stream.committed, rows)
+
+    def confirms(self) -> list[Confirms]:
+        """Return the confirms of rows that are committed, each once."""
+        ready = [each for each in self.unconfirmed if each[2] <= self.stream.committed]
+        self.unconfirmed = [each for each in self.unconfirmed if each[2] > self.stream.committed]
+        return [
+            Confirms(publisher_id, np.array([row_id for _, row_id, _ in each], np.uint64))
+            for publisher_id, each in itertools.groupby(ready, key=lambda entry: entry[0])
+        ]
+
+    # -- reading
+
+    def subscribe(self, fields: Fields) -> bytes:
+        """Begin where a broker does, and return the first chunks."""
+        number, log, kind = fields.integer(1), self.node.streams[fields.text()], fields.integer(2)
+        offset = fields.integer(8) if kind == _OFFSET else 0
+        credit = fields.integer(2)
+        properties = dict(fields.array(lambda: (fields.text(), fields.text())))
+        self.node.starts.append((kind, offset))
+        place = log.find(offset)
+        if kind == _LAST:
+            users = (number for number in reversed(log.numbers) if not header_of(log.chunk(number))[0])
+            place = next(users, log.end)
+        elif place == log.end and self.node.moves_starts:
+            place = log.begin
+        has_all_kinds = properties.get("chunk_selector") == "all"
+        self.subscriptions[number] = _Subscription(log, place, credit, has_all_kinds)
+        return self.deliver(number)
+
+    def give_credit(self, fields: Fields) -> bytes:
+        """Return the chunks that follow; `at_once` of them at the most."""
+        number = fields.integer(1)
+        if number not in self.subscriptions:
+            return frame(0x8000 | Key.CREDIT, b"\0\4" + bytes([number]))
+        subscription = self.subscriptions[number]
+        subscription.credit += fields.integer(2)
+        self.node.most_credit = max(self.node.most_credit, subscription.credit)
+        return self.deliver(number, self.node.at_once)
+
+    def deliver(self, number: int, most: int = 1 << 30) -> bytes:
+        """Return chunks of a subscription, as far as its credit goes."""
+        subscription, found = self.subscriptions[number], []
+        log = subscription.log
+        subscription.next = max(subscription.next, log.begin)
+        while subscription.credit and most and subscription.next < log.end - self.withheld:
+            chunk = log.chunk(subscription.next)
+            subscription.next += 1
+            if subscription.has_all_kinds or not header_of(chunk)[0]:
+                subscription.credit, most = subscription.credit - 1, most - 1
+                if chunk := self.node.delivered(chunk):
+                    found.append(frame(Key.DELIVER, bytes([number]) + chunk))
+        return b"".join(found)
+
+    def statistics(self, stream: str) -> dict[str, int]:
+        """Return the statistics of a stream as a leader has them."""
+        log = self.node.streams[stream]
+        chunks = {"first_chunk_id": log.begin, "committed_chunk_id": log.end - self.withheld - 1}
+        return {
+            name: header_of(log.chunk(number))[2] if number in log.numbers else -1
+            for name, number in chunks.items()
+        }
+
+
+class StreamNode:
+    """A node with streams, without I/O.
+
+    Attributes:
+        streams: the logs, by the names of the streams.
+        super_streams: the partitions, by the names of the super streams.
+        leader: the node with the leaders of all streams; None while none is elected.
+        replicas: the other nodes that have the streams.
+        version: the release that it reports.
+        commands: the commands that it reports, each in version 1.
+        frame_max: the largest frame that it takes.
+        opening: the properties of the vhost; by default its advertised address.
+        answer: the answer to any request but the login, by its key and correlation id; None for an answer from the logs.
+        silent: commands that it does not answer.
+        seen: the keys of all requests, of all connections.
+        requests: their contents behind the correlation id.
+        starts: where subscriptions began: the kind and the offset, which is 0 for "first" and "last".
+        sessions: the connections to it.
+        fault: is called when a connection with a publisher waits for events.
+        on_read: the same for a connection without.
+        delivered: what is sent for a chunk: all of it, a changed one, or nothing.
+        withheld: see `Session`; of the next connections.
+        at_once: the most chunks that it delivers for a credit.
+        most_credit: the most credit that a subscription had at a time.
+        moves_starts: whether a start behind the log is moved to its begin.
+    """
+
+    frame_max = 1 << 20
+    heartbeat_s = 60
+
+    def __init__(self, host: str = "broker", port: int = 5552) -> None:
+        self.host, self.port = host, port
+        self.streams: dict[str, ChunkLog | RowLog] = {}
+        self.super_streams: dict[str, tuple[str, ...]] = {}
+        self.leader: StreamNode | None = self
+        self.replicas: Sequence[StreamNode] = ()
+        self.version = "3.10.8"
+        self.commands: Sequence[int] = ()
+        self.opening = {"advertised_host": host, "advertised_port": str(port)}
+        self.answer: Callable[[int, bytes], bytes] | None = None
+        self.silent: set[int] = set()
+        self.seen: list[int] = []
+        self.requests: list[bytes] = []
+        self.starts: list[tuple[int, int]] = []
+        self.sessions: list[Session] = []
+        self.fault: Callable[[Session], object] = lambda _session: None
+        self.on_read: Callable[[Session], object] = lambda _session: None
+        self.delivered: Callable[[bytes], bytes] = lambda chunk: chunk
+        self.withheld = 0
+        self.at_once = 1 << 30
+        self.most_credit = 0
+        self.moves_starts = False
+
+    @property
+    def writers(self) -> list[Session]:
+        """The connections on which a publisher was declared."""
+        return [session for session in self.sessions if session.is_publisher]
+
+    def accept(self) -> Session:
+        """Begin a connection."""
+        self.sessions.append(Session(self))
+        return self.sessions[-1]
+
+    def handle(self, session: Session, request: bytes) -> bytes:
+        """Return what is sent for a request."""
+        key = int.from_bytes(request[:2])
+        self.seen.append(key)
+        self.requests.append(request[8:])
+        return b"" if key in self.silent else self.said(session, key, request[4:])
+
+    def said(  # noqa: C901, PLR0912  # one case for each command
+        self, session: Session, key: int, content: bytes
+    ) -> bytes:
+        """Return the answer to a request."""
+        correlation_id, fields = content[:4], Fields(memoryview(content[4:]))
+        if self.answer is not None and key not in _LOGIN:
+            return self.answer(key, correlation_id)
+        body, follows = b"", b""
+        match key:
+            case Key.PUBLISH:
+                session.publish(content)
+                return b""
+            case Key.CREDIT:
+                return session.give_credit(Fields(memoryview(content)))
+            case Key.TUNE | Key.HEARTBEAT:
+                return b""
+            case Key.METADATA:
+                return reply(key, correlation_id, self.metadata(fields.array(fields.text)))
+            case Key.PEER_PROPERTIES:
+                body = texts_field({"version": self.version}, "")
+            case Key.SASL_HANDSHAKE:
+                body = array([name_field("PLAIN")])
+            case Key.SASL_AUTHENTICATE:
+                follows = frame(Key.TUNE, self.frame_max.to_bytes(4) + self.heartbeat_s.to_bytes(4))
+            case Key.OPEN:
+                body = texts_field(self.opening, "")
+            case Key.EXCHANGE_COMMAND_VERSIONS:
+                body = array(command.to_bytes(2) + OK + OK for command in self.commands)
+            case Key.DECLARE_PUBLISHER:
+                session.declare_publisher(fields.integer(1), fields.text() or None, fields.text())
+            case Key.DELETE_PUBLISHER:
+                session.delete_publisher(fields.integer(1))
+            case Key.QUERY_PUBLISHER_SEQUENCE:
+                reference, log = fields.text(), self.streams[fields.text()]
+                assert isinstance(log, RowLog)
+                body = log.claims.get(reference, 0).to_bytes(8)
+            case Key.SUBSCRIBE:
+                follows = session.subscribe(fields)
+            case Key.UNSUBSCRIBE:
+                del session.subscriptions[fields.integer(1)]
+            case Key.STREAM_STATS:
+                statistics = session.statistics(fields.text())
+                body = array(
+                    name_field(name) + value.to_bytes(8, signed=True) for name, value in statistics.items()
+                )
+            case Key.PARTITIONS:
+                body = array(map(name_field, self.super_streams[fields.text()]))
+            case Key.ROUTE:
+                body = EMPTY
+        return reply(key, correlation_id, OK + body) + follows
+
+    def metadata(self, streams: Iterable[str]) -> bytes:
+        """Return the nodes of streams, as the content of a reply."""
+        known = {
+            number: node for number, node in enumerate([self.leader, *self.replicas]) if node is not None
+        }
+        leader = b"\0\0" if 0 in known else _NO_LEADER
+        replicas = array(number.to_bytes(2) for number in known if number)
+        return array(
+            number.to_bytes(2) + name_field(node.host) + node.port.to_bytes(4)
+            for number, node in known.items()
+        ) + array(
+            name_field(name)
+            + (OK + leader + replicas if name in self.streams else _NO_STREAM + _NO_LEADER + EMPTY)
+            for name in streams
+        )
+
+
+# -- in memory
+
+
+class Clock:
+    """Stands for the module time: it goes on when somebody waits, or a test lets it."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        self.now += 0.001  # so that a loop that waits without sleeping ends
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(seconds, 0.05)
+
+
+class _Line:
+    """Stands for the transport of a connection."""
+
+    def __init__(self, session: Session, clock: Clock) -> None:
+        self.session = session
+        self._clock = clock
+
+    def send(self, data: memoryview) -> int:
+        if self.session.failure is not None:
+            raise self.session.failure
+        return self.session.receive(data)
+
+    def receive(self, wait_s: float = 0.0) -> bytes:
+        session = self.session
+        if wait_s and not session.out:
+            session.look()
+        if session.out:
+            data = bytes(session.out)
+            session.out.clear()
+            return data
+        if session.failure is not None:
+            raise session.failure
+        self._clock.now += wait_s
+        return b""
+
+    def wait(self, timeout_s: float) -> None:
+        self._clock.now += timeout_s
+
+    def close(self) -> None:
+        self.session.failure = self.session.failure or ConnectionLostError("it is closed")
+
+
+class _Connection(StreamConnection):
+    _transport: Any
+
+    def events(self, wait_s: float) -> list[Event]:
+        self._transport.session.look()
+        return super().events(wait_s)
+
+
+@contextmanager
+def in_memory(*cluster: StreamNode) -> Iterator[Clock]:
+    """Let stream connections go to these nodes, by their hosts, or to the first of them; return the clock of all waits."""
+    clock = Clock()
+    by_host = {node.host: node for node in cluster}
+
+    def transport(settings: Any, _deadline: float) -> _Line:
+        return _Line(by_host.get(settings.host, cluster[0]).accept(), clock)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "Transport", transport)
+        patch.setattr(connection, "_keep_alive", lambda *_: None)
+        for module in (nodes, ends):
+            patch.setattr(module, "StreamConnection", _Connection)
+        for module in (connection, nodes, ends, reader, retry, writer):
+            patch.setattr(module, "time", clock)
+        yield clock
+
+
+# -- on the loopback
+
+
+class ListeningNode(StreamNode):
+    """A node on the loopback that has the stream `s`.
+
+    Args:
+        chunks: the chunks of the stream.
+
+    Attributes:
+        settings: where it listens.
+    """
+
+    def __init__(self, chunks: Iterable[bytes] = ()) -> None:
+        self._listener = socket.create_server((HOST, 0))
+        super().__init__(HOST, self._listener.getsockname()[1])
+        self.settings = stream_settings(f"rabbitmq-stream://{HOST}:{self.port}?heartbeat=0")
+        self.log = self.streams["s"] = ChunkLog(chunks)
+        self._clients: list[tuple[socket.socket, Session]] = []
+        self._threads = [threading.Thread(target=self._listen)]
+        self._threads[0].start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def chunks(self) -> list[bytes]:
+        """The chunks of the stream; they may be replaced."""
+        return self.log.chunks
+
+    @chunks.setter
+    def chunks(self, chunks: Iterable[bytes]) -> None:
+        self.log.chunks = list(chunks)
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                session = self.accept()
+                self._clients.append((client, session))
+                thread = threading.Thread(target=self._serve, args=(client, session))
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, client: socket.socket, session: Session) -> None:
+        with contextlib.suppress(OSError), client:
+            while data := client.recv(65_536):
+                session.receive(data)
+                answer = bytes(session.out)
+                session.out.clear()
+                client.sendall(answer)
+
+    def release(self) -> None:
+        """Deliver the chunks that were withheld."""
+        self.withheld = 0
+        for client, session in self._clients:
+            session.withheld = 0
+            with contextlib.suppress(OSError):
+                client.sendall(b"".join(map(session.deliver, session.subscriptions)))
+
+    def cut(self) -> None:
+        """Cut all connections."""
+        for client, _ in self._clients:
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End all connections."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join()
