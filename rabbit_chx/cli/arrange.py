@@ -19,7 +19,7 @@ from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.ring_plan import RingPlan
 from rabbit_chx.topology.slots import slot_layouts
-from rabbit_chx.topology.toml_file import rearranged
+from rabbit_chx.topology.toml_file import rearrange
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def arrange(
     layouts = slot_layouts(given.topology, read.live)
     pins = {name: layout.pinned_members() for name, layout in layouts.items() if not layout.is_pinned}
     orders = {name: order.ring for name, (_, order) in better.items() if name not in layouts}
-    done = rearranged(given.text, {**orders, **pins})
+    done = rearrange(given.text, {**orders, **pins})
     for ring in (ring for name, ring in plan.rings.items() if name not in layouts):
         _report_moves(ring, better[ring.exchange][1] if ring.exchange in better else None)
     pinned = tuple(name for name in pins if name not in done.unwritten)

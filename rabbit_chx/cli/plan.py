@@ -28,7 +28,7 @@ from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.movement import SlotHandOver
 from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_kind, moved_text, plan_facts
 from rabbit_chx.topology.proposals import RingProposal
-from rabbit_chx.topology.ranges import expanded, folded
+from rabbit_chx.topology.ranges import expand, fold
 from rabbit_chx.topology.ring_plan import RingPlan
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
         {"slot": hand.slot, "old": hand.old or NOT_ONE_QUEUE, "new": hand.new or NOT_ONE_QUEUE}
         for hand in over
     ]
-    rows = [(entry["slot"], entry["old"], entry["new"]) for entry in folded(entries, ["slot"])]
+    rows = [(entry["slot"], entry["old"], entry["new"]) for entry in fold(entries, ["slot"])]
     if (hidden := len(rows) - _MOST_MOVES) > 1 and not whole:
         rows[_MOST_MOVES:] = [(f"{hidden:,} more rows", "", "--all shows them")]
     return Table([TableColumn(name, numeric=False, code=True) for name in ("slot", "from", "to")], rows)
@@ -184,9 +184,7 @@ def _proposal_text(proposal: RingProposal) -> str:
 
 
 def _members(ring: Sequence[RingMember]) -> list[str]:
-    entries = folded(
-        [{"name": place_text(member.destination), "key": member.key} for member in ring], ["name"]
-    )
+    entries = fold([{"name": place_text(member.destination), "key": member.key} for member in ring], ["name"])
     return [entry["name"] if entry["key"] == "1" else f"{entry['name']} x{entry['key']}" for entry in entries]
 
 
@@ -205,7 +203,7 @@ def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _refused(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
-    entries = folded(
+    entries = fold(
         [{"text": refusal.text, "flag": refusal.allow_with or "no flag"} for refusal in refusals], ["text"]
     )
     pairs = [(entry["flag"], entry["text"]) for entry in entries]
@@ -234,7 +232,7 @@ def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
 
 def ranged(names: Iterable[str]) -> list[str]:
     """Return the names with ranges instead of consecutive names, such as ``orders.{1..40}``."""
-    return [entry["name"] for entry in folded([{"name": name} for name in names], ["name"])]
+    return [entry["name"] for entry in fold([{"name": name} for name in names], ["name"])]
 
 
 def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
@@ -256,9 +254,9 @@ def _described(change: PlannedChange) -> str:
 
 def _folded(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...], int]]:
     return [
-        (entry["name"], fields, len(expanded(entry, ["name"])))
+        (entry["name"], fields, len(expand(entry, ["name"])))
         for fields, like in groupby(entries, key=itemgetter(1))
-        for entry in folded([{"name": name} for name, _ in like], ["name"])
+        for entry in fold([{"name": name} for name, _ in like], ["name"])
     ]
 
 
