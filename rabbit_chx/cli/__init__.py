@@ -22,4 +22,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _FAILED
     from rabbit_chx.cli.app import run
 
-    return run(sys.argv[1:] if arguments is None else arguments)
+    return int(run(sys.argv[1:] if arguments is None else arguments))

@@ -258,7 +258,7 @@ class StreamConnection:
         with suppress(AccessRefusedError):
             if self._request(Key.ROUTE, route, frames.read_names, action.format(super_stream), super_stream):
                 raise InputError(
-                    f"{self.where}: {super_stream!r} is no super stream, but an exchange that takes any key: give the exchange with its "
+                    f"{self.where}: {super_stream!r} is not a super stream, but an exchange that takes any key: give the exchange with its "
                     "ring",
                     exchange=super_stream,
                 )

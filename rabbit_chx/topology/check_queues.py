@@ -133,7 +133,7 @@ def _odd_members(checked: CheckedExchange, queues: Sequence[QueueDefinition]) ->
     for trait in sorted({trait for of_queue in traits.values() for trait in of_queue}):
         groups: dict[str, list[QueueDefinition]] = {}
         for queue in queues:
-            groups.setdefault(_compared(queue, traits[queue.name].get(trait)), []).append(queue)
+            groups.setdefault(_compared(queue, trait, traits[queue.name].get(trait)), []).append(queue)
         usual, *others = sorted(groups.values(), key=len, reverse=True)
         if 2 * len(usual) <= len(queues):
             yield _divided(checked, trait, [usual, *others], traits)
@@ -153,9 +153,9 @@ def _traits(queue: QueueDefinition) -> dict[str, Any]:
     return {"type": queue.type, **arguments}
 
 
-def _compared(queue: QueueDefinition, value: object) -> str:
-    """Return a value for comparison: texts that differ only in the queue's name or in numbers are equal."""
-    if isinstance(value, str):
+def _compared(queue: QueueDefinition, trait: str, value: object) -> str:
+    """Return a value for comparison: arguments that differ only in the queue's name or in numbers are equal."""
+    if isinstance(value, str) and trait != "type":
         return re.sub("[0-9]+", "{n}", value.replace(queue.name, "{name}"))
     return repr(value)
 

@@ -60,4 +60,4 @@ def test_it_waits_for_a_broker_that_is_starting(shop: Shop, capsys: pytest.Captu
         proxy.refuse()
         capsys.readouterr()
         assert main(["verify", "orders", *live, "--wait", "0.7"]) == 69
-    assert "(--wait 0.7 is over)" in capsys.readouterr().err
+    assert "(after --wait 0.7)" in capsys.readouterr().err

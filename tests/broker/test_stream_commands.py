@@ -131,7 +131,7 @@ def test_super_streams(trips: Trips, answer: Callable[..., Any], capsys: pytest.
     # The stream protocol lists the queues of any exchange: this one's rows are placed by a ring, and not by murmur3.
     for where in (trips.at, trips.at[:2]):
         assert main(["verify", "--super-stream", "trips", *where]) == 2
-        assert "'trips' is no super stream" in capsys.readouterr().err
+        assert "'trips' is not a super stream" in capsys.readouterr().err
 
 
 def test_a_super_stream_whose_publishers_place_otherwise(

@@ -283,7 +283,7 @@ def test_a_hash_exchange_is_no_super_stream(stream: StreamConnection, channel: B
         channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
         channel.queue_bind(name, "hashed", "1")
     with pytest.raises(
-        InputError, match="'hashed' is no super stream, but an exchange that takes any key: give"
+        InputError, match="'hashed' is not a super stream, but an exchange that takes any key: give"
     ):
         stream.partitions("hashed")
 

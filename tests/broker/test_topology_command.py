@@ -24,7 +24,7 @@ def test_without_a_ring_source_the_order_is_said_to_be_assumed(
     assert main(["topology", "plan", topologies.file(WITHOUT_Q3), *topologies.shop.live]) == 4
     assert "give --ring-via PREFIX" in capsys.readouterr().out
     assert main(["topology", "arrange", topologies.file(WITHOUT_Q3), *topologies.shop.live]) == 0
-    assert "orders: the ring was not read but is assumed: give --ring-via" in capsys.readouterr().err
+    assert "orders: the ring was not read, it is assumed: give --ring-via" in capsys.readouterr().err
 
 
 def test_arranging_changes_the_ring_in_the_text_alone(topologies: Topologies) -> None:
@@ -74,7 +74,7 @@ def test_an_interruption_says_how_far_it_got_and_is_resumed(topologies: Topologi
         process.terminate()
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "of 220 changes were done: apply again, which does the rest" in errors
+    assert "of 220 changes were done: run the command again for the others" in errors
     assert "at least 0" not in errors
     left = topologies.document("apply", path, "--yes")
     assert 0 < left["planned"] < 220

@@ -176,6 +176,9 @@ RINGS: dict[str, Scenario] = {
     "a ghost and an alternate exchange": Scenario(orders(*RING, "gone", text=ALTERNATE)),
     "buckets of a queue that exists": Scenario(orders(*RING, "q4", text=ORDERS.replace("1..3", "1..4"))),
     "an empty ring": Scenario(read(WANTED, {"orders": ()}), WANTED),
+    "a durable exchange without bindings": Scenario(
+        read(Topology.from_toml('[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = []\n'))
+    ),
     "buckets of other queues": Scenario(read(UNEVEN, {"x": ("q1", "q1", "q2")}), UNEVEN),
     "other members": Scenario(replace(orders(), queues=OTHER_MEMBERS.queues), OTHER_MEMBERS),
     "an exclusive queue": Scenario(orders(text=fleeting("exclusive = true"))),
@@ -425,6 +428,7 @@ QUEUES: dict[str, Scenario] = {
     ),
     "an odd member": queues({**dict.fromkeys(FOUR, ODD), "q3": "arguments = { x-max-priority = 5 }"}),
     "two kinds of queues": queues({"q1": "", "q2": 'type = "quorum"'}),
+    "queues whose names are in their type": queues(dict.fromkeys(("a", "b"), "")),
     "three kinds of queues": queues(
         dict(zip(FOUR, ("", "", 'type = "quorum"', 'type = "stream"'), strict=True))
     ),
