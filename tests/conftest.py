@@ -70,6 +70,8 @@ SLOW_FILES = (
     "spark/test_demo.py",
     "spark/test_batch_write.py",
     "spark/test_placement.py",
+    "spark/test_notebook.py",
+    "spark/test_connect.py",
 )
 
 

@@ -20,7 +20,7 @@ class Moved:
     """A value that does not stay where it was.
 
     Attributes:
-        value: what is hashed, as the caller gave it.
+        value: the hashed value, as the caller gave it.
         before: where it went, or that it was refused.
         after: where it goes, or that it is refused.
         position: its position in the sample, from 0.
@@ -73,11 +73,11 @@ def compare_rings(
     Each follows the rules of its own release.
 
     Args:
-        values: what is hashed of each message: routing keys, or values of the header or the property; header values as AmqpField, or bare
+        values: the hashed value of each message: routing keys, or values of the header or the property; header values as AmqpField, or bare
             as the client sends them.
         before: the ring, or the slots of one, before the change.
         after: the same after it.
-        hashing: what the exchange hashes; None for the routing key.
+        hashing: the hashed part of a message; None for the routing key.
 
     Raises:
         InputError: the client cannot send a value where the exchange looks for it, or keys are not hashed alike.
@@ -115,7 +115,7 @@ def compare_releases(
         values: as for :func:`compare_rings`.
         ring: the ring, or the slots of one, under the release that it has now.
         release: the other release.
-        hashing: what the exchange hashes; None for the routing key.
+        hashing: the hashed part of a message; None for the routing key.
 
     Raises:
         InputError: the client cannot send a value where the exchange looks for it.

@@ -17,15 +17,15 @@ class Finding:
 
     Attributes:
         kind: its kind, such as ``ghost-bucket``. Functions that return findings list the kinds.
-        message: what is wrong, and the effect on messages.
-        fix: a command, or what to do; empty where `message` is all.
+        message: the problem, and its effect on messages.
+        fix: a command or another remedy; empty if `message` contains it.
         subject: of a mistake in a file the field and its value, such as ``exchanges[2].ring[0].weight = 0``, counted from 0.
         line: of a mistake in a file the number of the line, counted from 1; None if it is not known.
         exchange: the exchange concerned; None for none.
         destination: the queue or exchange whose bucket, binding or declaration is concerned; None for none.
         share: the exact share of the exchange's keys that it concerns; None if it does not concern keys.
         names: the names of several queues or shards, or the key, where there is no single destination.
-        allow_with: the flag that permits what was refused, such as ``--allow-delete`` or ``--allow-moved 0.2``; None for none.
+        allow_with: the flag that permits the refused action, such as ``--allow-delete`` or ``--allow-moved 0.2``; None for none.
     """
 
     kind: str
@@ -71,7 +71,7 @@ def ring_findings(
     Args:
         ring: the ring as it was read.
         bindings: the bindings that the broker lists, in any order; None where they are not known.
-        alternate: the exchange's alternate exchange, which gets what has no destination.
+        alternate: the exchange's alternate exchange, which gets messages without a destination.
     """
     weights: dict[Destination, list[int]] = {}
     for destination, key in bindings or ():

@@ -1,4 +1,4 @@
-"""A sample of what is hashed, and where an exchange routes it."""
+"""A sample of hashed values, and their destinations."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class SampleBatch(NamedTuple):
     """A part of a sample.
 
     Attributes:
-        values: what is hashed: routing keys, or values of the header or the property.
+        values: the hashed values: routing keys, or values of the header or the property.
         messages: how many messages have each; None for one.
-        names: what each value is called in a result; None for the value itself.
+        names: the name of each value in a result; None for the value itself.
     """
 
     values: Sequence[Any]
@@ -43,8 +43,10 @@ class Refused:
     """A message for which the broker would close the channel, instead of routing it.
 
     Attributes:
-        reason: what the broker would do, and why.
+        reason: the reaction of the broker, and its cause.
     """
+
+    json_fields = ("refused=reason",)
 
     reason: str
 
@@ -179,8 +181,8 @@ def keys_for(
         pattern: a key with ``{n}`` in the place of a number.
         start: the first number.
         tries: how many candidates in a row may land elsewhere before the search is given up.
-        hashing: what the exchange hashes; the routing key if None.
-        read: makes a key what the exchange is given to hash, as an AmqpField of a number.
+        hashing: the hashed part of a message; the routing key if None.
+        read: converts a key into the hashed value, such as an AmqpField of a number.
 
     Raises:
         InputError: the destination has no bucket, the pattern has no ``{n}``, or a number is out of range.

@@ -27,6 +27,8 @@ class MovementMatrix:
             error, or whole numbers of keys.
     """
 
+    json_fields = ("moved", "least", "cells")
+
     before: tuple[Place, ...]
     after: tuple[Place, ...]
     amounts: Mapping[tuple[Place, Place], float]
@@ -41,6 +43,11 @@ class MovementMatrix:
         """How much must move in any case, so that each destination gets its new amount: the ideal."""
         after = self.after_totals()
         return sum(max(0, amount - after.get(place, 0)) for place, amount in self.before_totals().items())
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """The amounts as a list of ``{"from": ..., "to": ..., "amount": ...}``."""
+        return [{"from": source, "to": to, "amount": amount} for (source, to), amount in self.amounts.items()]
 
     def before_totals(self) -> dict[Place, float]:
         """Return how much each destination has before."""
@@ -67,7 +74,7 @@ class MovementMatrix:
         """Return the matrix with its destinations in another order. The place None stays last.
 
         Args:
-            key: what to sort destinations by.
+            key: the sort key of a destination.
         """
         before, after = (_sorted(side, key) for side in (self.before, self.after))
         return MovementMatrix(before, after, _row_by_row(self.amounts, before, after))

@@ -96,7 +96,7 @@ class ModuloMap:
         """Return the map with one binding more; a super stream gets a partition at its end.
 
         Args:
-            destination: what is bound.
+            destination: the bound destination.
             key: the binding key.
         """
         return replace(self, bindings=(*self.bindings, (destination, key)))
@@ -105,7 +105,7 @@ class ModuloMap:
         """Return the map without the bindings of a destination.
 
         Args:
-            destination: what is unbound.
+            destination: the unbound destination.
             key: the binding key; None for all.
         """
         remaining = tuple(

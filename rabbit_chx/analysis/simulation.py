@@ -38,7 +38,7 @@ class PlaceShare:
 
     @property
     def skew(self) -> float:
-        """By what part the share differs from the ideal share: 0.01 is one percent too many. 0 for holes."""
+        """The relative difference from the ideal share: 0.01 is one percent too much. 0 for holes."""
         return self.share / self.ideal - 1 if self.ideal else 0.0
 
 
@@ -47,16 +47,14 @@ class HeavyKey:
     """A key that many messages have.
 
     Attributes:
-        value: what is hashed, as the caller gave it or calls it.
-        messages: how many messages have it; the fewest that it can be where distinct keys are too many to count.
-        place: where they go.
-        position: the position of the first of them in the sample, from 0; None where distinct keys are too many.
+        value: the hashed value, or its name.
+        messages: the number of its messages; a lower bound if the sample has more than `MOST_DISTINCT` keys.
+        place: their destination.
     """
 
     value: Any
     messages: int
     place: Place
-    position: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ class Simulation:
         ring: the ring, or the slots of one, or a `ModuloMap`, whose bindings count as buckets.
         places: what each destination has of it, in ring order, holes last.
         sample: where the sample goes; None without one.
-        change: what the other ring would move; None without one.
+        change: the movement to the other ring; None without one.
     """
 
     ring: KeyMap | ModuloMap
@@ -128,7 +126,7 @@ def simulate(
         ring: the ring that is asked about, or the slots of one; or an exchange without a ring.
         values: a sample: what is hashed of each message, once for each message, as a list, a tuple or an array; or an iterator of
             `SampleBatch` values, which takes bounded memory, however many there are.
-        hashing: what the exchange hashes; None for the routing key.
+        hashing: the hashed part of a message; None for the routing key.
         changed: the same after a change, if one is asked about.
         heaviest: how many of the heaviest keys to name.
 
@@ -170,13 +168,13 @@ class _Counting:
         self, ring: KeyMap | ModuloMap, changed: KeyMap | ModuloMap | None, hashing: Hashing, most: int | None
     ) -> None:
         self._ring, self._changed, self._hashing, self._most = ring, changed, hashing, most
-        self._messages, self._read = 0, 0
+        self._messages = 0
         self._refused: Counter[str] = Counter()
         self._messages_of: Counter[Place] = Counter()
         self._keys_of: Counter[Place] = Counter()
         self._weights: dict[Any, int] | None = {}
-        #: What each kept key is called, where it goes, and where it was first.
-        self._named: dict[Any, tuple[Any, Place | Refused, int]] = {}
+        #: The name and the destination of each kept key.
+        self._named: dict[Any, tuple[Any, Place | Refused]] = {}
         self._sketch = KeySketch(_COUNTERS)
         self.moved: Counter[tuple[Place, Place]] = Counter()
 
@@ -199,10 +197,9 @@ class _Counting:
                 self._weights[identity] += count
                 continue
             self._weights[identity] = count
-            self._named[identity] = called[first[identity]], outcome, self._read + first[identity]
+            self._named[identity] = called[first[identity]], outcome
             if not isinstance(outcome, Refused):
                 self._keys_of[outcome] += 1
-        self._read += len(values)
         if self._most is not None and len(self._weights) > self._most:
             self._forget(self._weights)
 
@@ -224,7 +221,7 @@ class _Counting:
     def _forget(self, weights: dict[Any, int]) -> None:
         """Keep the heaviest keys only."""
         for identity in nlargest(_COUNTERS, weights, key=weights.__getitem__):
-            name, outcome, _ = self._named[identity]
+            name, outcome = self._named[identity]
             if not isinstance(outcome, Refused):
                 self._sketch.add((name, outcome), weights[identity])
         self._weights = None
@@ -235,16 +232,15 @@ class _Counting:
         keys_of: dict[Place, int] = {}
         if self._weights is None:
             heavy = tuple(
-                HeavyKey(count.key[0], count.least, count.key[1], None)
-                for count in self._sketch.heaviest(heaviest)
+                HeavyKey(count.key[0], count.least, count.key[1]) for count in self._sketch.heaviest(heaviest)
             )
         else:
             keys_of = dict.fromkeys(shares, 0) | self._keys_of
             most = nlargest(heaviest, self._weights, key=self._weights.__getitem__)
             heavy = tuple(
-                HeavyKey(name, self._weights[identity], place, position)
+                HeavyKey(name, self._weights[identity], place)
                 for identity in most
-                for name, place, position in [self._named[identity]]
+                for name, place in [self._named[identity]]
                 if not isinstance(place, Refused)
             )
         return SampleCounts(

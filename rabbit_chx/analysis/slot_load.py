@@ -63,7 +63,7 @@ class KeySketch:
         self._size = counters
         self._most: dict[Hashable, int] = {}
         self._taken_over: dict[Hashable, int] = {}
-        # Each key once, with what its counter said when it came here, which is at most what it says now.
+        # Each key once, with a former value of its counter, which is at most the present value.
         self._smallest: list[tuple[int, int, Hashable]] = []
         self._order = 0
         self.messages = 0
@@ -94,15 +94,6 @@ class KeySketch:
             heapreplace(self._smallest, (before + messages, self._order, key))
         self._most[key] = before + messages
         self._taken_over[key] = before
-
-    def add_all(self, counts: Mapping[Hashable, int]) -> None:
-        """Count many keys, the heaviest first, which makes the sketch more exact than any other order.
-
-        Args:
-            counts: how many messages have each key.
-        """
-        for key, messages in sorted(counts.items(), key=lambda count: -count[1]):
-            self.add(key, messages)
 
     def heaviest(self, keys: int) -> tuple[KeyCount, ...]:
         """Return the keys that were seen most often, the heaviest first, by the bound that is sure.
@@ -171,8 +162,8 @@ class SlotLoad:
 
         Args:
             key_map: the slot table, or its ring.
-            batches: what is hashed of each message, once for each message, in batches; or each batch as a `SampleBatch`.
-            hashing: what the exchange hashes; None for the routing key.
+            batches: the hashed value of each message, in batches; or each batch as a `SampleBatch`.
+            hashing: the hashed part of a message; None for the routing key.
             counters: how many keys to count at a time; see :class:`rabbit_chx.analysis.KeySketch`.
 
         Raises:

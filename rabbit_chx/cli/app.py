@@ -32,7 +32,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
-from rabbit_chx.cli.command import PARTLY, REFUSED, WRONG_USAGE, Outcome, PartlyDoneError, say
+from rabbit_chx.cli.command import ExitCode, Outcome, PartlyDoneError, say
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -51,17 +51,17 @@ _BROKEN_PIPE = 141
 
 #: The first matching class applies.
 CODES: tuple[tuple[type[BaseException], int], ...] = (
-    (click.ClickException, WRONG_USAGE),
+    (click.ClickException, ExitCode.WRONG_USAGE),
     (click.Abort, 130),
     (KeyboardInterrupt, 130),
-    (PartlyDoneError, PARTLY),
-    (InputError, WRONG_USAGE),
-    (PublishError, PARTLY),
-    (ApplyError, PARTLY),
-    (PlanRefusedError, REFUSED),
+    (PartlyDoneError, ExitCode.PARTLY),
+    (InputError, ExitCode.WRONG_USAGE),
+    (PublishError, ExitCode.PARTLY),
+    (ApplyError, ExitCode.PARTLY),
+    (PlanRefusedError, ExitCode.REFUSED),
     (UnreachableError, 69),
     (RingSourceError, 70),
-    (NotFoundError, WRONG_USAGE),  # a name in the arguments
+    (NotFoundError, ExitCode.WRONG_USAGE),  # a name in the arguments
     (BrokerRefusedError, 77),
     (BaseException, 70),
 )
@@ -77,8 +77,11 @@ _OUTPUTS: dict[str, type[ConsoleOutput | JsonOutput | MarkdownOutput | Prometheu
 #: Each command by purpose: its help line, and its function as ``module:function`` of this package.
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Predict where keys go": {
-        "route": ("Destination of each key, and why.", "route:route"),
-        "simulate": ("Shares of a ring, a sample on it, and what a change moves.", "simulate:simulate"),
+        "route": ("Destination of each key, and its explanation.", "route:route"),
+        "simulate": (
+            "Shares of a ring and a sample; keys that a change moves.",
+            "simulate:simulate",
+        ),
         "compare": ("Keys that move to another release or ring.", "compare:compare"),
         "keys": ("Keys that reach a given queue.", "keys:keys"),
     },
@@ -88,7 +91,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "ring check": ("Holes, ghost buckets and unroutable keys.", "check:check_ring"),
         "ring repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
         "slots show": ("Queue and load of each slot.", "slots:show"),
-        "slots balance": ("Slots to move so that no queue has too much load.", "slots:balance"),
+        "slots balance": (
+            "Slot moves that balance the load of the queues.",
+            "slots:balance",
+        ),
         "shards show": ("Shards of an exchange of rabbitmq_sharding.", "shards:show"),
     },
     "Manage a topology file": {
@@ -186,7 +192,7 @@ class LazyGroup(click.Group):
         """Show the help of a group without a command. Usage goes to stderr with exit code 2."""
         if context.invoked_subcommand is None:
             click.echo(context.get_help(), err=True)
-            context.exit(WRONG_USAGE)
+            context.exit(ExitCode.WRONG_USAGE)
 
 
 class _Program(LazyGroup):
@@ -217,7 +223,7 @@ def _app() -> LazyGroup:
         subcommands = LazyGroup(help=text, epilog=f"Example: rabbit-chx {example}", table=by_group[name])
         table[name] = (text, subcommands)
     return _Program(
-        help="See where RabbitMQ's x-consistent-hash exchange sends each key.",
+        help="Predict and control where RabbitMQ's x-consistent-hash exchange routes keys.",
         epilog="Exit codes: 0 done, 1 difference found, 2 usage error, 3 partly done, 4 unsafe plan "
         "refused, 69 no broker, 70 failed, 77 refused by the broker.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -251,8 +257,8 @@ def completion(shell: str) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command line, show its result and return the exit code."""
     if sys.stdout is None:  # Python sets None if the stream is closed
-        say("stdout is closed: there is nowhere to write a result")
-        return WRONG_USAGE
+        say("stdout is closed: the result cannot be written")
+        return ExitCode.WRONG_USAGE
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a character of a key
     try:

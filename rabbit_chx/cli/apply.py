@@ -1,10 +1,10 @@
-"""``rabbit-chx topology apply``: change the live topology to that of a file."""
+"""``rabbit-chx topology apply``: apply the plan of a topology file."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -12,39 +12,32 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import click
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import plural
+from rabbit_chx.analysis.wording import document, entry, plural, refusal_entries
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
-from rabbit_chx.cli.command import (
-    DONE,
-    PARTLY,
-    REFUSED,
-    TEXT,
-    Number,
-    Outcome,
-    argument,
-    command,
-    option,
-    options,
-    say,
-)
+from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, read_topology
 from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
-from rabbit_chx.cli.report import document, entries, entry, ring_document, ring_text
+from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, Report, Section
-from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.applying import Applied
-from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
-from rabbit_chx.topology.plan_output import change_entry, counted_changes
+from rabbit_chx.topology.plan_output import NO_CHANGE, counted_changes
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
 
 #: The result of an application.
 ApplyState: TypeAlias = Literal["applied", "unchanged", "refused", "partly"]
-_CODES: dict[ApplyState, int] = {"applied": DONE, "unchanged": DONE, "refused": REFUSED, "partly": PARTLY}
+_CODES: dict[ApplyState, int] = {
+    "applied": ExitCode.DONE,
+    "unchanged": ExitCode.DONE,
+    "refused": ExitCode.REFUSED,
+    "partly": ExitCode.PARTLY,
+}
+#: The problem of a plan that the user declined.
+DECLINED = "the answer was no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,67 +45,63 @@ class ApplyReport:
     """The result of applying a plan.
 
     Attributes:
-        planned: the number of planned changes.
-        changes: the completed changes.
-        rings: the changed rings, as they are afterwards.
+        applied: the completed changes; None if nothing was changed.
+        refusals: the reasons to refuse the plan.
         problem: the error, in words; None without an error.
-        done: the results for slots and parked messages; None if nothing was done.
     """
 
     state: ApplyState
-    checksum: str
-    planned: int
-    changes: Sequence[PlannedChange] = ()
-    rings: Mapping[str, HashRing] | None = None
+    plan: Plan
+    applied: Applied | None = None
     refusals: Sequence[Finding] = ()
     problem: str | None = None
-    done: Applied | None = None
 
     def blocks(self) -> Iterator[Block]:
         """Return the completed changes. The plan is printed before it."""
-        if self.state == "unchanged":
-            yield Facts(
-                [("applied", "nothing: what is there is as the file says"), ("checksum", self.checksum)]
-            )
-        elif self.state == "applied":
-            counted = f"{plural(self.planned, 'change')}: {counted_changes(self.changes)}"
-            facts = [("applied", counted if self.changes else "no change: what is there is as the file says")]
-            rings = [("ring", f"{name}: {ring_text(ring)}") for name, ring in (self.rings or {}).items()]
-            yield Facts([*facts, *self._slot_facts(), *rings])
-        elif self.state == "partly":
-            done = f"{len(self.changes):,} of {plural(self.planned, 'change')}"
-            left = "apply again: it plans anew, and does the rest"
-            yield Facts([("done", done), *self._slot_facts(), ("left", left)])
-            if self.changes:
-                yield Section("Done", [changes_table(self.changes, whole=False)])
-
-    def _slot_facts(self) -> Iterator[tuple[str, str]]:
-        if self.done is None:
+        if self.applied is None:
+            if self.state == "unchanged":
+                yield Facts([("applied", f"nothing: {NO_CHANGE}"), ("checksum", self.plan.checksum)])
             return
-        if self.done.handed_over:
-            yield "slots", f"{plural(len(self.done.handed_over), 'slot')} with another queue"
-        if self.done.unparked:
-            yield "parked", f"{plural(self.done.unparked, 'message')} published once more"
-        for sentence in self.done.overtaken:
-            yield "overtaken", sentence
+        changes, planned = self.applied.changes, plural(len(self.plan.changes), "change")
+        slots = list(_slot_facts(self.applied))
+        if self.state == "applied":
+            counted = f"{planned}: {counted_changes(changes)}" if changes else f"no changes: {NO_CHANGE}"
+            rings = [("ring", f"{name}: {ring_text(ring)}") for name, ring in self.applied.rings.items()]
+            yield Facts([("applied", counted), *slots, *rings])
+        else:
+            done = f"{len(changes):,} of {planned}"
+            yield Facts(
+                [("done", done), *slots, ("next", "apply again: it plans and makes the other changes")]
+            )
+            if changes:
+                yield Section("Done", [changes_table(changes, whole=False)])
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
-        done, slots = self.done, {}
-        if done is not None and (done.handed_over or done.unparked):
-            handed_over = [{"slot": slot, "old": old, "new": new} for slot, old, new in done.handed_over]
-            slots = {"handed_over": handed_over, **entry(done, "unparked", "overtaken")}
+        applied, slots = self.applied, {}
+        if applied is not None and (applied.handed_over or applied.unparked):
+            handed_over = [{"slot": slot, "old": old, "new": new} for slot, old, new in applied.handed_over]
+            slots = {"handed_over": handed_over, **entry(applied, "unparked", "overtaken")}
+        rings = applied.rings if applied and self.state == "applied" else {}
         return document(
             "apply",
-            **entry(self, "state", "checksum", "planned"),
-            changes=list(map(change_entry, self.changes)),
-            rings=[
-                {"exchange": name, "ring": ring_document(ring)} for name, ring in (self.rings or {}).items()
-            ],
-            refusals=entries(self.refusals, "says=text", "message", "fix", "allow_with"),
+            **entry(self, "state", "checksum=plan.checksum"),
+            planned=len(self.plan.changes),
+            changes=applied.changes if applied else (),
+            rings=[{"exchange": name, "ring": ring} for name, ring in rings.items()],
+            refusals=refusal_entries(self.refusals),
             says=self.problem,
             **slots,
         )
+
+
+def _slot_facts(applied: Applied) -> Iterator[tuple[str, str]]:
+    if applied.handed_over:
+        yield "slots", f"{plural(len(applied.handed_over), 'slot')} with another queue"
+    if applied.unparked:
+        yield "parked", f"{plural(applied.unparked, 'message')} published again"
+    for sentence in applied.overtaken:
+        yield "overtaken", sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +155,9 @@ class ApplyOptions:
             plan = None
         of_plan = plan.get("checksum") if isinstance(plan, dict) else None
         if not isinstance(of_plan, str) or plan.get("format") != "rabbit-chx/plan":
-            raise InputError(f"{path} is not a plan: give what rabbit-chx topology plan --plan-out wrote")
+            raise InputError(
+                f"{path} is not a plan: give a file that rabbit-chx topology plan --plan-out wrote"
+            )
         if checksum is not None and checksum != of_plan:
             raise InputError(f"--checksum is {checksum}, and that of {path} is {of_plan}: give one of them")
         return of_plan
@@ -177,7 +168,7 @@ def apply(
     *,
     file: str = argument(),
     broker: BrokerOptions = options(BrokerOptions),
-    how: ApplyOptions = options(ApplyOptions),
+    given: ApplyOptions = options(ApplyOptions),
     output: str,
 ) -> Outcome:
     """Show the plan of FILE, ask, and apply it. Afterwards the rings are read and compared with the plan.
@@ -187,92 +178,104 @@ def apply(
     The exit code is 0 if the plan was applied or nothing had to be done, 3 if it was applied in part, 4 if it
     was refused and nothing was changed.
     """
-    at, expected = broker.live(), how.expected()
-    asks = not how.yes and expected is None
+    at, expected = broker.live(), given.expected()
+    asks = not given.yes and expected is None
     if asks and (file == STDIN or not has_terminal()):
         raise InputError(
-            "apply asks before it changes anything, and there is nobody to ask: give --yes, or --checksum with the checksum "
-            "of a plan that was looked at"
+            "apply asks before it changes the broker, and needs a terminal to ask: give --yes, or --checksum with the checksum "
+            "of a reviewed plan"
         )
-    given = read_topology(file, at.settings.vhost)
+    wanted = read_topology(file, at.settings.vhost)
     with at.broker() as opened:
-        live = LivePlan.read(opened, given, at.settings.vhost)
-        plan, size = live.plan, len(live.plan.changes)
+        live = LivePlan.read(opened, wanted, at.settings.vhost)
+        plan = live.plan
         refusals = (
-            *plan.refused(allow_moved=how.allow_moved, allow_delete=how.allow_delete),
+            *plan.refused(allow_moved=given.allow_moved, allow_delete=given.allow_delete),
             *_exclusive(plan),
         )
         if expected is not None and plan.checksum != expected:
             raise PlanOutdatedError(
-                f"the plan of {given.name} has the checksum {plan.checksum} now, and not {expected}: nothing was changed; the "
-                "file or the broker is another one since, so look at the new plan"
+                f"the plan of {wanted.name} has the checksum {plan.checksum} now, and not {expected}: nothing was changed; the "
+                "file or the broker has changed since, so review the new plan"
             )
-        if not size and not refusals and not plan.parked_messages:
-            return Outcome(ApplyReport("unchanged", plan.checksum, size))
-        report = live.report(refusals, whole=how.whole)
+        if not plan.changes and not refusals and not plan.parked_messages:
+            return Outcome(ApplyReport("unchanged", plan))
+        report = live.report(refusals, whole=given.whole)
         if refusals:
-            refused = ApplyReport(
-                "refused", plan.checksum, size, refusals=refusals, problem="nothing was changed"
-            )
             say("the plan is refused, and nothing was changed")
-            return Outcome(refused if output == "json" else report, code=REFUSED)
+            refused = ApplyReport("refused", plan, refusals=refusals, problem="nothing was changed")
+            return Outcome(refused if output == "json" else report, code=ExitCode.REFUSED)
         if output == "table" or asks:
             show_planned(report, output)
-        if asks and not click.confirm(_question(plan), err=True):
-            say("nothing was changed")
-            refused = ApplyReport("refused", plan.checksum, size, problem="the answer was no")
-            return Outcome(refused if output == "json" else None, code=REFUSED)
-        done = _done(opened, plan, how, output)
+        if asks and not agreed(plan):
+            declined = ApplyReport("refused", plan, problem=DECLINED)
+            return Outcome(declined if output == "json" else None, code=ExitCode.REFUSED)
+        done = _applied(opened, plan, given, output)
         return Outcome(done, _CODES[done.state])
 
 
-def _done(opened: Broker, plan: Plan, how: ApplyOptions, output: str) -> ApplyReport:
+def _applied(opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> ApplyReport:
+    try:
+        applied = apply_shown(
+            opened,
+            plan,
+            verbose=given.verbose,
+            allow_moved=given.allow_moved,
+            allow_delete=given.allow_delete,
+            allow_loss=given.allow_loss,
+            hand_over=given.hand_over,
+        )
+    except ApplyError as error:
+        say(str(error))
+        return ApplyReport("partly", plan, error.applied, problem=str(error))
+    except PlanRefusedError as error:
+        if output != "json" or isinstance(error, PlanOutdatedError):
+            raise
+        return ApplyReport("refused", plan, refusals=error.refusals, problem=str(error))
+    return ApplyReport("applied", plan, applied)
+
+
+def apply_shown(
+    opened: Broker,
+    plan: Plan,
+    *,
+    verbose: bool = False,
+    seen: Callable[[int], None] = lambda _: None,
+    **permissions: Any,  # noqa: ANN401
+) -> Applied:
+    """Apply a plan, and show its progress. `seen` receives each number of completed changes."""
     size, done = len(plan.changes), 0
-    with unwound_by_signals(), counted("applied", size) as seen:
+    verbose = verbose or (sys.stderr is not None and sys.stderr.isatty())
+    with unwound_by_signals(), counted("applied", size) as counting:
 
         def progress(count: int, _: int) -> None:
             nonlocal done
-            before, done = done, count
-            tell_done(plan.changes, before, count, always=how.verbose)
             seen(count)
+            for number, change in enumerate(plan.changes[done:count], done + 1) if verbose else ():
+                say(f"done {number:,} of {size:,}: {change}")
+            done = count
+            counting(count)
 
         try:
-            applied = opened.apply(
-                plan,
-                allow_moved=how.allow_moved,
-                allow_delete=how.allow_delete,
-                allow_loss=how.allow_loss,
-                hand_over=how.hand_over,
-                progress=progress,
-            )
-        except ApplyError as error:
-            say(str(error))
-            part = error.applied
-            return ApplyReport("partly", plan.checksum, size, part.changes, problem=str(error), done=part)
-        except PlanOutdatedError:
-            raise
-        except PlanRefusedError as error:
-            if output != "json":
-                raise
-            return ApplyReport("refused", plan.checksum, size, refusals=error.refusals, problem=str(error))
+            return opened.apply(plan, progress=progress, **permissions)
         except KeyboardInterrupt:
-            say(f"at least {done:,} of {plural(size, 'change')} were done: apply again, which does the rest")
+            say(
+                f"at least {done:,} of {plural(size, 'change')} were done: run the command again for the others"
+            )
             raise
-    return ApplyReport("applied", applied.checksum, size, applied.changes, applied.rings, done=applied)
 
 
-def tell_done(changes: Sequence[PlannedChange], before: int, now: int, *, always: bool = False) -> None:
-    """Print each completed change on stderr, if that is a terminal."""
-    if always or (sys.stderr is not None and sys.stderr.isatty()):
-        for number, change in enumerate(changes[before:now], before + 1):
-            kind = "" if change.kind == "binding" else f"{change.kind} "
-            say(f"done {number:,} of {len(changes):,}: {change.action} {kind}{change.name}")
-
-
-def _question(plan: Plan) -> str:
-    if not plan.changes:
-        return f"Publish {plural(sum(plan.parked_messages.values()), 'parked message')} once more?"
-    return question_of(plan)
+def agreed(plan: Plan) -> bool:
+    """Ask whether to apply a plan. Note on stderr if the answer is no."""
+    if plan.changes:
+        size = len(plan.changes)
+        question = f"Make {'this' if size == 1 else 'these'} {plural(size, 'change')}?"
+    else:
+        question = f"Publish {plural(sum(plan.parked_messages.values()), 'parked message')} again?"
+    answer = click.confirm(question, err=True)
+    if not answer:
+        say("nothing was changed")
+    return answer
 
 
 def show_planned(report: Report, output: str) -> None:
@@ -282,19 +285,13 @@ def show_planned(report: Report, output: str) -> None:
     stream.write("\n")
 
 
-def question_of(plan: Plan) -> str:
-    """Return the question whether to apply a plan."""
-    size = len(plan.changes)
-    return f"Do {'this' if size == 1 else 'these'} {plural(size, 'change')}?"
-
-
 def _exclusive(plan: Plan) -> Iterator[Finding]:
     for change in plan.changes:
         queue = change.wanted
         if isinstance(queue, QueueDefinition) and queue.exclusive:
             yield Finding(
                 "exclusive",
-                f"queue {queue.name} is exclusive: it would belong to this command's connection, and go when that ends",
+                f"queue {queue.name} is exclusive: the broker would delete it with the connection of this command",
                 'leave it out of the file, or write owner = "external", as its client declares it',
             )
 

@@ -1,4 +1,4 @@
-"""``rabbit-chx topology arrange``: a topology file whose rings move the fewest keys, and that lists the slots of each queue."""
+"""``rabbit-chx topology arrange``: rewrite the rings of a topology file to move the fewest keys, and list the slots of each queue."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rabbit_chx.analysis.wording import percent
+from rabbit_chx.analysis.wording import document, entry, percent
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.plan import LivePlan
-from rabbit_chx.cli.report import document, entry
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.ring_plan import RingPlan
 from rabbit_chx.topology.slots import slot_layouts
-from rabbit_chx.topology.toml_file import rearranged
+from rabbit_chx.topology.toml_file import rearrange
 
 
 @dataclass(frozen=True, slots=True)
 class ArrangedFile:
-    """A topology file with its rings in other orders.
+    """A topology file with reordered rings.
 
     Attributes:
         text: the text of the file; None if it was written to the file.
@@ -69,48 +68,48 @@ def arrange(
     """
     at = broker.live()
     if write and file == "-":
-        raise InputError("stdin is no file to write to: leave --write out, or give a file")
+        raise InputError("stdin cannot be written: leave --write out, or give a file")
     given, vhost = read_topology(file, at.settings.vhost), at.settings.vhost
     with at.broker() as opened:
         read = LivePlan.read(opened, given, vhost)
-    made = read.plan
+    plan = read.plan
     if given.is_definitions:
         raise InputError(
-            f"{given.name} is a definitions file, which keeps no order: make a topology file of it with rabbit-chx "
-            f"topology export --from {file}, and arrange that"
+            f"{given.name} is a definitions file, which does not contain the order of rings: convert it with rabbit-chx "
+            f"topology export --from {file}, and arrange the result"
         )
     better = {
         name: (ring, order)
-        for name, ring in made.rings.items()
+        for name, ring in plan.rings.items()
         for order in ring.proposals
         if order.strategy == "least-moving-order"
     }
     layouts = slot_layouts(given.topology, read.live)
     pins = {name: layout.pinned_members() for name, layout in layouts.items() if not layout.is_pinned}
     orders = {name: order.ring for name, (_, order) in better.items() if name not in layouts}
-    done = rearranged(given.text, {**orders, **pins})
-    for ring in (ring for name, ring in made.rings.items() if name not in layouts):
-        _say(ring, better[ring.exchange][1] if ring.exchange in better else None)
+    done = rearrange(given.text, {**orders, **pins})
+    for ring in (ring for name, ring in plan.rings.items() if name not in layouts):
+        _report_moves(ring, better[ring.exchange][1] if ring.exchange in better else None)
     pinned = tuple(name for name in pins if name not in done.unwritten)
     for name in layouts.keys() - pins.keys():
-        say(f"{name}: its members list their slots already: there is nothing to arrange")
+        say(f"{name}: its members already list their slots")
     for name in pinned:
-        say(f"{name}: each member lists the slots that it has")
+        say(f"{name}: each member lists its slots")
     for name in done.unwritten:
         better.pop(name, None)
         say(
-            f"{name}: its members are not written, as one entry stands for several exchanges: write an entry for each"
+            f"{name}: its members are not written, because one entry describes several exchanges: write one entry for each"
         )
     for name in done.uncommented:
-        say(f"{name}: its list of members is written anew, and the comments in it are gone")
+        say(f"{name}: its list of members was rewritten without its comments")
     if write:
         if done.text != given.text:
             _replace(Path(file), done.text)
-        say(f"{file} stays as it is" if done.text == given.text else f"{file} is written")
+        say(f"{file} is unchanged" if done.text == given.text else f"{file} is written")
     return Outcome(ArrangedFile(None if write else done.text, tuple(better.values()), pinned))
 
 
-def _say(ring: RingPlan, order: RingProposal | None) -> None:
+def _report_moves(ring: RingPlan, order: RingProposal | None) -> None:
     if not ring.before.buckets:
         return
     written = f"{ring.exchange}: {_figures(ring)} as written"
@@ -118,12 +117,12 @@ def _say(ring: RingPlan, order: RingProposal | None) -> None:
         say(f"{written}, {_figures(order)} in this order")
     elif ring.before.provenance != "read":
         say(
-            f"{ring.exchange}: the ring was not read but is {ring.before.provenance}: give --ring-via to arrange it"
+            f"{ring.exchange}: the ring was not read, it is {ring.before.provenance}: give --ring-via to arrange it"
         )
     elif ring.proposals:
-        say(f"{written}; no order moves less")
+        say(f"{written}; another order does not move fewer")
     elif ring.moved or ring.moved_at_worst:
-        say(f"{written}; no order is proposed, as the exchange or members of it are replaced")
+        say(f"{written}; another order is not proposed, because the exchange or a member is replaced")
 
 
 def _figures(moving: RingPlan | RingProposal) -> str:

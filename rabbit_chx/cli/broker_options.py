@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # Windows has no SIGHUP
-_LOOK_S = 0.5
+_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -73,8 +73,8 @@ class LiveBroker:
 
         if self.settings.protocol != "amqp":
             raise InputError(
-                f"{self.settings.masked_url} is the address of streams, and this asks over AMQP: give --url amqp://user:password@host/vhost, or --management-url to ask "
-                "over HTTP"
+                f"{self.settings.masked_url} is the address of streams, and the ring is read over AMQP: give --url "
+                "amqp://user:password@host/vhost, or --management-url to read it over HTTP"
             )
         address = None if self.management_url is None else self._management_address(self.management_url)
         return Broker(self.url, address, self.ring_source)
@@ -106,7 +106,7 @@ class LiveBroker:
         """Raise an error unless a ring source is given."""
         if self.ring_source is None:
             raise InputError(
-                "only the buckets of a ring tell its order, and what is lost: give --ring-via PREFIX, such as "
+                "only the buckets of a ring show its order and its holes: give --ring-via PREFIX, such as "
                 "'docker exec NAME' or 'kubectl exec POD --', to read them"
             )
 
@@ -134,14 +134,14 @@ class BrokerOptions:
         envvar="RABBIT_CHX_MANAGEMENT_URL",
         metavar="URL",
         help="The management API: http://user:password@host:15672, or https:// with the TLS parameters of an AMQP URI, "
-        "such as ?cacertfile=FILE. Without a user it has the login of --url.  "
+        "such as ?cacertfile=FILE. Without a user, the login of --url is used.  "
         "[default: $RABBIT_CHX_MANAGEMENT_URL]",
     )
     ring_via: str | None = option(
         envvar="RABBIT_CHX_RING_VIA",
         metavar="PREFIX",
         help="The command prefix that reaches rabbitmqctl, to read the true ring: 'docker exec NAME', "
-        "'kubectl exec POD --', or '' on the broker's own machine.  [default: $RABBIT_CHX_RING_VIA]",
+        "'kubectl exec POD --', or '' on the broker's host.  [default: $RABBIT_CHX_RING_VIA]",
     )
     wait: float = option(
         type=Number(0, 3_600),
@@ -168,7 +168,7 @@ class BrokerOptions:
         on_line = typed(BrokerOptions)
         if url is None:
             raise InputError(
-                "there is no broker: give --url amqp://user:password@host/vhost, or set AMQP_URL"
+                "the broker is not given: give --url amqp://user:password@host/vhost, or set AMQP_URL"
             )
         settings = read(url)
         source = None if ring_via is None else DiagnosticsRing(ring_via)
@@ -181,18 +181,18 @@ def _wait_for(broker: LiveBroker, seconds: float) -> None:
     end = time.monotonic() + seconds
 
     def reach() -> None:
-        left_s = max(end - time.monotonic(), _LOOK_S)
+        left_s = max(end - time.monotonic(), _POLL_S)
         broker.reach(min(broker.settings.connection_timeout_s, left_s))
 
     with sign_of_life(f"waiting for {broker.settings.masked_url}"):
         try:
-            Retry.within(seconds, _LOOK_S).call(reach, lambda error: isinstance(error, UnreachableError))
+            Retry.within(seconds, _POLL_S).call(reach, lambda error: isinstance(error, UnreachableError))
         except UnreachableError as error:
-            raise UnreachableError(f"{error} (--wait {seconds:g} is over)") from None
+            raise UnreachableError(f"{error} (after --wait {seconds:g})") from None
 
 
 @contextmanager
-def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def counted(work: str, total: int) -> Iterator[Callable[[int], None]]:
     """Print the progress of a block, which reports its position."""
     now = 0
 
@@ -200,7 +200,7 @@ def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
         nonlocal now
         now = count
 
-    with CountProgress(what, total, lambda: now):
+    with CountProgress(work, total, lambda: now):
         yield seen
 
 

@@ -1,4 +1,4 @@
-"""``rabbit-chx topology check`` and ``rabbit-chx ring check``: the live objects compared with each other and with a file."""
+"""``rabbit-chx topology check`` and ``rabbit-chx ring check``: compare live objects with each other and with a file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import Any, NoReturn
 import click
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import listed, plural
+from rabbit_chx.analysis.wording import document, finding_entry, listed, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
-from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import file_name, read_topology
-from rabbit_chx.cli.report import document, entry
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
 from rabbit_chx.topology import Topology, TopologyCheck, check
@@ -77,8 +76,8 @@ class CheckReport:
                 ("broker", self.address),
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
                 ("checked", f"{rings} against {against}"),
-                ("findings", f"{len(findings):,}" if findings else "none: it is sound"),
-                *([("no ring", self._without_ring())] if self._without_ring() else ()),
+                ("findings", f"{len(findings):,}" if findings else "none"),
+                *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ]
         )
@@ -99,17 +98,16 @@ class CheckReport:
         names = [name for check in self.ended.values() for name in check.without_ring]
         if not names:
             return ""
-        are, bindings = ("is", "its bindings") if len(names) == 1 else ("are", "their bindings")
-        rest = "not checked" if self.file is None else "compared with the file, as far as the file has them"
-        return f"{listed(names, _MOST_NAMES)} {are} of type x-modulus-hash: {bindings} are {rest}"
+        bindings = "not checked" if self.file is None else "compared with those in the file"
+        return f"{listed(names, _MOST_NAMES)} (x-modulus-hash): bindings are {bindings}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the document ``rabbit-chx/check``; empty if the check failed."""
         if not self.ended:
             return {}
-        fields = ("kind", "exchange", "destination", "share", "says=message", "cure=fix", "message", "fix")
+        fields = ("kind", "exchange", "destination", "share")
         findings = [
-            ({"vhost": vhost} if self.all_vhosts else {}) | entry(finding, *fields)
+            ({"vhost": vhost} if self.all_vhosts else {}) | finding_entry(finding, *fields)
             for vhost, finding in self.findings
         ]
         return document("check", findings=findings)
@@ -125,19 +123,19 @@ class CheckReport:
         ]
         yield Gauge(
             "rabbit_chx_check_success",
-            "Whether the last check came to its end, 1 or 0. It says nothing of what the check found.",
+            "1 if the last check was completed, otherwise 0, independently of its findings.",
             [(labels, int(check is not None)) for labels, check in checks],
         )
         yield Gauge(
             "rabbit_chx_check_timestamp_seconds",
-            "When the last check ended, in seconds since 1970.",
+            "The end of the last check, in seconds since 1970.",
             [(labels, round(self.time_s, 3)) for labels, _ in checks],
         )
 
     def _found(self) -> Iterator[Gauge]:
         yield Gauge(
             "rabbit_chx_check_findings",
-            "How many findings of a kind the last check has, by exchange; without an exchange: of other objects.",
+            "The number of findings of a kind in the last check, by exchange; without an exchange: of other objects.",
             [
                 ({**self._labels(vhost, exchange), "kind": kind}, count)
                 for vhost, check in self.ended.items()
@@ -147,23 +145,23 @@ class CheckReport:
         )
         yield Gauge(
             "rabbit_chx_unroutable_share_ratio",
-            "The exact share of an exchange's keys that end in no queue, 0 to 1.",
+            "The exact share of an exchange's keys that reach no queue, 0 to 1.",
             self._of_exchanges(lambda check: check.unroutable),
         )
         yield Gauge(
             "rabbit_chx_parked_messages",
-            "How many messages wait because a slot of the exchange had no queue.",
+            "The number of parked messages, which arrived while a slot of the exchange had no queue.",
             self._of_exchanges(lambda check: check.parked),
         )
         if self.file is not None:
             yield Gauge(
                 "rabbit_chx_misplaced_share_ratio",
-                "The exact share of an exchange's keys that have another destination than the topology says, 0 to 1.",
+                "The exact share of an exchange's keys whose destination differs from that of the topology, 0 to 1.",
                 self._of_exchanges(lambda check: check.misplaced),
             )
             yield Gauge(
                 "rabbit_chx_exchange_present",
-                "Whether a hash exchange of the topology is there, 1 or 0.",
+                "1 if a hash exchange of the topology exists, otherwise 0.",
                 self._of_exchanges(lambda check: check.present),
             )
 
@@ -257,7 +255,7 @@ def check_ring(
     """
     if not exchanges and not (every or all_vhosts):
         raise InputError(
-            "there is nothing to check: give an EXCHANGE, or --all for every x-consistent-hash exchange"
+            "exchanges are not given: give an EXCHANGE, or --all for every x-consistent-hash exchange"
         )
     if exchanges and (every or all_vhosts):
         raise InputError(
@@ -314,5 +312,5 @@ def _outcome(
 
     address = f"{live.settings.host}:{live.settings.port}"
     report = CheckReport(address, checks, exchanges, time.time(), file, all_vhosts, ignored)
-    code = DIFFERENCE if report.findings else DONE
+    code = ExitCode.DIFFERENCE if report.findings else ExitCode.DONE
     return Outcome(report, code, finish=fail if errors else None)

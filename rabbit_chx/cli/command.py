@@ -21,6 +21,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,7 +35,16 @@ if TYPE_CHECKING:
 
 _PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 _PLOT_DPI = 200
-DONE, DIFFERENCE, WRONG_USAGE, PARTLY, REFUSED = range(5)
+
+
+class ExitCode(IntEnum):
+    """The exit codes of results; `app` has those of errors."""
+
+    DONE = 0
+    DIFFERENCE = 1
+    WRONG_USAGE = 2
+    PARTLY = 3
+    REFUSED = 4
 
 
 class PartlyDoneError(RabbitChxError):
@@ -53,7 +63,7 @@ class Outcome:
     """
 
     report: Report | None = None
-    code: int = DONE
+    code: int = ExitCode.DONE
     batches: Iterable[Sequence[Record]] | None = None
     finish: Callable[[], int | None] | None = None
     output: str = "table"

@@ -11,13 +11,10 @@ from rabbit_chx.analysis.comparison import Comparison
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.modulo_map import ModuloMap
-from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, command, options
+from rabbit_chx.analysis.wording import document, entry, finding_entry, percent, plural
+from rabbit_chx.cli.command import ExitCode, Outcome, command, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput
 from rabbit_chx.cli.report import (
-    document,
-    entries,
-    entry,
     matrix_table,
     moved_keys,
     numbers,
@@ -67,7 +64,7 @@ class CompareReport:
     def code(self) -> int:
         """The exit code."""
         differs = (self.exact and self.exact.moved) or (self.sample and self.sample.moved)
-        return DIFFERENCE if differs else DONE
+        return ExitCode.DIFFERENCE if differs else ExitCode.DONE
 
     def blocks(self) -> Iterator[Block]:
         """Return the totals, then the movement between destinations, then the keys."""
@@ -83,7 +80,7 @@ class CompareReport:
                 outcomes = [getattr(move, when) for move in sample.moved]
                 reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, Refused)]
                 if reasons:
-                    facts.append(("refused", f"{len(reasons):,} {when} alone: {reasons[0]}"))
+                    facts.append(("refused", f"{len(reasons):,} only {when}: {reasons[0]}"))
         facts += [
             ("rule", f"{when}, {rule}") for when, rule in zip(("before", "after"), self.rules, strict=False)
         ]
@@ -132,7 +129,11 @@ class UpgradeReport:
     @property
     def code(self) -> int:
         """The exit code."""
-        return DONE if all(exchange.verdict == "safe" for exchange in self.exchanges) else DIFFERENCE
+        return (
+            ExitCode.DONE
+            if all(exchange.verdict == "safe" for exchange in self.exchanges)
+            else ExitCode.DIFFERENCE
+        )
 
     def blocks(self) -> Iterator[Block]:
         """Return a row for each exchange, then the effects and remedies, then the movement between destinations."""
@@ -145,7 +146,7 @@ class UpgradeReport:
         ]
         yield Table(columns, rows)
         if plan := list(self._plan()):
-            yield Section("What happens, and what to do", plan)
+            yield Section("Effects and remedies", plan)
         for exchange in self.exchanges:
             if exchange.exact is not None and exchange.exact.moved:
                 yield Section(
@@ -174,9 +175,7 @@ class UpgradeReport:
             exchanges=[
                 {
                     **entry(exchange, *fields),
-                    "findings": entries(
-                        exchange.findings, "kind", "says=message", "cure=fix", "message", "fix"
-                    ),
+                    "findings": [finding_entry(finding, "kind") for finding in exchange.findings],
                 }
                 for exchange in self.exchanges
             ],
@@ -253,7 +252,7 @@ def _upgrade(file: TopologyInput, before: Release, after: Release) -> UpgradeRep
     exchanges = predict_upgrade(file.topology, before, after, file=commands)
     if not exchanges:
         raise InputError(
-            f"{file.name} has no exchange of type x-consistent-hash or x-modulus-hash: there is nothing to compare"
+            f"{file.name} does not contain an exchange of type x-consistent-hash or x-modulus-hash: give another file"
         )
     source = f"{file.name}, rings assumed as the bindings are listed" if without_order else file.name
     return UpgradeReport(source, before, after, exchanges)

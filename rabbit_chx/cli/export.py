@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rabbit_chx.analysis.wording import document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
-from rabbit_chx.cli.report import document
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.topology import Topology
@@ -75,7 +75,7 @@ def export(
         topology = _reached(topology, exchanges, live=live is not None)
     topology = without_shards(topology)
     if live:
-        _say_what_is_missed(topology)
+        _report_left_out(topology)
     for exchange, why in not_collapsed(topology).items():
         say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
     written = collapsed(topology)
@@ -96,19 +96,21 @@ def _without_exclusive(topology: Topology) -> Topology:
 
     A ring keeps them as members, because its other members would move without them.
     """
-    gone = {queue.name for queue in topology.queues if queue.exclusive}
-    said = [f"queue {name}: it is exclusive, and goes with its connection" for name in sorted(gone)]
-    said += [
-        f"queue {member.destination} is still a member of {exchange.name}, whose ring is another one without it"
+    exclusive = {queue.name for queue in topology.queues if queue.exclusive}
+    left_out = [
+        f"queue {name}: it is exclusive, and deleted with its connection" for name in sorted(exclusive)
+    ]
+    left_out += [
+        f"queue {member.destination} is still a member of {exchange.name}, because the ring would change without it"
         for exchange in topology.exchanges
         for member in exchange.ring or ()
-        if member.destination in gone
+        if member.destination in exclusive
     ]
     return replace(
         topology,
         queues=tuple(queue for queue in topology.queues if not queue.exclusive),
-        bindings=tuple(binding for binding in topology.bindings if binding.destination not in gone),
-        left_out=(*topology.left_out, *said),
+        bindings=tuple(binding for binding in topology.bindings if binding.destination not in exclusive),
+        left_out=(*topology.left_out, *left_out),
     )
 
 
@@ -120,7 +122,7 @@ def _with_choices(text: str, topology: Topology) -> str:
         exchange.type == HASH_EXCHANGE for exchange in topology.exchanges
     ):
         comments += [
-            "# A plan is refused that moves a larger share of the keys of a hash exchange, in the end or in between:",
+            "# A plan that moves a larger share of the keys of a hash exchange, at any moment, is refused:",
             f"# max_share_moved = {_SHARE}",
         ]
     if names and not topology.owns:
@@ -131,7 +133,7 @@ def _with_choices(text: str, topology: Topology) -> str:
             else ""
         )
         comments += [
-            f"# A plan deletes what is there and not in this file only where the file owns its name{some}:",
+            f"# A plan deletes a live object that is not in this file only if the file owns its name{some}:",
             f"# owns = {toml_value(patterns[:_MOST_PATTERNS])}",
         ]
     settings, _, objects = ("", "", text) if text.startswith("[[") else text.partition("\n\n")
@@ -139,13 +141,13 @@ def _with_choices(text: str, topology: Topology) -> str:
     return f"{head}\n\n{objects}" if comments else text
 
 
-def _say_what_is_missed(topology: Topology) -> None:
+def _report_left_out(topology: Topology) -> None:
     for line in topology.left_out:
         say(f"left out: {line}")
     if assumed := [
         name for name, ring in topology.rings.items() if ring.provenance == "assumed" and ring.buckets
     ]:
         say(
-            f"the order of {', '.join(assumed)} is assumed as the bindings are listed, and is probably another one: give "
+            f"the order of {', '.join(assumed)} is assumed to be that of the binding list, and probably differs: give "
             "--ring-via to read it"
         )

@@ -1,4 +1,4 @@
-"""``rabbit-chx group``: the consumers of a hash exchange's queues, and their backlog."""
+"""``rabbit-chx group show``: the consumers of a hash exchange's queues, and their backlog."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import plural
+from rabbit_chx.analysis.wording import document, entry, finding_entry, plural
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import document, entries, entry, numbers, or_dash, texts
+from rabbit_chx.cli.report import numbers, or_dash, texts
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, Roster
 from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
@@ -25,7 +25,7 @@ from rabbit_chx.topology.reading import LiveExchange
 
 #: The management API's data is up to 5 s old.
 _STALE_S = 6.0
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _PREFETCH = 1_000  # entries of the journal
 _LONGEST_S = 10.0
 _IDLE_S = 1.0
@@ -95,7 +95,7 @@ class GroupReport:
             yield Facts([(finding.kind, finding.message), ("fix", finding.fix)])
         if members and not self.switches:
             yield Line(
-                "The last switch is not known: RabbitMQ does not keep it, and no journal of the members tells it."
+                "The last switch is not known: RabbitMQ does not store it, and the journal of the members was not read."
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -123,9 +123,7 @@ class GroupReport:
                 for member in self.status.members
             ],
             parked=self.parked,
-            findings=entries(
-                self.findings, "kind", "queues=names", "says=message", "cure=fix", "message", "fix"
-            ),
+            findings=[finding_entry(finding, "kind", "queues=names") for finding in self.findings],
         )
 
 
@@ -178,7 +176,7 @@ def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str]
     names = list(dict.fromkeys([*bound, *of_slots]))
     if not names:
         raise EmptyRingError(
-            f"no queue is bound to exchange {exchange!r}, so there is nothing to consume", exchange=exchange
+            f"exchange {exchange!r} has no bound queue to consume from: bind one", exchange=exchange
         )
     return names, live.release
 
@@ -201,10 +199,10 @@ def _read(
     deadline = time.monotonic() + _STALE_S
     if status.nobody_active:
         say(
-            "there are queues with consumers of whom none is active; what the API knows may be 5 s old: looking again"
+            "some queues have consumers, and none is active; the data of the API may be 5 s old: requesting it again"
         )
     while status.nobody_active and time.monotonic() < deadline:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
         queues, status = _read_once(management, vhost, names)
     return queues, status
 

@@ -60,11 +60,9 @@ def read_topology(path: str, vhost: str = "/", content: bytes | None = None) -> 
     is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # not valid in TOML
     if not is_definitions:
         topology = Topology.from_toml(text, file=name)
-        said = (topology.exchanges, topology.queues, topology.bindings, topology.policies, topology.owns)
-        if not any((*said, topology.cluster)):  # the export of an empty vhost contains only its cluster
-            raise InputError(
-                f"{name} says nothing: give a file that has exchanges, queues, bindings or policies"
-            )
+        parts = (topology.exchanges, topology.queues, topology.bindings, topology.policies, topology.owns)
+        if not any((*parts, topology.cluster)):  # the export of an empty vhost contains only its cluster
+            raise InputError(f"{name} is empty: give a file with exchanges, queues, bindings or policies")
     else:
         try:
             topology = Topology.from_definitions(text.removeprefix("\ufeff"), vhost)
@@ -76,30 +74,30 @@ def read_topology(path: str, vhost: str = "/", content: bytes | None = None) -> 
             say(f"{name}, left out: {len(topology.left_out) - _MOST_LEFT_OUT:,} more")
         if hashed := [exchange.name for exchange in topology.exchanges if exchange.ring]:
             say(
-                f"{name} is a definitions file, which does not tell the order of a ring: that of {', '.join(hashed)} is "
-                "assumed as the bindings are listed"
+                f"{name} is a definitions file, which does not contain the order of a ring: that of {', '.join(hashed)} is "
+                "assumed to be that of the bindings"
             )
     for sentence in topology.misspellings:
         say(f"{name}: {sentence}")
     return TopologyInput(topology, text, name, is_definitions)
 
 
-def read_whole(path: str, what: str) -> bytes:
-    """Read a whole file."""
+def read_whole(path: str, content: str) -> bytes:
+    """Read a whole file. `content` is its content in words."""
     if path == STDIN:
-        claim_stdin(f"the {what}")
+        claim_stdin(f"the {content}")
     try:
-        with opened(path, what) as file:
+        with opened(path, content) as file:
             return file.read()
     except OSError as error:
-        raise InputError(f"the {what} file {file_name(path)} cannot be read: {error.strerror}") from None
+        raise InputError(f"the {content} file {file_name(path)} cannot be read: {error.strerror}") from None
 
 
-def claim_stdin(what: str) -> None:
+def claim_stdin(content: str) -> None:
     """Record the use of stdin in this run."""
     context = click.get_current_context(silent=True)
-    if context is not None and (other := context.find_root().meta.setdefault(__name__, what)) != what:
-        raise InputError(f"stdin cannot be both {other} and {what}: give one of them as a file")
+    if context is not None and (other := context.find_root().meta.setdefault(__name__, content)) != content:
+        raise InputError(f"stdin cannot be both {other} and {content}: give one of them as a file")
 
 
 def file_name(path: str) -> str:
@@ -107,15 +105,15 @@ def file_name(path: str) -> str:
     return "stdin" if path == STDIN else path
 
 
-def opened(path: str, what: str) -> BufferedReader | BinaryIO:
+def opened(path: str, content: str) -> BufferedReader | BinaryIO:
     """Open a file, or stdin for ``-``."""
     if path != STDIN:
         return Path(path).open("rb")
     if sys.stdin is None:  # Python sets None if the stream is closed
-        pipe = "keys" if what != "topology" else "a topology"
+        pipe = "keys" if content != "topology" else "a topology"
         raise InputError(f"stdin is closed: pipe {pipe} into it, or give a file")
     if sys.stdin.closed:  # the first reader closes it
-        raise InputError(f"stdin cannot be the {what} twice: give one of them as a file")
+        raise InputError(f"stdin cannot be the {content} twice: give one of them as a file")
     return sys.stdin.buffer
 
 
@@ -139,7 +137,7 @@ def parse_binding(text: str) -> tuple[Destination, str]:
     """Parse ``DESTINATION=WEIGHT``; the last equals sign separates, because a name may contain one."""
     name, equals, weight = text.rpartition("=")
     if not equals:
-        raise InputError(f"the binding {text!r} has no weight: write QUEUE=WEIGHT, as in q1=10")
+        raise InputError(f"the binding {text!r} lacks a weight: write QUEUE=WEIGHT, as in q1=10")
     return parse_destination(name), weight
 
 
@@ -154,9 +152,7 @@ def bound_destination(text: str, source: KeyMap | ModuloMap) -> Destination:
             for place in known[:_SHOWN_DESTINATIONS]
         ]
         more = ", ..." if len(known) > _SHOWN_DESTINATIONS else ""
-        raise InputError(
-            f"{text} has no bucket: the ring has {', '.join(shown) or 'no destinations'}{more}; give one of them"
-        )
+        raise InputError(f"{text} does not have a bucket: give one of {', '.join(shown) or 'none'}{more}")
     return destination
 
 
@@ -172,7 +168,7 @@ def parse_header(text: str) -> tuple[str, Any]:
     """Parse ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; the first equals sign separates, because a value may contain one."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise InputError(f"the header {text!r} has no value: write NAME=VALUE, or NAME:TYPE=VALUE")
+        raise InputError(f"the header {text!r} lacks a value: write NAME=VALUE, or NAME:TYPE=VALUE")
     stem, type_ = parse_header_type(name)
     return stem or "", parse_field(type_ or "longstr", value)
 
@@ -189,7 +185,7 @@ def parse_property(text: str) -> tuple[str, str | int]:
     """Parse ``NAME=VALUE``; a timestamp is in whole seconds since 1970."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise InputError(f"the property {text!r} has no value: write NAME=VALUE, as in message_id=m1")
+        raise InputError(f"the property {text!r} lacks a value: write NAME=VALUE, as in message_id=m1")
     return name, _property(name, value)
 
 
@@ -261,7 +257,7 @@ def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _number(reader: Callable[[str], _T], type_: str, text: str) -> _T:
     if not _NUMBER.fullmatch(text):
-        raise InputError(f"{text!r:.60} is not a valid {type_}: write a number in plain digits")
+        raise InputError(f"{text!r:.60} is not a valid {type_}: write a number in digits")
     return _read(reader, type_, text)
 
 

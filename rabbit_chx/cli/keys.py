@@ -12,9 +12,10 @@ import click
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import NoKeyFoundError
 from rabbit_chx.analysis.modulo_map import ModuloMap
+from rabbit_chx.analysis.wording import document
 from rabbit_chx.cli.command import TEXT, Outcome, PartlyDoneError, argument, command, option, options
 from rabbit_chx.cli.inputs import bound_destination, hashed_value
-from rabbit_chx.cli.report import document, source_as_json
+from rabbit_chx.cli.report import source_as_json
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import Block, Lines
@@ -64,7 +65,7 @@ class Search:
     def finish(self) -> None:
         """Report a search that ended early."""
         if self.ended is not None:
-            raise PartlyDoneError(f"not all of {self.count:,} keys are found: {self.ended}")
+            raise PartlyDoneError(f"not all of {self.count:,} keys were found: {self.ended}")
 
 
 @command(example="rabbit-chx keys --bind q1=1 --bind q2=10 q1 --count 3 --pattern 'canary-{n}'")

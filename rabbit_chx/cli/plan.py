@@ -1,4 +1,4 @@
-"""``rabbit-chx topology plan``: the changes that turn the live topology into that of a file."""
+"""``rabbit-chx topology plan``: the changes between the live topology and that of a file."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed, percent, place_text, plural
+from rabbit_chx.analysis.wording import entry, listed, percent, place_text, plural, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import DIFFERENCE, DONE, REFUSED, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
-from rabbit_chx.cli.report import entry, matrix_table, numbers, ring_text, texts
+from rabbit_chx.cli.report import matrix_table, numbers, ring_text, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, Topology
@@ -26,9 +26,9 @@ from rabbit_chx.topology.changes import FieldChange, PlannedChange, kind_of, nam
 from rabbit_chx.topology.fields import toml_value
 from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.movement import SlotHandOver
-from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_changes, counted_kind
+from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_kind, moved_text, plan_facts
 from rabbit_chx.topology.proposals import RingProposal
-from rabbit_chx.topology.ranges import expanded, folded
+from rabbit_chx.topology.ranges import expand, fold
 from rabbit_chx.topology.ring_plan import RingPlan
 
 if TYPE_CHECKING:
@@ -73,17 +73,17 @@ class PlanReport:
     def blocks(self) -> Iterator[Block]:
         """Return the changes, each ring, the unmanaged objects, and the refusals."""
         plan, refusals = self.plan, self.plan.refusals if self.refusals is None else self.refusals
-        moving = [ring for ring in plan.rings.values() if ring.steps or ring.moved or ring.moved_at_worst]
         new = {
             change.name for change in plan.changes if (change.action, change.kind) == ("create", "exchange")
         }
-        yield Facts([*self.about, *_summary(plan, moving, refusals)])
+        refused = [("refused", f"{plural(len(refusals), 'reason')}, at the end")] if refusals else []
+        yield Facts([*self.about, *plan_facts(plan), *refused, ("checksum", plan.checksum)])
         if plan.changes:
             table = changes_table(plan.changes, whole=self.whole)
             is_long = len(table.rows) > _FOLDED_ROWS
             title = plural(len(plan.changes), "change") if is_long else "Changes"
             yield Section(title, [table, *_temporary_objects(plan)], folded=is_long)
-        for ring in moving:
+        for ring in filter(attrgetter("is_moving"), plan.rings.values()):
             blocks = _ring_blocks(ring, is_new=ring.exchange in new, whole=self.whole)
             yield Section(f"Ring of {ring.exchange}", list(blocks))
         for modulus in plan.moduli.values():
@@ -92,9 +92,9 @@ class PlanReport:
                     f"Keys of {modulus.exchange} (x-modulus-hash)", [Facts(list(_modulus_facts(modulus)))]
                 )
         if unmanaged := _unmanaged(plan):
-            counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all names them")
+            counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all lists them")
             yield Section(
-                "Not in the file, and left as it is",
+                "Not in the file, unchanged",
                 [Facts(unmanaged) if self.whole else counts],
                 folded=True,
             )
@@ -105,29 +105,7 @@ class PlanReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `Plan.to_json`, and the heading."""
-        return {**json.loads(self.plan.to_json()), **(self.about_json or {})}
-
-
-def _summary(
-    plan: Plan, moving: Iterable[RingPlan], refusals: Sequence[Finding]
-) -> Iterator[tuple[str, str]]:
-    if plan.changes:
-        yield "changes", counted_changes(plan.changes)
-    else:
-        yield "changes", "none" if refusals else "none: what is there is as the file says"
-    for ring in moving:
-        if ring.before.buckets:
-            yield "moves", f"{ring.exchange}: {_figures(ring.moved, ring.moved_at_worst)}"
-    for modulus in plan.moduli.values():
-        if modulus.before and modulus.moved_at_worst:
-            yield "moves", f"{modulus.exchange}: {modulus.moves}"
-    for warning in plan.warnings:
-        yield "warning", warning
-    for queue, count in plan.parked_messages.items():
-        yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes once more"
-    if refusals:
-        yield "refused", f"{plural(len(refusals), 'reason')}, at the end"
-    yield "checksum", plan.checksum
+        return {**to_json(self.plan), **(self.about_json or {})}
 
 
 def _modulus_facts(modulus: ModulusPlan) -> Iterator[tuple[str, str]]:
@@ -145,13 +123,9 @@ def _temporary_objects(plan: Plan) -> Iterator[Line]:
     )
     if names := [name for kind, name in created if (kind, name) in deleted]:
         yield Line(
-            f"{_listed(names)}: there is a bucket for it, and it does not exist. It is declared for a moment, bound, unbound "
-            "and deleted, which takes the bucket away."
+            f"{_listed(names)}: it does not exist, but the ring has a bucket for it. To remove the bucket, it is declared, bound, "
+            "unbound and deleted."
         )
-
-
-def _figures(moved: float, at_worst: float) -> str:
-    return f"{percent(moved)} of the keys in the end, {percent(at_worst)} at the worst moment"
 
 
 def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
@@ -164,7 +138,7 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
         return
     matrix = ring.matrix()
     explained = ring.is_explained_by(matrix)
-    figures = _figures(ring.moved, ring.moved_at_worst)
+    figures = moved_text(ring)
     if explained and ring.moved:
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         least = min(matrix.least, *(proposal.moved for proposal in ring.proposals), ring.moved)
@@ -183,8 +157,11 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
         yield _slots_table(over, whole=whole)
     if len(ring.proposals) > 1:
         if ring.moved_at_worst:
-            rows = [(way.strategy, percent(way.moved), percent(way.moved_at_worst)) for way in ring.proposals]
-            yield Table([*texts("way"), *numbers("in the end", "at worst")], rows)
+            rows = [
+                (proposal.strategy, percent(proposal.moved), percent(proposal.moved_at_worst))
+                for proposal in ring.proposals
+            ]
+            yield Table([*texts("proposal"), *numbers("in the end", "at worst")], rows)
         yield Facts([(proposal.strategy, _proposal_text(proposal)) for proposal in ring.proposals])
 
 
@@ -194,9 +171,9 @@ def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
         {"slot": hand.slot, "old": hand.old or NOT_ONE_QUEUE, "new": hand.new or NOT_ONE_QUEUE}
         for hand in over
     ]
-    rows = [(entry["slot"], entry["old"], entry["new"]) for entry in folded(entries, ["slot"])]
+    rows = [(entry["slot"], entry["old"], entry["new"]) for entry in fold(entries, ["slot"])]
     if (hidden := len(rows) - _MOST_MOVES) > 1 and not whole:
-        rows[_MOST_MOVES:] = [(f"{hidden:,} rows more", "", "--all shows them")]
+        rows[_MOST_MOVES:] = [(f"{hidden:,} more rows", "", "--all shows them")]
     return Table([TableColumn(name, numeric=False, code=True) for name in ("slot", "from", "to")], rows)
 
 
@@ -207,9 +184,7 @@ def _proposal_text(proposal: RingProposal) -> str:
 
 
 def _members(ring: Sequence[RingMember]) -> list[str]:
-    entries = folded(
-        [{"name": place_text(member.destination), "key": member.key} for member in ring], ["name"]
-    )
+    entries = fold([{"name": place_text(member.destination), "key": member.key} for member in ring], ["name"])
     return [entry["name"] if entry["key"] == "1" else f"{entry['name']} x{entry['key']}" for entry in entries]
 
 
@@ -228,7 +203,7 @@ def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _refused(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
-    entries = folded(
+    entries = fold(
         [{"text": refusal.text, "flag": refusal.allow_with or "no flag"} for refusal in refusals], ["text"]
     )
     pairs = [(entry["flag"], entry["text"]) for entry in entries]
@@ -248,7 +223,7 @@ def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
         rows += [(steps, change, name, first), *(("", "", "", field) for field in others)]
     hidden = len(rows) - _FIRST_ROWS - _LAST_ROWS
     if hidden > 1 and not whole:
-        rows[_FIRST_ROWS:-_LAST_ROWS] = [("...", f"{hidden:,} rows more", "", "--all shows them")]
+        rows[_FIRST_ROWS:-_LAST_ROWS] = [("...", f"{hidden:,} more rows", "", "--all shows them")]
     columns = [*texts("step", "change"), TableColumn("name", numeric=False, code=True)]
     if any(field for *_, field in rows):
         return Table([*columns, TableColumn("fields", numeric=False, code=True)], rows)
@@ -257,7 +232,7 @@ def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
 
 def ranged(names: Iterable[str]) -> list[str]:
     """Return the names with ranges instead of consecutive names, such as ``orders.{1..40}``."""
-    return [entry["name"] for entry in folded([{"name": name} for name in names], ["name"])]
+    return [entry["name"] for entry in fold([{"name": name} for name in names], ["name"])]
 
 
 def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
@@ -279,9 +254,9 @@ def _described(change: PlannedChange) -> str:
 
 def _folded(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...], int]]:
     return [
-        (entry["name"], fields, len(expanded(entry, ["name"])))
+        (entry["name"], fields, len(expand(entry, ["name"])))
         for fields, like in groupby(entries, key=itemgetter(1))
-        for entry in folded([{"name": name} for name, _ in like], ["name"])
+        for entry in fold([{"name": name} for name, _ in like], ["name"])
     ]
 
 
@@ -299,7 +274,7 @@ def _fields(change: PlannedChange) -> Iterator[str]:
 def _value(field: FieldChange, which: str) -> str:
     value = plain({"value": getattr(field, which)})["value"]
     if value is None:
-        return "nothing"
+        return "none"
     return value if isinstance(value, str) and "." not in field.field else toml_value(value)
 
 
@@ -386,7 +361,13 @@ def plan(
         except OSError as error:
             raise InputError(f"the plan cannot be written to {plan_out}: {error.strerror}") from None
 
-    code = REFUSED if made.refusals else DIFFERENCE if made.changes or made.parked_messages else DONE
+    code = (
+        ExitCode.REFUSED
+        if made.refusals
+        else ExitCode.DIFFERENCE
+        if made.changes or made.parked_messages
+        else ExitCode.DONE
+    )
     return Outcome(report, code, plot=("movement", made))
 
 

@@ -1,35 +1,20 @@
-"""``rabbit-chx ring repair``: the wanted order of a ring, restored by unbind and bind."""
+"""``rabbit-chx ring repair``: restore the order of a ring by unbind and bind."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import click
-
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.cli.apply import has_terminal, question_of, show_planned, tell_done
-from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
-from rabbit_chx.cli.command import (
-    DIFFERENCE,
-    DONE,
-    PARTLY,
-    REFUSED,
-    Number,
-    Outcome,
-    argument,
-    command,
-    option,
-    options,
-    say,
-)
+from rabbit_chx.analysis.wording import document, entry, percent, plural, refusal_entries
+from rabbit_chx.cli.apply import DECLINED, agreed, apply_shown, has_terminal, show_planned
+from rabbit_chx.cli.broker_options import BrokerOptions
+from rabbit_chx.cli.command import ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.plan import PlanReport
-from rabbit_chx.cli.report import document, entries, entry, ring_document, ring_text
+from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Facts
 from rabbit_chx.routing import HashRing
@@ -46,7 +31,7 @@ if TYPE_CHECKING:
 #: The result of a repair; ``planned`` is a dry run.
 RepairState: TypeAlias = Literal["planned", "unchanged", "refused", "applied", "partly"]
 _CODES: dict[RepairState, int] = {
-    "planned": DIFFERENCE, "unchanged": DONE, "refused": REFUSED, "applied": DONE, "partly": PARTLY,
+    "planned": ExitCode.DIFFERENCE, "unchanged": ExitCode.DONE, "refused": ExitCode.REFUSED, "applied": ExitCode.DONE, "partly": ExitCode.PARTLY,
 }  # fmt: skip
 
 
@@ -86,25 +71,24 @@ class RepairReport:
     def blocks(self) -> Iterator[Block]:
         """Return the planned or completed changes."""
         if self.state == "unchanged":
-            yield Facts([*self.about, ("repair", "nothing to do: the ring is as it should be")])
+            yield Facts([*self.about, ("repair", "nothing to do: the ring is sound")])
         elif self.state in ("planned", "refused"):
             yield from self._planned()
         elif self.state == "applied":
             yield Facts([*self.about, *self._applied()])
         else:
             done = f"{len(self.changes):,} of {plural(len(self.plan.changes), 'change')}"
-            left = "repair again: it plans anew, and does the rest"
-            yield Facts([*self.about, ("done", done), ("left", left)])
+            yield Facts([*self.about, ("done", done), ("next", "repair again: it makes the other changes")])
 
     def _planned(self) -> Iterator[Block]:
         ending = []
         if self.gap is not None:
-            what = plural(self.gap.operations, "operation")
             ending.append(
-                f"Members that are bound again have no bucket in between: {self.gap.member!s} for the longest time, {what}."
+                "A member that is bound again has no bucket in between: the longest gap is that of "
+                f"{self.gap.member!s}, {plural(self.gap.operations, 'operation')}."
             )
         if self.state == "planned" and not self.asks:
-            ending.append("Nothing was changed: --apply does it.")
+            ending.append("Nothing was changed: --apply makes the changes.")
         # A repair has no alternative proposals.
         rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
         plan = replace(self.plan, unmanaged=(), rings=rings)
@@ -132,10 +116,10 @@ class RepairReport:
         return document(
             "repair",
             **entry(self, "state", "exchange"),
-            plan=json.loads(self.plan.to_json()),
-            refusals=entries(self.refusals, "says=text", "message", "fix", "allow_with"),
+            plan=self.plan,
+            refusals=refusal_entries(self.refusals),
             done=len(self.changes),
-            ring=self.ring and ring_document(self.ring),
+            ring=self.ring,
             longest_gap={"operations": operations, "seconds": self.gap_s},
             left=[finding.kind for finding in self.left],
             says=self.problem,
@@ -164,7 +148,7 @@ class RepairOptions:
 def repair(
     *,
     exchange: str = argument(),
-    how: RepairOptions = options(RepairOptions),
+    given: RepairOptions = options(RepairOptions),
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
@@ -179,75 +163,65 @@ def repair(
 
     The file's max_share_moved applies. A refusal names the option that permits the repair.
     """
-    if how.yes and not how.applies:
+    if given.yes and not given.applies:
         raise InputError("--yes answers the question of --apply: give --apply too, or leave --yes out")
     at = broker.live()
     at.need_rings()
     vhost = at.settings.vhost
-    wanted = None if how.file is None else read_topology(how.file, vhost).topology
+    wanted = None if given.file is None else read_topology(given.file, vhost).topology
     with at.broker() as opened:
         live = opened.topology()
         made = plan(repair_target(live, exchange, wanted), live)
         refusals = (
-            *made.refused(allow_moved=how.allow_moved, allow_delete=how.allow_delete),
+            *made.refused(allow_moved=given.allow_moved, allow_delete=given.allow_delete),
             *_locked(made, live),
         )
         gaps = MemberGaps(made, exchange)
-        restored = _healed(live, exchange) if how.file is None else f"the ring of {how.file}"
+        restored = _healed(live, exchange) if given.file is None else f"the ring of {given.file}"
         about = (("exchange", exchange), ("vhost", vhost), ("wanted", restored))
         report = RepairReport("planned", exchange, about, made, gaps.longest, refusals)
         if refusals:
             report = replace(report, state="refused")
-            if how.applies:
+            if given.applies:
                 say("the repair is refused, and nothing was changed")
         elif not made.changes:
             report = replace(report, state="unchanged")
-        elif how.applies and not how.yes and has_terminal() and not _agreed(report, output):
-            say("nothing was changed")
-            report = replace(report, state="refused", problem="the answer was no")
-            return Outcome(report if output == "json" else None, code=report.code)
-        elif how.applies:
-            report = _applied(opened, report, gaps, wanted, how)
+        elif given.applies:
+            if not given.yes and has_terminal():
+                show_planned(replace(report, asks=True), output)
+                if not agreed(made):
+                    report = replace(report, state="refused", problem=DECLINED)
+                    return Outcome(report if output == "json" else None, code=report.code)
+            report = _applied(opened, report, gaps, wanted, given)
     return Outcome(report, code=report.code)
-
-
-def _agreed(report: RepairReport, output: str) -> bool:
-    show_planned(replace(report, asks=True), output)
-    return click.confirm(question_of(report.plan), err=True)
 
 
 def _healed(live: Topology, exchange: str) -> str:
     bound = live_hash_exchange(live, exchange).ring or ()
     slotted = numbered_slots(exchange, bound) is not None
-    return "the slots in the order of their numbers" if slotted else "the present order, healed"
+    return "the slots in the order of their numbers" if slotted else "the present order, repaired"
 
 
 def _applied(
-    opened: Broker, report: RepairReport, gaps: MemberGaps, wanted: Topology | None, how: RepairOptions
+    opened: Broker, report: RepairReport, gaps: MemberGaps, wanted: Topology | None, given: RepairOptions
 ) -> RepairReport:
-    made, exchange, done = report.plan, report.exchange, 0
-    with unwound_by_signals(), counted("applied", len(made.changes)) as seen:
-
-        def progress(count: int, _: int) -> None:
-            nonlocal done
-            gaps.seen(count, time.monotonic())
-            before, done = done, count
-            tell_done(made.changes, before, count)
-            seen(count)
-
-        try:
-            applied = opened.apply(
-                made, allow_moved=how.allow_moved, allow_delete=how.allow_delete, progress=progress
-            )
-        except ApplyError as error:
-            say(str(error))
-            return replace(report, state="partly", changes=error.applied.changes, problem=str(error))
+    try:
+        applied = apply_shown(
+            opened,
+            report.plan,
+            seen=lambda count: gaps.seen(count, time.monotonic()),
+            allow_moved=given.allow_moved,
+            allow_delete=given.allow_delete,
+        )
+    except ApplyError as error:
+        say(str(error))
+        return replace(report, state="partly", changes=error.applied.changes, problem=str(error))
     return replace(
         report,
         state="applied",
         changes=applied.changes,
-        ring=applied.rings.get(exchange),
-        left=check(opened.topology(), wanted, exchange=exchange).findings,
+        ring=applied.rings.get(report.exchange),
+        left=check(opened.topology(), wanted, exchange=report.exchange).findings,
         gap_s=gaps.longest_s(),
     )
 

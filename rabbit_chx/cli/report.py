@@ -1,19 +1,16 @@
-"""The output of results: the words and the JSON of rings, destinations and shares are the same in every command."""
+"""The words, tables and JSON of rings and movements: the same in every command."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from operator import attrgetter
 from typing import Any
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.modulo_map import ModuloMap
-from rabbit_chx.analysis.wording import place_text, plural
+from rabbit_chx.analysis.wording import entry, place_text, plural, to_json
 from rabbit_chx.rendering import Block, Line, Table, TableColumn
-from rabbit_chx.routing import ExchangeRef, Release, SlotTable
+from rabbit_chx.routing import SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
@@ -21,18 +18,12 @@ from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
 #: The provenance of a ring that is assumed from the bindings of a live broker, and the remedy.
-ASSUMED = "assumed from the bindings, whose order no API shows: give --ring-via to read it"
+ASSUMED = "assumed from the bindings, which are listed without their order: give --ring-via to read it"
 #: The provenance of slots that a topology file assigns to queues by weight, and the remedy.
 UNPINNED = (
-    "assumed as on a new broker, since the file does not list the slots of each queue (rabbit-chx topology arrange FILE --write "
+    "assumed as on a new broker, because the file does not list the slots of each queue (rabbit-chx topology arrange FILE --write "
     "lists those of the broker)"
 )
-#: The attributes of a value in JSON.
-_FIELDS: dict[type, tuple[str, ...]] = {
-    ExchangeRef: ("exchange=name",),
-    Refused: ("refused=reason",),
-    Release: ("version", "store", "store_known"),
-}
 _VOUCHED = {
     "read": "read from a broker",
     "replayed": "replayed from the bindings, in the order given",
@@ -48,57 +39,6 @@ def texts(*headings: str) -> list[TableColumn]:
 def numbers(*headings: str) -> list[TableColumn]:
     """Return columns of numbers."""
     return [TableColumn(heading) for heading in headings]
-
-
-def document(name: str, **parts: object) -> dict[str, Any]:
-    """Return the JSON document of a command."""
-    return {"format": f"rabbit-chx/{name}", "format_version": 1, **to_json(parts)}
-
-
-def entries(values: Iterable[object], *fields: str) -> list[dict[str, Any]]:
-    """Return the `entry` of each value."""
-    return [entry(value, *fields) for value in values]
-
-
-def entry(value: object, *fields: str) -> dict[str, Any]:
-    """Return attributes of a value as JSON."""
-    named = [field.partition("=") for field in fields]
-    return {name: to_json(attrgetter(attribute or name)(value)) for name, _, attribute in named}
-
-
-def rounded_entry(value: object, *fields: str) -> dict[str, Any]:
-    """Return an `entry` in which each number is `rounded`."""
-    parts = entry(value, *fields)
-    return {name: rounded(part) if isinstance(part, float) else part for name, part in parts.items()}
-
-
-def to_json(value: Any) -> Any:  # noqa: ANN401
-    """Return a value in JSON types.
-
-    A destination is as in the JSON of a ring: text is a queue, null is no destination. A refused message is
-    ``{"refused": why}``.
-    """
-    if isinstance(value, Mapping):
-        return {name: to_json(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(to_json, value))
-    for type_, named in _FIELDS.items():
-        if isinstance(value, type_):
-            return entry(value, *named)
-    if isinstance(value, MovementMatrix):
-        cells = [
-            {"from": source, "to": to, "amount": amount} for (source, to), amount in value.amounts.items()
-        ]
-        return entry(value, "moved", "least") | {"cells": to_json(cells)}
-    if is_dataclass(value):
-        return entry(value, *(field.name for field in fields(value)))
-    return value
-
-
-def ring_document(ring: KeyMap) -> dict[str, Any]:
-    """Return the whole ring, or the table of its slots, in the format of its `to_json`."""
-    written: dict[str, Any] = json.loads(ring.to_json())
-    return written
 
 
 def or_dash(value: object) -> object:
@@ -118,9 +58,11 @@ def hashes_text(arguments: Mapping[str, str] | None) -> str:
     return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
 
 
-def rounded(number: float) -> float:
-    """Return the number with nine digits; further digits may differ between machines."""
-    return float(f"{number:.9g}")
+def rounded(value: Any) -> Any:  # noqa: ANN401
+    """Return floats, also those in a dict, with nine digits; further digits may differ between machines."""
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def ring_text(ring: KeyMap) -> str:
@@ -141,7 +83,7 @@ def source_fact(source: KeyMap | ModuloMap) -> tuple[str, str]:
     if not isinstance(source, ModuloMap):
         return "ring", ring_text(source)
     if source.kind == "super-stream":
-        client = "the client for Java, as by those for .NET and Go" if source.client == "java" else "rstream"
+        client = "the clients for Java, .NET and Go" if source.client == "java" else "rstream"
         return "exchange", f"super-stream; hashed by {client}; {plural(len(source.numbered), 'partition')}"
     rules = f"rules of {source.release or NEWEST}"
     return "exchange", f"x-modulus-hash; {rules}; {plural(len(source.numbered), 'binding')}"

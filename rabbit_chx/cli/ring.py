@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.analysis.wording import percent, place_text, plural
+from rabbit_chx.analysis.wording import document, entry, percent, place_text, plural, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import bucket_ranges, document, exchange_facts, numbers, ring_document, texts
+from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, texts
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
 from rabbit_chx.routing import SlotTable
 from rabbit_chx.routing.ring_changes import Provenance
@@ -66,13 +66,12 @@ class RingReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the ring in the format of its `to_json`, with the exchange's arguments."""
-        arguments = None if self.arguments is None else dict(self.arguments)
-        return {**ring_document(self.ring), "arguments": arguments}
+        return {**to_json(self.ring), **entry(self, "arguments")}
 
 
 @command(
     example="rabbit-chx ring show orders --ring-via 'docker exec rabbitmq'",
-    plot_help="Draw the share of each destination into this file.",
+    plot_help="Plot the share of each destination into this file.",
 )
 def show(
     *,
@@ -94,7 +93,7 @@ def show(
             shown = ring = opened.ring(exchange)
         findings = ring_findings(ring)
     else:
-        live = at.exchange(exchange, "AMQP alone shows no bindings")
+        live = at.exchange(exchange, "AMQP alone does not show bindings")
         findings, arguments = ring_findings(live.ring, live.bindings, live.alternate), live.hash_arguments
         shown = live.slots.key_map()
         for fault in live.slots.faults.values():
@@ -162,15 +161,15 @@ class RingList:
         yield from self._with_ring()
         for modulus in self.moduli:
             where = f" of vhost {modulus.vhost}" if self.all_vhosts else ""
-            share = f"1/{modulus.bindings} of the keys for each binding, " if modulus.bindings else ""
+            share = f", each with 1/{modulus.bindings} of the keys" if modulus.bindings else ""
             yield Line(
-                f"{modulus.exchange}{where} is of type x-modulus-hash: {plural(modulus.members, 'member')}, "
-                f"{plural(modulus.bindings, 'binding')}, {share}no ring; not checked"
+                f"{modulus.exchange}{where} is of type x-modulus-hash, without a ring, and not checked: "
+                f"{plural(modulus.members, 'member')}, {plural(modulus.bindings, 'binding')}{share}"
             )
 
     def _with_ring(self) -> Iterator[Block]:
         if not self.rings:
-            yield Line(f"there is no x-consistent-hash exchange in {', '.join(map(repr, self.vhosts))}")
+            yield Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, self.vhosts))}")
             return
         vhost = texts("vhost") if self.all_vhosts else []
         yield Table(

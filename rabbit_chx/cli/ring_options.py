@@ -1,6 +1,4 @@
-"""The ring that the options give, as bindings, as a file of a ring or of a topology, or as an exchange of a live broker; and its hashed
-value.
-"""
+"""The options of a ring: bindings, a file of a ring or of a topology, or an exchange of a live broker; and of its hashed value."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ class RingInput:
     Attributes:
         source: the ring, or the table of its slots; or an exchange without one.
         arguments: the exchange's arguments that determine the hashed value; None if they are not known.
-        doubt: why they are not known, as the beginning of a sentence; empty if the caller knows them.
+        doubt: why they are not known, as the beginning of a sentence; empty if they are known.
         faults: the slots of a live exchange that do not have exactly one queue, with the reason.
         is_live: True if it is that of a broker.
     """
@@ -79,16 +77,16 @@ class RingInput:
             return replace(self, source=self.source.with_release(rules))
         if self.source.kind == "super-stream":
             raise InputError(
-                f"exchange {self.source.name!r} is a super stream, whose partitions the client chooses by no rule of a release: leave "
+                f"exchange {self.source.name!r} is a super stream, and the client chooses its partitions, on all releases alike: leave "
                 "the release out"
             )
         return replace(self, source=replace(self.source, release=rules))
 
-    def of_type(self, asked: str | None) -> RingInput:
+    def of_type(self, wanted: str | None) -> RingInput:
         """Return this input with the client whose hashing a super stream uses."""
-        if asked is None:
+        if wanted is None:
             return self
-        type_, _, client = asked.partition("/")
+        type_, _, client = wanted.partition("/")
         if self.type != type_:
             raise InputError(f"this exchange is of type {self.type}, not {type_}: leave --exchange-type out")
         if isinstance(self.source, ModuloMap) and client:
@@ -138,11 +136,11 @@ class RingOptions:
 
     def read(self, *, other: OtherRingOptions | None = None) -> RingInput:
         """Return the ring, and write warnings about it to stderr."""
-        asked = self.exchange is not None and self.topology is None
+        is_live = self.exchange is not None and self.topology is None
         if other is not None:
-            asked = asked or (other.to_exchange is not None and other.to_file is None)
-        if not asked:
-            self._refuse_idle()
+            is_live = is_live or (other.to_exchange is not None and other.to_file is None)
+        if not is_live:
+            self._refuse_broker_options()
         if other is not None:
             other.check()
         rules = parse_release(self.release)
@@ -157,21 +155,21 @@ class RingOptions:
         )
         if ring is None:
             raise InputError(
-                "there is no ring: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --topology FILE, or --exchange NAME"
+                "the ring is not given: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --topology FILE, or --exchange NAME"
             )
         return ring
 
-    def _refuse_idle(self) -> None:
+    def _refuse_broker_options(self) -> None:
         """Raise an error for an option of a live broker if no broker is used."""
-        idle = [name for name in typed(BrokerOptions) if self.topology is None or name != "--vhost"]
-        if idle and self.topology is not None:
+        unused = [name for name in typed(BrokerOptions) if self.topology is None or name != "--vhost"]
+        if unused and self.topology is not None:
             raise InputError(
-                f"{idle[0]} is about a live broker, and the ring is that of {self.topology}: give one of them"
+                f"{unused[0]} is an option of a live broker, and the ring is that of {self.topology}: give one of them"
             )
-        if idle:
+        if unused:
             raise InputError(
-                f"{idle[0]} is about a live broker, and no exchange of it is asked for: give --exchange NAME as the ring, "
-                f"or leave {idle[0]} out"
+                f"{unused[0]} is an option of a live broker, and the ring is not read from one: give --exchange NAME, or leave "
+                f"{unused[0]} out"
             )
 
     def read_file(self, other: OtherRingOptions) -> tuple[TopologyInput, Release, Release] | None:
@@ -181,15 +179,17 @@ class RingOptions:
             return None
         if self.topology is None or other.to_release is None:
             return None
-        self._refuse_idle()
+        self._refuse_broker_options()
         file = read_topology(self.topology, self.broker.vhost or "/")
         known, before = file.topology.release, parse_release(self.release)
         after = parse_release(other.to_release)
         if known is not None and before not in (None, known):
-            say(f"{file.name} is of RabbitMQ {known}; it is compared as one of {before}")
+            say(f"{file.name} is of RabbitMQ {known}; it is compared as of {before}")
         before = before or known
         if before is None or after is None:
-            raise InputError(f"{file.name} does not say its release: give --release, such as --release 3.12")
+            raise InputError(
+                f"{file.name} does not contain its release: give --release, such as --release 3.12"
+            )
         return file, before, after
 
     def read_other(self, first: RingInput, other: OtherRingOptions) -> RingInput:
@@ -213,7 +213,7 @@ class RingOptions:
         types = (first.type, read.type)
         if "x-consistent-hash" in types and types[0] != types[1]:
             raise InputError(
-                f"the one is of type {types[0]} and the other of type {types[1]}, which hash otherwise: compare two of one type"
+                f"the types {types[0]} and {types[1]} hash keys differently: compare two exchanges of one type"
             )
         for file, unpinned, broker in (
             (self.topology, first, read),
@@ -221,8 +221,8 @@ class RingOptions:
         ):
             if unpinned.is_unpinned and broker.is_live:
                 raise InputError(
-                    f"{file} does not say which queue has which slot, so a comparison with a broker would be wrong: write the slots "
-                    f"into it with rabbit-chx topology arrange {file} --write, or see what it changes with rabbit-chx topology plan {file}"
+                    f"{file} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots "
+                    f"with rabbit-chx topology arrange {file} --write, or show the changes with rabbit-chx topology plan {file}"
                 )
         return read
 
@@ -294,7 +294,7 @@ class OtherRingOptions:
         others = (self.to_file, self.to_exchange, self.to_release)
         if not self.to_bindings and not any(other is not None for other in others):
             raise InputError(
-                "there is nothing to compare with: give --to-release, --to-bind, --to-ring or --to-exchange"
+                "the other ring is not given: give --to-release, --to-bind, --to-ring or --to-exchange"
             )
 
 
@@ -320,27 +320,25 @@ class HashingOptions:
         known = [ring.arguments for ring in rings if ring.arguments is not None]
         if len(known) > 1 and dict(known[0]) != dict(known[1]):
             raise InputError(
-                f"the exchange of the one ring hashes {hashes_text(known[0])}, that of the other "
-                f"{hashes_text(known[1])}: no key is the same for both"
+                f"the exchange of one ring hashes {hashes_text(known[0])}, that of the other "
+                f"{hashes_text(known[1])}: their keys cannot be compared"
             )
         wanted_header, type_ = parse_header_type(self.hash_header)
-        asked = {"hash-header": wanted_header, "hash-property": self.hash_property}
-        named = {name: value for name, value in asked.items() if value is not None}
+        named = Hashing(wanted_header, self.hash_property).arguments
         doubt = next((ring.doubt for ring in rings if ring.doubt), "")
         if keys and not known and not named and doubt:
             say(
-                f"{doubt}, so it is taken for the routing key: if it is not, give --hash-header or "
-                "--hash-property, or read it with --management-url"
+                f"{doubt}, so the routing key is assumed: otherwise give --hash-header or --hash-property, or read it with "
+                "--management-url"
             )
         arguments = known[0] if known else named
         if named and named != dict(arguments):
             raise InputError(
-                f"the exchange of this ring hashes {hashes_text(arguments)}, not {hashes_text(named)}: leave that out"
+                f"the exchange of this ring hashes {hashes_text(arguments)}, not {hashes_text(named)}: leave the option out"
             )
         if arguments and not named:
             say(
-                f"the exchange of this ring hashes {hashes_text(arguments)}, so that is hashed here, and not the "
-                "routing key"
+                f"the exchange of this ring hashes {hashes_text(arguments)}, so the keys are its values, not routing keys"
             )
         return Hashing(arguments.get("hash-header"), arguments.get("hash-property"), field_type=type_)
 
@@ -351,15 +349,19 @@ def parse_release(text: str | None) -> Release | None:
         return None
     version, slash, store = text.partition("/")
     if slash and store not in get_args(Store):
-        raise InputError(f"the release {text!r:.60} has no store mnesia or khepri: write 4.0.5/mnesia")
+        raise InputError(
+            f"the store of the release {text!r:.60} is neither mnesia nor khepri: write 4.0.5/mnesia"
+        )
     release = Release(version, cast("Store", store) if slash else None)
     if release.version != version:
-        say(f"release {version} is taken as {release.version}, the newest of that series that is known here")
+        say(f"release {version} means {release.version}, the newest known patch of that series")
     known = next(
         (patch for patch in NEWEST_PATCHES if Release(patch).numbers[:2] == release.numbers[:2]), None
     )
     if known and release.numbers > Release(known).numbers:
-        say(f"{version} is newer than {known}, whose rules it is taken to follow: update rabbit-chx")
+        say(
+            f"{version} is newer than {known}, the newest known patch, whose rules are used: update rabbit-chx"
+        )
     return release
 
 
@@ -371,7 +373,7 @@ def say_ignored(
     known: set[tuple[Destination, str]] = set(before.bindings or ()) if before else set()
     for destination, key in bindings:
         if (destination, key) in known:
-            say(f"the binding {destination!s}={key} is given twice: for the broker it is one")
+            say(f"the binding {destination!s}={key} is given twice: the broker ignores the second")
         elif destination in bound and not release.follows(DUPLICATES_APPEND):
             say(
                 f"the binding {destination!s}={key} changes nothing: RabbitMQ {release.version} ignores a second binding "
@@ -394,15 +396,15 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
         remedy = ""
         if _is_definitions(text):
             remedy = (
-                "; this is a definitions file, which does not hold the order of a ring: read the broker, or write the bindings "
+                "; this is a definitions file, which does not contain the order of a ring: read the broker, or write the bindings "
                 f"with --bind, as rabbit-chx topology export --from {path} lists them"
             )
         raise InputError(f"{name}: {error}{remedy}") from None
-    why = ", as it was read without the management API" if "arguments" in document else ""
+    why = ", because it was read without the management API" if "arguments" in document else ""
     return RingInput(
         ring,
         arguments,
-        f"{name} does not say what the exchange hashes{why}",
+        f"{name} does not contain the arguments of the exchange{why}",
         is_live=ring.provenance == "read",
     )
 
@@ -441,8 +443,8 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
     """Write a warning to stderr if a topology file does not list the slots of an exchange."""
     if any(member.slots is None for member in exchange.members or ()):
         say(
-            f"{file.name} shares the slots of {exchange.name} by weight, and which queue has which slot is assumed as on a new broker: "
-            "list the slots with rabbit-chx topology arrange FILE --write"
+            f"{file.name} shares the slots of {exchange.name} by weight, and the slots of each queue are assumed as on a new broker: "
+            "list them with rabbit-chx topology arrange FILE --write"
         )
 
 
@@ -458,13 +460,13 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
     }
     if not hashing:
         raise InputError(
-            f"{file.name} has no exchange that hashes: give a file with one of type {HASH_EXCHANGE}"
+            f"{file.name} does not contain a hash exchange: give a file with one of type {HASH_EXCHANGE}"
         )
     names = listed(list(hashing), _MOST_NAMES)
     if name is None and len(hashing) > 1:
-        raise InputError(f"{file.name} has several exchanges that hash: say which, one of {names}")
+        raise InputError(f"{file.name} contains several hash exchanges: give one of {names}")
     if name is not None and name not in hashing:
-        raise InputError(f"{file.name} has no exchange {name!r} that hashes: give one of {names}")
+        raise InputError(f"{file.name} does not contain a hash exchange {name!r}: give one of {names}")
     return hashing[name or next(iter(hashing))]
 
 
@@ -493,8 +495,8 @@ def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
         arguments, findings = None, ring_findings(ring)
         if any(isinstance(place, ExchangeRef) for place in ring.destinations):
             say(
-                f"AMQP alone does not tell which queues are behind the exchanges in the ring of {exchange!r}: give "
-                "--management-url to follow its slots"
+                f"AMQP alone does not show the queues of the exchanges in the ring of {exchange!r}: give --management-url to "
+                "follow its slots"
             )
     else:
         live = broker.exchange(exchange, "")
@@ -508,5 +510,5 @@ def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
         say(f"the ring of exchange {exchange!r} is {ASSUMED}")
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
-    doubt = f"AMQP alone does not tell what exchange {exchange!r} hashes"
+    doubt = f"AMQP alone does not show the arguments of exchange {exchange!r}"
     return RingInput(source, arguments, doubt, faults, is_live=True)

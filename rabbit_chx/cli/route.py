@@ -1,4 +1,4 @@
-"""The command ``rabbit-chx route``: the destinations of keys, and their explanation."""
+"""``rabbit-chx route``: the destinations of keys, and their explanation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.modulo_map import ModuloMap
-from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.cli.command import DIFFERENCE, DONE, TEXT, Outcome, argument, command, option, options
+from rabbit_chx.analysis.wording import document, entry, place_text
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, claim_stdin, hashed_value, parse_header, parse_property
-from rabbit_chx.cli.report import document, entry, source_as_json, source_fact, texts
+from rabbit_chx.cli.report import source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
@@ -76,8 +76,8 @@ class RouteReport:
 
     @property
     def code(self) -> int:
-        """The exit code: DIFFERENCE if a slot is not bound to exactly one queue."""
-        return DIFFERENCE if any(answer.fault for answer in self.answers) else DONE
+        """The exit code: ExitCode.DIFFERENCE if a slot is not bound to exactly one queue."""
+        return ExitCode.DIFFERENCE if any(answer.fault for answer in self.answers) else ExitCode.DONE
 
     def blocks(self) -> Iterator[Block]:
         """Yield a table of the answers, or the facts of each explained answer."""
@@ -149,7 +149,7 @@ def route(
         type=TEXT,
         multiple=True,
         metavar="NAME[:TYPE]=VALUE",
-        help="A header of the whole message.",
+        help="A header of the complete message. Can be repeated.",
     ),
     properties: tuple[str, ...] = option(
         "--property",
@@ -157,7 +157,7 @@ def route(
         type=TEXT,
         multiple=True,
         metavar="NAME=VALUE",
-        help="A property of the whole message: message_id, correlation_id or timestamp.",
+        help="A property of the complete message: message_id, correlation_id or timestamp. Can be repeated.",
     ),
     explain: bool = option(
         is_flag=True,
@@ -180,14 +180,12 @@ def route(
         raise InputError("the keys are given twice, as KEYs and by --keys: give them once")
     key_file = STDIN if keys == (STDIN,) else key_file
     if key_file is None and column is not None:
-        raise InputError(f"the column {column!r:.60} is one of a file of keys: give --keys too")
+        raise InputError(f"--column {column!r:.60} is the column of a file of keys: give --keys too")
     given = ring.read()
     source, hashing = given.source, hashed.of(given)
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
     if not message_parts and not keys and key_file is None:
-        raise InputError(
-            "there is nothing to route: give a KEY, or --keys FILE, or - to read keys from stdin"
-        )
+        raise InputError("keys are not given: give a KEY, or --keys FILE, or - to read keys from stdin")
     if explain and isinstance(source, ModuloMap):
         raise InputError(
             f"--explain explains rings, and {source.name!r} is of type {source.kind}: leave it out"
@@ -215,7 +213,8 @@ def route(
         batches = _route_in_batches(file, given, source, hashing, answer)
     faulty = Counter[str]()
     return Outcome(
-        batches=_count_faults(batches, source, faulty), finish=lambda: DIFFERENCE if faulty.total() else DONE
+        batches=_count_faults(batches, source, faulty),
+        finish=lambda: ExitCode.DIFFERENCE if faulty.total() else ExitCode.DONE,
     )
 
 
@@ -245,7 +244,7 @@ def _answer_of_place(
 def _message_parts(headers: tuple[str, ...], properties: tuple[str, ...], hashing: Hashing) -> dict[str, Any]:
     if (type_ := hashing.field_type) is not None:
         raise InputError(
-            f"--hash-header {hashing.hash_header}:{type_} gives the type of a KEY, but with --header or --property a KEY is the "
+            f"--hash-header {hashing.hash_header}:{type_} is the type of a KEY, but with --header or --property a KEY is the "
             f"routing key: write --header {hashing.hash_header}:{type_}=VALUE"
         )
     pairs = list(map(parse_property, properties))

@@ -1,4 +1,4 @@
-"""Samples of keys from options."""
+"""The options of a sample of keys, and key files."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class KeyFile:
         format_ = "csv" if is_piped_table else _FORMATS[suffix]
         if format_ == "text" and self.column is not None:
             raise InputError(
-                f"the key file {self.name} has no column {self.column!r}, only lines: give a table as .csv or .parquet"
+                f"the key file {self.name} contains lines, not the column {self.column!r}: give a table as .csv or .parquet"
             )
         if self.path == STDIN:
             claim_stdin("the keys")
@@ -144,9 +144,11 @@ class KeyFile:
         columns = [key, counts] if equals and self.column not in names else [self.column]
         for name in columns:
             if name not in names:
-                raise InputError(f"{self.name} has no column {name!r}: it has {shown or 'none'}")
+                raise InputError(
+                    f"{self.name} does not contain the column {name!r}: it has {shown or 'no columns'}"
+                )
             if names.count(name) > 1:
-                raise InputError(f"{self.name} has several columns {name!r}: give each a name of its own")
+                raise InputError(f"{self.name} contains several columns {name!r}: give each another name")
         return columns
 
     def _rows(self, batches: Iterable[pa.RecordBatch], columns: list[str]) -> Iterator[KeyBatch]:
@@ -158,7 +160,7 @@ class KeyFile:
             type_ = type_.value_type if types.is_dictionary(type_) else type_
             if str(type_).removeprefix("large_") not in ("string", "binary") and not types.is_integer(type_):
                 raise InputError(
-                    f"{self.name} has {type_} in the column {key!r}: a key is text or a whole number"
+                    f"the column {key!r} of {self.name} has the type {type_}: a key is text or an integer"
                 )
             keys = self._listed(batch, key, first, string())
             messages = self._listed(batch, counts[0], first, uint64(), int64()) if counts else None
@@ -197,7 +199,7 @@ def _line_batches(file: Any) -> Iterator[list[bytes]]:  # noqa: ANN401  # as abo
 
 
 KEYS_HELP = "A file of keys, {}: a key on each line, or .csv or .parquet with --column; - is stdin."
-COLUMN_HELP = "The column of the file that has the keys."
+COLUMN_HELP = "The column of the file that contains the keys."
 PATTERN_KEYS = 100_000
 #: All keys are in memory at once.
 _MOST_KEYS = 100_000_000
@@ -272,7 +274,7 @@ def _route(hashing: Hashing, source: KeyMap | ModuloMap, key: str) -> None:
 class StreamedSample:
     """A sample that is read batch by batch, and counted meanwhile."""
 
-    asked: SampleOptions
+    options: SampleOptions
     hashing: Hashing
     source: KeyMap | ModuloMap
     _batch: Sample = field(default_factory=lambda: Sample([]))
@@ -280,8 +282,8 @@ class StreamedSample:
     def __iter__(self) -> Iterator[SampleBatch]:
         from rabbit_chx.analysis.key_routing import SampleBatch
 
-        name = None if self.asked.key_file is None else self.asked.source
-        for batch in self.asked.batches(progress=True):
+        name = None if self.options.key_file is None else self.options.source
+        for batch in self.options.batches(progress=True):
             self._batch = Sample(batch.keys, name, batch.numbers, batch.unit)
             values = [hashed_value(self.hashing, key) for key in batch.keys]
             yield SampleBatch(values, batch.messages, batch.keys)
@@ -289,9 +291,9 @@ class StreamedSample:
     @contextmanager
     def named(self) -> Iterator[None]:
         """Show the progress of a block that counts the batches, and add the key and its line to its error."""
-        made = self.asked.key_file is None  # reading a file shows its own progress
+        made = self.options.key_file is None  # reading a file shows its own progress
         try:
-            with sign_of_life(f"counting {self.asked.source}") if made else nullcontext():
+            with sign_of_life(f"counting {self.options.source}") if made else nullcontext():
                 yield
         except InputError:
             with self._batch.named(self.hashing, self.source):
@@ -317,13 +319,13 @@ class SampleOptions:
             raise InputError("the sample is given twice, as a file and as a pattern: give it once")
         if self.key_file is not None and self.count is not None:
             raise InputError(
-                f"--count {self.count} says how many keys a pattern makes: give --pattern, and no --keys"
+                f"--count {self.count} is the number of keys of a pattern: give --pattern instead of --keys"
             )
         if self.key_file is None and self.column is not None:
-            raise InputError(f"the column {self.column!r:.60} is one of a file of keys: give --keys too")
+            raise InputError(f"--column {self.column!r:.60} is the column of a file of keys: give --keys too")
         if self.pattern is not None and _NUMBER not in self.pattern:
             raise InputError(
-                f"the pattern {self.pattern!r:.60} makes one key only: write {_NUMBER} where its number belongs"
+                f"the pattern {self.pattern!r:.60} produces only one key: write {_NUMBER} for a number"
             )
 
     @property
@@ -338,7 +340,7 @@ class SampleOptions:
 
     def _refuse_count_alone(self) -> None:
         if self.count is not None and self.pattern is None:
-            raise InputError(f"--count {self.count} says how many keys a pattern makes: give --pattern too")
+            raise InputError(f"--count {self.count} is the number of keys of a pattern: give --pattern too")
 
     @property
     def source(self) -> str:

@@ -1,4 +1,4 @@
-"""``rabbit-chx shards``: the shards of an exchange that the plugin rabbitmq_sharding shards."""
+"""``rabbit-chx shards show``: the shards of an exchange of the plugin rabbitmq_sharding."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis.wording import plural
+from rabbit_chx.analysis.wording import document, entries, entry, finding_entry, plural
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, options
-from rabbit_chx.cli.report import document, entries, entry, numbers, texts
+from rabbit_chx.cli.report import numbers, texts
 from rabbit_chx.rendering import Block, Facts, Table
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ class ShardsReport:
     def blocks(self) -> Iterator[Block]:
         """Return the exchange and its policy, its shards, and the findings."""
         exchange = self.exchange
-        asked = f"{plural(exchange.shards_per_node, 'shard')} on each node"
+        count = f"{plural(exchange.shards_per_node, 'shard')} on each node"
         key = f", bound with {exchange.routing_key!r}" if exchange.routing_key else ""
-        policy = "none" if exchange.policy is None else f"{exchange.policy}: {asked}{key}"
+        policy = "none" if exchange.policy is None else f"{exchange.policy}: {count}{key}"
         unknown = "not known: the user lacks the tag monitoring"
         yield Facts(
             [
@@ -62,9 +62,7 @@ class ShardsReport:
             **entry(exchange, "type", "release", "policy", "shards_per_node", "routing_key", "nodes"),
             shards=entries(exchange.shards, *shard),
             missing=exchange.missing,
-            findings=entries(
-                exchange.findings, "kind", "shards=names", "says=message", "cure=fix", "message", "fix"
-            ),
+            findings=[finding_entry(finding, "kind", "shards=names") for finding in exchange.findings],
         )
 
 

@@ -9,20 +9,10 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.analysis import simulate as simulated
 from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.simulation import MOST_DISTINCT, SampleCounts, Simulation
-from rabbit_chx.analysis.wording import percent, place_text, plural
+from rabbit_chx.analysis.wording import document, entries, entry, percent, place_text, plural, to_json
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
 from rabbit_chx.cli.inputs import parse_binding, parse_unbind
-from rabbit_chx.cli.report import (
-    document,
-    entries,
-    entry,
-    matrix_table,
-    numbers,
-    source_as_json,
-    source_fact,
-    texts,
-    to_json,
-)
+from rabbit_chx.cli.report import matrix_table, numbers, source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError
@@ -83,11 +73,9 @@ class SimulateReport:
             by_order, by_slots = self.least
             ways = []
             if by_order is not None and percent(by_order) != percent(moved):
-                ways.append(
-                    f"{percent(by_order)} in the order of members that rabbit-chx topology arrange writes"
-                )
+                ways.append(f"{percent(by_order)} in the order that rabbit-chx topology arrange writes")
             if by_slots is not None and percent(by_slots) != percent(moved):
-                ways.append(f"{percent(by_slots)} with slots in the place of the ring")
+                ways.append(f"{percent(by_slots)} with slots instead of the ring")
             if ways:
                 yield "less", "; ".join(ways)
 
@@ -110,7 +98,7 @@ class SimulateReport:
             ],
         )
         distinct = (
-            f"more than {plural(MOST_DISTINCT, 'distinct key')}, so keys are not counted"
+            f"more than {plural(MOST_DISTINCT, 'distinct key')}, which are not counted"
             if sample.keys is None
             else plural(sample.keys, "distinct key")
         )
@@ -191,7 +179,7 @@ def simulate(
     hashed: HashingOptions = options(HashingOptions, without=("hash_property",)),
     sample: SampleOptions = sample_options(),
 ) -> Outcome:
-    """Show the exact share of each destination, over all 2^21 seeds, and its distance from the ideal.
+    """Show the exact share of each destination, over all 2^21 seeds, and its difference from the ideal share.
 
     Give the ring by --bind, --ring, --topology or --exchange.
 
@@ -227,8 +215,8 @@ def _changed(
 ) -> KeyMap | ModuloMap:
     if isinstance(source, SlotTable):
         raise InputError(
-            "the queues of this ring share slots, so --unbind and --add do not say which slots change hands: change "
-            "`members` in a topology file and run rabbit-chx topology plan, or compare two tables of slots"
+            "the queues of this ring share slots, and --unbind and --add do not determine which slots change hands: change "
+            "`members` in a topology file and run rabbit-chx topology plan, or compare two slot tables"
         )
     for text in unbound:
         source = source.unbind(*parse_unbind(text, source))

@@ -1,9 +1,9 @@
-"""``rabbit-chx slots``: the owners of the slots of a live exchange, and a balanced proposal."""
+"""``rabbit-chx slots show`` and ``slots balance``: the owners and the load of the slots of a live exchange, and a balanced proposal."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,19 +12,10 @@ import click
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.wording import percent, place_text, plural
+from rabbit_chx.analysis.wording import document, entry, percent, place_text, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
-from rabbit_chx.cli.command import (
-    DIFFERENCE,
-    DONE,
-    TEXT,
-    Outcome,
-    argument,
-    command,
-    option,
-    options,
-)
-from rabbit_chx.cli.report import document, entry, exchange_facts, numbers, rounded, rounded_entry, texts
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
+from rabbit_chx.cli.report import exchange_facts, numbers, rounded, texts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.rendering import Block, Facts, Line, Table, Verbatim
@@ -40,9 +31,9 @@ _DEFAULT_TARGET = "1.2"
 _SHOWN = 10
 _HEAVIEST = 5
 _RESULTS = {
-    "balanced": "nothing to do: no queue has more than it may have",
-    "impossible": "no slots that change hands reach the target",
-    "not-found": "nothing was found that reaches the target",
+    "balanced": "nothing to do: each queue is within the target",
+    "impossible": "the target cannot be reached by moving slots",
+    "not-found": "the search did not reach the target",
 }
 
 
@@ -65,12 +56,12 @@ class LiveTable:
     @classmethod
     def read(cls, broker: LiveBroker, exchange: str) -> LiveTable:
         """Read the slots of a live exchange."""
-        live = broker.exchange(exchange, "only the management API tells which queue has which slot")
+        live = broker.exchange(exchange, "only the management API shows the queues of slots")
         slots = live.slots.sound_table()
         if not slots.slots:
             raise MismatchError(
-                f"exchange {exchange!r} in vhost {live.vhost!r} has no slots: its ring has {plural(len(slots.destinations), 'destination')}, "
-                "and none is an internal fanout exchange that leads to a queue; for its ring use ring show",
+                f"exchange {exchange!r} in vhost {live.vhost!r} does not have slots: none of the "
+                f"{plural(len(slots.destinations), 'destination')} of its ring is an internal fanout exchange with a queue; use ring show",
                 exchange=exchange,
             )
         return cls(exchange, live.vhost, live.hash_arguments, slots, live.publish_rates())
@@ -92,7 +83,7 @@ class SlotSample:
 
     def share(self, messages: float) -> float:
         """Return the share of the load of this number of messages."""
-        return rounded(messages / sum(self.load.messages.values()))
+        return float(rounded(messages / sum(self.load.messages.values())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +110,7 @@ class LoadOptions:
         header = table.arguments.get("hash-header")
         if self.type_ is not None and header is None:
             raise InputError(
-                f"--type {self.type_} is the type of a header, and exchange {table.exchange!r} hashes none: leave it out"
+                f"--type {self.type_} is the type of a header, and exchange {table.exchange!r} does not hash a header: leave it out"
             )
         hashing = Hashing(header, table.arguments.get("hash-property"), field_type=self.type_)
         batches = StreamedSample(self.sample, hashing, table.slots)
@@ -128,7 +119,7 @@ class LoadOptions:
         counted = int(sum(load.messages.values()))
         if not counted:
             raise InputError(
-                f"{self.sample.source} has no message that comes to a slot: give a sample of the exchange's own keys"
+                f"{self.sample.source} does not contain a key that reaches a slot: give a sample of the exchange's own keys"
             )
         return SlotSample(load, counted + load.nowhere, self.sample.source)
 
@@ -236,7 +227,7 @@ class BalanceReport:
         if target.kind == "share":
             wanted = f"at most {target} of the load in each queue"
         else:
-            wanted = f"at most {target} times the part of the load that is due to a queue by its weight"
+            wanted = f"at most {target} times the share of the load that the weight of a queue gives it"
         yield Facts([*_facts(self.table, self.sample), ("target", wanted), ("result", self._result())])
         for obstacle in made.obstacles:
             yield Line(obstacle.text)
@@ -248,7 +239,7 @@ class BalanceReport:
                     for move in made.moves
                 ],
             )
-        headings = ("weight", "slots", "then", "of the load", "then", "may have")
+        headings = ("weight", "slots", "after", "of the load", "after", "limit")
         yield Table(
             [*texts("queue"), *numbers(*headings)],
             [
@@ -279,10 +270,10 @@ class BalanceReport:
             state=made.state,
             target=str(made.target),
             reachable=None if made.reachable is None else str(made.reachable),
-            moves=[rounded_entry(move, "slot=slot.name", "old", "new", "load=share") for move in made.moves],
+            moves=[rounded(entry(move, "slot=slot.name", "old", "new", "load=share")) for move in made.moves],
             at_least=made.at_least,
-            moved=rounded_entry(made, "load=load_moved", "keys=keys_moved"),
-            queues=[rounded_entry(queue, *fields) for queue in made.queues],
+            moved=rounded(entry(made, "load=load_moved", "keys=keys_moved")),
+            queues=[rounded(entry(queue, *fields)) for queue in made.queues],
             heaviest=_heaviest_json(self.table, self.sample),
             obstacles=[
                 {
@@ -304,7 +295,7 @@ class BalanceReport:
         if not made.moves:
             return _RESULTS[made.state]
         count = len(made.moves)
-        proof = "no fewer reach the target" if count == made.at_least else f"at least {made.at_least} have to"
+        proof = "the minimum" if count == made.at_least else f"the minimum is at least {made.at_least}"
         changes = "slot changes hands" if count == 1 else "slots change hands"
         return f"{count} {changes} ({proof}); {percent(made.load_moved)} of the load and {percent(made.keys_moved)} of all keys move"
 
@@ -312,13 +303,13 @@ class BalanceReport:
         exchange, members = self.table.exchange, self.balance.members(self.table.exchange)
         if members is None:
             yield Line(
-                f"A topology file cannot say this: the ring of {exchange} has more than slots by the names that a file "
-                "gives them. Bind and unbind the slots by hand."
+                f"A topology file cannot describe this: the ring of {exchange} has destinations other than slots with the names "
+                "that a file gives them. Bind and unbind the slots by hand."
             )
             return
         yield Line(
-            f"Nothing is changed. In the topology file, the members of {exchange} are then as follows; topology plan "
-            "shows what that changes, and topology apply does it."
+            f"Nothing was changed. Write these members of {exchange} into the topology file; topology plan shows the changes, "
+            "and topology apply makes them."
         )
         listed = members_text(members)
         yield Verbatim(f"slots = {len(self.table.slots.slots)}\nmembers = {listed}\n")
@@ -329,7 +320,7 @@ def _facts(table: LiveTable, sample: SlotSample | None) -> list[tuple[str, str]]
     if table.rates.exchange is not None:
         facts.append(("published", f"{_rate(table.rates.exchange)} messages/s in the last seconds"))
     if sample is not None:
-        nowhere = f", {sample.load.nowhere:,} of them to no slot" if sample.load.nowhere else ""
+        nowhere = f", {sample.load.nowhere:,} of them not routed to a slot" if sample.load.nowhere else ""
         facts.append(("sample", f"{plural(sample.messages, 'message')} of {sample.source}{nowhere}"))
     return facts
 
@@ -372,7 +363,7 @@ def _heaviest_json(table: LiveTable, sample: SlotSample | None) -> list[dict[str
 
 @command(
     example="rabbit-chx slots show events --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'",
-    plot_help="Draw the slots of each queue into this file.",
+    plot_help="Plot the slots of each queue into this file.",
 )
 def show(
     *,
@@ -429,29 +420,32 @@ def balance(
     aim, weighted = LoadTarget.from_text(target), _parsed_weights(weights)
     if not load.sample.given:
         raise InputError(
-            "RabbitMQ does not count the messages of slots: give --keys FILE with a sample of keys, or --pattern TEXT"
+            "RabbitMQ does not count the messages of slots: give a sample of keys, as --keys FILE or --pattern TEXT"
         )
     live.need_rings()
     table = LiveTable.read(live, exchange)
     sample = load.read(table)
-    there = {queue: 1 for queue in table.slots.destinations if isinstance(queue, str)}
-    _check_queues(exchange, weighted, there)
-    wanted = {queue: weight for queue, weight in {**there, **weighted}.items() if weight}
+    existing = {queue: 1 for queue in table.slots.destinations if isinstance(queue, str)}
+    _check_queues(exchange, weighted, existing)
+    wanted = {queue: weight for queue, weight in {**existing, **weighted}.items() if weight}
     made = balanced(table.slots, sample.load, wanted, target=aim)
-    return Outcome(BalanceReport(table, sample, made), code=DONE if made.state == "balanced" else DIFFERENCE)
+    return Outcome(
+        BalanceReport(table, sample, made),
+        code=ExitCode.DONE if made.state == "balanced" else ExitCode.DIFFERENCE,
+    )
 
 
-def _check_queues(exchange: str, weights: Mapping[str, int], there: Mapping[str, int]) -> None:
-    """Raise an error for a weight of a queue that cannot have slots, or that gives none away."""
+def _check_queues(exchange: str, weights: Mapping[str, int], existing: Iterable[str]) -> None:
+    """Raise an error for a weight of a queue that cannot have slots, and for the weight 0 of a queue without slots."""
     park = SlotNames(exchange, 1).park
     if park in weights:
-        raise InputError(f"{park} is the parking queue of {exchange}, and has no slots: leave its weight out")
+        raise InputError(
+            f"{park} is the parking queue of {exchange}, and cannot have slots: leave its weight out"
+        )
     for queue, weight in weights.items():
-        if not weight and queue not in there:
-            known = ", ".join(sorted(there, key=order_of_name)[:_SHOWN])
-            raise InputError(
-                f"{queue} has no slot of {exchange} that the weight 0 could take away: give one of {known}"
-            )
+        if not weight and queue not in existing:
+            known = ", ".join(sorted(existing, key=order_of_name)[:_SHOWN])
+            raise InputError(f"{queue} does not have slots of {exchange} to take away: give one of {known}")
 
 
 def _parsed_weights(texts: Sequence[str]) -> dict[str, int]:
@@ -459,6 +453,6 @@ def _parsed_weights(texts: Sequence[str]) -> dict[str, int]:
     for text in texts:
         queue, equals, weight = text.rpartition("=")
         if not equals or not queue or not weight.isascii() or not weight.isdigit():
-            raise InputError(f"the weight {text!r:.80} is none: write QUEUE=WEIGHT, as in events.1=2")
+            raise InputError(f"{text!r:.80} is not a weight: write QUEUE=WEIGHT, as in events.1=2")
         weights[queue] = int(weight)
     return weights

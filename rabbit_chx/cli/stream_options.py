@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
 _ADDRESS = re.compile(r".+:\d+=.+:\d+")
-_TIME_HELP = "ISO 8601 with its zone (2026-11-22T10:00:00Z), or how long ago: 90s, 30min, 2h, 7d."
+_TIME_HELP = "ISO 8601 with a time zone (2026-11-22T10:00:00Z), or a time ago: 90s, 30min, 2h, 7d."
 
 
 class Placement(NamedTuple):
@@ -51,7 +51,7 @@ class Placement(NamedTuple):
         places = self.source.destinations
         for place in places:
             if not isinstance(place, str):
-                raise InputError(f"{place_text(place)} is no stream: name the streams with --stream")
+                raise InputError(f"{place_text(place)} is not a stream: give the streams with --stream")
         return [str(place) for place in places]
 
 
@@ -89,7 +89,7 @@ class StreamOptions:
         help="The key of a row is its message id, as often with clients of super streams, instead of its routing key.",
     )
     since: str | None = option(
-        metavar="TIME", help=f"Begin at the first chunk of this time or later. {_TIME_HELP}"
+        metavar="TIME", help=f"Start at the first chunk of this time or later. {_TIME_HELP}"
     )
     until: str | None = option(metavar="TIME", help="End before the first chunk of this time or later.")
     addresses: tuple[str, ...] = address_option()
@@ -118,7 +118,7 @@ class StreamOptions:
         given = [name for name, value in ways.items() if value is not None]
         if len(given) > 1:
             raise InputError(
-                f"where the rows belong is given twice, by {given[0]} and by {given[1]}: leave one out"
+                f"the placement of the rows is given twice, by {given[0]} and by {given[1]}: leave one out"
             )
         if self.super_stream is not None:
             if exchange is not None:
@@ -132,7 +132,7 @@ class StreamOptions:
             return _placed(exchange, ring_of_topology(read, exchange, None))
         if exchange is None:
             raise InputError(
-                "nothing says where the rows belong: give the exchange that they were published to, or --super-stream NAME"
+                "the placement of the rows is not given: give the exchange that they were published to, or --super-stream NAME"
             )
         if self.ring is not None:
             return _placed(exchange, ring_of_file(self.ring))
@@ -169,7 +169,7 @@ def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
     except ValueError:
         raise InputError(f"{name} is {text!r:.60}: give {_TIME_HELP}") from None
     if moment.tzinfo is None:
-        raise InputError(f"{name} {text} has no zone: write {text}Z for UTC, or {text}+02:00")
+        raise InputError(f"{name} {text} lacks a time zone: write {text}Z for UTC, or {text}+02:00")
     return moment
 
 
@@ -194,7 +194,7 @@ def _super_stream(at: LiveBroker, name: str) -> Placement:
             source = None
         if source is None or source.kind != "super-stream":
             raise InputError(
-                f"exchange {name!r} is no super stream: leave --super-stream out, and name it as the exchange"
+                f"exchange {name!r} is not a super stream: leave --super-stream out, and give it as the exchange"
             )
         return Placement(name, source, SuperStream(map(str, source.numbered)))
     with closing(StreamConnection(stream_settings(at.settings))) as connection:
@@ -206,15 +206,15 @@ def _super_stream(at: LiveBroker, name: str) -> Placement:
 def _placed(exchange: str, ring: RingInput) -> Placement:
     if isinstance(ring.source, ModuloMap):
         remedy = (
-            f"give --super-stream {exchange}"
-            if ring.type == "super-stream"
-            else "its rows are not placed here"
+            f"give --super-stream {exchange}" if ring.type == "super-stream" else "its rows cannot be placed"
         )
-        raise InputError(f"exchange {exchange!r} is of type {ring.type}, and has no ring: {remedy}")
+        raise InputError(
+            f"exchange {exchange!r} is of type {ring.type}, which does not have a ring: {remedy}"
+        )
     if ring.arguments:
         raise InputError(
-            f"exchange {exchange!r} hashes {hashes_text(ring.arguments)}: rows are placed by their routing key alone"
+            f"exchange {exchange!r} hashes {hashes_text(ring.arguments)}: only routing keys of rows can be placed"
         )
     if ring.arguments is None:
-        say(f"{ring.doubt}, so it is taken for the routing key")
+        say(f"{ring.doubt}, so the routing key is assumed")
     return Placement(exchange, ring.source, ring.source)

@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.analysis.wording import plural
+from rabbit_chx.analysis.wording import document, entry, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import document, entry, numbers, or_dash, texts
+from rabbit_chx.cli.report import numbers, or_dash, texts
 from rabbit_chx.cli.stream_options import StreamOptions, address_option, parse_addresses, time_text
 from rabbit_chx.errors import NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table, printable
@@ -100,7 +100,7 @@ class StreamsReport:
         yield Table(columns, rows)
         if any(stream.rows is None and stream.span for stream in self.streams):
             yield Line(
-                "<= counts the offsets; the broker's own notes have some of them. --count counts the rows."
+                "<= is the number of offsets, which includes entries of the broker itself. --count counts the rows."
             )
         yield Table(
             texts("stream", "first at", "last at"),
@@ -125,7 +125,7 @@ class StreamsReport:
         if named:
             yield Table([*texts("stream", "writer"), *numbers("last id")], named[:_MOST_WRITERS])
         if len(named) > _MOST_WRITERS:
-            yield Line(f"and {plural(len(named) - _MOST_WRITERS, 'more writer')}; --output json has all")
+            yield Line(f"and {plural(len(named) - _MOST_WRITERS, 'more writer')}; --output json shows all")
 
     def as_json(self) -> dict[str, Any]:
         """Return the document ``rabbit-chx/streams``."""
@@ -169,7 +169,7 @@ def _end_json(end: RowPlace | None) -> dict[str, Any] | None:
 def show(
     *,
     names: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="NAME..."),
-    count: bool = option(is_flag=True, help="Read all rows, and count them and their chunks."),
+    count: bool = option(is_flag=True, help="Read all rows to count them and their chunks."),
     address: tuple[str, ...] = address_option(),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
@@ -185,7 +185,7 @@ def show(
         version, found = connection.server_version, _places(connection, names)
     streams = [_with_ends(settings, stream, addresses) for stream in found]
     if at.management_url is None:
-        say("only the management API tells segments and writers: give --management-url to see them")
+        say("only the management API shows segments and writers: give --management-url")
     else:
         streams = list(_with_figures(at, streams))
     if count:
@@ -205,7 +205,7 @@ def _places(connection: StreamConnection, names: Sequence[str]) -> list[ShownStr
             partitions = connection.partitions(name)
         except NotFoundError:
             raise NotFoundError(
-                f"{connection.where}: there is no stream, super stream or exchange {name!r}: check the name and the vhost",
+                f"{connection.where}: stream, super stream or exchange {name!r} does not exist: check the name and the vhost",
                 queue=name,
             ) from None
         of_stream = connection.metadata(partitions)
@@ -252,8 +252,8 @@ def _with_figures(at: LiveBroker, streams: Sequence[ShownStream]) -> Iterator[Sh
     for stream in streams:
         figures: dict[str, Any] = {}
         try:
-            told = at.management("").request("GET", "queues", at.settings.vhost, stream.name)
-            figures["segments"] = told.get("segments")
+            queue = at.management("").request("GET", "queues", at.settings.vhost, stream.name)
+            figures["segments"] = queue.get("segments")
             figures["writers"] = writers_of(str(at.management_url), at.settings, stream.name)
         except RabbitChxError as error:
             problem = problem or error
@@ -361,7 +361,7 @@ def replay(
         older = (
             ""
             if is_super_stream or stream.ring
-            else "; rows from before a change of the ring may be elsewhere"
+            else "; rows that were written before a change of the ring may be in another stream"
         )
         say(f"{found or no_rows_text(keys, stream.published_to or placement.exchange, counts)}{older}")
 
@@ -374,10 +374,10 @@ def no_rows_text(keys: Sequence[str], exchange: str, counts: Counter[str]) -> st
     read = f"{plural(counts['read'], 'row')} {'was' if counts['read'] == 1 else 'were'} read"
     if others := counts["other_exchange"]:
         return (
-            f"no row with {which} was published to {exchange!r}: {read}, and {others:,} with {which} were published to another "
-            "exchange, which --published-to names"
+            f"no rows with {which} were published to {exchange!r}: {read}, and {others:,} with {which} were published to another "
+            "exchange: give it with --published-to"
         )
-    return f"no row has {which}: {read}"
+    return f"no rows with {which}: {read}"
 
 
 def _records(batches: Iterable[pa.RecordBatch], shown: Counter[str]) -> Iterator[Sequence[ReplayedRow]]:

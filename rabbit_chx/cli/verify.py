@@ -1,4 +1,4 @@
-"""``rabbit-chx verify``: the mirror compared with a live broker, message by message."""
+"""``rabbit-chx verify``: compare the mirror with a live broker, message by message."""
 
 from __future__ import annotations
 
@@ -14,29 +14,14 @@ import pika
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.wording import place_text, plural
+from rabbit_chx.analysis.wording import document, entries, entry, place_text, plural, to_json
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import ScratchMessage, copied_runs, declare_copy, route_on_copy, scratch_vhost
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted, unwound_by_signals
-from rabbit_chx.cli.command import (
-    DIFFERENCE,
-    DONE,
-    PARTLY,
-    TEXT,
-    Outcome,
-    argument,
-    command,
-    option,
-    options,
-    say,
-    typed,
-)
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say, typed
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.report import (
     ASSUMED,
-    document,
-    entries,
-    entry,
     exchange_facts,
     hashes_text,
     numbers,
@@ -45,7 +30,6 @@ from rabbit_chx.cli.report import (
     source_as_json,
     source_fact,
     texts,
-    to_json,
 )
 from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
@@ -93,8 +77,8 @@ class StoredReport:
     def code(self) -> int:
         """The exit code."""
         if self._total("wrong"):
-            return DIFFERENCE
-        return DONE if self._total("right") and not self.is_guess else PARTLY
+            return ExitCode.DIFFERENCE
+        return ExitCode.DONE if self._total("right") and not self.is_guess else ExitCode.PARTLY
 
     @property
     def examples(self) -> list[tuple[str, MisplacedRow]]:
@@ -105,11 +89,11 @@ class StoredReport:
     def blocks(self) -> Iterator[Block]:
         """Return the compared objects, the counts of each stream, and misplaced rows."""
         named = "super stream" if isinstance(self.placement.placing, SuperStream) else "exchange"
-        what, source = source_fact(self.placement.source)
+        name, source = source_fact(self.placement.source)
         facts = [
             (named, self.placement.exchange),
             ("vhost", self.vhost),
-            ("ring" if what == "ring" else "placing", source),
+            ("ring" if name == "ring" else "placing", source),
             *([("", ASSUMED)] if self.is_guess else []),
             ("compared", f"{self._total('right') + self._total('wrong'):,} of {self._total('rows'):,} rows"),
             ("wrong", f"{self._total('wrong'):,}"),
@@ -135,7 +119,7 @@ class StoredReport:
             )
         if not self._total("right") + self._total("wrong"):
             yield Line(
-                "No row has a key of this exchange: nothing is proven. Rows that came through another one need --published-to."
+                "No rows have a key of this exchange, so nothing was verified. For rows of another exchange give --published-to."
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -247,17 +231,17 @@ class ScratchReport:
         if self.ring.provenance == "read":
             return None
         if self.ring.provenance == "assumed":
-            made_of, remedy = "that guess", "give --ring-via PREFIX to read it"
+            origin, remedy = "that guess", "give --ring-via PREFIX to read it"
         else:
-            made_of, remedy = "the ring of the file", "give --ring-via PREFIX in the place of --topology"
-        return f"the copy was made from {made_of}, so this compares the rules of the broker, and not the ring; {remedy}"
+            origin, remedy = "the ring of the file", "give --ring-via PREFIX instead of --topology"
+        return f"the copy was made from {origin}, so this verifies the rules of the broker, not the ring; {remedy}"
 
     @property
     def code(self) -> int:
         """The exit code."""
         if self.differences or self.findings:
-            return DIFFERENCE
-        return PARTLY if self.guess or not self.found else DONE
+            return ExitCode.DIFFERENCE
+        return ExitCode.PARTLY if self.guess or not self.found else ExitCode.DONE
 
     @property
     def destinations(self) -> Iterable[Place]:
@@ -273,11 +257,7 @@ class ScratchReport:
                 *exchange_facts(self.exchange, self.vhost, self.arguments, self.ring),
                 ("compared", copied if compared else "nothing"),
                 ("mismatches", f"{len(self.differences):,}"),
-                *(
-                    [("proven", f"nothing about the ring, which is a guess: {self.guess}")]
-                    if self.guess
-                    else []
-                ),
+                *([("verified", f"not the ring, which is a guess: {self.guess}")] if self.guess else []),
                 *(("finding", f"{finding.kind}: {finding.message}") for finding in self.findings),
             ]
         )
@@ -341,7 +321,7 @@ def verify(
         metavar="NAME",
         help="Compare the rows of this stream, or of this partition of --super-stream (default: of all partitions).",
     ),
-    all_streams: bool = option(is_flag=True, help="Compare the rows of each stream in the ring of EXCHANGE."),
+    all_streams: bool = option(is_flag=True, help="Compare the rows of all streams in the ring of EXCHANGE."),
     stored: StreamOptions = options(StreamOptions),
 ) -> Outcome:
     """Compare the predicted destinations with those of the broker, message by message. The queues of EXCHANGE
@@ -359,7 +339,7 @@ def verify(
     if streams or all_streams or stored.super_stream is not None:
         if sample.given:
             raise InputError(
-                "rows of streams are compared as they are: leave --keys, --pattern and --count out"
+                "stored rows are compared, without a sample: leave --keys, --pattern and --count out"
             )
         if streams and all_streams:
             raise InputError("the streams are given twice, by --stream and by --all-streams: leave one out")
@@ -369,10 +349,12 @@ def verify(
         placement = stored.placement(at, exchange, topology)
         report = verify_stored(at, placement, streams or placement.streams, stored)
         return Outcome(report, code=report.code)
-    if idle := typed(StreamOptions):
-        raise InputError(f"{idle[0]} is about the rows of streams: give --stream NAME or --all-streams, too")
+    if unused := typed(StreamOptions):
+        raise InputError(
+            f"{unused[0]} is an option for the rows of streams: give --stream NAME or --all-streams too"
+        )
     if exchange is None and topology is None:
-        raise InputError("there is nothing to verify: give EXCHANGE, or --topology FILE")
+        raise InputError("the exchange is not given: give EXCHANGE, or --topology FILE")
     return _of_messages(broker.live(), exchange, topology, sample)
 
 
@@ -396,12 +378,12 @@ def _of_messages(
     else:
         report = _on_copy(at, live, ring, sample=sample, findings=findings)
     if report.guess:
-        whose = (
-            "a guess, as the order of its bindings was not read"
+        origin = (
+            "a guess, because the order of its bindings was not read"
             if wanted is None
             else f"that of {wanted.name}"
         )
-        say(f"the ring of {name!r} is {whose}: {report.guess}")
+        say(f"the ring of {name!r} is {origin}: {report.guess}")
     return Outcome(report, code=report.code)
 
 
@@ -412,14 +394,14 @@ def _findings_against(wanted: TopologyInput, ring: HashRing, live: LiveExchange)
     if arguments != live.hash_arguments:
         raise InputError(
             f"exchange {live.name!r} of {wanted.name} hashes {hashes_text(arguments)}, and that of the broker "
-            f"{hashes_text(live.hash_arguments)}: no key is the same for both"
+            f"{hashes_text(live.hash_arguments)}: their keys cannot be compared"
         )
     if Counter(ring.bindings) == Counter(live.bindings):
         return []
     return [
         Finding(
             "different",
-            f"the bindings of {live.name} on the broker are others than in {wanted.name}",
+            f"the bindings of {live.name} on the broker differ from {wanted.name}",
             f"run: rabbit-chx topology check {shlex.quote(wanted.name)}",
             exchange=live.name,
         )
@@ -450,9 +432,9 @@ def _on_copy(
             declare_copy(connection, runs, arguments)
             found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
     differences = [
-        Difference(key, said, place)
-        for key, said, place in zip(keys.keys, predicted, found, strict=True)
-        if isinstance(said, Refused) or said != place
+        Difference(key, wanted, place)
+        for key, wanted, place in zip(keys.keys, predicted, found, strict=True)
+        if isinstance(wanted, Refused) or wanted != place
     ]
     expected = Counter(place for place in predicted if not isinstance(place, Refused))
     return ScratchReport(

@@ -18,7 +18,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines that a renderer never breaks, and may show one by one as they come."""
+    """Lines that a renderer never breaks, and may show one by one."""
 
     texts: Iterable[str]
 
@@ -38,7 +38,7 @@ class Table:
         columns: headings, left to right.
         rows: cells, as many per row as there are columns.
         total: cells of a last row, set apart.
-        narrow: a table that says the same in less width, for where this table does not fit; None for none.
+        narrow: a narrower form of the table, for where this one does not fit.
     """
 
     columns: Sequence[TableColumn]
@@ -53,7 +53,7 @@ class Section:
 
     Attributes:
         title: the heading.
-        blocks: what is below it.
+        blocks: the blocks below it.
         folded: whether Markdown shows only the heading until the reader unfolds it.
     """
 
@@ -64,11 +64,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """The text of a file. It is written as it is, but for what would drive a terminal.
-
-    Attributes:
-        text: the text.
-    """
+    """The text of a file. It is written unchanged, except for control characters on a terminal."""
 
     text: str
 
@@ -80,7 +76,7 @@ class Report(Protocol):
     """A result that can be shown: to people as blocks, to programs as JSON."""
 
     def blocks(self) -> Iterable[Block]:
-        """Return what people read, in order."""
+        """Return the blocks for people, in order."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return what programs read, in JSON's own types."""
+        """Return the document for programs, in JSON types."""

@@ -22,30 +22,30 @@ from rabbit_chx.rendering.table import WIDE, TableColumn, printable, render_tabl
 #: The width in columns from which on a file has the narrow form of a table, if there is one.
 _PAGE = 100
 
-#: What means something anywhere in a line. GitHub sets text between dollar signs as mathematics.
+#: Characters with a meaning anywhere in a line. GitHub sets text between dollar signs as mathematics.
 _ACTIVE = re.compile(r"([\\`*\[\]<|~$])")
 #: An underline at the edge of a word. Within a word it is text.
 _EDGE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-#: What would become a link to a person or to an issue; a comment in between prevents it.
+#: The beginning of a link to a person or to an issue; a comment in between prevents it.
 _LINK = re.compile(r"(?<![A-Za-z0-9_])([@#])(?=[A-Za-z0-9_])")
-#: What would begin a heading, a quotation or a list.
+#: The beginning of a heading, a quotation or a list.
 _BEGINNING = re.compile(r"^([0-9]*)([#>+=.)-])")
 _BACKTICKS = re.compile("`+")
 _FIRST_LEVEL = 3
 
 
 class Record(Protocol):
-    """One of many results that are shown as they come."""
+    """One of many results that are shown one by one."""
 
     def as_line(self) -> str:
-        """Return what people and line tools read, with tabs between the fields."""
+        """Return the line for people and line tools, with tabs between the fields."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return what programs read, in JSON's own types."""
+        """Return the document for programs, in JSON types."""
 
 
 def write_utf8(stream: TextIO, text: str) -> None:
-    """Write the text as it is, in UTF-8, whatever the encoding of the stream."""
+    """Write the text in UTF-8, independent of the encoding of the stream."""
     buffer = getattr(stream, "buffer", None)
     if buffer is None:
         stream.write(text)
@@ -72,7 +72,7 @@ class ConsoleOutput:
         self._page = _PAGE if width == WIDE else width
 
     def show(self, report: Report) -> None:
-        """Write the blocks as they come, with an empty line between them.
+        """Write each block at once, with an empty line between them.
 
         Args:
             report: the result to write.
@@ -130,7 +130,7 @@ class ConsoleOutput:
 
 
 class JsonOutput:
-    """For programs: one JSON document, or a document on each line where results are shown as they come.
+    """For programs: one JSON document, or a document on each line for incremental results.
 
     Characters are escaped where the stream is not UTF-8.
 
@@ -279,7 +279,7 @@ def _fenced(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return the text so that it is shown as it is, on one line."""
+    """Return the text escaped for Markdown, on one line."""
     text = _ACTIVE.sub(r"\\\1", printable(text).replace("&", "&amp;"))
     return _LINK.sub(r"\1<!-- -->", _EDGE.sub(r"\\_", text))
 
@@ -290,7 +290,7 @@ class Gauge:
 
     Attributes:
         name: its name, of ``[a-zA-Z_:][a-zA-Z0-9_:]*``.
-        help: what it is, with its unit.
+        help: its description, with its unit.
         samples: labels and value, one for each set of labels.
     """
 
@@ -325,7 +325,7 @@ class PrometheusOutput:
         write_utf8(self._stream, metrics_text(cast("MeasuredReport", report).metrics()))
 
     def show_each(self, records: Iterable[Record]) -> None:
-        """Raise an error, since results that come one by one have no metrics.
+        """Raise an error: incremental results do not have metrics.
 
         Args:
             records: the results.
@@ -333,7 +333,7 @@ class PrometheusOutput:
         Raises:
             TypeError: always.
         """
-        raise TypeError(f"there are no metrics of {records!r:.60}")
+        raise TypeError(f"{records!r:.60} does not have metrics")
 
 
 def metrics_text(metrics: Iterable[Gauge]) -> str:

@@ -16,7 +16,7 @@ from typing import BinaryIO, Self
 _BAR_EVERY_S = 0.25
 _LINE_EVERY_S = 5.0
 _SIGN_EVERY_S = 30.0
-_GOODBYE_S = 5.0
+_JOIN_S = 5.0
 _SHORT_S = 1.0
 _BAR_WIDTH = 32
 _CLEAR_LINE = "\r\x1b[K"
@@ -48,25 +48,25 @@ class CountProgress:
     """Shows a count that rises to a known total, if that takes more than a second.
 
     Args:
-        what: the work, such as ``compared``.
+        work: the work, such as ``compared``.
         total: the count at the end; None if it is unknown, so that only the time is shown.
-        count: returns the count. A thread of its own calls it, until it raises.
+        count: returns the count. A thread of its own calls it, until it raises an error.
         shown: formats a count.
     """
 
     def __init__(
         self,
-        what: str,
+        work: str,
         total: int | None,
         count: Callable[[], int] = lambda: 0,
         shown: Callable[[int], str] = "{:,}".format,
     ) -> None:
-        self._what = what
+        self._work = work
         self._total = total
         self._count = count
         self._shown = shown
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"progress of {what}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"progress of {work}", daemon=True)
 
     def __enter__(self) -> Self:
         if sys.stderr is not None:
@@ -81,7 +81,7 @@ class CountProgress:
     ) -> None:
         self._stop.set()
         if self._thread.ident is not None:
-            self._thread.join(_GOODBYE_S)  # it may hang in `count`; the work it shows is done
+            self._thread.join(_JOIN_S)  # it may hang in `count`; the work it shows is done
 
     def _run(self) -> None:
         try:
@@ -90,7 +90,7 @@ class CountProgress:
             elif not self._stop.wait(_SHORT_S):
                 self._bar()
         except Exception as cause:  # noqa: BLE001  # a display must not end the work it shows
-            sys.stderr.write(f"{self._what}: no progress to show ({cause})\n")
+            sys.stderr.write(f"{self._work}: progress is not available ({cause})\n")
 
     def _bar(self) -> None:
         started = time.monotonic()
@@ -98,7 +98,7 @@ class CountProgress:
             while True:
                 count = self._count()
                 seconds = f"{timedelta(seconds=int(time.monotonic() - started))}"
-                parts = [self._what, *self._gauge(count), seconds]
+                parts = [self._work, *self._gauge(count), seconds]
                 width = shutil.get_terminal_size().columns - 1
                 _show_bar(" ".join(parts)[:width])
                 if self._stop.wait(_BAR_EVERY_S):
@@ -110,17 +110,17 @@ class CountProgress:
         if self._total is None:
             return []
         filled = min(_BAR_WIDTH * count // self._total, _BAR_WIDTH) if self._total else _BAR_WIDTH
-        return [f"[{'#' * filled:<{_BAR_WIDTH}}]", self._far(count)]
+        return [f"[{'#' * filled:<{_BAR_WIDTH}}]", self._position(count)]
 
     def _lines(self) -> None:
         started = time.monotonic()
         while not self._stop.wait(_SIGN_EVERY_S if self._total is None else _LINE_EVERY_S):
-            far = "at work for" if self._total is None else f"{self._far(self._count())} after"
-            sys.stderr.write(f"{self._what}: {far} {time.monotonic() - started:.0f} s\n")
+            position = "at work for" if self._total is None else f"{self._position(self._count())} after"
+            sys.stderr.write(f"{self._work}: {position} {time.monotonic() - started:.0f} s\n")
             sys.stderr.flush()
 
-    def _far(self, count: int) -> str:
-        """Return how far it is, with the percentage rounded down: only what is done is at 100 %."""
+    def _position(self, count: int) -> str:
+        """Return the count and its percentage, rounded down: only completed work is at 100 %."""
         if self._total is None:
             return ""
         percent = min(100 * count // self._total, 100) if self._total else 100
@@ -128,29 +128,29 @@ class CountProgress:
 
 
 @contextmanager
-def sign_of_life(what: str) -> Iterator[None]:
-    """Show that a block is at work and for how long, if it takes long.
+def sign_of_life(work: str) -> Iterator[None]:
+    """Show how long a block has been working, if it takes long.
 
     Args:
-        what: what the block works on.
+        work: the work of the block.
     """
-    with CountProgress(what, None):
+    with CountProgress(work, None):
         yield
 
 
 @contextmanager
-def reading(what: str, file: BinaryIO) -> Iterator[None]:
+def reading(name: str, file: BinaryIO) -> Iterator[None]:
     """Show how much of a file a block has read, in bytes.
 
     Args:
-        what: what is read, such as a file's name.
-        file: the open file. What has no size, as a pipe, is only shown to be read.
+        name: the name of the file.
+        file: the open file. For a pipe, which has no size, only the time is shown.
     """
     try:
         size = os.fstat(file.fileno()).st_size if file.seekable() else 0
-    except OSError:  # it is no file of the system
+    except OSError:  # not a file of the system
         size = 0
-    with CountProgress(f"reading {what}", size or None, file.tell, _bytes):
+    with CountProgress(f"reading {name}", size or None, file.tell, _bytes):
         yield
 
 

@@ -140,7 +140,7 @@ def _cell(value: object, encoding: str) -> str:
 
 
 def printable(text: str, encoding: str = "utf-8") -> str:
-    """Return the text with control characters escaped, since a name may contain what would drive the terminal.
+    """Return the text with control characters escaped, because a name may contain terminal sequences.
 
     Args:
         text: any text.

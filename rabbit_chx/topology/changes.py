@@ -49,6 +49,8 @@ class PlannedChange:
         ring: True for a step of a ring. Such steps run over one channel, one after the other.
     """
 
+    json_fields = ("action", "kind", "name", "fields")
+
     action: Action
     live: TopologyObject | None
     wanted: TopologyObject | None

@@ -32,7 +32,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.ranges import RangeError, expanded
+from rabbit_chx.topology.ranges import RangeError, expand
 
 Entry = Mapping[str, Any]
 #: The fault of a value, and its remedy.
@@ -454,7 +454,7 @@ def _read_objects(
         if bad & {*type_.required, "queue", "exchange"}:
             continue
         try:
-            objects = expanded(values, [name for name in type_.ranged if name in written])
+            objects = expand(values, [name for name in type_.ranged if name in written])
         except RangeError as error:
             problems.add(f"{path}.{error.field}", error.text, error.rule, error.remedy)
             continue

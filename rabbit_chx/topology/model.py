@@ -28,7 +28,7 @@ from rabbit_chx.topology.objects import (
     order_of_name,
 )
 from rabbit_chx.topology.slots import owners_of_slots
-from rabbit_chx.topology.toml_file import line_of, parsed, toml_text
+from rabbit_chx.topology.toml_file import line_of, parse, toml_text
 
 _MOST_NAMES = 10
 
@@ -90,7 +90,7 @@ class Topology(ObjectSet):
                 f"a {type(text).__name__} is not the text of a topology file: pass the text, such as Path(...).read_text()"
             )
         text = text.removeprefix("\ufeff")  # which some Windows editors write
-        document = parsed(text, file)
+        document = parse(text, file)
         objects = read_document(document)
         check_rules(objects)
         if objects.problems:

@@ -37,16 +37,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import percent, plural
+from rabbit_chx.analysis.wording import document, entries, entry, percent, plural, refusal_entries, to_json
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import PlannedChange, TopologyObject, kind_of, name_of
 from rabbit_chx.topology.differences import binding_identity, by_name
 from rabbit_chx.topology.model import Topology
@@ -58,11 +55,11 @@ from rabbit_chx.topology.ring_plan import RingPlan
 if TYPE_CHECKING:
     from rabbit_chx.topology.plan import Plan
 
-_FORMAT = "rabbit-chx/plan"
-_FORMAT_VERSION = 1
 #: The text for a slot that does not have exactly one queue.
 NOT_ONE_QUEUE = "no queue, or several"
 _MOST_SLOTS = 10
+#: The result of a plan without changes.
+NO_CHANGE = "the broker matches the topology"
 _DONE = {
     "create": "created", "update": "updated", "replace": "replaced", "delete": "deleted", "bind": "made", "unbind": "removed",
 }  # fmt: skip
@@ -70,163 +67,109 @@ _DONE = {
 
 def plan_as_json(plan: Plan) -> str:
     """Return the JSON text of a plan, on one line."""
-    document: dict[str, Any] = {
-        "format": _FORMAT,
-        "format_version": _FORMAT_VERSION,
-        "changes": list(map(change_entry, plan.changes)),
-        "rings": [*map(_ring, plan.rings.values()), *map(_modulus, plan.moduli.values())],
-        "refusals": list(map(_refusal, plan.refusals)),
-        "checksum": plan.checksum,
-        "unmanaged": [{"kind": kind_of(subject), "name": name_of(subject)} for subject in plan.unmanaged],
-    }
-    if warned := [{"says": says} for says in plan.warnings]:
-        document["warnings"] = warned
+    parts: dict[str, object] = {}
+    if plan.warnings:
+        parts["warnings"] = [{"says": warning} for warning in plan.warnings]
     if plan.parked_messages:
-        document["parked"] = [
+        parts["parked"] = [
             {"queue": queue, "messages": count} for queue, count in plan.parked_messages.items()
         ]
-    return json.dumps(document, ensure_ascii=False)
-
-
-def _refusal(refusal: Finding) -> dict[str, Any]:
-    return {
-        "says": refusal.text,
-        "message": refusal.message,
-        "fix": refusal.fix,
-        "allow_with": refusal.allow_with,
-    }
-
-
-def change_entry(change: PlannedChange) -> dict[str, Any]:
-    """Return a change as an entry of the JSON document."""
-    fields = []
-    for field in change.fields:
-        values = plain({"old": field.old, "new": field.new})
-        fields.append({"field": field.field, "old": values["old"], "new": values["new"]})
-    return {"action": change.action, "kind": change.kind, "name": change.name, "fields": fields}
-
-
-def ring_entries(members: tuple[RingMember, ...]) -> list[dict[str, Any]]:
-    """Return the members of a ring as entries of a topology file."""
-    entries = []
-    for member in members:
-        place = member.destination
-        entry: dict[str, Any] = {"queue": place} if isinstance(place, str) else {"exchange": place.name}
-        if member.slots is None:
-            entry["weight"] = member.key
-        else:
-            entry["slots"] = list(member.slots)
-        if member.arguments:
-            entry["arguments"] = plain(member.arguments)
-        entries.append(entry)
-    return entries
+    text = document(
+        "plan",
+        changes=plan.changes,
+        rings=[*map(_ring, plan.rings.values()), *map(_modulus, plan.moduli.values())],
+        refusals=refusal_entries(plan.refusals),
+        checksum=plan.checksum,
+        unmanaged=[{"kind": kind_of(subject), "name": name_of(subject)} for subject in plan.unmanaged],
+        **parts,
+    )
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _ring(ring: RingPlan) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "exchange": ring.exchange,
-        "moved": ring.moved,
-        "moved_at_worst": ring.moved_at_worst,
-        "proposals": [_proposal(proposal) for proposal in ring.proposals],
-        "before": _key_map(ring.before, {} if ring.ownership is None else ring.ownership.before),
-        "after": _key_map(ring.after, {} if ring.ownership is None else ring.ownership.after),
-        "matrix": _matrix(ring),
+    matrix, owners = ring.matrix(), ring.ownership
+    return {
+        **entry(ring, "exchange", "moved", "moved_at_worst"),
+        "proposals": [
+            {
+                **entry(proposal, "strategy", "moved", "moved_at_worst"),
+                "ring": list(map(_member, proposal.ring)),
+                **({} if proposal.slots is None else entry(proposal, "slots")),
+            }
+            for proposal in ring.proposals
+        ],
+        "before": _key_map(ring.before, owners.before if owners else {}),
+        "after": _key_map(ring.after, owners.after if owners else {}),
+        "matrix": matrix if ring.is_explained_by(matrix) else None,
+        **({"handed_over": entries(ring.handed_over, "slot", "old", "new")} if owners else {}),
     }
-    if ring.ownership is not None:
-        entry["handed_over"] = [slot._asdict() for slot in ring.handed_over]
-    return entry
 
 
-def _key_map(ring: HashRing, names: Mapping[Place, Place]) -> dict[str, Any]:
+def _member(member: RingMember) -> dict[str, Any]:
+    """Return a member of a ring as in a topology file."""
+    is_queue = isinstance(member.destination, str)
+    return {
+        **entry(member, "queue=destination" if is_queue else "exchange=destination.name"),
+        **entry(member, "weight=key" if member.slots is None else "slots"),
+        **(entry(member, "arguments") if member.arguments else {}),
+    }
+
+
+def _key_map(ring: HashRing, owners: Mapping[Place, Place]) -> dict[str, Any]:
     slots = {
-        place.name: queue if isinstance(queue := names[place], str) else None
+        place.name: queue if isinstance(queue := owners[place], str) else None
         for place in ring.destinations
-        if isinstance(place, ExchangeRef) and place in names
+        if isinstance(place, ExchangeRef) and place in owners
     }
-    document: dict[str, Any] = json.loads(ring.to_json())
-    return {**document, "slots": slots} if slots else document
+    return {**to_json(ring), "slots": slots} if slots else to_json(ring)
 
 
 def _modulus(modulus: ModulusPlan) -> dict[str, Any]:
-    matrix = modulus.matrix()
-    sides = [
-        {
-            "exchange": modulus.exchange,
-            "release": {part: getattr(modulus.release, part) for part in ("version", "store", "store_known")},
-            "destinations": list(map(_place, numbered)),
-        }
+    before, after = (
+        {**entry(modulus, "exchange", "release"), "destinations": numbered}
         for numbered in (modulus.before, modulus.after)
-    ]
-    return {
-        "exchange": modulus.exchange,
-        "moved": modulus.moved,
-        "moved_at_worst": modulus.moved_at_worst,
-        "proposals": [],
-        "before": sides[0],
-        "after": sides[1],
-        "matrix": None if matrix is None else _matrix_entry(matrix),
-    }
-
-
-def _matrix(ring: RingPlan) -> dict[str, Any] | None:
-    matrix = ring.matrix()
-    return _matrix_entry(matrix) if ring.is_explained_by(matrix) else None
-
-
-def _matrix_entry(matrix: MovementMatrix) -> dict[str, Any]:
-    cells = [
-        {"from": _place(before), "to": _place(after), "amount": amount}
-        for (before, after), amount in matrix.amounts.items()
-    ]
-    return {"moved": matrix.moved, "least": matrix.least, "cells": cells}
-
-
-def _place(place: Place) -> str | dict[str, str] | None:
-    return {"exchange": place.name} if isinstance(place, ExchangeRef) else place
-
-
-def _proposal(proposal: RingProposal) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "strategy": proposal.strategy,
-        "moved": proposal.moved,
-        "moved_at_worst": proposal.moved_at_worst,
-        "ring": ring_entries(proposal.ring),
-    }
-    if proposal.slots is not None:
-        entry["slots"] = proposal.slots
-    return entry
+    )
+    moved = entry(modulus, "exchange", "moved", "moved_at_worst")
+    return {**moved, "proposals": [], "before": before, "after": after, "matrix": modulus.matrix()}
 
 
 def text_of_plan(plan: Plan) -> str:
     """Return a plan in a few lines."""
-    count = "no change: what is there is as the topology says"
+    facts = [
+        *plan_facts(plan),
+        *(
+            ("unroutable", f"{ring.exchange}: {percent(ring.lost_at_worst)} of the keys at the worst moment")
+            for ring in plan.rings.values()
+            if ring.lost_at_worst
+        ),
+        *(("slot", line) for ring in plan.rings.values() for line in _handed_over(ring)),
+        *(("refused", str(refusal)) for refusal in plan.refusals),
+        ("checksum", plan.checksum),
+    ]
+    return "\n".join(f"{name:<12}{value}" for name, value in facts)
+
+
+def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of the changes of a plan, of what they move, and of its warnings."""
     if plan.changes:
-        count = f"{plural(len(plan.changes), 'change')}: {counted_changes(plan.changes)}"
-    rings, moduli = plan.rings.values(), plan.moduli.values()
-    return "\n".join(
-        [
-            count,
-            *(_moved(ring) for ring in rings if ring.moved_at_worst and ring.before.bucket_count),
-            *(
-                f"{modulus.exchange}: {modulus.moves}"
-                for modulus in moduli
-                if modulus.before and modulus.moved_at_worst
-            ),
-            *(line for ring in rings for line in _handed_over(ring)),
-            *(f"warning: {warning}" for warning in plan.warnings),
-            *(f"refused: {refusal}" for refusal in plan.refusals),
-            f"checksum {plan.checksum}",
-        ]
-    )
+        yield "changes", counted_changes(plan.changes)
+    else:
+        yield "changes", "none" if plan.refusals else f"none: {NO_CHANGE}"
+    for ring in plan.rings.values():
+        if ring.before.buckets and ring.is_moving:
+            yield "moves", f"{ring.exchange}: {moved_text(ring)}"
+    for modulus in plan.moduli.values():
+        if modulus.before and modulus.moved_at_worst:
+            yield "moves", f"{modulus.exchange}: {modulus.moves}"
+    for warning in plan.warnings:
+        yield "warning", warning
+    for queue, count in plan.parked_messages.items():
+        yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes again"
 
 
-def _moved(ring: RingPlan) -> str:
-    what = "destination" if ring.ownership is None else "queue"
-    lost = f", and {percent(ring.lost_at_worst)} are unroutable then" if ring.lost_at_worst else ""
-    return (
-        f"{ring.exchange}: {percent(ring.moved)} of the keys have another {what} in the end, {percent(ring.moved_at_worst)} at the "
-        f"worst moment{lost}"
-    )
+def moved_text(ring: RingPlan | RingProposal) -> str:
+    """Return the share of keys that moves, in words."""
+    return f"{percent(ring.moved)} of the keys in the end, {percent(ring.moved_at_worst)} at the worst moment"
 
 
 def _handed_over(ring: RingPlan) -> list[str]:
@@ -234,7 +177,7 @@ def _handed_over(ring: RingPlan) -> list[str]:
         f"{slot}: {old or NOT_ONE_QUEUE} -> {new or NOT_ONE_QUEUE}" for slot, old, new in ring.handed_over
     ]
     rest = len(lines) - _MOST_SLOTS
-    return lines if rest <= 1 else [*lines[:_MOST_SLOTS], f"{rest:,} slots more"]
+    return lines if rest <= 1 else [*lines[:_MOST_SLOTS], f"{rest:,} more"]
 
 
 def counted_changes(changes: Iterable[PlannedChange]) -> str:

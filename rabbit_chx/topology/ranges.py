@@ -52,12 +52,12 @@ class _Range(NamedTuple):
 _Parts = Mapping[str, Sequence[str | _Range]]
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Escape a text for a field with ranges: ``{1..3}`` becomes ``{{1..3}}``."""
     return _BRACES.sub(r"{\1\2\3}", text)
 
 
-def expanded(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
+def expand(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
     """Return the entries of an entry with ranges in `fields`; without a range, one. In a table, the texts directly below it count.
 
     Raises:
@@ -79,10 +79,10 @@ def expanded(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
     return [_numbered(entry, parts, number) for number in range(first, last + 1)]
 
 
-def folded(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, Any]]:
+def fold(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, Any]]:
     """Return entries with ranges in `fields` that expand to exactly these entries, in this order."""
     written = [
-        _with_texts(entry, {field: escaped(text) for field, text in _texts(entry, fields).items()})
+        _with_texts(entry, {field: escape(text) for field, text in _texts(entry, fields).items()})
         for entry in entries
     ]
     result: list[dict[str, Any]] = []
@@ -133,7 +133,7 @@ def _counting_parts(first: Entry, second: Entry, fields: Sequence[str]) -> _Part
 
 def _expands_to(run: Entry, fields: Sequence[str], entries: Sequence[Entry]) -> bool:
     try:
-        return repr(expanded(run, fields)) == repr([dict(entry) for entry in entries])
+        return repr(expand(run, fields)) == repr([dict(entry) for entry in entries])
     except RangeError:
         return False
 

@@ -69,6 +69,11 @@ class RingPlan:
     proposals: tuple[RingProposal, ...] = field(default=(), repr=False, compare=False)
 
     @property
+    def is_moving(self) -> bool:
+        """True if its ring changes, or keys of it move."""
+        return bool(self.steps or self.moved or self.moved_at_worst)
+
+    @property
     def handed_over(self) -> tuple[SlotHandOver, ...]:
         """The slots whose queue changes, in ring order."""
         return () if self.ownership is None else self.ownership.handed_over

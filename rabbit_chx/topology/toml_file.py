@@ -26,7 +26,7 @@ from rabbit_chx.topology.fields import (
     toml_value,
 )
 from rabbit_chx.topology.objects import ExchangeDefinition, ObjectSet, RingMember, slot_width
-from rabbit_chx.topology.ranges import folded
+from rabbit_chx.topology.ranges import fold
 
 _MOST_LEVELS = 100
 _TOO_DEEP = file_finding(
@@ -41,7 +41,7 @@ _WIDTH = 110
 _SHORT_RUN = 2
 
 
-def parsed(text: str, file: str | None = None) -> dict[str, Any]:
+def parse(text: str, file: str | None = None) -> dict[str, Any]:
     """Return the tables of TOML text. `file` is its name for the error.
 
     Raises:
@@ -140,7 +140,7 @@ def toml_text(topology: ObjectSet) -> str:
             continue
         entries = [_entry_of(definition) for definition in value]
         _refuse_none(name, entries)
-        parts += ["\n".join([f"[[{name}]]", *_lines(entry, kind)]) for entry in folded(entries, kind.ranged)]
+        parts += ["\n".join([f"[[{name}]]", *_lines(entry, kind)]) for entry in fold(entries, kind.ranged)]
     head = "\n".join(_lines(settings, FILE))
     return "\n\n".join([head, *parts] if head else parts) + "\n"
 
@@ -177,7 +177,7 @@ def members_text(members: Iterable[RingMember]) -> str:
         if member.slots is not None:
             entry["slots"] = list(_slot_texts(member.slots, width))
         entries.append({name: value for name, value in entry.items() if value != {}})
-    texts = [toml_value(entry) for entry in folded(entries, ("queue", "exchange", "arguments"))]
+    texts = [toml_value(entry) for entry in fold(entries, ("queue", "exchange", "arguments"))]
     line = f"[{', '.join(texts)}]"
     return line if len(line) <= _WIDTH else "\n".join(["[", *(f"    {text}," for text in texts), "]"])
 
@@ -236,7 +236,7 @@ class _Array(NamedTuple):
     has_comment: bool
 
 
-def rearranged(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingText:
+def rearrange(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingText:
     """Return the text of a topology file with other members of some rings. All other text is unchanged.
 
     A list that changes loses the comments between its brackets.

@@ -38,7 +38,7 @@ def test_a_dry_run_changes_nothing_and_apply_restores_the_order(
     assert main(command) == 1
     shown = capsys.readouterr().out
     assert "at the worst moment" in shown
-    assert "Nothing was changed: --apply does it." in shown
+    assert "Nothing was changed: --apply makes the changes." in shown
     applied = answer(*command, "--apply")
     assert (applied["state"], applied["left"]) == ("applied", [])
     assert applied["longest_gap"]["operations"] >= 1

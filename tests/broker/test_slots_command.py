@@ -104,7 +104,7 @@ def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
         (
             ["balance", "e", *shop.live, *shop.via],
             2,
-            "give --keys FILE with a sample of keys, or --pattern TEXT",
+            "give a sample of keys, as --keys FILE or --pattern TEXT",
         ),
         (["show", "e", "--url", shop.live[1], *shop.via], 2, "give --management-url"),
         (["show", "q", *shop.live, *shop.via], 2, "there is no exchange 'q'"),
@@ -116,7 +116,7 @@ def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
         (
             ["balance", "e", "--keys", key_file, "--weight", "e.11=0", *shop.live, *shop.via],
             2,
-            "e.11 has no slot of e that the weight 0 could take away: give one of e.1",
+            "e.11 does not have slots of e to take away: give one of e.1",
         ),
         (
             ["balance", "e", "--keys", key_file, "--weight", "e.park=1", *shop.live, *shop.via],

@@ -203,7 +203,7 @@ def test_rows_from_a_time_on_and_up_to_it(trips: Trips, capsys: pytest.CaptureFi
     nothing = capsys.readouterr()
     assert (nothing.out, nothing.err) == (
         "",
-        "rabbit-chx: no row has the key 'user-7': 0 rows were read; rows from before a change of the ring may be elsewhere\n",
+        "rabbit-chx: no rows with the key 'user-7': 0 rows were read; rows that were written before a change of the ring may be in another stream\n",
     )
 
 

@@ -45,7 +45,7 @@ def test_arranging_changes_the_ring_in_the_text_alone(topologies: Topologies) ->
     assert [path.name for path in topologies.path.parent.iterdir()] == [topologies.path.name]
     arranged = topologies.document("plan", str(topologies.path), code=1)["rings"][0]
     assert arranged["moved"] == shown["rings"][0]["after"]["moved"] < as_written["moved"]
-    assert "stays as it is" in topologies.run("arrange", str(topologies.path), "--write")[1]
+    assert "is unchanged" in topologies.run("arrange", str(topologies.path), "--write")[1]
 
 
 @pytest.mark.core
@@ -56,7 +56,7 @@ def test_what_was_applied_is_there_and_a_second_time_there_is_nothing_to_do(topo
     assert "ring     orders: read from a broker" in out
     assert "rabbit-chx: done 1 of 4: create queue new.1\n" in errors
     out, _ = topologies.run("apply", path, "--yes")
-    assert "nothing: what is there is as the file says" in out
+    assert "nothing: the broker matches the topology" in out
     again = topologies.document("apply", path, "--yes")
     assert (again["format"], again["state"], again["changes"]) == ("rabbit-chx/apply", "unchanged", [])
 

@@ -30,19 +30,19 @@ def said(method: Method, channel: int = CHANNEL) -> bytes:
     return frame.marshal(method, channel)
 
 
-def handshake(heartbeat_s: int) -> tuple[bytes, ...]:
-    """Return the frames with which a broker opens a connection with a confirming channel."""
-    properties = {"version": "4.3.6", **DEEP}
-    return (
-        said(commands.Connection.Start(server_properties=properties, mechanisms="AMQPLAIN PLAIN"), 0),
-        said(commands.Connection.Tune(2047, FRAME_MAX, heartbeat_s), 0),
-        said(commands.Connection.OpenOk(), 0),
-        said(commands.Channel.OpenOk()),
-        said(commands.Confirm.SelectOk()),
-    )
-
-
-HANDSHAKE = handshake(60)
+#: The frames with which a broker opens a connection with a confirming channel.
+HANDSHAKE = (
+    said(
+        commands.Connection.Start(
+            server_properties={"version": "4.3.6", **DEEP}, mechanisms="AMQPLAIN PLAIN"
+        ),
+        0,
+    ),
+    said(commands.Connection.Tune(2047, FRAME_MAX, 60), 0),
+    said(commands.Connection.OpenOk(), 0),
+    said(commands.Channel.OpenOk()),
+    said(commands.Confirm.SelectOk()),
+)
 RETURN = said(commands.Basic.Return(312, "NO_ROUTE", "x", "a key"))
 CONTENT = frame.marshal(
     header.ContentHeader(0, 4, commands.Basic.Properties(headers=DEEP, message_id="m")), 1

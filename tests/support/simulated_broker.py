@@ -29,7 +29,7 @@ RING = HashRing.from_buckets(["q0", "q1", "q2", "q3"])
 
 @cache
 def queue_for(key: str) -> str | None:
-    """Return the queue of a key, by the ring; None where no queue takes it."""
+    """Return the queue of a key by the ring; None if it has no queue."""
     return None if key.startswith(UNROUTABLE) else str(RING.destination_for(key))
 
 
@@ -56,9 +56,9 @@ class Broker:
         scenario: what goes wrong.
 
     Attributes:
-        complaints: what clients did against the protocol.
-        queues: what is in each queue.
-        refused: basic.nacks that it decided on.
+        complaints: violations of the protocol by clients.
+        queues: the messages of each queue.
+        refused: messages that it nacked.
         returned: messages that it returned.
         hung_up: sound connections that it closed for missing heartbeats.
         conversations: its connections, oldest first.
@@ -84,7 +84,7 @@ class Broker:
                 world.at(end, self._tell_alarm)
 
     def end_of(self, kind: str) -> float | None:
-        """Return the time at which what is going on now is over; None where it is not going on."""
+        """Return the end of the current period of this kind; None outside of one."""
         periods = self._periods.get(kind)
         if periods is None:
             return None
@@ -93,16 +93,16 @@ class Broker:
 
     @property
     def is_down(self) -> bool:
-        """Whether nobody listens."""
+        """True while nobody listens."""
         return self.end_of("killed") is not None
 
     @property
     def alarm(self) -> bool:
-        """Whether publishers are to wait."""
+        """True while publishers must wait."""
         return self.end_of("alarm") is not None
 
     def when_awake(self, happens: Callable[[], None]) -> None:
-        """Do something now, or once the broker is no longer frozen."""
+        """Call this now, or at the end of the current freeze."""
         end = self.end_of("frozen")
         if end is None:
             happens()
@@ -110,7 +110,7 @@ class Broker:
             self.world.at(end, lambda: self.when_awake(happens))
 
     def accept(self, line: Line, faults: list[Fault], frame_max: int) -> None:
-        """Talk to the client of this line."""
+        """Serve the client of this line."""
         conversation = Conversation(self, line, faults, frame_max)
         line.up.arrived, line.server_ended = conversation.receive, conversation.ended
         self.conversations.append(conversation)
@@ -118,7 +118,7 @@ class Broker:
     # -- messages
 
     def route(self, exchange: str, key: str) -> str | None:
-        """Return the queue of a message now; the default exchange takes it to the queue that is named by its key."""
+        """Return the queue of a message; in the default exchange its key is the name of the queue."""
         if self.end_of("unbound") is not None:
             return None
         return queue_for(key) if exchange else key if key in self.queues else None

@@ -90,22 +90,22 @@ class Pipe:
         self._go_on()
 
     def finish(self, at_end: Callable[[], None]) -> None:
-        """Send no more; when all has arrived, so does the end."""
+        """Close the direction after all bytes have arrived."""
         if self._at_end is None and not self._dead:
             self._at_end = at_end
             self._end_if_empty()
 
     def kill(self) -> None:
-        """Carry nothing any more, nor what is under way."""
+        """Drop all bytes, also those under way."""
         self._dead = True
         self._waiting.clear()
 
     def stall(self, until: float) -> None:
-        """Carry nothing until then; infinity is never."""
+        """Hold all bytes until this time, which may be infinite."""
         self._stalled_until = until
 
     def shut(self, *, shut: bool) -> None:
-        """Let the receiver take nothing, or take again."""
+        """Let the receiver stop or resume reading."""
         self._shut = shut
         self._go_on()
 
@@ -184,10 +184,10 @@ class Line:
         self._client_gone = False
 
     def cut(self, error: OSError | None) -> None:
-        """End it at once on both sides; what is under way is lost.
+        """End both sides at once; bytes under way are lost.
 
         Args:
-            error: what the client's system says; None for a close without a word.
+            error: the error of the client's system; None for a plain close.
         """
         self.up.kill()
         self.down.kill()
@@ -195,13 +195,13 @@ class Line:
         self._end_client(error)
 
     def close_by_client(self) -> None:
-        """Close it; what the client's system holds goes on to the broker."""
+        """Close it; written bytes still reach the broker."""
         self._client_gone = True
         self.down.kill()
         self.up.finish(self._end_server)
 
     def close_by_server(self) -> None:
-        """Close it; what the broker has said goes on to the client."""
+        """Close it; written bytes still reach the client."""
         self.up.kill()
         self.over = True
         self.down.finish(lambda: self._end_client(None))
@@ -239,7 +239,7 @@ class Memory:
         self._bytes = max(given.get("max_in_flight_bytes", _WINDOW_BYTES), one_batch) + sent_again * one_batch
 
     def look(self) -> None:
-        """Compare what it holds with what it may."""
+        """Compare the memory with the bounds."""
         if self.publisher is None or self.excess:
             return
         delivery = self.publisher._delivery
@@ -300,7 +300,7 @@ class Network:
         self.elsewhere_until = 0.0
 
     def attempt(self) -> Line | None:
-        """Return a line to the broker; None where nothing answers.
+        """Return a line to the broker; None if nothing answers.
 
         Raises:
             ConnectionRefusedError: nobody listens.
@@ -337,13 +337,13 @@ class Network:
                     after(fault.at, lambda pipe=pipe: pipe.stall(until))  # type: ignore[misc]
 
     def be_elsewhere(self, seconds: float) -> None:
-        """Let the program do something else: only the thread for the heartbeats uses the connection."""
+        """Pass time outside of the publisher: only the heartbeat thread uses the connection."""
         self.elsewhere_until = self.world.now + seconds
         self.keeper()
         self.world.sleep(self.elsewhere_until - self.world.now)
 
     def interrupt(self) -> bool:
-        """Whether Ctrl-C comes now."""
+        """Return True once when Ctrl-C is due."""
         if self.interrupt_at is not None and self.world.now >= self.interrupt_at:
             self.interrupt_at = None
             return True
@@ -357,7 +357,7 @@ class Network:
 
 
 class SimulatedTransport:
-    """Plays `rabbit_chx.connection.blocking_connection.Transport`."""
+    """Replaces `rabbit_chx.connection.blocking_connection.Transport`."""
 
     def __init__(self, network: Network, settings: ConnectionSettings, deadline: float) -> None:
         self._network = network
@@ -441,7 +441,7 @@ class SimulatedTransport:
 
 
 class _ElsewhereEvent:
-    """Plays the `threading.Event` on which the thread for the heartbeats waits: it is set where the program is back."""
+    """Replaces the `threading.Event` of the heartbeat thread: it is set when the program is back."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -462,7 +462,7 @@ class _ElsewhereEvent:
 
 
 class _Thread:
-    """Plays the thread for the heartbeats, which runs while the program is elsewhere."""
+    """Replaces the heartbeat thread, which runs while the program is elsewhere."""
 
     def __init__(self, network: Network, target: Callable[[], None]) -> None:
         self._network = network
@@ -503,7 +503,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return []
 
     def run_in_executor(self, _: object, func: Callable[..., Any], *given: object) -> asyncio.Future[Any]:
-        """Call it after a while, as if a thread did."""
+        """Call it later, as a thread would."""
         future = self.create_future()
 
         def finish() -> None:
@@ -603,7 +603,7 @@ class _AsyncTransport(asyncio.Transport):
 
 @contextlib.contextmanager
 def simulated(network: Network) -> Iterator[None]:
-    """Let the product run on a network by its clock, and log nothing."""
+    """Run the product on a network by its clock, without logs."""
     world = network.world
     threads = SimpleNamespace(
         RLock=threading.RLock,

@@ -28,14 +28,13 @@ _CONNECT_S, _GOODBYE_S = 10.0, 10.0
 
 @dataclass
 class Outcome:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
-        scenario: what was simulated.
-        faults: what is wrong with it, as kind and words; empty where every promise was kept.
+        faults: the findings, as kind and message; empty if every promise was kept.
         report: the sum of all reports.
-        verdict: what the checker says; None where the run did not end.
-        errors: the errors that the program was told.
+        verdict: the result of the checker; None if the run did not end.
+        errors: the errors that the program caught.
         seconds: simulated seconds.
         connections: attempts to connect.
         carried: bytes of the first connection, to the broker and from it.
@@ -52,7 +51,7 @@ class Outcome:
 
     @property
     def kinds(self) -> set[str]:
-        """The kinds of what is wrong."""
+        """The kinds of the findings."""
         return {kind for kind, _ in self.faults}
 
     def __str__(self) -> str:
@@ -88,7 +87,7 @@ def bound_s(scenario: Scenario) -> float:
 
 
 def simulate(scenario: Scenario) -> Outcome:
-    """Run a scenario, and judge it."""
+    """Run a scenario, and check the promises of the publisher."""
     world = World(scenario.seed)
     world.ends_at = world.now + bound_s(scenario)
     broker = Broker(world, scenario)
@@ -117,13 +116,12 @@ def simulate(scenario: Scenario) -> Outcome:
 
 @dataclass(frozen=True)
 class _Answers:
-    """What the broker did with rows, and what of it the publisher has read.
+    """The rows of the answers that the publisher has read.
 
     Attributes:
-        stored: rows of acks that were read.
-        returned: rows that were returned, by acks that were read.
-        refused: rows of nacks that were read.
-        acks: how many acks of stored rows were read, where a row that was sent twice may have two.
+        returned: rows that were returned and acked.
+        refused: rows that were nacked.
+        acks: acks of stored rows; a row that was sent twice may have two.
     """
 
     stored: set[int]
@@ -133,7 +131,7 @@ class _Answers:
 
     @classmethod
     def heard_of(cls, broker: Broker) -> _Answers:
-        """Return those of a broker."""
+        """Return the answers of all connections of a broker."""
         by_kind: dict[str, list[int]] = {"stored": [], "returned": [], "refused": []}
         for conversation in broker.conversations:
             for answer in conversation.heard():
@@ -192,7 +190,7 @@ def _wrong(
 def _miscounts(
     report: PublishReport, broker: Broker, network: Network, log: Log, answers: _Answers
 ) -> Iterator[str]:
-    """Yield what the counts of the reports say that is not so."""
+    """Yield the wrong counts of the reports."""
     counts = (report.confirmed, report.returned, report.nacked, report.unknown)
     if min(counts) < 0 or sum(counts) != report.rows:
         yield f"they do not add up: {report}"
@@ -220,12 +218,12 @@ def _miscounts(
 
 
 class ObjectionError(Exception):
-    """What `progress` raises when the scenario says so."""
+    """The error that `progress` raises in some scenarios."""
 
 
 @dataclass
 class Log:
-    """What a program did, and what it was told.
+    """The calls of a program, and their results.
 
     Attributes:
         handed_over: the rows, in order.
@@ -249,7 +247,7 @@ class Log:
 
 
 class _Progress:
-    """Counts its calls, and objects to some, but not for ever: each new call of the publisher is patient again."""
+    """Counts its calls, and raises in some, up to a limit for each call of the publisher."""
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -284,7 +282,7 @@ def _columns(program: Program, ids: Sequence[int]) -> dict[str, Any]:
 
 
 def _observe(publisher: Publisher | AsyncPublisher, network: Network, log: Log) -> None:
-    """Keep every final report and all rows that it takes on, and watch the memory while it works."""
+    """Keep every final report and all accepted rows, and watch the memory."""
     log.connecting = False
     network.memory.publisher = publisher
     delivery = publisher._delivery
@@ -308,7 +306,7 @@ def _observe(publisher: Publisher | AsyncPublisher, network: Network, log: Log) 
 
 
 def _take_leave(publisher: Publisher | AsyncPublisher, log: Log) -> None:
-    """Ask at the end what is still open."""
+    """Log the rows that are open at the end."""
     log.reports.append(publisher.report)
     delivery = publisher._delivery
     for sent in (*delivery._unsent, *delivery._refused._waiting):
@@ -368,7 +366,7 @@ def _publish(network: Network, log: Log, calls: list[range]) -> None:
 
 
 def _call(publisher: Publisher, network: Network, log: Log, ids: range) -> bool:
-    """Hand over rows; whether the program goes on."""
+    """Submit rows; return True if the program continues."""
     columns = _columns(network.scenario.program, ids)
     try:
         if network.world.chance.random() < 0.3:

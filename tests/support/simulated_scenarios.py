@@ -48,7 +48,7 @@ _OF_BROKER = {"alarm", "frozen", "killed", "unbound", "full"}
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong.
+    """A fault.
 
     Attributes:
         kind: what.
@@ -72,18 +72,18 @@ class Fault:
 
     @property
     def is_of_broker(self) -> bool:
-        """Whether it meets every connection."""
+        """True if it meets every connection."""
         return self.kind in _OF_BROKER
 
     @property
     def until(self) -> float:
-        """Seconds, as `at`, at which it is over."""
+        """The end, in seconds as `at`."""
         return math.inf if self.seconds is None else self.at + self.seconds
 
 
 @dataclass(frozen=True)
 class Program:
-    """What the program does that publishes.
+    """The program that publishes.
 
     Attributes:
         path: the publisher that it uses.
@@ -115,7 +115,7 @@ class Program:
 
     @cached_property
     def row_keys(self) -> list[str]:
-        """The routing key of each row; two tasks have none in common."""
+        """The routing key of each row; two tasks share none."""
         numbers = [crc32(b"%d" % id_) % self.keys for id_ in range(self.rows)]
         return [
             f"{UNROUTABLE if number < self.unroutable else ''}{id_ % self.tasks}.{number}"
@@ -129,13 +129,13 @@ class Program:
         return [name + b"x" * (id_ * 7919 % max(1, self.body - len(name))) for id_, name in enumerate(names)]
 
     def exchange_of(self, id_: int) -> str:
-        """Return the exchange of a row, where each has one of its own."""
+        """Return the exchange of a row, if each has its own."""
         return f"x.{id_}"
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run, whole: the same scenario is the same run.
+    """All of a run: the same scenario is the same run.
 
     Attributes:
         seed: what is left to chance comes from it.
@@ -185,12 +185,12 @@ class Scenario:
         return cls(**fields)
 
     def of_connection(self, number: int) -> list[Fault]:
-        """Return what goes wrong with this attempt to connect."""
+        """Return the faults of this attempt to connect."""
         return [fault for fault in self.faults if fault.connection == number]
 
     @property
     def of_broker(self) -> list[Fault]:
-        """What goes wrong with the broker."""
+        """The faults of the broker."""
         return [fault for fault in self.faults if fault.is_of_broker]
 
 
@@ -316,7 +316,7 @@ class _Drawing:
         }
 
     def _answers(self, program: Program, publisher: dict[str, Any]) -> tuple[float, float]:
-        """Return how late the broker answers, and how often."""
+        """Return the delay and the interval of the broker's answers."""
         chance = self._chance
         windows = 1 + program.calls + program.rows / max(1, publisher["max_in_flight"] // 2)
         if chance.random() < 0.003 and windows < 20:

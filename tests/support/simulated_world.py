@@ -1,4 +1,4 @@
-"""The clock of a simulated run, and what happens by it. Nothing here waits in real time."""
+"""The clock and the events of a simulated run. Nothing waits in real time."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class World:
     # -- events
 
     def at(self, when: float, happens: Callable[[], None]) -> None:
-        """Let something happen at this time, behind all that happens then already; at infinity it never does."""
+        """Schedule an event, after those of the same time; at infinity it never happens."""
         if when < math.inf:
             heapq.heappush(self._events, (when, next(self._number), happens))
 
     def after(self, seconds: float, happens: Callable[[], None]) -> None:
-        """Let something happen in so many seconds."""
+        """Schedule an event in so many seconds."""
         self.at(self.now + seconds, happens)
 
     def step(self, until: float) -> bool:
-        """Go on to the next event; False where there is none before `until`, which it is then."""
+        """Run the next event, or advance to `until` and return False."""
         if self._events and self._events[0][0] <= until:
             when, _, happens = heapq.heappop(self._events)
             self._go_to(when)
@@ -63,12 +63,12 @@ class World:
         return False
 
     def run(self, done: Callable[[], bool], until: float) -> None:
-        """Go on until something is true, and at most until this time."""
+        """Run events until something is true, and at most until this time."""
         while not done() and self.step(until):
             pass
 
     def finish(self) -> None:
-        """Let everything happen that is still to come."""
+        """Run all scheduled events."""
         while self._events:
             self.step(self._events[0][0])
 
@@ -92,7 +92,7 @@ class World:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Let so many seconds pass."""
+        """Run the events of so many seconds."""
         until = self.now + seconds
         while self.step(until):
             pass

@@ -13,11 +13,13 @@ def frame(size: int, *, kind: int = BODY_FRAME, end: bytes = b"\xce") -> bytes:
     return bytes((kind, 0, 7)) + size.to_bytes(4) + b"x" * size + end
 
 
-@pytest.mark.parametrize("size", [0, 1, AGREED - FRAME_OVERHEAD])
-def test_a_whole_frame(size: int) -> None:
-    buffer = b"before" + frame(size) + b"after"
-
-    assert next_frame(buffer, 6, AGREED) == Frame(BODY_FRAME, 7, b"x" * size, 6 + size + FRAME_OVERHEAD)
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [(BODY_FRAME, 0), (BODY_FRAME, 1), (BODY_FRAME, AGREED - FRAME_OVERHEAD), (HEARTBEAT, 0)],
+)
+def test_a_whole_frame(kind: int, size: int) -> None:
+    buffer = b"before" + frame(size, kind=kind) + b"after"
+    assert next_frame(buffer, 6, AGREED) == Frame(kind, 7, b"x" * size, 6 + size + FRAME_OVERHEAD)
 
 
 def test_a_part_of_a_frame_is_waited_for() -> None:
@@ -43,7 +45,3 @@ def test_a_frame_longer_than_agreed_on_is_refused_at_its_head(size: int) -> None
 def test_what_is_no_frame(data: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         next_frame(data, 0, AGREED)
-
-
-def test_a_heartbeat() -> None:
-    assert next_frame(frame(0, kind=HEARTBEAT), 0, AGREED) == Frame(HEARTBEAT, 7, b"", FRAME_OVERHEAD)

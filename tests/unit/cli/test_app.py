@@ -43,7 +43,7 @@ COMMANDS = (
         ),
         (("route", "--ring", __file__, "k"), 2, "test_app.py: this is not a ring"),
         (("route", *BIND, "--header", "h:array=" + "[" * 100_000), 2, "nested too deeply"),
-        (("simulate", *BIND, "--unbind", "x\x1b[31m"), 2, r"x\\x1b\[31m has no bucket"),
+        (("simulate", *BIND, "--unbind", "x\x1b[31m"), 2, r"x\\x1b\[31m does not have a bucket"),
         (("keys", *BIND, "q1", "--pattern", "\udcff{n}"), 2, r"'\\udcff\{n\}' is not UTF-8"),
         (("route", *BIND, "\udcff"), 2, r"'\\udcff' is not UTF-8"),
         (

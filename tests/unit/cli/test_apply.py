@@ -134,7 +134,7 @@ def test_the_checksum_of_the_plan_takes_the_place_of_an_answer(ran: Ran, two: Mo
     assert queues(two) == 3
     code, _, errors = ran(*two.arguments("apply", THREE, "--checksum", right))
     assert code == 4, "there is nothing to do any more, which is another plan"
-    assert "the file or the broker is another one since" in errors
+    assert "the file or the broker has changed since" in errors
 
 
 def test_a_stored_plan_takes_the_place_of_an_answer(ran: Ran, two: ModelledCommands, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_where_nobody_can_be_asked_somebody_has_to_say_yes(
     two.terminal("y\n", stdin=stdin, stderr=stderr)
     code, out, _ = ran(*two.arguments("apply", THREE))
     assert (code, out, two.opened, queues(two)) == (2, "", 0, 2)
-    assert "there is nobody to ask: give --yes, or --checksum" in two.said
+    assert "needs a terminal to ask: give --yes, or --checksum" in two.said
 
 
 def test_who_types_the_file_cannot_be_asked(ran: Ran, two: ModelledCommands) -> None:
@@ -171,7 +171,7 @@ def test_somebody_at_a_terminal_sees_the_plan_and_is_asked(
     found, out, _ = ran(*two.arguments("apply", THREE))
     assert (found, queues(two)) == (code, after)
     assert "create queue" in out
-    assert "Do this 1 change? [y/N]:" in two.said
+    assert "Make this 1 change? [y/N]:" in two.said
     assert ("nothing was changed" in two.said) == (after == 2)
     assert ("applied  1 change" in out) == (after == 3)
 
@@ -188,7 +188,7 @@ def test_where_there_is_nothing_to_do_nobody_is_asked(ran: Ran, two: ModelledCom
     two.terminal()
     code, out, _ = ran(*two.arguments("apply", TWO))
     assert (code, two.said) == (0, "")
-    assert "nothing: what is there is as the file says" in out
+    assert "nothing: the broker matches the topology" in out
     document = json.loads(ran(*two.arguments("apply", TWO, "-o", "json"))[1])
     assert (document["state"], document["planned"]) == ("unchanged", 0)
 
@@ -200,8 +200,8 @@ def test_parked_messages_are_asked_about_where_nothing_else_is_to_be_done(
     parked.terminal(f"{typed}\n")
     found, out, _ = ran(*parked.arguments("apply", SLOTS))
     assert (found, parked.messages) == (code, left)
-    assert "Publish 3 parked messages once more? [y/N]:" in parked.said
-    assert ("3 messages published once more" in out) == (not left)
+    assert "Publish 3 parked messages again? [y/N]:" in parked.said
+    assert ("3 messages published again" in out) == (not left)
 
 
 def test_parked_messages_alone_are_worth_an_application(ran: Ran, parked: ModelledCommands) -> None:

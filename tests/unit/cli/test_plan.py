@@ -55,7 +55,7 @@ def test_the_exit_code_of_a_plan_says_whether_all_is_well(
     """Also where nothing is to change: the file is of another cluster, or messages are parked, which an application publishes."""
     modelled.holds(live_of(Topology.from_toml(SLOTS)))
     code, out, _ = ran(*modelled.arguments("plan", SLOTS))
-    assert (code, "none: what is there is as the file says" in out) == (0, True)
+    assert (code, "none: the broker matches the topology" in out) == (0, True)
     code, out, _ = ran(*modelled.arguments("plan", f'cluster = "rabbit@prod"\n{SLOTS}'))
     assert (code, "for the cluster rabbit@prod, and this is rabbit@model" in out) == (4, True)
     modelled.messages = {"events.park": 3}
@@ -79,7 +79,7 @@ def test_the_exit_code_of_a_plan_says_whether_all_is_well(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("apply", "-"), 2, "there is nobody to ask: give --yes, or --checksum"),
+        (("apply", "-"), 2, "needs a terminal to ask: give --yes, or --checksum"),
         (("apply", "{file}", "--yes"), 69, "127.0.0.1:1"),
         (("plan", "{file}"), 69, "127.0.0.1:1"),
         (("plan", "{of an empty vhost}"), 69, "127.0.0.1:1"),

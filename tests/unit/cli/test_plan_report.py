@@ -61,7 +61,7 @@ def test_a_long_table_says_how_to_see_the_rest(*, whole: bool, rows: int) -> Non
     names = [f"{n:o}.a"[::-1] for n in range(8, 208)]
     table = changes_table(created(*names), whole=whole)
     assert len(table.rows) == rows
-    assert (("...", "160 rows more", "", "--all shows them") in table.rows) is not whole
+    assert (("...", "160 more rows", "", "--all shows them") in table.rows) is not whole
     assert table.rows[-1][0] == "200"
 
 

@@ -50,8 +50,8 @@ def test_a_dry_run_shows_steps_movement_and_gap() -> None:
     shown = text(report("planned"))
     assert "unbind" in shown
     assert "of the keys in the end" in shown
-    assert "have no bucket in between: q2 for the longest time, 1 operation." in shown
-    assert shown.endswith("Nothing was changed: --apply does it.\n")
+    assert "has no bucket in between: the longest gap is that of q2, 1 operation." in shown
+    assert shown.endswith("Nothing was changed: --apply makes the changes.\n")
     assert "left as it is" not in shown  # the queue q0 is no matter of this repair
 
 
@@ -102,7 +102,7 @@ def test_somebody_at_a_terminal_sees_the_steps_and_is_asked(
     assert (found, order(modelled)[0]) == (code, "q2" if code else "q1")
     assert "unbind" in out
     assert "--apply does it" not in out
-    assert re.search(r"Do these \d changes\? \[y/N\]:", modelled.said)
+    assert re.search(r"Make these \d changes\? \[y/N\]:", modelled.said)
     assert ("nothing was changed" in modelled.said) == (code == 4)
 
 

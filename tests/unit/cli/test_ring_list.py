@@ -73,5 +73,5 @@ def test_a_ring_that_was_not_read_is_not_checked() -> None:
     ]
     assert {ring["findings"] for ring in rings.as_json()["exchanges"]} == {None}
     assert shown(RingList(("/", "shop"), (), all_vhosts=True)) == (
-        "there is no x-consistent-hash exchange in '/', 'shop'\n"
+        "no x-consistent-hash exchanges in '/', 'shop'\n"
     )

@@ -31,9 +31,9 @@ def test_no_command_takes_another_value_for_the_routing_key_in_silence(
         ({"arguments": {"hash-property": "message_id"}}, "hashes hash-property 'message_id', so"),
         (
             {"arguments": None},
-            "hashes, as it was read without the management API, so it is taken for the routing",
+            "because it was read without the management API, so the routing key is assumed",
         ),
-        ({}, f"{path} does not say what the exchange hashes, so it is taken for the routing key"),
+        ({}, f"{path} does not contain the arguments of the exchange, so the routing key is assumed"),
     ):
         path.write_text(json.dumps(json.loads(RING.to_json()) | change))
         code, _, errors = ran(*command, "--ring", str(path))

@@ -152,7 +152,7 @@ def test_a_super_stream_by_its_partitions(answer: Callable[..., Any], shown: Cal
     assert [answer["destination"] for answer in document["answers"]] == [
         stream.partition_for(key, "rstream") for key in "ab"
     ]
-    assert "hashed by the client for Java" in shown("route", *STREAM, "a")
+    assert "hashed by the clients for Java" in shown("route", *STREAM, "a")
 
 
 @pytest.mark.parametrize("asked", [(), ("--explain",), ("--header", "h=v")])

@@ -23,7 +23,7 @@ def test_a_ring_may_come_from_stdin(ran: Ran, stdin: Stdin) -> None:
     assert json.loads(out)["answers"] == [{"key": "k", "destination": RING.destination_for("k")}]
     assert code == 0
     assert errors.startswith(
-        "rabbit-chx: stdin does not say what the exchange hashes, so it is taken for the routing key"
+        "rabbit-chx: stdin does not contain the arguments of the exchange, so the routing key is assumed"
     )
     stdin("no ring")
     assert "stdin: this is not a ring" in ran("route", "--ring", "-", "k")[2]

@@ -48,11 +48,11 @@ def test_a_time_is_a_date_with_its_zone_or_how_long_ago(text: str, moment: datet
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("yesterday", "--since is 'yesterday': give ISO 8601 with its zone"),
+        ("yesterday", "--since is 'yesterday': give ISO 8601 with a time zone"),
         ("2h30", "--since is '2h30'"),
         ("-2h", "--since is '-2h'"),
-        ("2026-11-22T10:00", r"has no zone: write 2026-11-22T10:00Z for UTC"),
-        ("2026-11-22", "has no zone"),
+        ("2026-11-22T10:00", r"lacks a time zone: write 2026-11-22T10:00Z for UTC"),
+        ("2026-11-22", "lacks a time zone"),
         ("9999999d", "before the year 1"),
     ],
 )
@@ -87,7 +87,7 @@ def test_addresses_are_pairs() -> None:
 
 def test_nobody_answers(ran: Callable[..., tuple[int, str, str]]) -> None:
     code, _, errors = ran("stream", "show", "s", *NOBODY, "--wait", "0.1")
-    assert (code, "nobody answers" in errors, "(--wait 0.1 is over)" in errors) == (69, True, True)
+    assert (code, "nobody answers" in errors, "(after --wait 0.1)" in errors) == (69, True, True)
 
 
 def report(ring: HashRing = READ, **counts: Any) -> StoredReport:
@@ -152,13 +152,13 @@ def test_a_row_as_a_line_and_as_json() -> None:
 @pytest.mark.parametrize(
     ("keys", "counts", "says"),
     [
-        (["k"], {"read": 1_000_000}, "no row has the key 'k': 1,000,000 rows were read"),
-        (["k", "l"], {"read": 1}, "no row has one of the keys: 1 row was read"),
-        (["k"], {}, "no row has the key 'k': 0 rows were read"),
+        (["k"], {"read": 1_000_000}, "no rows with the key 'k': 1,000,000 rows were read"),
+        (["k", "l"], {"read": 1}, "no rows with one of the keys: 1 row was read"),
+        (["k"], {}, "no rows with the key 'k': 0 rows were read"),
         (
             ["k"],
             {"read": 9, "other_exchange": 2},
-            "no row with the key 'k' was published to 'sales': 9 rows were read, and 2 with the key 'k' were published to another exchange, which --published-to names",
+            "no rows with the key 'k' were published to 'sales': 9 rows were read, and 2 with the key 'k' were published to another exchange: give it with --published-to",
         ),
     ],
 )
@@ -208,7 +208,7 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
     assert "s1 - -" in lines
     assert "s0 rabbit-0:5552 rabbit-1:5552, rabbit-2:5552" in lines
     assert "s1 none none" in lines
-    assert lines[-1] == "and 1 more writer; --output json has all"
+    assert lines[-1] == "and 1 more writer; --output json shows all"
     document = found.as_json()
     assert (document["format"], document["format_version"]) == ("rabbit-chx/streams", 1)
     shown, empty = document["streams"]

@@ -47,7 +47,7 @@ name = "q{1..2}"
 """
 KEYS = [f"key-{n}" for n in range(20)]
 BY_WEIGHT = (
-    "shares the slots of events by weight, and which queue has which slot is assumed as on a new broker: list the slots with "
+    "shares the slots of events by weight, and the slots of each queue are assumed as on a new broker: list them with "
     "rabbit-chx topology arrange FILE --write"
 )
 
@@ -105,7 +105,7 @@ def test_what_the_exchange_of_the_file_hashes_is_hashed(
     errors = ran("route", "--topology", file, "--exchange", "orders", "5")[2]
     assert (
         errors
-        == "rabbit-chx: the exchange of this ring hashes hash-header 'tenant', so that is hashed here, and not the routing key\n"
+        == "rabbit-chx: the exchange of this ring hashes hash-header 'tenant', so the keys are its values, not routing keys\n"
     )
 
 
@@ -157,8 +157,8 @@ def test_slots_by_weight_are_not_compared_with_those_of_a_broker(
         code, out, errors = ran("compare", *arguments)
         assert (code, out) == (2, "")
         assert (
-            f"{file} does not say which queue has which slot, so a comparison with a broker would be wrong: write the slots into "
-            f"it with rabbit-chx topology arrange {file} --write"
+            f"{file} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots "
+            f"with rabbit-chx topology arrange {file} --write"
         ) in " ".join(errors.split())
     assert ran("compare", "--topology", file, "--exchange", "events", "--to-release", "3.12")[0] == 0
 

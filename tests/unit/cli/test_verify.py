@@ -62,11 +62,9 @@ def test_each_finding_has_a_line_and_a_place_in_the_document() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("ring", "says"), [(ASSUMED, "nothing about the ring, which is a guess"), (READ, None)]
-)
+@pytest.mark.parametrize(("ring", "says"), [(ASSUMED, "not the ring, which is a guess"), (READ, None)])
 def test_a_guess_is_told_where_the_result_is(ring: HashRing, says: str | None) -> None:
     first = next(iter(scratch(ring).blocks()))
     assert isinstance(first, Facts)
-    told = dict(first.pairs).get("proven")
+    told = dict(first.pairs).get("verified")
     assert (told is None) if says is None else str(told).startswith(says)

@@ -125,17 +125,6 @@ def test_which_ends_may_pass(cause: RabbitChxError, *, again: bool) -> None:
         assert broker.slept == []
 
 
-def test_a_refusal_at_the_door_is_final() -> None:
-    broker = Broker(iter([lost()]))
-    broker.run(broker.delivery.connect())
-    broker.refusals = [AccessRefusedError("403", reply_code=403)]
-    with pytest.raises(AccessRefusedError):
-        broker.publish("a")
-    with pytest.raises(AccessRefusedError):
-        broker.publish("a")
-    assert len(broker.opened) == 2
-
-
 @pytest.mark.parametrize("retry", [False, True])
 def test_a_refused_first_connection_is_tried_neither_again_nor_elsewhere(*, retry: bool) -> None:
     broker = Broker(iter([]), A, B, retry_first_connection=retry)

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
-from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.publishing import Publisher
-from rabbit_chx.publishing.encoder import Encoder, Rows, as_bytes, exchange_name
+from rabbit_chx.errors import RowError
+from rabbit_chx.publishing.encoder import Encoder, Rows, as_bytes
 
 PROPERTIES = commands.Basic.Properties(delivery_mode=2, content_type="text/plain")
 FRAME_MAX = 4096
@@ -77,18 +76,6 @@ def test_text_is_its_utf8_bytes_also_where_it_is_mixed_with_bytes() -> None:
     (first, _, text), (second, _, raw) = decode(wire)
     assert (first.exchange, first.routing_key, text.decode()) == ("é", "ключ", "тело")
     assert (second.routing_key, raw) == ("k", b"\xff")
-
-
-def test_an_exchange_or_url_that_cannot_be() -> None:
-    with pytest.raises(InputError, match="has 256 bytes: AMQP carries at most 255"):
-        exchange_name("x" * 256)
-    with pytest.raises(InputError, match="half of a surrogate pair"):
-        exchange_name("\ud800")
-    missing: Any = None
-    with pytest.raises(InputError, match="the exchange is None: give its name as a str"):
-        exchange_name(missing)
-    with pytest.raises(InputError, match="url is of type NoneType: give an AMQP URI"):
-        Publisher(missing, "x")
 
 
 def test_more_body_lengths_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

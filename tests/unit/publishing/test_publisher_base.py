@@ -284,6 +284,8 @@ def test_an_error_in_the_block_is_not_hidden_by_a_wait(publisher_of: AnyPublishe
         ({"max_in_flight": "100"}, "max_in_flight is '100': give a whole number"),
         ({"url": []}, "url is an empty list"),
         ({"exchange": "x" * 256}, "has 256 bytes: AMQP carries at most 255"),
+        ({"exchange": "\ud800"}, "half of a surrogate pair"),
+        ({"exchange": None}, "the exchange is None: give its name as a str"),
         ({"on_unroutable": "ignore"}, "on_unroutable is 'ignore': give 'raise' or 'report'"),
         ({"max_in_flight": 0}, "max_in_flight is 0"),
         ({"nack_retries": -1}, "nack_retries is -1"),

@@ -10,7 +10,7 @@ from topologies import problems_in
 from rabbit_chx import Topology
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.topology.fields import file_finding, shown_value, similar
-from rabbit_chx.topology.toml_file import parsed
+from rabbit_chx.topology.toml_file import parse
 
 HASH = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n'
 QUEUE = '[[queues]]\nname = "q"\n'
@@ -240,7 +240,7 @@ def test_an_invalid_field_does_not_cause_a_second_problem() -> None:
 )  # fmt: skip
 def test_invalid_toml_is_reported_with_its_line(text: str, message: str) -> None:
     with pytest.raises(TopologyError, match=message) as caught:
-        parsed(text, "t.toml")
+        parse(text, "t.toml")
     assert (caught.value.file, len(caught.value.problems)) == ("t.toml", 1)
 
 

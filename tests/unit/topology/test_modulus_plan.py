@@ -134,11 +134,11 @@ def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> 
     checked = check(bills(2))
     assert checked.without_ring == ("bills",)
     (shown,) = (
-        dict(block.pairs)["no ring"]
+        dict(block.pairs)["without ring"]
         for block in CheckReport("b:5672", {"/": checked}, (), 1.0).blocks()
         if isinstance(block, Facts)
     )
-    assert shown == "bills is of type x-modulus-hash: its bindings are not checked"
+    assert shown == "bills (x-modulus-hash): bindings are not checked"
 
     deleted = check(replace(bills(2), exchanges=(), bindings=()), bills(2))
     written = CheckReport("b:5672", {"/": deleted}, (), 1.0, "file").metrics()
@@ -151,4 +151,4 @@ def test_a_list_says_that_a_modulus_exchange_has_no_ring() -> None:
 
     assert listed.as_json()["modulus"] == [{"vhost": "/", "exchange": "bills", "members": 3, "bindings": 3}]
     *_, line = listed.blocks()
-    assert "bills is of type x-modulus-hash: 3 members, 3 bindings, 1/3 of the keys" in str(line)
+    assert "not checked: 3 members, 3 bindings, each with 1/3 of the keys" in str(line)

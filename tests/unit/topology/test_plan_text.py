@@ -29,10 +29,10 @@ def test_a_plan_in_a_few_lines() -> None:
     made = plan(fewer, there)
     moved = made.rings["orders"]
     assert str(made).splitlines() == [
-        "2 changes: 1 binding removed, 1 queue deleted",
-        f"orders: {moved.moved:.3%} of the keys have another destination in the end, {moved.moved_at_worst:.3%} at the worst moment",
-        *(f"refused: {refusal}" for refusal in made.refusals),
-        f"checksum {made.checksum}",
+        "changes     1 binding removed, 1 queue deleted",
+        f"moves       orders: {moved.moved:.3%} of the keys in the end, {moved.moved_at_worst:.3%} at the worst moment",
+        *(f"refused     {refusal}" for refusal in made.refusals),
+        f"checksum    {made.checksum}",
     ]
     assert [refusal.argument for refusal in made.refusals] == ["allow_moved=0.8335", "allow_delete=True"]
     assert str(made.refusals[1]).endswith("or allow it with --allow-delete (in Python allow_delete=True)")
@@ -41,12 +41,12 @@ def test_a_plan_in_a_few_lines() -> None:
 def test_slots_are_counted_by_queue() -> None:
     three = slotted(8, '[{ queue = "events.{1..3}" }]')
     four = slotted(8, '[{ queue = "events.{1..4}" }]')
-    text = str(plan(four, live_of(three)))
-    assert "of the keys have another queue in the end" in text
-    assert "4 changes: 2 bindings removed, 2 bindings made" in text
-    assert text.splitlines()[2:4] == [
-        "events.slot.02: events.1 -> events.4",
-        "events.slot.05: events.2 -> events.4",
+    lines = str(plan(four, live_of(three))).splitlines()
+    assert lines[0] == "changes     2 bindings removed, 2 bindings made"
+    assert "of the keys in the end" in lines[1]
+    assert lines[2:4] == [
+        "slot        events.slot.02: events.1 -> events.4",
+        "slot        events.slot.05: events.2 -> events.4",
     ]
 
 
@@ -54,8 +54,8 @@ def test_of_many_slots_that_change_hands_the_first_are_named() -> None:
     first, second = (slotted(32, f'[{{ queue = "events.{n}" }}]') for n in (1, 2))
     lines = str(plan(second, live_of(first))).splitlines()
     assert lines[2:13] == [
-        *(f"events.slot.{n:02d}: events.1 -> events.2" for n in range(10)),
-        "22 slots more",
+        *(f"slot        events.slot.{n:02d}: events.1 -> events.2" for n in range(10)),
+        "slot        22 more",
     ]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from topologies import names
 
-from rabbit_chx.topology.ranges import MAX_RANGE, RangeError, escaped, expanded, folded
+from rabbit_chx.topology.ranges import MAX_RANGE, RangeError, escape, expand, fold
 
 FIELDS = ("name", "key", "arguments")
 entries = st.builds(
@@ -22,7 +22,7 @@ entries = st.builds(
 
 
 def expanded_names(name: str) -> list[str]:
-    return [entry["name"] for entry in expanded({"name": name}, ["name"])]
+    return [entry["name"] for entry in expand({"name": name}, ["name"])]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_equal_ranges_of_an_entry_go_together_in_arguments_too() -> None:
         "arguments": {"dlx": "d.{1..2}", "n": 5},
         "other": "{1..2}",
     }
-    assert expanded(entry, FIELDS) == [
+    assert expand(entry, FIELDS) == [
         {"name": "a.1", "key": "k.01", "arguments": {"dlx": "d.1", "n": 5}, "other": "{1..2}"},
         {"name": "a.2", "key": "k.02", "arguments": {"dlx": "d.2", "n": 5}, "other": "{1..2}"},
     ]
@@ -85,27 +85,27 @@ def test_equal_ranges_of_an_entry_go_together_in_arguments_too() -> None:
 )
 def test_a_wrong_range_says_where_and_why(entry: dict[str, Any], field: str, says: str) -> None:
     with pytest.raises(RangeError, match=says) as caught:
-        expanded(entry, FIELDS)
+        expand(entry, FIELDS)
     assert caught.value.field == field
     assert len(expanded_names(f"a.{{1..{MAX_RANGE}}}")) == MAX_RANGE
 
 
 @given(names)
 def test_an_escaped_text_stands_for_itself(text: str) -> None:
-    assert expanded_names(escaped(text)) == [text]
+    assert expanded_names(escape(text)) == [text]
 
 
 @given(st.lists(entries, max_size=8))
 def test_folding_keeps_every_entry_and_their_order(some: list[dict[str, Any]]) -> None:
-    unfolded = [entry for run in folded(some, FIELDS) for entry in expanded(run, FIELDS)]
+    unfolded = [entry for run in fold(some, FIELDS) for entry in expand(run, FIELDS)]
     assert repr(unfolded) == repr(some)
 
 
 @given(st.text("ab.{}", max_size=4), st.integers(0, 120), st.integers(2, 40), st.integers(0, 4))
 def test_a_run_folds_into_one_entry(prefix: str, first: int, count: int, width: int) -> None:
     run = [{"name": f"{prefix}{n:0{width}d}", "key": f"{prefix}{n}"} for n in range(first, first + count)]
-    written = folded(run, FIELDS)
-    assert [single for entry in written for single in expanded(entry, FIELDS)] == run
+    written = fold(run, FIELDS)
+    assert [single for entry in written for single in expand(entry, FIELDS)] == run
     if ".." not in prefix:
         assert len(written) == 1
 
@@ -121,19 +121,19 @@ def test_what_differs_is_not_folded() -> None:
         ({"name": "q.1", "arguments": {"a": "x"}}, {"name": "q.2", "arguments": {"b": "x"}}),
         ({"name": "q.09"}, {"name": "q.010"}),
     ):
-        assert folded([first, second], FIELDS) == [first, second]
+        assert fold([first, second], FIELDS) == [first, second]
 
 
 def test_numbers_inside_escaped_braces_are_not_folded() -> None:
     run = [{"name": "{1..5}"}, {"name": "{2..5}"}]
-    assert folded(run, FIELDS) == [{"name": "{{1..5}}"}, {"name": "{{2..5}}"}]
+    assert fold(run, FIELDS) == [{"name": "{{1..5}}"}, {"name": "{{2..5}}"}]
 
 
 def test_a_run_ends_where_its_padding_does() -> None:
     run = [{"name": name} for name in ("08", "09", "10", "011", "012", "99999999999999999999")]
-    assert folded(run, FIELDS) == [{"name": "{08..10}"}, {"name": "{011..012}"}, run[-1]]
+    assert fold(run, FIELDS) == [{"name": "{08..10}"}, {"name": "{011..012}"}, run[-1]]
 
 
 def test_the_number_that_does_not_count_stays() -> None:
     run = [{"name": f"shard.1.{n}"} for n in range(1, 5)]
-    assert folded(run, FIELDS) == [{"name": "shard.1.{1..4}"}]
+    assert fold(run, FIELDS) == [{"name": "shard.1.{1..4}"}]

@@ -12,7 +12,7 @@ from topologies import topologies
 
 from rabbit_chx import Topology
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.toml_file import rearranged
+from rabbit_chx.topology.toml_file import rearrange
 
 FILE = """# what sells
 max_share_moved = 0.2   # of all
@@ -37,7 +37,7 @@ def members(text: str, exchange: str = "orders") -> tuple[RingMember, ...]:
 def ordered(text: str, order: Sequence[int], *, comment: bool = False) -> str:
     """Return the text with the members of `orders` in the order of these numbers."""
     ring = members(text)
-    done = rearranged(text, {"orders": [ring[n] for n in order]})
+    done = rearrange(text, {"orders": [ring[n] for n in order]})
     assert (done.unwritten, done.uncommented) == ((), ("orders",) if comment else ())
     assert members(done.text) == tuple(ring[n] for n in order)
     return done.text
@@ -92,7 +92,7 @@ def test_comments_within_a_ring_are_missed(ring: str) -> None:
 def test_the_same_order_leaves_the_text_as_it_is() -> None:
     text = FILE.format('{ queue = "a" } ,{ queue = "b" }')
     assert ordered(text, [0, 1]) == text
-    assert rearranged(text, {}).text == text
+    assert rearrange(text, {}).text == text
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_a_ring_is_found_however_the_file_is_written(text: str) -> None:
 def test_an_entry_of_several_exchanges_has_one_order() -> None:
     text = '[[exchanges]]\nname = "x{1..2}"\ntype = "x-consistent-hash"\nring = [{ queue = "a" }, { queue = "b" }]\n'
     a, b = members(text, "x1")
-    both = rearranged(text, {"x1": [b, a], "x2": [b, a]})
+    both = rearrange(text, {"x1": [b, a], "x2": [b, a]})
     assert (members(both.text, "x1"), members(both.text, "x2")) == ((b, a), (b, a))
-    kept = rearranged(text, {"x1": [b, a]})
+    kept = rearrange(text, {"x1": [b, a]})
     assert (kept.text, kept.unwritten) == (text, ("x1",))
 
 
@@ -127,7 +127,7 @@ def test_whatever_a_file_says_only_the_order_of_its_rings_is_another(
         if exchange.ring is not None:
             orders[exchange.name] = list(exchange.ring)
             random.shuffle(orders[exchange.name])  # type: ignore[attr-defined]
-    done = rearranged(topology.to_toml(), orders)
+    done = rearrange(topology.to_toml(), orders)
     wanted = replace(
         topology,
         exchanges=tuple(
@@ -147,7 +147,7 @@ def test_the_slots_of_members_are_written_in_the_place_of_their_weights() -> Non
         + FILE.format('{ queue = "a" }, { queue = "b" }')
     )
     pins = (RingMember("q1", slots=(0, 1, 2)), RingMember("q2", slots=(3, 4, 5)))
-    done = rearranged(text, {"events": pins})
+    done = rearrange(text, {"events": pins})
     lists = '[{ queue = "q1", slots = ["00..02"] }, { queue = "q2", slots = ["03..05"] }]'
     assert done.text == text.replace('[{ queue = "q{1..2}", weight = 1 }]', lists)
-    assert rearranged(done.text, {"events": pins}).text == done.text
+    assert rearrange(done.text, {"events": pins}).text == done.text

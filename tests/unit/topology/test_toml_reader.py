@@ -11,7 +11,7 @@ from rabbit_chx.topology import (
     RingMember,
 )
 from rabbit_chx.topology.fields import read_document
-from rabbit_chx.topology.toml_file import parsed
+from rabbit_chx.topology.toml_file import parse
 
 WHOLE = """
 cluster = "rabbit@prod"
@@ -94,7 +94,7 @@ def test_a_file_without_anything_is_an_empty_topology() -> None:
 
 
 def test_entries_know_their_place_and_their_wrong_fields() -> None:
-    objects = read_document(parsed('[[queues]]\nname = "q.{1..2}"\ndurable = 5'))
+    objects = read_document(parse('[[queues]]\nname = "q.{1..2}"\ndurable = 5'))
     assert [(queue.path, queue.bad, queue.value.name, queue.value.durable) for queue in objects.queues] == [
         ("queues[0]", frozenset({"durable"}), "q.1", True),
         ("queues[0]", frozenset({"durable"}), "q.2", True),
