@@ -264,6 +264,16 @@ async def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(
         assert stage.cancelled == (under_way == "handler")
 
 
+async def test_a_queue_that_another_member_has_claimed_is_not_held_any_more() -> None:
+    async with consuming_stage() as (stage, _):
+        line = await stage.connection.deliver("q.0", 1)
+        await eventually(lambda: line.acked == [1], "it is handled and acknowledged")
+        ownership = stage.runners[0].ownership
+        assert ownership.is_held
+        stage.session.on_entry(99, JournalEntry("claim", "b", 0.0, queue="q.0", token="b7"))  # noqa: S106
+        await eventually(lambda: not ownership.is_held, "it lets go of the queue")
+
+
 async def test_what_comes_over_a_connection_that_was_given_up_counts_for_nothing() -> None:
     """Its queues have another connection by then."""
     async with consuming_stage() as (stage, _):

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
 import spark_connector
 from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.publishing import PublishReport
+from spark_connector import publishing
 from spark_connector.publishing import FinishedTasks
 from spark_connector.reports import TaskReport
 
@@ -22,3 +30,15 @@ def test_with_spark_connect_it_stays_empty() -> None:
     finished.add(TaskReport(0, 0))
     assert finished.reports == ()
     finished.clear()
+
+
+def test_a_report_that_lacks_rows_of_spark_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(_writer: object, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+        assert [batch.num_rows for batch in batches] == [3]
+        return TaskReport(0, 0, rows=2, publish_report=PublishReport(rows=2, confirmed=2))
+
+    monkeypatch.setattr(publishing, "TaskWriter", lambda *_: SimpleNamespace(write=partial(write, None)))
+    plan: Any = SimpleNamespace(layout=None, write_id="w")
+    batch = pa.record_batch([pa.array(["a", "b", "c"])], names=["value"])
+    with pytest.raises(RabbitChxError, match="Spark gave 3 rows, and the report has 2"):
+        publishing.publish_partition(plan, FinishedTasks(None), iter([batch]))

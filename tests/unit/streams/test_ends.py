@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
-from stream_bytes import chunk_bytes, entry
+from stream_bytes import TIMESTAMP_MS, chunk_bytes, entry
 from stream_logs import ChunkLog
 from stream_node import Clock, Session, StreamNode, in_memory
 
@@ -105,6 +107,18 @@ def test_a_leader_that_does_not_know_yet_what_is_committed_is_waited_for(
     first = finder(TIMEOUT_S).first("s")
     assert first is not None
     assert first.offset == 10
+
+
+def test_a_chunk_of_the_same_millisecond_is_before_a_later_microsecond(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ChunkFinder, "chunk_at", lambda *_: read_chunk(memoryview(FIRST)))
+    finder, moment = (
+        ChunkFinder(Mock()),
+        datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=TIMESTAMP_MS),
+    )
+    assert finder.locate("s", moment, END)[0] == 10
+    assert finder.locate("s", moment + timedelta(microseconds=1), END) == (END.offset, None)
 
 
 def test_an_empty_stream_has_no_first_chunk(leader: Leader) -> None:

@@ -159,3 +159,10 @@ def test_what_retention_has_removed_cannot_be_verified(stream: RowLog) -> None:
 def test_nothing_is_there() -> None:
     found = read_back()
     assert (found.once, found.lost, found.unverified) == (0, ROWS, 0)
+
+
+def test_rows_that_are_stored_twice_are_found_where_the_end_has_each_of_them(stream: RowLog) -> None:
+    """A broker that has forgotten the name stores all of them again."""
+    store()
+    copy(stream, 0, ROWS)
+    assert (read_back().once, read_back().doubled) == (0, ROWS)

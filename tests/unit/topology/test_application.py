@@ -224,6 +224,13 @@ def test_another_ring_than_planned_is_an_error() -> None:
         script.apply(plan(WANTED, script.live()))
 
 
+def test_a_ring_that_is_gone_after_all_changes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script()
+    monkeypatch.setattr(script, "read_rings", lambda *_: {})
+    with pytest.raises(ApplyError, match="the ring of orders is None after all changes"):
+        script.apply(plan(WANTED, script.live()))
+
+
 @pytest.mark.parametrize(
     ("counts", "says"),
     [
@@ -244,11 +251,14 @@ def test_a_queue_in_use_is_not_deleted(counts: QueueCounts, says: str) -> None:
 
 
 @pytest.mark.parametrize("type_", ["classic", "quorum"])
-def test_an_empty_queue_is_deleted_with_its_consumers(type_: str) -> None:
+def test_an_empty_queue_is_deleted_with_its_consumers(type_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
     script = Script(counts=[QueueCounts(0, 2)], queues=("old",), type=type_, counted={"messages": 0})
     made = plan(Topology(owns=("old",)), script.live())
+    monkeypatch.setattr(script, "sleep", pauses.append)
     script.apply(made, Permission(delete=True))
 
+    assert sum(pauses) == 14.0, "twice, until the API counts what consumers took before"
     deletion = Operation("delete", QueueDefinition("old", type_), if_empty=type_ == "classic")
     assert script.operations()[-2:] == ["old", deletion]
     named = replace(script.live(), consumers={"old": ("billing-1", "billing-2")})
@@ -283,9 +293,14 @@ def test_messages_that_consumers_have_not_acknowledged_count() -> None:
         script.apply(plan(Topology(owns=("old",)), script.live()), Permission(delete=True))
 
 
-def test_an_empty_quorum_queue_is_counted_again_just_before_it_is_deleted() -> None:
-    script = Script(counts=[QueueCounts(0, 0), QueueCounts(1, 0)], queues=("old",), type="quorum")
-    with pytest.raises(PlanRefusedError, match="has 1 message"):
+@pytest.mark.parametrize(
+    ("counts", "says"), [(QueueCounts(1, 0), "has 1 message"), (QueueCounts(0, 1), "has 1 consumer")]
+)
+def test_an_empty_quorum_queue_is_counted_again_just_before_it_is_deleted(
+    counts: QueueCounts, says: str
+) -> None:
+    script = Script(counts=[QueueCounts(0, 0), counts], queues=("old",), type="quorum")
+    with pytest.raises(PlanRefusedError, match=says):
         script.apply(plan(Topology(owns=("old",)), script.live()), Permission(delete=True))
 
 
@@ -294,6 +309,8 @@ def test_a_deletion_has_to_be_allowed() -> None:
     made = plan(Topology(owns=("old",)), script.live())
     with pytest.raises(PlanRefusedError, match="--allow-delete"):
         script.apply(made)
+    with pytest.raises(PlanRefusedError, match="--allow-delete"):
+        script.apply(replace(made, refusals=()))
     script.apply(made, Permission(delete=True))
     assert script.operations()[-1] == Operation(
         "delete", QueueDefinition("old"), if_unused=True, if_empty=True

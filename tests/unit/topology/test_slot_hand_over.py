@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -19,7 +20,7 @@ from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError
 from rabbit_chx.topology import BindingDefinition, plan
 from rabbit_chx.topology.applying import Permission, tag_of
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.hand_over import HandOver, parts_of
+from rabbit_chx.topology.hand_over import HandOver, drain_park, parts_of
 from rabbit_chx.topology.hand_over_marker import HandOverMarker
 from rabbit_chx.topology.operations import Operation, QueueCounts, refused
 
@@ -243,6 +244,26 @@ def test_in_order_the_new_queue_has_its_marker_before_it_has_the_slot() -> None:
         "end of events.slot.02 to events.park",
         "taken by events.3 and events.park",
     ]
+
+
+def test_in_order_a_slot_whose_old_queue_is_not_read_changes_hands_nevertheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mover = Watched()
+    monkeypatch.setattr(mover, "wait_for_reply", lambda *_, **__: False)
+    done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
+    assert len(done.overtaken) == len(done.handed_over) == 2
+    assert plan(_THREE, mover.traffic.model.topology()).changes == ()
+
+
+def test_what_comes_into_a_park_late_is_brought_on_too() -> None:
+    waiting = iter([2, 0, 3, 0, 0])
+    broker: Any = SimpleNamespace(
+        amqp=SimpleNamespace(count=lambda _queue: QueueCounts(next(waiting), 0)),
+        carrier=SimpleNamespace(move_messages=lambda _queue, _exchange, limit: limit),
+        sleep=lambda _seconds: None,
+    )
+    assert drain_park(broker, "events", "events.park") == 5
 
 
 def test_in_order_what_was_parked_before_is_published_once_more_first() -> None:

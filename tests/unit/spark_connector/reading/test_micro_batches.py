@@ -230,3 +230,12 @@ def test_the_streams_of_an_exchange_are_kept_for_a_while(logs: Logs, monkeypatch
     monkeypatch.setattr(sources, "_BINDINGS_S", 0.0)
     with pytest.raises(InputError, match="no stream is bound to exchange 'x'"):
         read.ends()
+
+
+def test_a_stream_that_is_gone_keeps_its_place(logs: Logs) -> None:
+    logs.grow("a", b"1")
+    logs.grow("b", b"1")
+    batches = batches_of(failOnDataLoss="false")
+    begin = batches.begin()
+    del logs.chunks["b"]
+    assert batches.after(begin, None, None) == begin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -265,3 +266,10 @@ class TestVerify:
         plan_of(2).commit([run(2, verify="full")])
         assert [(written.failed, written.streams.verified) for written in saved] == [(False, ROWS)]
         assert broker.rows["s1"].ids == ids() + ids(2)
+
+
+def test_the_first_micro_batch_has_the_version_1() -> None:
+    """Another number would make a query that goes on with the next release drop or repeat a batch."""
+    plan = plan_of()
+    plan = replace(plan, options=replace(plan.options, version=None))
+    assert StreamTaskWriter(plan, Task(write_id="query", batch_id=0))._version() == 1

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StringType, StructType
 
-from rabbit_chx.errors import InputError, RowError
+from rabbit_chx.errors import InputError, MismatchError, RowError
 from rabbit_chx.publishing import PublishReport
-from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
+from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions, check_speculation
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import TaskReport
+from spark_connector.writing import stream_layout
 from spark_connector.writing.write_plan import (
     PreflightAnswer,
     WritePlan,
@@ -181,3 +183,14 @@ def test_a_broker_that_does_not_answer_is_looked_at_again() -> None:
     (note,) = check_broker(options(), patient=True, answer=answer)
     assert note == "the broker was not checked before the write: no address answered"
     assert answer.notes is None
+
+
+def test_a_stream_without_a_task_must_not_have_rows_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark runs no task for a frame without rows."""
+    monkeypatch.setattr(stream_layout, "last_id", lambda *_: (1 << stream_layout.ROW_BITS) + 3)
+    once = {"superStream": "s", "delivery": "exactly-once", "appId": "load", "version": "1"}
+    options = WriteOptions.parse({"url": "amqp://h", **once})
+    layout = stream_layout.StreamLayout.of(SuperStream(["s0", "s1"]), SCHEMA)
+    plan = WritePlan(MessageColumns.of(SCHEMA, options), options, layout=layout)
+    with pytest.raises(MismatchError, match=r"stream 's1' has 3 rows of version 1 .*, and this run gives 0"):
+        plan.commit([TaskReport(0, 0)])
