@@ -250,10 +250,10 @@ def apply_shown(
 
         def progress(count: int, _: int) -> None:
             nonlocal done
+            before, done = done, count  # first, since an interruption may come while this writes
             seen(count)
-            for number, change in enumerate(plan.changes[done:count], done + 1) if verbose else ():
+            for number, change in enumerate(plan.changes[before:count], before + 1) if verbose else ():
                 say(f"done {number:,} of {size:,}: {change}")
-            done = count
             counting(count)
 
         try:
