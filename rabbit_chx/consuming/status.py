@@ -237,7 +237,7 @@ def _queue_findings(status: GroupStatus) -> Iterator[Finding]:
         yield _finding(
             "other-consumer",
             foreign,
-            f"{{}} a consumer that is no member of a group ({listed(tags, _MAX_LISTED)}): it knows nothing of hand-overs, and may take the queue",
+            f"{{}} a consumer that is not a member of a group ({listed(tags, _MAX_LISTED)}): it knows nothing of hand-overs, and may take the queue",
             "stop it, or run its handler in a ConsumerGroup",
         )
 

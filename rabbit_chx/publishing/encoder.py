@@ -92,7 +92,7 @@ def _checked(value: object, what: str, row: int) -> bytes:
             return value.encode()
         except UnicodeEncodeError as cause:
             raise RowError(
-                f"row {row}: the {what} is no valid Unicode text ({cause.reason} at character {cause.start}); "
+                f"row {row}: the {what} is not valid Unicode text ({cause.reason} at character {cause.start}); "
                 "give the bytes that are meant"
             ) from None
     if isinstance(value, (bytes, bytearray)):

@@ -472,7 +472,9 @@ def find_order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Findi
     for queue in names:
         others = [tag for tag in tags[queue] if member_of(tag) is None]
         if others or not tags[queue]:
-            readers = f"a consumer {others[0]!r}, which is no member of a group" if others else "no consumer"
+            readers = (
+                f"a consumer {others[0]!r}, which is not a member of a group" if others else "no consumer"
+            )
             refusals.append(
                 Finding(
                     "hand-over",

@@ -27,7 +27,7 @@ Kind = Literal[
     "cut up",  # after byte number `byte` to the broker
     "cut down",  # after byte number `byte` from it
     "reset",  # after `at` seconds
-    "stall up",  # after `at` seconds no byte comes through for `seconds`; None is for ever
+    "stall up",  # after `at` seconds no byte comes through for `seconds`; None: without limit
     "stall down",
     "stall both",
     "slow",  # from its beginning, `rate` bytes a second
@@ -55,7 +55,7 @@ class Fault:
         connection: the number of the attempt to connect that meets it, from 0; None where it is the broker's.
         at: seconds after the connection was opened; of a broker, after the run began.
         byte: the number of a byte, or of a message.
-        seconds: how long; None is for ever.
+        seconds: how long; None: without limit.
         rate: bytes a second.
         code: the reply code.
         text: the reply text.

@@ -63,7 +63,7 @@ class RowLog:
     Attributes:
         log: the reference, the id and the message of each row; None for a chunk of the broker's own.
         claims: the last id of each reference, as the broker believes.
-        snapshot: what it had written of them before the rows when it died: it believes that for ever.
+        snapshot: what it had written of them before the rows when it died: it never corrects that.
         committed: how many rows of the log are committed.
         begins_at: the offset of the first row that retention has not removed.
     """
