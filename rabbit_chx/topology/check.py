@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import HashRing
+from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import NamedObject, fields_between, kind_of, name_of
 from rabbit_chx.topology.check_queues import queue_findings
 from rabbit_chx.topology.check_rings import (
@@ -28,8 +31,10 @@ from rabbit_chx.topology.differences import (
     by_name,
     object_differences,
     owned_binding,
+    queue_lists,
 )
 from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.modulus_plan import largest_share, numbered, share_moved
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
@@ -79,8 +84,8 @@ class TopologyCheck:
         misplaced: the exact share of keys whose destination differs from that of the topology, by exchange; only exchanges that the
             topology contains.
         parked: the number of messages in the parking queue, by exchange; only exchanges with a parking queue.
-        without_ring: the existing ``x-modulus-hash`` exchanges. They have no ring to check; their bindings are compared with the topology,
-            if there is one.
+        without_ring: the existing ``x-modulus-hash`` exchanges. They have no ring: their bindings are checked, and compared with the
+            topology, if there is one.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
     """
 
@@ -168,16 +173,18 @@ def check(
     if plain is not None and exchange is None:
         # The objects of slots are checked with their hash exchange.
         parts = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
-        findings += _object_findings(_without(plain, parts), _without(live, parts), file)
+        misplaced |= _misplaced_by_modulus(plain, live)
+        findings += _object_findings(_without(plain, parts), _without(live, parts), file, misplaced)
+    moduli = tuple(
+        listed.name for listed in live.exchanges if listed.type == MODULUS_EXCHANGE and exchange is None
+    )
+    findings += _modulus_findings(moduli, live)
     there = {exchange.name for exchange in live.exchanges}
     present = {
         listed.name: listed.name in there
         for listed in (() if wanted is None else wanted.exchanges)
         if listed.type in (HASH_EXCHANGE, MODULUS_EXCHANGE)
     }
-    without_ring = tuple(
-        listed.name for listed in live.exchanges if listed.type == MODULUS_EXCHANGE and exchange is None
-    )
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
         tuple(names),
@@ -185,7 +192,7 @@ def check(
         misplaced,
         parked,
         present,
-        without_ring,
+        moduli,
     )
 
 
@@ -246,7 +253,65 @@ def _without(topology: Topology, names: frozenset[str]) -> Topology:
     )
 
 
-def _object_findings(wanted: Topology, live: Topology, file: str | None) -> Iterator[Finding]:
+def _misplaced_by_modulus(wanted: Topology, live: Topology) -> dict[str, float]:
+    """Return the share of keys that each ``x-modulus-hash`` exchange with `queues` sends elsewhere than in the topology."""
+    shares = {}
+    for name in (exchange.name for exchange in wanted.exchanges if exchange.queues is not None):
+        sides = [[binding for binding in side.bindings if binding.source == name] for side in (live, wanted)]
+        release = live.release or NEWEST
+        if live.exchange(name) is not None and name not in live.sources_left_out:
+            moved = largest_share if release.follows(MODULUS_UNORDERED) else share_moved
+            same = {*map(binding_identity, sides[0])} == {*map(binding_identity, sides[1])}
+            shares[name] = 0.0 if same else moved(*(numbered(side, release) for side in sides))
+    return shares
+
+
+def _modulus_findings(names: Iterable[str], live: Topology) -> Iterator[Finding]:
+    """Yield the faults of the bindings of ``x-modulus-hash`` exchanges by themselves."""
+    for name in names:
+        bound = [binding for binding in live.bindings if binding.source == name]
+        yield from _modulus_binding_findings(name, bound, live.release or NEWEST)
+
+
+def _modulus_binding_findings(
+    name: str, bound: Sequence[BindingDefinition], release: Release
+) -> Iterator[Finding]:
+    counts = Counter(binding.destination for binding in bound)
+    weights = "for weights use an x-consistent-hash exchange with a ring or slots"
+    for place, count in counts.items():
+        if count > 1:
+            keys = " and ".join(
+                repr(binding.routing_key) for binding in bound if binding.destination == place
+            )
+            share = count / len(bound)
+            message = f"{place!s} is bound {count} times (keys {keys}), and each binding counts: it gets {percent(share)} of all keys"
+            fix = f"unbind all but one by a plan, which shows what moves; {weights}"
+            yield Finding("second-binding", message, fix, exchange=name, destination=place, share=share)
+    keys = {binding.routing_key for binding in bound}
+    if (
+        len(keys) > 1
+        and all(map(str.isdecimal, keys))
+        and not _is_numbering(sorted(map(int, keys)), len(bound))
+    ):
+        share = percent(1 / len(bound))
+        message = f"the binding keys of {name} look like weights, and have no weight: each binding gets {share} of all keys"
+        yield Finding("different", message, f"bind all with one key; {weights}", exchange=name)
+    if len(counts) > 1 and release.follows(MODULUS_UNORDERED):
+        message = (
+            f"on RabbitMQ {release} {MODULUS_UNORDERED.says}: the queue of a key is not known, and may change"
+        )
+        fix = "update to 4.3, which sorts the destinations by name, or use an x-consistent-hash exchange"
+        yield Finding("order", message, fix, exchange=name, share=1.0)
+
+
+def _is_numbering(keys: Sequence[int], bindings: int) -> bool:
+    """Return True if binding keys number the bindings, which orders them before 4.3."""
+    return len(keys) == bindings and keys[-1] - keys[0] == bindings - 1
+
+
+def _object_findings(
+    wanted: Topology, live: Topology, file: str | None, misplaced: Mapping[str, float]
+) -> Iterator[Finding]:
     """Yield a finding for each change that a plan would make, except those of rings."""
     live_objects = by_name(live)
     for key, wanted_object in by_name(wanted).items():
@@ -271,30 +336,32 @@ def _object_findings(wanted: Topology, live: Topology, file: str | None) -> Iter
     for deleted in differences.deleted:
         message = f"{kind_of(deleted)} {deleted.name} is owned and not in the topology"
         yield _object_finding("unexpected", deleted, message, _allow_delete(file))
-    yield from _binding_findings(wanted, live, differences.shards, file)
+    yield from _binding_findings(wanted, live, differences.shards, file, misplaced)
 
 
 def _binding_findings(
-    wanted: Topology, live: Topology, shards: frozenset[str], file: str | None
+    wanted: Topology, live: Topology, shards: frozenset[str], file: str | None, misplaced: Mapping[str, float]
 ) -> Iterator[Finding]:
+    listing = queue_lists(wanted)
     listed = {binding_identity(binding) for binding in wanted.bindings}
     bound = {binding_identity(binding) for binding in live.bindings}
     hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
     for binding in wanted.bindings:
         if binding_identity(binding) not in bound:
             message = f"the binding {name_of(binding)} is not there: its messages do not come to {binding.destination!s}"
-            yield _binding_finding(
-                "missing", binding, message, apply_fix(file, external=binding.owner == "external")
-            )
+            fix = apply_fix(file, external=binding.owner == "external")
+            yield _binding_finding("missing", binding, message, fix, misplaced)
     for binding in live.bindings:
         if (
             binding_identity(binding) not in listed
             and binding.source not in hashing
             and not shard_binding(binding, shards)
-            and owned_binding(wanted, binding)
+            and (binding.source in listing or owned_binding(wanted, binding))
         ):
-            message = f"the binding {name_of(binding)} is owned and not in the topology: {binding.destination!s} gets its messages"
-            yield _binding_finding("unexpected", binding, message, _allow_delete(file))
+            owned = "" if binding.source in listing else "owned and "
+            message = f"the binding {name_of(binding)} is {owned}not in the topology: {binding.destination!s} gets its messages"
+            fix = apply_fix(file) if binding.source in listing else _allow_delete(file)
+            yield _binding_finding("unexpected", binding, message, fix, misplaced)
 
 
 def _allow_delete(file: str | None) -> str:
@@ -322,5 +389,10 @@ def _object_finding(
     return Finding(kind, message, fix, exchange=exchange, destination=queue, share=share)
 
 
-def _binding_finding(kind: str, binding: BindingDefinition, message: str, fix: str) -> Finding:
-    return Finding(kind, message, fix, exchange=binding.source, destination=binding.destination)
+def _binding_finding(
+    kind: str, binding: BindingDefinition, message: str, fix: str, misplaced: Mapping[str, float]
+) -> Finding:
+    share = misplaced.get(binding.source)
+    if share is not None:
+        message = f"{message}; {percent(share)} of all keys are elsewhere"
+    return Finding(kind, message, fix, exchange=binding.source, destination=binding.destination, share=share)

@@ -441,7 +441,34 @@ QUEUES: dict[str, Scenario] = {
     "queues of slots, and their park": Scenario(read(Topology.from_toml(PARKING))),
 }
 
-SCENARIOS = {**RINGS, **SLOTS, **QUEUES}
+# -- the bindings of exchanges that hash modulo their number
+
+BILLS = '[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\n'
+BILLED = '[[queues]]\nname = "b.{1..4}"\n'
+
+
+def bills(*keys: str, release: Release = RELEASE, text: str = BILLS) -> Topology:
+    """Return an exchange with a binding for each key; ``2:b`` is the key b of the queue b.2."""
+    bindings = (BindingDefinition("bills", f"b.{key[0]}", key[2:]) for key in keys)
+    return replace(Topology.from_toml(f"{text}{BILLED}"), bindings=tuple(bindings), release=release)
+
+
+LISTED = Topology.from_toml(f'{BILLS}queues = ["b.{{1..3}}"]\n{BILLED}')
+THREE = ("1:", "2:", "3:")
+MODULI: dict[str, Scenario] = {
+    "a sound modulus": Scenario(bills(*THREE), LISTED),
+    "a modulus without a file": Scenario(bills(*THREE)),
+    "a queue bound twice to a modulus": Scenario(bills(*THREE, "2:again")),
+    "keys of a modulus that look like weights": Scenario(bills("1:10", "2:10", "3:5")),
+    "keys of a modulus that number its bindings": Scenario(bills("1:10", "2:11", "3:12")),
+    "a modulus whose order nobody knows": Scenario(bills(*THREE, release=Release("4.1.0", "khepri")), LISTED),
+    "one more queue of a modulus than listed": Scenario(bills(*THREE, "4:"), LISTED),
+    "one queue of a modulus less than listed": Scenario(bills("1:", "3:"), LISTED),
+    "one more queue of a modulus, as bindings": Scenario(bills(*THREE, "4:"), bills(*THREE)),
+    "other keys of a modulus on 4.3": Scenario(bills("1:a", "2:a", "3:a"), LISTED),
+}
+
+SCENARIOS = {**RINGS, **SLOTS, **QUEUES, **MODULI}
 
 
 def stored() -> dict[str, str]:
@@ -457,7 +484,7 @@ def test_the_findings_are_as_stored(name: str) -> None:
 
 def test_each_stored_check_has_a_scenario() -> None:
     assert list(stored()) == list(SCENARIOS)
-    assert len(SCENARIOS) == len(RINGS) + len(SLOTS) + len(QUEUES)
+    assert len(SCENARIOS) == len(RINGS) + len(SLOTS) + len(QUEUES) + len(MODULI)
 
 
 def test_each_kind_of_finding_is_stored() -> None:
