@@ -88,8 +88,8 @@ class PlanReport:
             yield Section(f"Ring of {ring.exchange}", list(blocks))
         for modulus in plan.moduli.values():
             if modulus.before and modulus.moved_at_worst:
-                blocks = [Facts(list(_modulus_facts(modulus))), *_proposal_blocks(modulus)]
-                yield Section(f"Keys of {modulus.exchange} (x-modulus-hash)", blocks)
+                shown = [Facts(list(_modulus_facts(modulus))), *_proposal_blocks(modulus)]
+                yield Section(f"Keys of {modulus.exchange} (x-modulus-hash)", shown)
         if unmanaged := _unmanaged(plan):
             counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all lists them")
             yield Section(
