@@ -280,11 +280,11 @@ def _modulus_binding_findings(
     weights = "for weights use an x-consistent-hash exchange with a ring or slots"
     for place, count in counts.items():
         if count > 1:
-            keys = " and ".join(
+            texts = " and ".join(
                 repr(binding.routing_key) for binding in bound if binding.destination == place
             )
             share = count / len(bound)
-            message = f"{place!s} is bound {count} times (keys {keys}), and each binding counts: it gets {percent(share)} of all keys"
+            message = f"{place!s} is bound {count} times (keys {texts}), and each binding counts: it gets {percent(share)} of all keys"
             fix = f"unbind all but one by a plan, which shows what moves; {weights}"
             yield Finding("second-binding", message, fix, exchange=name, destination=place, share=share)
     keys = {binding.routing_key for binding in bound}
@@ -293,8 +293,7 @@ def _modulus_binding_findings(
         and all(map(str.isdecimal, keys))
         and not _is_numbering(sorted(map(int, keys)), len(bound))
     ):
-        share = percent(1 / len(bound))
-        message = f"the binding keys of {name} look like weights, and have no weight: each binding gets {share} of all keys"
+        message = f"the binding keys of {name} look like weights, and have no weight: each binding gets {percent(1 / len(bound))} of all keys"
         yield Finding("different", message, f"bind all with one key; {weights}", exchange=name)
     if len(counts) > 1 and release.follows(MODULUS_UNORDERED):
         message = (
