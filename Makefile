@@ -161,8 +161,6 @@ site: $(STAMP) $(DOCS) ## the documentation with a search and the reference of t
 
 bench: java $(STAMP) ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/indices.py
-	$(BIN)/python bench/latency.py
-	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/plan.py
 	$(BIN)/python bench/apply.py
 	$(BIN)/python bench/check.py
@@ -171,14 +169,10 @@ bench: java $(STAMP) ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/group_rate.py
 	$(BIN)/python bench/publish.py
 	$(BIN)/python bench/stream_publish.py
-	$(BIN)/python bench/stream_publish.py
 	$(BIN)/python bench/stream_read.py
 	$(BIN)/python bench/spark_streams.py
 	$(BIN)/python bench/spark_write.py
 	$(BIN)/python bench/client_routing.py
-	$(BIN)/python bench/spark_sizes.py
-	$(BIN)/python bench/spark_memory.py
-	$(BIN)/python bench/spark_ids.py
 	$(BIN)/python bench/queue_for.py
 	$(BIN)/python bench/stream_rows.py
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
-from publish_ways import Work, ours
+from publish import Work, ours
 
 from rabbit_chx import Broker, Topology
 from rabbit_chx.broker import pika_parameters

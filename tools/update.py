@@ -13,15 +13,13 @@ from pathlib import Path
 
 import guarantees
 import tables
-from package_list import level_table
-from soak_table import soak
 from topology_schema import topology_schema
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/api.md": {"names": tables.public_names},
-    "docs/architecture.md": {"levels": level_table},
-    "docs/guarantees.md": {"measured": guarantees.measured, "soak": soak},
+    "docs/architecture.md": {"levels": tables.levels},
+    "docs/guarantees.md": {"measured": guarantees.measured, "soak": guarantees.soak},
     "docs/how-it-routes.md": {"rules": tables.rules},
     "docs/spark.md": {
         "columns": tables.spark_columns,
