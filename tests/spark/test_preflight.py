@@ -52,4 +52,4 @@ def test_one_address_that_answers_is_enough(vhost_url: str) -> None:
 def test_a_password_that_only_the_executors_know(vhost_url: str) -> None:
     url = re.sub("guest:guest@", "guest@", vhost_url)
     (note,) = check_broker(options(url, passwordEnv="NOT_SET_HERE"))
-    assert note == "the broker was not checked before the write: only the executors know the password"
+    assert note == "the broker was not checked before the write: only the executors have the password"

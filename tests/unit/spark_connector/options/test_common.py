@@ -103,7 +103,7 @@ def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
             {"url": "amqp://h", "tls": "true"},
             "option 'tls': amqp://guest:.*@h:5672/%2F is without TLS; write amqps://",
         ),
-        ({"url": "amqps://h", "tls": "false"}, "option 'tls' is false: amqps://.* says TLS"),
+        ({"url": "amqps://h", "tls": "false"}, "option 'tls' is false: amqps://.* requires TLS"),
         ({"host": "h", "tlsCaFile": "c"}, "option 'tlsCaFile' is for TLS: set tls to true"),
         ({"url": "amqp://a:c4nary@h", "password": "c4nary"}, "the URL has a password already"),
         ({"url": "amqp://a:c4nary℀@h", "password": "c4nary"}, "the URL has a password already"),

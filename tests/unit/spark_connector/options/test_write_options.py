@@ -141,7 +141,7 @@ def test_a_report_path_as_a_uri(tmp_path: Path) -> None:
         ({"ring": RING.to_json(), "ringVia": "env"}, "options 'ring' and 'ringVia' are both given"),
         (
             {"exchange": "", "allowExchangeColumn": "true", "ringVia": "env"},
-            "option 'ringVia' needs the option 'exchange', which says whose ring is read",
+            "option 'ringVia' requires the option 'exchange', whose ring it reads",
         ),
         ({"routing": "queue"}, "option 'routing' is 'queue': give 'exchange' or 'client'"),
         (

@@ -130,7 +130,7 @@ def test_an_order_by_key_refuses_speculation(on_speculation: str) -> None:
     with pytest.raises(InputError, match=r"ordering is per-key: set spark\.speculation to false$"):
         check_speculation(ordered, speculation=True)
     with pytest.raises(
-        InputError, match=r"ordering is per-key, and this Spark does not tell .*register\(spark\)"
+        InputError, match=r"ordering is per-key, and this Spark does not report .*register\(spark\)"
     ):
         check_speculation(ordered, speculation=None)
 
@@ -138,10 +138,10 @@ def test_an_order_by_key_refuses_speculation(on_speculation: str) -> None:
 def test_speculation_that_nobody_tells() -> None:
     assert check_speculation(options(onSpeculation="ignore"), speculation=None) == ()
     assert check_speculation(options(), speculation=None) == (
-        "this Spark does not tell whether spark.speculation is on",
+        "this Spark does not report whether spark.speculation is on",
     )
     with pytest.raises(
-        InputError, match=r"onSpeculation is fail, and this Spark does not tell .*register\(spark\)"
+        InputError, match=r"onSpeculation is fail, and this Spark does not report .*register\(spark\)"
     ):
         check_speculation(options(onSpeculation="fail"), speculation=None)
 
