@@ -1,7 +1,7 @@
 """Compare `Publisher` with other ways to publish on one connection: messages per second and client CPU.
 
 All ways publish the same persistent, mandatory messages with distinct keys. They publish in turns to the same
-x-consistent-hash exchange with four classic queues on one broker. Each run has a process of its own, so that
+x-consistent-hash exchange with four classic queues on one broker. Each run has a separate process, so that
 no way uses the heap of another one. A run counts only if every message is in the queues.
 """
 
@@ -40,7 +40,7 @@ from rabbit_chx.testing import find_broker, temporary_vhost
 
 EXCHANGE = "bench"
 QUEUES = ("q1", "q2", "q3", "q4")
-CHX: Any = "x-consistent-hash"  # pika's stubs know only the exchange types of the specification
+CHX: Any = "x-consistent-hash"  # pika's stubs list only the exchange types of the specification
 OURS = "rabbit_chx.Publisher"
 WINDOW = 1000
 #: pika is fastest with a larger window.
@@ -318,7 +318,7 @@ class RawSocket:
             if self._rest:
                 try:
                     size, _, got = frame.unmarshal(self._rest)
-                except Exception as incomplete:  # noqa: BLE001, F841  # pamqp has no type of its own for it
+                except Exception as incomplete:  # noqa: BLE001, F841  # pamqp has no error type for incomplete frames
                     size = 0
                 if size:
                     self._rest = self._rest[size:]

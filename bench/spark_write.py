@@ -349,7 +349,7 @@ def spark_on(cores: int) -> SparkSession:
 
 @contextmanager
 def bench_exchange() -> Iterator[tuple[RunningBroker, BlockingChannel]]:
-    """Yield a broker with the hash exchange and its queues in a vhost of their own, and a channel to it."""
+    """Yield a broker with the hash exchange and its queues in a new vhost, and a channel to it."""
     with (
         find_broker() as broker,
         temporary_vhost(broker) as place,

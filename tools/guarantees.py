@@ -76,14 +76,14 @@ class FireRecord:
         lost: confirmed rows that are in no queue; of a group, those that were not handled.
         repeated: copies beyond the first of a row; of a group, messages that were handled again.
         out_of_order: first copies that overtook another of their key; None where order is not promised.
-        wrong_queue: rows in another queue than the mirror says; None where that was not checked.
+        wrong_queue: rows in another queue than predicted; None where that was not checked.
         recover_s: seconds from the end of the fault until the next confirm, or until a group handles the next message; None where
             that makes no sense.
         outcome: ``"complete"``, or the error's first words.
         seconds: how long the whole test took.
         date: the day of the run, such as ``"2026-01-31"``.
         machine: what it ran on.
-        gone: confirmed rows that the fault itself took away, such as those of a queue that it deletes.
+        gone: confirmed rows that the fault itself removed, such as those of a queue that it deletes.
         moved: copies in another queue than the ring named at first, since the fault has changed the ring.
         refused: of a group: effects that a store refused, as it had seen a higher generation; None where it does not ask.
         queue_pause_s: of a group: the longest time without an effect of one of the queues.
@@ -121,7 +121,7 @@ class FireRecord:
 
     @property
     def place(self) -> tuple[str, str]:
-        """What there is one record of."""
+        """The key of the record."""
         return self.test, self.release
 
 
@@ -140,7 +140,7 @@ def replace_records(
     Args:
         path: the file, a line of JSON for each record, sorted by test and release.
         records: the new ones.
-        gone: test and release of records that hold no longer.
+        gone: test and release of records that are no longer valid.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:

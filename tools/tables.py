@@ -283,7 +283,7 @@ def public_names() -> str:
 
 
 def first_sentence(value: object) -> str:
-    """Return the first sentence of a docstring as Markdown; "" for a value that has no docstring of its own."""
+    """Return the first sentence of a docstring as Markdown; "" for a value without a docstring."""
     text = (inspect.getdoc(value) or "") if isinstance(value, type) or inspect.isfunction(value) else ""
     paragraph = " ".join(text.partition("\n\n")[0].split())
     sentence = re.split(r"(?<=[.:])\s", paragraph, maxsplit=1)[0]

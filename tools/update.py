@@ -1,4 +1,4 @@
-"""Make what is made from the code: tables, the levels of the packages.
+"""Write the parts of the documents that are generated from the code: tables, the levels of the packages.
 
 ``make generated`` writes all of it; with ``--check`` nothing is written, and what differs is an error.
 """
@@ -77,7 +77,7 @@ def main() -> None:
     different = differences()
     if sys.argv[1:] == ["--check"]:
         if different:
-            sys.exit(f"not as the code says: {', '.join(different)}; run: make generated")
+            sys.exit(f"differs from the code: {', '.join(different)}; run: make generated")
         return
     if sys.argv[1:]:
         sys.exit("usage: python tools/update.py [--check]")
