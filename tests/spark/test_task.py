@@ -175,7 +175,7 @@ def test_the_next_address_is_tried(vhost_url: str, consumed: Consumed) -> None:
 
 
 @pytest.mark.usefixtures("channel")
-def test_the_password_comes_from_the_task(
+def test_the_password_is_taken_from_the_task(
     vhost_url: str, monkeypatch: pytest.MonkeyPatch, consumed: Consumed
 ) -> None:
     url = vhost_url.replace("guest:guest@", "guest@")

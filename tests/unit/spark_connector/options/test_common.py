@@ -160,7 +160,7 @@ def test_no_error_advises_to_put_the_password_into_sparks_configuration() -> Non
     ("content", "password"),
     [(b" c4nary \n", " c4nary "), ("ü\r\n".encode(), "ü"), (b"\tc4nary", "\tc4nary"), (b" \n", " ")],
 )
-def test_a_password_file_is_taken_as_it_is_but_for_the_end_of_the_line(
+def test_a_password_file_is_used_without_its_line_ending(
     tmp_path: Path, content: bytes, password: str
 ) -> None:
     file = tmp_path / "password"

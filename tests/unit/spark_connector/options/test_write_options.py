@@ -194,7 +194,7 @@ def test_values_become_the_texts_that_spark_has() -> None:
     assert repr(to_texts({"url": "amqp://u:c4nary@h"}, None)) == "<options url>"
 
 
-def test_what_is_no_option_is_refused_without_being_shown() -> None:
+def test_an_unknown_option_is_refused_without_being_shown() -> None:
     with pytest.raises(InputError, match="option 'password' is a bytes: give a text") as caught:
         to_texts({"password": b"c4nary"}, None)
     assert "c4nary" not in str(caught.value)

@@ -127,7 +127,7 @@ def test_an_older_version_is_refused(broker: Broker) -> None:
     assert broker.rows["s1"].ids == ids(2)
 
 
-def test_a_later_version_is_stored_behind(broker: Broker) -> None:
+def test_a_later_version_is_stored_after_it(broker: Broker) -> None:
     run(1)
     assert counts(run(2, onStaleVersion="skip")).known == 0
     assert broker.rows["s1"].ids == ids(1) + ids(2)
