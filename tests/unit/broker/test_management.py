@@ -93,7 +93,7 @@ def test_a_refusal(api: ScriptedApi, status: str, content: object) -> None:
     assert re.search(rf"was answered {status[:3]}{reason}: .*{remedy}", str(refused))
 
 
-def test_a_refusal_that_reports_the_password(api: ScriptedApi) -> None:
+def test_a_refusal_with_the_password(api: ScriptedApi) -> None:
     error(api, page("401 Unauthorized", {"reason": f"what is Basic {CODED}?"}))
 
 

@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., LiveBroker]:
     return ask
 
 
-def test_the_environment_reports_what_would_show_in_the_list_of_processes(
+def test_secrets_are_read_from_the_environment(
     asked: Callable[..., LiveBroker],
 ) -> None:
     broker = asked(

@@ -43,7 +43,7 @@ def test_shards_stand_by_node_and_then_by_number_as_text() -> None:
 
 
 @pytest.mark.parametrize("exchange", ["images", "a - b@c - 1", "sharding: x - n@h - 0", "日本"])
-def test_the_name_of_a_shard_reports_what_it_is_of(exchange: str) -> None:
+def test_the_name_of_a_shard_contains_its_exchange(exchange: str) -> None:
     for text in shard_names(exchange, ["rabbit@a.example", "other@b"], 11):
         name = ShardName.parsed(text)
         assert name is not None
