@@ -34,7 +34,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
-from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
+from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
@@ -50,8 +50,8 @@ _LIMIT_SINCE = (4, 0, 0)
 _DEFAULT_LIMIT = 20
 _MAX_LISTED = 5
 
-#: Names of queues, or a ring or slot table whose destinations are queues.
-GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable"
+#: Names of queues; or a ring, slot table or x-modulus-hash exchange whose destinations are queues.
+GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable | ModulusHashExchange"
 
 
 class ConsumerGroup:
@@ -62,7 +62,7 @@ class ConsumerGroup:
 
     Args:
         url: the AMQP URI, or the settings of a connection.
-        queues: the names of the queues; or a `HashRing` or a `SlotTable`, whose queues are consumed.
+        queues: the names of the queues; or a `HashRing`, a `SlotTable` or a `ModulusHashExchange`, whose queues are consumed.
         member: a name that is unique among the members and stays the same after a restart, such as that of the pod; by default the host's
             name and the process id.
         weight: this member's relative share: a member of weight 2 is assigned twice as many queues as one of weight 1.
@@ -383,7 +383,9 @@ def _settings(url: str | ConnectionSettings) -> ConnectionSettings:
 def _queue_names(queues: GroupQueues) -> tuple[str, ...]:
     if isinstance(queues, str):
         raise InputError(f"queues is the text {queues!r}: give a list of names")
-    destinations = queues.destinations if isinstance(queues, HashRing | SlotTable) else queues
+    destinations = (
+        queues.destinations if isinstance(queues, HashRing | SlotTable | ModulusHashExchange) else queues
+    )
     names = list(dict.fromkeys(name for name in destinations if name is not None))  # None: a hole
     for name in names:
         if isinstance(name, ExchangeRef):

@@ -34,7 +34,7 @@ def _constant(k: int) -> int:
 HCONST_2, HCONST_3, HCONST_4 = _constant(2), _constant(3), _constant(4)
 HCONST_9, HCONST_10, HCONST_11, HCONST_12 = _constant(9), _constant(10), _constant(11), _constant(12)
 HCONST_13, HCONST_16, HCONST_19 = _constant(13), _constant(16), _constant(19)
-_EMPTY_LIST_AT_START = 3468870702
+EMPTY_LIST_AT_START = 3468870702
 SMALL_INTEGERS = range(-(1 << 27), 1 << 27)
 
 _blocks = struct.Struct("<III").iter_unpack
@@ -202,7 +202,7 @@ def _list_rest(elements: Sequence[Any], start: int, hash_: int, pending: list[An
         word = int.from_bytes(bytes(elements[position : min(position + 4, end)]), "big")
         hash_ = _step(word, 0, HCONST_4, hash_)
     if end == len(elements):
-        return _step(2, 0, HCONST_2, hash_) if hash_ else _EMPTY_LIST_AT_START
+        return _step(2, 0, HCONST_2, hash_) if hash_ else EMPTY_LIST_AT_START
     pending += (_ListRest(elements, end + 1), elements[end])
     return hash_
 

@@ -35,7 +35,8 @@ from rabbit_chx.topology.differences import (
     queue_lists,
 )
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.modulus_plan import largest_share, numbered, share_moved
+from rabbit_chx.topology.modulus import numbered
+from rabbit_chx.topology.modulus_plan import largest_share, share_moved
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,

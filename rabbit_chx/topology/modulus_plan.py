@@ -14,12 +14,13 @@ from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.routing import Destination, ExchangeRef, Release
-from rabbit_chx.routing.bindings import Place, order_of_binding, order_of_destination
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.release import NEWEST
-from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
+from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange, reference_to
 from rabbit_chx.topology.differences import ObjectDifferences
 from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.modulus import ascending, numbered
 from rabbit_chx.topology.objects import (
     MODULUS_EXCHANGE,
     BindingDefinition,
@@ -135,9 +136,7 @@ class ModulusPlan:
         return movement(*(self._modulo_map(side) for side in (self.before, self.after)))
 
     def _modulo_map(self, numbered: Sequence[Destination]) -> ModuloMap:
-        # Binding keys that ascend keep the order under the rules of each release.
-        bindings = tuple((place, f"{number:09}") for number, place in enumerate(numbered))
-        return ModuloMap(self.exchange, "x-modulus-hash", bindings, self.release)
+        return ModuloMap(self.exchange, "x-modulus-hash", ascending(numbered), self.release)
 
 
 def modulus_plans(
@@ -241,20 +240,6 @@ def _unknown_order(
     if release.follows(MODULUS_UNORDERED) and len({place for state in states for place in state}) > 1:
         return f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
     return ""
-
-
-def numbered(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
-    """Return the destination of each binding, in the order of the broker's numbers.
-
-    If the order of `release` cannot be computed, that of 4.3 is used.
-    """
-    if release.follows(MODULUS_BY_BINDING_KEY):
-        ordered = sorted(
-            bindings, key=lambda binding: order_of_binding((binding.destination, binding.routing_key))
-        )
-    else:
-        ordered = sorted(bindings, key=lambda binding: order_of_destination(binding.destination))
-    return tuple(binding.destination for binding in ordered)
 
 
 def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:

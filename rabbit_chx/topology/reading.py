@@ -34,6 +34,7 @@ from rabbit_chx.routing.sharding import ShardName
 from rabbit_chx.topology.definitions import topology_content
 from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
 from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.modulus import modulus_of, numbered
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -322,7 +323,8 @@ class LiveExchange:
             RingSourceError: the ring could not be read.
         """
         if self.type == MODULUS_EXCHANGE:
-            return ModulusHashExchange(self.name, self.bindings, release=self.release)
+            places = numbered(self._binding_definitions, self.release)
+            return modulus_of(self.name, places, self.release, "read")
         if self.type != HASH_EXCHANGE:
             self._refuse_type("")
         return ConsistentHashExchange(self.name, self.ring, arguments=self.hash_arguments)

@@ -11,6 +11,7 @@ import pytest
 from rabbit_chx import Release
 from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.cli.ring import RingList, _listed_moduli
+from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
 from rabbit_chx.topology import Plan, Topology, check, plan
 from rabbit_chx.topology.modulus_plan import share_moved
@@ -231,3 +232,30 @@ def test_a_refusal_names_the_proposal_that_moves_least() -> None:
         "follow the proposal more-queues (50.000% at the worst moment), raise max_share_moved, or allow it once with "
         "--allow-moved 0.8889"
     )
+
+
+def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file() -> None:
+    live = listing('"b.{1..10}"')
+    of_file = replace(live, release=None)
+
+    assert live.modulus("bills").destinations == tuple(sorted(live.exchanges[0].queues or ()))
+    assert live.modulus("bills").destinations[1] == "b.10"
+    assert (live.modulus("bills").provenance, of_file.modulus("bills").provenance) == ("read", "replayed")
+    assert of_file.modulus("bills") == live.modulus("bills", NEWEST)
+    assert live.modulus("bills", Release("4.0.5", "mnesia")).provenance == "assumed"
+    hidden = replace(live, sources_left_out=frozenset({"bills"}))
+    assert hidden.modulus("bills").provenance == "assumed"
+    assert bills(2, release=KHEPRI).modulus("bills").provenance == "assumed"
+    with pytest.raises(InputError, match="those of type x-modulus-hash are bills"):
+        live.modulus("other")
+    with pytest.raises(InputError, match="'bills' is of type x-modulus-hash"):
+        live.ring("bills")
+
+
+def test_bindings_that_differ_in_their_arguments_count_twice() -> None:
+    twice = replace(
+        bills(2),
+        bindings=(*bills(2).bindings, replace(bills(2).bindings[0], arguments={"a": 1})),
+    )
+
+    assert twice.modulus("bills").destinations == ("b.0", "b.0", "b.1")
