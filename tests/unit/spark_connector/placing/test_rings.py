@@ -132,7 +132,7 @@ def test_a_modulus_exchange_names_the_queue_of_each_key_and_places_it() -> None:
 
     assert queue_names(shipped, keys).to_pylist() == expected
     placement = Placement.of(shipped, spare=True)
-    numbers = partition_numbers(shipped, placement, None, keys).to_pylist()
+    numbers = partition_numbers(shipped, placement, None, keys).to_numpy().tolist()
     assert [(*MODULUS.destinations, None)[number] for number in numbers] == expected
     assert numbers[-1] == placement.partitions - 1
 
