@@ -16,8 +16,7 @@ from rabbit_chx.checks import check_whole
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange, Destination
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.message import HashedOn
-from rabbit_chx.routing.received_message import property_bytes, property_seconds
+from rabbit_chx.routing.message import HashedOn, property_bytes, property_seconds
 from rabbit_chx.routing.slot_table import KeyMap, check_key_map, queue_behind, ring_beneath
 
 #: A sample of one of these alone has equal values where they are equal in Python.

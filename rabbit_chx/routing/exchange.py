@@ -29,8 +29,16 @@ from rabbit_chx.routing.bindings import (
     tuples_of,
 )
 from rabbit_chx.routing.jump import seed_of, walk_of_seed
-from rabbit_chx.routing.message import NO_KEYS, HashedOn, HashedTerm, SentMessage
-from rabbit_chx.routing.received_message import AMQP_1_0, Message091, Message10, field_term
+from rabbit_chx.routing.message import (
+    AMQP_1_0,
+    NO_KEYS,
+    HashedOn,
+    HashedTerm,
+    Message091,
+    Message10,
+    SentMessage,
+    field_term,
+)
 from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.ring import HashRing
 from rabbit_chx.routing.ring_changes import Provenance

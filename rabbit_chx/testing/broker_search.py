@@ -11,8 +11,7 @@ from typing import NoReturn
 
 from rabbit_chx.errors import InputError, NoBrokerError, RabbitChxError
 from rabbit_chx.testing.containers import start_docker_broker
-from rabbit_chx.testing.readiness import amqp_version, check_management
-from rabbit_chx.testing.running_broker import RunningBroker, masked
+from rabbit_chx.testing.running_broker import RunningBroker, amqp_version, check_management, masked
 
 _URL = "RABBIT_CHX_TEST_URL"
 _MANAGEMENT_URL = "RABBIT_CHX_TEST_MANAGEMENT_URL"

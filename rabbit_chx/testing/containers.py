@@ -11,8 +11,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rabbit_chx.errors import MissingExtraError, NoBrokerError, UnreachableError
-from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serving
-from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker, last_lines, masked, run_bounded
+from rabbit_chx.testing.running_broker import (
+    PLUGINS,
+    RunningBroker,
+    free_ports,
+    guest_urls,
+    last_lines,
+    masked,
+    run_bounded,
+    wait_until_serving,
+)
 
 _ANSWER_TIMEOUT_S = 10
 _PULL_TIMEOUT_S = 60

@@ -40,9 +40,10 @@ from rabbit_chx.routing.arrays.keys import (
     refuse_nulls,
 )
 from rabbit_chx.routing.jump import seed_of
-from rabbit_chx.routing.message import HashedOn, SentMessage
-from rabbit_chx.routing.received_message import (
+from rabbit_chx.routing.message import (
     AMQP_1_0,
+    HashedOn,
+    SentMessage,
     hashed_term,
     property_bytes,
     property_seconds,
