@@ -36,8 +36,7 @@ from uuid import UUID
 
 from rabbit_chx.amqp.client_fields import Headers
 from rabbit_chx.amqp.fields import integer_in, pairs_of
-from rabbit_chx.amqp.names import bytes_of
-from rabbit_chx.checks import is_number, is_whole, shown
+from rabbit_chx.checks import bytes_of, is_number, is_whole, shown
 from rabbit_chx.errors import InputError
 
 #: The primitive types of AMQP 1.0.

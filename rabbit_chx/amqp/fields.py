@@ -38,8 +38,7 @@ from decimal import Decimal
 from time import struct_time
 from typing import Any, Literal, TypeAlias, get_args
 
-from rabbit_chx.amqp.names import bytes_of, short_string
-from rabbit_chx.checks import is_number, is_whole, shown
+from rabbit_chx.checks import bytes_of, is_number, is_whole, short_string, shown
 from rabbit_chx.errors import InputError
 
 #: The types of a field in the headers of AMQP 0-9-1, by the broker's names.

@@ -26,8 +26,6 @@ FRAME_END: Final = b"\xce"
 FRAME_OVERHEAD: Final = 8
 #: Largest frame to negotiate, in bytes: the broker's default. Larger frames are not faster.
 FRAME_MAX: Final = 131_072
-#: Longest routing key or exchange name, in bytes.
-MAX_SHORTSTR: Final = 255
 #: Most bytes of a message's property flags and values: they are sent in one frame, after 12 bytes of class, weight and body size.
 MAX_PROPERTIES: Final = FRAME_MAX - FRAME_OVERHEAD - 12
 HEARTBEAT_FRAME: Final = ControlBytes(b"\x08\x00\x00\x00\x00\x00\x00\xce")

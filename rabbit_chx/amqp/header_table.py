@@ -11,7 +11,7 @@ from typing import Any
 
 from rabbit_chx.amqp.client_fields import Headers, HeaderTable, table_for
 from rabbit_chx.amqp.fields import AmqpField, FieldType, too_deep
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
 
 #: The flag of each property of AMQP 0-9-1 (class basic, 4.2.6.1), in the order of the wire.

@@ -16,9 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.amqp.names import too_long
-from rabbit_chx.checks import check_whole, is_number
+from rabbit_chx.checks import MAX_SHORTSTR, check_whole, is_number, too_long
 from rabbit_chx.errors import InputError, UriError
 
 _Given = TypeVar("_Given")

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 
 from rabbit_chx.amqp.client_fields import Client, field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, FieldType
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.amqp.names import short_string
 from rabbit_chx.analysis.modulo_map import ModuloMap
-from rabbit_chx.checks import check_whole
+from rabbit_chx.checks import MAX_SHORTSTR, check_whole, short_string
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange, Destination
 from rabbit_chx.routing.bindings import Place

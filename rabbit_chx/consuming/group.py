@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.names import check_name
 from rabbit_chx.analysis.wording import listed
+from rabbit_chx.checks import check_name
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import QueueOwnership

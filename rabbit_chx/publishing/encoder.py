@@ -20,7 +20,6 @@ from rabbit_chx.amqp.frames import (
     FRAME_END,
     FRAME_OVERHEAD,
     MAX_PROPERTIES,
-    MAX_SHORTSTR,
     body_head,
     body_size,
     header_head,
@@ -28,7 +27,7 @@ from rabbit_chx.amqp.frames import (
     split_body,
 )
 from rabbit_chx.amqp.header_table import PROPERTY_FLAGS, encode_headers
-from rabbit_chx.amqp.names import short_string, too_long
+from rabbit_chx.checks import MAX_SHORTSTR, short_string, too_long
 from rabbit_chx.errors import InputError, RowError
 
 _SHOWN_BYTES = 24

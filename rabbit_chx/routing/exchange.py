@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from rabbit_chx.amqp.client_fields import Headers, Sender
 from rabbit_chx.amqp.fields import AmqpField, FieldType, too_deep
-from rabbit_chx.amqp.names import short_string
+from rabbit_chx.checks import short_string
 from rabbit_chx.erlang import phash2
 from rabbit_chx.erlang.terms import Term, erlang_text
 from rabbit_chx.errors import ChannelClosedError, NotDeterminedError

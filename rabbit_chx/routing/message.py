@@ -35,8 +35,7 @@ from rabbit_chx.amqp.client_fields import (
 )
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, pairs_of
 from rabbit_chx.amqp.header_table import PROPERTY_FLAGS
-from rabbit_chx.amqp.names import bytes_of, short_string
-from rabbit_chx.checks import is_whole, shown
+from rabbit_chx.checks import bytes_of, is_whole, short_string, shown
 from rabbit_chx.erlang import Atom
 from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError

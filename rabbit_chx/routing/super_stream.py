@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from rabbit_chx.amqp.names import bytes_of, short_string
-from rabbit_chx.checks import is_whole
+from rabbit_chx.checks import bytes_of, is_whole, short_string
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import listed, tuples_of
 

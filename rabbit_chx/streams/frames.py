@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 
 import numpy as np
 
-from rabbit_chx.amqp.names import bytes_of, short_string
-from rabbit_chx.checks import check_whole, is_whole, shown
+from rabbit_chx.checks import bytes_of, check_whole, is_whole, short_string, shown
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.names import bytes_of, check_name
+from rabbit_chx.checks import bytes_of, check_name
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.routing.bindings import Place

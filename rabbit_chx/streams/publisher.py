@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.names import bytes_of, check_name
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
-from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
+from rabbit_chx.checks import bytes_of, check_name, check_seconds, check_whole, is_whole, shown
 from rabbit_chx.connection.owner import Owned, Owner, one_thread
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream

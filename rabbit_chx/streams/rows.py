@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rabbit_chx.amqp.names import bytes_of, short_string
+from rabbit_chx.checks import bytes_of, short_string
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.streams.chunks import Chunk, Piece, Places, damaged_lengths, ends_of, pieces
 from rabbit_chx.streams.messages import (

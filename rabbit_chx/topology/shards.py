@@ -12,10 +12,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from rabbit_chx.amqp.names import short_string
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, plural
-from rabbit_chx.checks import check_whole
+from rabbit_chx.checks import check_whole, short_string
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import listed as as_tuple

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rabbit_chx.amqp.names import bytes_of, too_long
+from rabbit_chx.checks import bytes_of, too_long
 from rabbit_chx.erlang.hashing import GOLDEN, HCONST_13, MASK, hash_binary
 from rabbit_chx.errors import InputError, RowError
 
