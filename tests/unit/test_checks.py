@@ -26,7 +26,7 @@ class Weight(IntEnum):
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", None, float("nan"), 0, 6])
-def test_what_is_no_whole_number_from_1_to_5(value: object) -> None:
+def test_a_value_that_is_not_a_whole_number_from_1_to_5(value: object) -> None:
     assert not is_whole(value, 1, 5)
 
 
@@ -36,7 +36,7 @@ def test_whole_numbers_from_1_to_5(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [True, "1", None, float("nan"), float("inf"), float("-inf")])
-def test_what_is_no_finite_number(value: object) -> None:
+def test_an_infinite_number(value: object) -> None:
     assert not is_finite(value)
 
 
@@ -55,14 +55,14 @@ def test_finite_numbers(value: object) -> None:
     ],
     ids=["too small", "a bool", "text", "huge"],
 )
-def test_what_an_error_of_a_whole_number_says(value: Any, bounds: tuple[int, ...], says: str) -> None:
+def test_the_error_of_a_whole_number(value: Any, bounds: tuple[int, ...], says: str) -> None:
     with pytest.raises(InputError) as caught:
         check_whole("n", value, *bounds)
     assert str(caught.value) == says
 
 
 @pytest.mark.parametrize("value", [-1, False, "60", None, float("inf"), float("nan")])
-def test_what_is_no_time(value: Any) -> None:
+def test_an_invalid_time(value: Any) -> None:
     with pytest.raises(InputError, match=r"s is .*: give a finite number of seconds, 0 or more$"):
         check_seconds("s", value)
 
@@ -94,7 +94,7 @@ def test_256_bytes_are_too_long(text: str | bytes) -> None:
 @pytest.mark.parametrize(
     ("text", "words"), [(5, "give str or bytes"), ("\ud800", "half of a surrogate pair")]
 )
-def test_what_has_no_bytes_is_refused(text: Any, words: str) -> None:
+def test_a_value_without_bytes_is_refused(text: Any, words: str) -> None:
     for check in (bytes_of, short_string):
         with pytest.raises(InputError, match=words):
             check(text, "the key")
@@ -110,7 +110,7 @@ def test_what_has_no_bytes_is_refused(text: Any, words: str) -> None:
         ("\ud800", "the queue name .* holds half of a surrogate pair"),
     ],
 )
-def test_what_names_nothing_is_refused(name: Any, words: str) -> None:
+def test_an_empty_name_is_refused(name: Any, words: str) -> None:
     check_name("é" * 127, "queue")
     with pytest.raises(InputError, match=words):
         check_name(name, "queue")
