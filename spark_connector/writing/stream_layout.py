@@ -91,7 +91,7 @@ def _check_ring(ring: KeyMap) -> None:
         )
     for place in ring.destinations:
         if not isinstance(place, str):
-            raise InputError(f"{place} of the ring is no stream: bind streams alone, or give a slot table")
+            raise InputError(f"{place} of the ring is not a stream: bind only streams, or give a slot table")
 
 
 def plan_layout(

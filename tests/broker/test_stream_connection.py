@@ -228,7 +228,7 @@ def test_missing_streams(stream: StreamConnection) -> None:
     for call, doing in (
         (lambda: stream.declare_publisher(1, "no", None), "declare publisher 1 of"),
         (lambda: stream.subscribe(1, "no", "first", 1), "subscribe to"),
-        (lambda: stream.publisher_sequence("r", "no"), "tell the last id of 'r' in"),
+        (lambda: stream.publisher_sequence("r", "no"), "return the last id of 'r' in"),
         (lambda: stream.delete_stream("no"), "delete"),
     ):
         with pytest.raises(NotFoundError, match=f"the broker refuses to {doing} stream 'no'"):

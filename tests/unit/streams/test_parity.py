@@ -97,7 +97,7 @@ def test_a_row_of_no_destination_is_not_right_in_a_stream_outside_of_the_ring() 
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(InputError, match=r"include=\['exchange'\]"):
         stream_parity("s0", [rows(KEYS).drop_columns(["exchange"])], RING, "orders")
-    with pytest.raises(InputError, match="'ring' is no ring"):
+    with pytest.raises(InputError, match="'ring' is not a ring"):
         stream_parity("s0", [rows(KEYS)], "ring", "orders")  # type: ignore[arg-type]
     with pytest.raises(EmptyRingError):
         stream_parity("s0", [rows(KEYS)], HashRing.from_bindings([]), "orders")

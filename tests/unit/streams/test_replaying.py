@@ -27,7 +27,7 @@ KEYS = [b"a", b"b", b"c", b"d", b"e"]
         ([], {"ring": RING}, "there is no key"),
         (["k"], {}, "give one of ring and super_stream"),
         (["k"], {"ring": RING, "super_stream": "s"}, "give one of ring and super_stream"),
-        (["k"], {"ring": "orders"}, "'orders' is no ring"),
+        (["k"], {"ring": "orders"}, "'orders' is not a ring"),
         (["k"], {"ring": HashRing.from_bindings([("s0", 1)], provenance="assumed")}, "is assumed"),
         (["k"], {"ring": HashRing.from_buckets([None, "s0"])}, "the key b'k' goes to no destination"),
         (
