@@ -71,7 +71,7 @@ def test_the_message_id_may_be_the_key() -> None:
         "s0", batches, HashRing.from_bindings([("s0", 1)]), "orders", key_column="message_id"
     )
     assert (found.rows, found.right, found.without_key, found.other_exchange) == (9, 4, 3, 2)
-    with pytest.raises(InputError, match="do not tell message_id"):
+    with pytest.raises(InputError, match="have no column message_id"):
         stream_parity("s0", [rows([b"k"])], RING, "orders", key_column="message_id")
     with pytest.raises(InputError, match="key_column is 'value'"):
         stream_parity("s0", [rows([b"k"])], RING, "orders", key_column="value")  # type: ignore[arg-type]

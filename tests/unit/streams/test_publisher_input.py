@@ -36,7 +36,7 @@ RING = HashRing.from_buckets(["a", "b", "c", "b"])
         ({"ring": "orders", "exchange": "x"}, "is not a ring"),
         ({"ring": HashRing.from_bindings([("s", 1)]), "exchange": "x"}, "this one is replayed"),
         ({"ring": HashRing.from_buckets([]), "exchange": "x"}, "no destinations"),
-        ({"ring": HashRing.from_buckets(["s", ExchangeRef("e")]), "exchange": "x"}, "is no stream"),
+        ({"ring": HashRing.from_buckets(["s", ExchangeRef("e")]), "exchange": "x"}, "is not a stream"),
         ({"ring": HashRing.from_buckets(["s", "queue"]), "exchange": "x"}, "must be a stream"),
     ],
 )
@@ -56,7 +56,7 @@ def test_what_is_no_url_is_refused(url: Any, words: str) -> None:
 
 @pytest.mark.usefixtures("broker")
 def test_a_stream_that_is_not_there_is_refused() -> None:
-    with pytest.raises(NotFoundError, match=r"stream 't' is .*does not exist"):
+    with pytest.raises(NotFoundError, match=r"find the nodes of stream .t..*does not exist"):
         publisher(stream="t")
 
 

@@ -29,11 +29,11 @@ KEYS = [b"a", b"b", b"c", b"d", b"e"]
         (["k"], {"ring": RING, "super_stream": "s"}, "give one of ring and super_stream"),
         (["k"], {"ring": "orders"}, "'orders' is not a ring"),
         (["k"], {"ring": HashRing.from_bindings([("s0", 1)], provenance="assumed")}, "is assumed"),
-        (["k"], {"ring": HashRing.from_buckets([None, "s0"])}, "the key b'k' goes to no destination"),
+        (["k"], {"ring": HashRing.from_buckets([None, "s0"])}, "the key b'k' is routed to no destination"),
         (
             ["k"],
             {"ring": HashRing.from_buckets([ExchangeRef("x")])},
-            "goes to exchange x, which is no stream",
+            "is routed to exchange x, which is not a stream",
         ),
         (["k"], {"ring": RING, "include": ["nothing"]}, "no further column 'nothing'"),
         ([7], {"ring": RING}, "a key"),
