@@ -76,7 +76,7 @@ def next_frame(buffer: bytes, start: int, largest: int) -> Frame | None:
         return None
     frame_type, channel, size = _FRAME_HEADER.unpack_from(buffer, start)
     if frame_type not in _FRAME_TYPES:
-        raise ValueError(f"{buffer[start : start + 8]!r} is no AMQP frame")
+        raise ValueError(f"{buffer[start : start + 8]!r} is not an AMQP frame")
     if size + FRAME_OVERHEAD > largest:
         raise ValueError(f"an AMQP frame of {size} bytes, but {largest} were agreed on")
     payload = start + _FRAME_HEADER.size

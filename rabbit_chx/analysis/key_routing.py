@@ -70,7 +70,7 @@ class Hashing:
             return
         if self.field_type not in FIELD_TYPES:
             raise InputError(
-                f"{self.field_type!r:.60} is no AMQP field type: give one of {', '.join(FIELD_TYPES)}"
+                f"{self.field_type!r:.60} is not an AMQP field type: give one of {', '.join(FIELD_TYPES)}"
             )
         if self.hash_header is None:
             raise InputError(f"{self.field_type} is the type of a header's values: give hash_header too")

@@ -85,7 +85,7 @@ class RowDefaults:
         if self.routing is not None:
             if "exchanges" in columns:
                 raise InputError(
-                    "exchanges are given row by row, and routing='client' goes past all of them: leave them out, or let "
+                    "exchanges are given row by row, and routing='client' bypasses all of them: leave them out, or let "
                     "the exchange route"
                 )
             check_for_copies(columns.get("headers", ()), first_row)

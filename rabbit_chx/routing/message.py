@@ -103,7 +103,7 @@ class HashedOn:
         The broker ignores arguments of other names. A name similar to ``hash-header`` or ``hash-property`` is an error here, because the
         broker would silently hash the routing key.
         """
-        named = _known(arguments)
+        named = _hash_arguments(arguments)
         for argument, field in named.items():
             if field.type != "longstr":
                 raise InputError(
@@ -131,7 +131,7 @@ class HashedOn:
         )
 
 
-def _known(arguments: Headers | None) -> dict[str, AmqpField]:
+def _hash_arguments(arguments: Headers | None) -> dict[str, AmqpField]:
     """Return the arguments that select the hashed part."""
     named: dict[str, AmqpField] = {}
     for name, value in pairs_of({} if arguments is None else arguments):
@@ -152,7 +152,7 @@ def refuse_misspelt(names: Iterable[str]) -> None:
         near = difflib.get_close_matches(name.lower(), HASH_ARGUMENTS, n=1, cutoff=_NEARNESS)
         if near and name != near[0]:
             raise InputError(
-                f"the broker does not know the argument {name!r} and would hash the routing key: did you mean "
+                f"the broker ignores the argument {name!r} and would hash the routing key: did you mean "
                 f"{near[0]!r}? If the exchange has it nevertheless, leave it out here"
             )
 
@@ -233,7 +233,7 @@ class Message091:
 def field_term(field: AmqpField, release: Release) -> HashedTerm:
     """Return the term of a header's value."""
     if release.follows(rules.HEADER_IS_TUPLE):
-        return HashedTerm(_typed(field), rules.HEADER_IS_TUPLE)
+        return HashedTerm(_with_type(field), rules.HEADER_IS_TUPLE)
     if field.type == "timestamp":
         return HashedTerm(field.value * 1000, rules.TIMESTAMP_IS_SEED)
     if field.type in INTEGER_RANGES:
@@ -245,16 +245,16 @@ def field_term(field: AmqpField, release: Release) -> HashedTerm:
     )
 
 
-def _typed(field: AmqpField) -> tuple[Term, ...]:
+def _with_type(field: AmqpField) -> tuple[Term, ...]:
     return Atom(field.type), _value(field)
 
 
 def _value(field: AmqpField) -> Any:  # noqa: ANN401
     """Return a field's value as the server's parser returns it, rabbit_binary_parser.erl, ``parse_table/1``."""
     if field.type == "array":
-        return [_typed(element) for element in field.value]
+        return [_with_type(element) for element in field.value]
     if field.type == "table":
-        return [(name, *_typed(element)) for name, element in field.value]
+        return [(name, *_with_type(element)) for name, element in field.value]
     return field.value
 
 
@@ -397,7 +397,7 @@ class Message10:
         if isinstance(cc, (str, bytes)) or not hasattr(cc, "__iter__"):
             raise InputError(f"cc is {cc!r:.60}: give a list of routing keys, even of one")
         if bcc:
-            raise InputError("AMQP 1.0 has no BCC: give the routing keys as cc, which stands for x-cc")
+            raise InputError("AMQP 1.0 has no BCC: give the routing keys as cc, which is sent as x-cc")
         more = [bytes_of(route, "a routing key of x-cc") for route in cc]
         parts = _properties(properties)
         return cls(

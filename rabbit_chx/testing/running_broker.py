@@ -144,7 +144,7 @@ class RunningBroker:
         self._server("pause").pause()
 
     def resume(self) -> None:
-        """Let a paused server go on, and wait until it serves again."""
+        """Resume a paused server, and wait until it serves again."""
         self._server("resume").resume()
 
     @contextmanager
