@@ -130,19 +130,19 @@ def _default(type_: EntryType, name: str) -> str:
 _MEANINGS = {
     "queue": "The destination queue.",
     "exchange": "The destination exchange, instead of `queue`.",
-    "weight": "The number of its buckets, or its share of the slots relative to the other members. A string is the binding key as "
-    'it is: `"007"` is another binding than 7.',
+    "weight": "The number of its buckets. A string is used as the binding key unchanged: `\"007\"` and 7 are two bindings.",
 }
-_SLOTS_OF_MEMBER = (
-    'Instead of `weight`: the slots that it owns, such as `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds. All '
-    "members list their slots; each slot occurs once."
-)
+_OF_SLOT_MEMBER = {
+    "weight": "Its share of the slots, relative to the other members.",
+    "slots": 'Instead of `weight`: the slots that it owns, such as `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds. '
+    "If one member lists its slots, all must; each slot occurs once.",
+}
 
 
 def meaning(type_: EntryType, name: str) -> str:
     """Return the description of a field of a topology file: that of the attribute, from the docstring of the class."""
-    if type_ is SLOT_MEMBER and name == "slots":
-        return _SLOTS_OF_MEMBER
+    if type_ is SLOT_MEMBER and name in _OF_SLOT_MEMBER:
+        return _OF_SLOT_MEMBER[name]
     if name in _MEANINGS:
         return _MEANINGS[name]
     model = Topology if type_ is FILE else type_.model
