@@ -93,9 +93,16 @@ def _option_tables(options: Iterable[Option]) -> str:
     return "\n\n".join(f"### {heading}\n\n{table(head, group)}" for heading, group in rows.items())
 
 
+#: The field that all kinds of entries have.
+_OWNER = (
+    "Each entry of these lists also has the field `owner`, `ours` (default) or `external`. An `external` object is only checked, never "
+    "declared or deleted."
+)
+
+
 def topology_fields() -> str:
     """Return the fields of a topology file, a table for each kind of entry."""
-    parts = ["### The file\n\n" + _fields(FILE)]
+    parts = [f"### The file\n\n{_fields(FILE)}\n\n{_OWNER}"]
     for name, kind in FILE.fields.items():
         if isinstance(kind, EntryType):
             parts.append(f"### `[[{name}]]`\n\n{_fields(kind)}")
@@ -111,6 +118,7 @@ def _fields(type_: EntryType) -> str:
     rows = (
         (f"`{name}`", _kind(kind), _default(type_, name), meaning(type_, name))
         for name, kind in type_.fields.items()
+        if name != "owner"
     )
     return table(("field", "type", "default", ""), rows)
 
@@ -130,7 +138,7 @@ def _default(type_: EntryType, name: str) -> str:
 _MEANINGS = {
     "queue": "The destination queue.",
     "exchange": "The destination exchange, instead of `queue`.",
-    "weight": "The number of its buckets. A string is used as the binding key unchanged: `\"007\"` and 7 are two bindings.",
+    "weight": 'The number of its buckets. A string is used as the binding key unchanged: `"007"` and 7 are two bindings.',
 }
 _OF_SLOT_MEMBER = {
     "weight": "Its share of the slots, relative to the other members.",
