@@ -124,7 +124,8 @@ def _fields(type_: EntryType) -> str:
 
 
 def _kind(kind: Kind | EntryType) -> str:
-    return "list of tables" if isinstance(kind, EntryType) else kind.label
+    label = "array of tables" if isinstance(kind, EntryType) else kind.label
+    return {"`true` or `false`": "boolean"}.get(label, label.replace("` or `", "`, `"))
 
 
 def _default(type_: EntryType, name: str) -> str:
@@ -142,8 +143,7 @@ _MEANINGS = {
 }
 _OF_SLOT_MEMBER = {
     "weight": "Its share of the slots, relative to the other members.",
-    "slots": 'Instead of `weight`: the slots that it owns, such as `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds. '
-    "If one member lists its slots, all must; each slot occurs once.",
+    "slots": 'Instead of `weight`: the slots that it owns, such as `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds.',
 }
 
 
