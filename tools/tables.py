@@ -1,11 +1,14 @@
-"""The tables of the documents that say what the code says, made from the code."""
+"""The tables of the documents that are made from the code."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -20,6 +23,7 @@ from spark_connector.options.common import ADDRESS_OPTIONS, Option
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS
 from spark_connector.options.write_options import OPTIONS
 
+_ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (
     "rabbit_chx",
     "rabbit_chx.amqp",
@@ -279,8 +283,32 @@ def public_names() -> str:
 
 
 def first_sentence(value: object) -> str:
-    """Return the first sentence of a docstring as Markdown; "" for a value that has no docstring of its own."""
+    """Return the first sentence of a docstring as Markdown; "" for a value without a docstring."""
     text = (inspect.getdoc(value) or "") if isinstance(value, type) or inspect.isfunction(value) else ""
     paragraph = " ".join(text.partition("\n\n")[0].split())
     sentence = re.split(r"(?<=[.:])\s", paragraph, maxsplit=1)[0]
     return re.sub(r"``([^`]+)``", r"`\1`", re.sub(":+$", ".", sentence))
+
+
+def levels() -> str:
+    """Return a row for each package or module with the first sentence of its docstring, the top level first."""
+    return "\n".join(["| level | package | |", "| --- | --- | --- |", *_level_rows()])
+
+
+def _level_rows() -> Iterator[str]:
+    """Yield the rows, by the layers of the import linter's contract in pyproject.toml."""
+    settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    for level, layer in zip(range(len(layers), 0, -1), layers, strict=True):
+        for package in layer.split("|"):
+            path = _ROOT / package.strip().replace(".", "/")
+            file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            name = f"{path.relative_to(_ROOT)}{'/' if path.is_dir() else '.py'}"
+            yield f"| {level} | [`{name}`](../{name.removesuffix('/')}) | {_summary(file)} |"
+
+
+def _summary(file: Path) -> str:
+    """Return the first sentence of the module's docstring, in Markdown."""
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    paragraph = " ".join(docstring.partition("\n\n")[0].removesuffix("::").split())
+    return re.sub(r"``([^`]+)``", r"`\1`", paragraph).replace("|", "\\|")

@@ -36,7 +36,7 @@ def test_three_holes_before_two_buckets_take_every_key() -> None:
     )
 
 
-def test_a_hole_that_no_key_reaches_is_none() -> None:
+def test_a_hole_that_no_key_reaches_is_ignored() -> None:
     assert ring_findings(HashRing.from_buckets(["q1", None])) == []
 
 

@@ -108,7 +108,7 @@ def test_there_is_a_metric_for_each_exchange_and_kind_of_zero_too() -> None:
     assert "rabbit_chx_misplaced_share_ratio" not in metrics(report(file=None))
 
 
-def test_a_check_that_failed_says_so() -> None:
+def test_a_failed_check_is_reported() -> None:
     found = metrics(CheckReport("rabbit:5672", {"/": None}, (), TIME_S))
     assert set(found) == {"rabbit_chx_check_success", "rabbit_chx_check_timestamp_seconds"}
     assert found["rabbit_chx_check_success"].value() == 0
@@ -129,7 +129,7 @@ def of_vhosts(*exchanges: str) -> CheckReport:
     return CheckReport("rabbit:5672", {**checks, "closed": None}, exchanges, TIME_S, all_vhosts=True)
 
 
-def test_of_several_vhosts_each_finding_says_its_own() -> None:
+def test_of_several_vhosts_each_finding_reports_its_own() -> None:
     findings = of_vhosts().as_json()["findings"]
     assert [(finding["vhost"], finding["exchange"]) for finding in findings] == [
         ("/", "orders"), ("shop", "orders"), ("shop", "audit"),

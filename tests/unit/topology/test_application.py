@@ -207,7 +207,7 @@ def test_a_first_operation_that_is_refused_changes_nothing() -> None:
         script.apply(plan(WANTED, script.live()))
 
 
-def test_a_lost_connection_says_how_far_it_got() -> None:
+def test_a_lost_connection_reports_how_far_it_got() -> None:
     def refuses(operation: Operation) -> None:
         if operation.action == "bind":
             raise ConnectionLostError("gone")
@@ -224,7 +224,7 @@ def test_another_ring_than_planned_is_an_error() -> None:
         script.apply(plan(WANTED, script.live()))
 
 
-def test_a_ring_that_is_gone_after_all_changes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ring_that_is_missing_after_all_changes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script()
     monkeypatch.setattr(script, "read_rings", lambda *_: {})
     with pytest.raises(ApplyError, match="the ring of orders is None after all changes"):

@@ -19,7 +19,7 @@ def _planned(there: str, wanted: str) -> RingPlan:
     return plan(ours, live).rings["x"]
 
 
-def test_a_new_exchange_is_no_proposal_where_the_worst_moment_is_little_worse() -> None:
+def test_a_new_exchange_is_not_proposed_if_the_worst_moment_is_little_worse() -> None:
     ring = _planned("abcd", "dbc")
     assert ring.moved < ring.moved_at_worst < 2 * ring.moved
     assert "new-exchange" not in [proposal.strategy for proposal in ring.proposals]

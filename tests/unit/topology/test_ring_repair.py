@@ -116,7 +116,7 @@ def test_the_limit_of_the_topology_holds() -> None:
     assert plan(repair_target(live, "orders"), live).refusals == ()
 
 
-def test_what_is_no_part_of_the_ring_stays() -> None:
+def test_objects_outside_of_the_ring_are_kept() -> None:
     there = broker()
     there.create(QueueDefinition("other"))
     unbound(there, "q1", "1")
