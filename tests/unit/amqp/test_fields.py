@@ -110,7 +110,7 @@ def test_values_of_another_type_are_refused(type_: str, wrong: object) -> None:
 
 @pytest.mark.parametrize("type_", ["string", "int", "", "LONGSTR", None, ["longstr"]])
 def test_types_that_do_not_exist_are_refused(type_: Any) -> None:
-    with pytest.raises(InputError, match="no AMQP field type"):
+    with pytest.raises(InputError, match="not an AMQP field type"):
         AmqpField(type_, "a")
 
 
