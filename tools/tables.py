@@ -97,9 +97,16 @@ def _option_tables(options: Iterable[Option]) -> str:
     return "\n\n".join(f"### {heading}\n\n{table(head, group)}" for heading, group in rows.items())
 
 
+#: The field that all kinds of entries have.
+_OWNER = (
+    "Each entry of these lists also has the field `owner`, `ours` (default) or `external`. An `external` object is only checked, never "
+    "declared or deleted."
+)
+
+
 def topology_fields() -> str:
     """Return the fields of a topology file, a table for each kind of entry."""
-    parts = ["### The file\n\n" + _fields(FILE)]
+    parts = [f"### The file\n\n{_fields(FILE)}\n\n{_OWNER}"]
     for name, kind in FILE.fields.items():
         if isinstance(kind, EntryType):
             parts.append(f"### `[[{name}]]`\n\n{_fields(kind)}")
@@ -115,12 +122,14 @@ def _fields(type_: EntryType) -> str:
     rows = (
         (f"`{name}`", _kind(kind), _default(type_, name), meaning(type_, name))
         for name, kind in type_.fields.items()
+        if name != "owner"
     )
     return table(("field", "type", "default", ""), rows)
 
 
 def _kind(kind: Kind | EntryType) -> str:
-    return "list of tables" if isinstance(kind, EntryType) else kind.label
+    label = "array of tables" if isinstance(kind, EntryType) else kind.label
+    return {"`true` or `false`": "boolean"}.get(label, label.replace("` or `", "`, `"))
 
 
 def _default(type_: EntryType, name: str) -> str:
@@ -134,19 +143,18 @@ def _default(type_: EntryType, name: str) -> str:
 _MEANINGS = {
     "queue": "The destination queue.",
     "exchange": "The destination exchange, instead of `queue`.",
-    "weight": "The number of its buckets, or its share of the slots relative to the other members. A string is the binding key as "
-    'it is: `"007"` is another binding than 7.',
+    "weight": 'The number of its buckets. A string is used as the binding key unchanged: `"007"` and 7 are two bindings.',
 }
-_SLOTS_OF_MEMBER = (
-    'Instead of `weight`: the slots that it owns, such as `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds. All '
-    "members list their slots; each slot occurs once."
-)
+_OF_SLOT_MEMBER = {
+    "weight": "Its share of the slots, relative to the other members.",
+    "slots": 'Instead of `weight`: the slots that it owns, such as `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds.',
+}
 
 
 def meaning(type_: EntryType, name: str) -> str:
     """Return the description of a field of a topology file: that of the attribute, from the docstring of the class."""
-    if type_ is SLOT_MEMBER and name == "slots":
-        return _SLOTS_OF_MEMBER
+    if type_ is SLOT_MEMBER and name in _OF_SLOT_MEMBER:
+        return _OF_SLOT_MEMBER[name]
     if name in _MEANINGS:
         return _MEANINGS[name]
     model = Topology if type_ is FILE else type_.model

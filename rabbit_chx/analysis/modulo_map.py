@@ -1,4 +1,4 @@
-"""What goes to the destination whose number is a hash modulo their count: ``x-modulus-hash`` exchanges and super streams."""
+"""Routing by a hash modulo the number of destinations: ``x-modulus-hash`` exchanges and super streams."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ModuloMap:
         return {place: count / self.hashes for place, count in shares.items()}
 
     def route_all(self, messages: Sequence[Mapping[str, Any]]) -> list[Place]:
-        """Return where messages go; None where nothing is bound.
+        """Return the destination of each message; None if nothing is bound.
 
         Args:
             messages: the arguments of `ModulusHashExchange.route`; for a super stream a ``routing_key``, and no more.
@@ -146,7 +146,7 @@ def check_comparable(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> N
 
 
 def movement(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> MovementMatrix:
-    """Return the exact movement between two rings as `movement_matrix` does, or between two exchanges without one.
+    """Return the exact movement between two rings as `movement_matrix` does, or between two exchanges without a ring.
 
     Args:
         before: the map before the change.

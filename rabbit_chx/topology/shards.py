@@ -1,24 +1,68 @@
 """The objects of the plugin rabbitmq_sharding: its exchanges, their shards, and the queues of a topology that it keeps.
 
 A topology file need not list the shards, and a plan does not delete them.
+
+The names mirror rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``, ``make_queue_name/3``, and
+``rabbit_sharding_shard.erl``, ``ensure_sharded_queues/1`` (v3.8.0 to v4.3.6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, plural
+from rabbit_chx.checks import check_whole, short_string
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Release
+from rabbit_chx.routing.bindings import listed as as_tuple
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.routing.sharding import ShardName, shard_names
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, setting_of
 
 _MODULUS = "x-modulus-hash"
 _MOST_NAMED = 3
+_NAME = re.compile(r"sharding: (.+) - (\S+@\S+) - (0|[1-9][0-9]*)", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardName:
+    """The parts of a shard's name; `number` counts from 0 on each node."""
+
+    exchange: str
+    node: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"sharding: {self.exchange} - {self.node} - {self.number}"
+
+    @classmethod
+    def parsed(cls, queue: str) -> ShardName | None:
+        """Parse the name of a queue; return None if it is not the name of a shard."""
+        match = _NAME.fullmatch(queue)
+        return None if match is None else cls(match[1], match[2], int(match[3]))
+
+
+def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tuple[str, ...]:
+    """Return the names of an exchange's shards on the running nodes, in the order in which ``x-modulus-hash`` counts them.
+
+    All have the same binding key, so the order is that of the names: by node, then by number as text, 10 before 2. Shards of an earlier,
+    larger policy remain bound; the caller adds them.
+    """
+    check_whole("shards-per-node", shards_per_node, 0)
+    node_names = as_tuple(nodes, "the names of the nodes, even of one")
+    for name in (exchange, *node_names):
+        if not isinstance(name, str):
+            raise InputError(f"{name!r:.60} is not the name of an exchange or node: give str")
+    names = [
+        str(ShardName(exchange, node, number))
+        for node in dict.fromkeys(node_names)
+        for number in range(shards_per_node)
+    ]
+    return tuple(sorted(names, key=lambda name: short_string(name, "the shard")))
 
 
 def is_sharded(exchange: ExchangeDefinition, topology: Topology) -> bool:
@@ -193,14 +237,14 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
         yield Finding(
             "missing",
             f"the policy asks for them: {_listed(names)}",
-            "set the policy with one shard fewer, and then again as it is: a change makes the plugin look",
+            "set the policy with one shard fewer, and then set it again unchanged: a change makes the plugin create missing shards",
             names=names,
         )
     if names := tuple(shard.name for shard in shards if nodes is not None and shard.node not in nodes):
         yield Finding(
             "node-away",
             f"made for a node that does not run: {_listed(names)}",
-            "start the node; if it is gone for good, unbind them, consume what is left, and delete them",
+            "start the node; if it was removed, unbind them, consume the remaining messages, and delete them",
             names=names,
         )
     if names := tuple(shard.name for shard in exchange.surplus if shard.keys):
@@ -211,14 +255,14 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
         yield Finding(
             "surplus",
             f"{why}, so these still get messages: {_listed(names)}",
-            "go on consuming from them; or unbind them, which moves keys, consume what is left, and delete them",
+            "go on consuming from them; or unbind them, which moves keys, consume the remaining messages, and delete them",
             names=names,
         )
     if names := tuple(shard.name for shard in shards if not shard.keys):
         yield Finding(
             "unbound",
             f"not bound to the exchange, so they get no messages: {_listed(names)}",
-            "consume what is left, and delete them; or change the policy so that it asks for them",
+            "consume the remaining messages, and delete them; or change the policy so that it asks for them",
             names=names,
         )
     if names := tuple(shard.name for shard in shards if shard.consumers == 0):

@@ -30,7 +30,7 @@ def test_a_field_type_is_that_of_bare_header_values() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"hash_header": "h", "field_type": "int"}, "no AMQP field type"),
+        ({"hash_header": "h", "field_type": "int"}, "not an AMQP field type"),
         ({"field_type": "long"}, "give hash_header too"),
     ],
 )

@@ -319,7 +319,9 @@ def test_a_deletion_has_to_be_allowed() -> None:
 
 def test_only_a_plan_is_applied() -> None:
     script = Script()
-    with pytest.raises(InputError, match=r"a Topology is no plan: make one with rabbit_chx\.topology\.plan"):
+    with pytest.raises(
+        InputError, match=r"a Topology is not a Plan: make one with rabbit_chx\.topology\.plan"
+    ):
         apply_plan(WANTED, script, Permission(), lambda *_: None)  # type: ignore[arg-type]
     assert script.steps == []
 

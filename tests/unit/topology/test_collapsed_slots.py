@@ -164,13 +164,13 @@ def _with_exchange(live: Topology, name: str, **fields: object) -> Topology:
                 live,
                 exchanges=tuple(exchange for exchange in live.exchanges if exchange.name != "events.park"),
             ),
-            "exchange events.park is not there",
+            "exchange events.park does not exist",
         ),
         (
             lambda live: replace(
                 live, queues=tuple(queue for queue in live.queues if queue.name != "events.park")
             ),
-            "queue events.park is not there",
+            "queue events.park does not exist",
         ),
     ],
 )

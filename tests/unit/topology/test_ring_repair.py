@@ -140,7 +140,7 @@ def test_a_repair_needs_an_exchange_and_a_ring() -> None:
     live = broker().topology()
     with pytest.raises(NotFoundError, match="no exchange 'other'"):
         repair_target(live, "other")
-    with pytest.raises(InputError, match="says no ring of exchange 'orders'"):
+    with pytest.raises(InputError, match="has no ring of exchange 'orders'"):
         repair_target(live, "orders", Topology())
     external = Topology.from_toml(FILE.replace('hash"\n', 'hash"\nowner = "external"\n'))
     with pytest.raises(InputError, match="is external in the topology"):

@@ -18,7 +18,7 @@ from slot_files import NEWEST, slotted
 from rabbit_chx import ExchangeRef, Topology
 from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError, PlanRefusedError
 from rabbit_chx.topology import BindingDefinition, plan
-from rabbit_chx.topology.applying import Permission, tag_of
+from rabbit_chx.topology.applying import Permission, make_consumer_tag
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over import HandOver, HandOverMarker, drain_park, parts_of
 from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
@@ -193,7 +193,7 @@ class Watched(Mover):
     def _listed(self, kind: str, *path: str) -> Any:
         if kind == "consumers":
             queues = (f"events.{n}" for n in range(1, 4))
-            return [{"queue": {"name": queue}, "consumer_tag": tag_of("one")} for queue in queues]
+            return [{"queue": {"name": queue}, "consumer_tag": make_consumer_tag("one")} for queue in queues]
         return super()._listed(kind, *path)
 
 

@@ -205,7 +205,7 @@ def test_slots_of_others_are_only_checked() -> None:
     assert made.changes == ()
     [refusal] = made.refusals
     assert refusal.text == (
-        "binding events.slot.02 -> events.1 is external, and it is not there; its owner has to declare it, or take "
+        "binding events.slot.02 -> events.1 is external, and it does not exist; its owner has to declare it, or take "
         'owner = "external" out of the topology'
     )
 
