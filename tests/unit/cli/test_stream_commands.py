@@ -12,7 +12,7 @@ import pytest
 from scripted_api import ScriptedApi
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.cli import stream_options
+from rabbit_chx.cli import streams
 from rabbit_chx.cli.streams import (
     Placement,
     ReplayedRow,
@@ -78,7 +78,7 @@ def test_a_time_ago_is_the_same_for_all_streams_of_a_command(monkeypatch: pytest
         def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
             return NOW.astimezone(tz) + timedelta(seconds=next(moments))
 
-    monkeypatch.setattr(stream_options, "datetime", Clock)
+    monkeypatch.setattr(streams, "datetime", Clock)
     given = StreamOptions(None, None, None, by_message_id=False, since="90s", until="30s", addresses=())
     assert given.range == (NOW - timedelta(seconds=90), NOW - timedelta(seconds=30))
     assert given.range == (NOW - timedelta(seconds=90), NOW - timedelta(seconds=30))
