@@ -123,7 +123,7 @@ class Place:
         return DeliveredMessage(tag, "k", marker=item.marker, reply_to=item.reply_to)
 
     def key(self) -> tuple[Any, ...]:
-        """Return what tells this state from others."""
+        """Return the key that identifies this state."""
         ownership = {
             name: repr(value) for name, value in vars(self.ownership).items() if name != "delivered_count"
         }

@@ -379,8 +379,7 @@ def show(
     """Show the first and the last row, the number of rows, the nodes and the writers of streams.
 
     A NAME is a stream, a super stream, or an exchange to which only streams are bound. --management-url and
-    the plugin rabbitmq_stream_management (from RabbitMQ 3.13) add the writers: up to 255 names per stream, up
-    to 5 s old.
+    the plugin rabbitmq_stream_management (from RabbitMQ 3.13) add the writers, up to 5 s old.
     """
     at, addresses = broker.live(streams=True), parse_addresses(address)
     settings = stream_settings(at.settings)
@@ -533,9 +532,9 @@ def replay(
     """Show the rows of each KEY, oldest first: stream, offset, time, key and value. Only the stream that has
     a KEY is read.
 
-    A KEY is the routing key of a row. Other clients of the stream protocol store none; with --by-message-id a
-    KEY is the message id. The ring of --exchange must be known: give --ring-via, --ring or --topology. Rows
-    that were written before the ring changed may be in another stream: give the former ring by --ring.
+    A KEY is the routing key of a row, or with --by-message-id its message id, for clients that store no
+    routing key. The ring of --exchange must be known: give --ring-via, --ring or --topology. For rows that
+    were written before the ring changed, give the former ring by --ring.
 
     Rows are shown up to the end of the stream at the time of opening.
     """

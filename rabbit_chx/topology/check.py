@@ -82,8 +82,8 @@ _MOST_NAMES = 3
 _DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
 _WITHOUT_IT = {
     "exchange": "a channel that publishes to it is closed",
-    "queue": "nothing is kept for its consumers",
-    "policy": "what it sets does not apply",
+    "queue": "no messages are stored for its consumers",
+    "policy": "its settings do not apply",
 }
 
 
@@ -180,7 +180,7 @@ def check(
                 misplaced[name] = share
         # The plugin makes the ring of a sharded exchange.
         elif listed.type == HASH_EXCHANGE and not is_sharded(checked.exchange, live):
-            message = "the topology does not say its ring, so its order is not checked"
+            message = "the topology does not contain its ring, so its order is not checked"
             findings.append(
                 checked.finding("different", message, "write its members as `ring` in the topology")
             )
@@ -274,7 +274,7 @@ def _object_findings(wanted: Topology, live: Topology, file: str | None) -> Iter
         if live_object is None:
             # No list shows the broker's own exchanges.
             if wanted_object.name and not wanted_object.name.startswith(_BROKERS_OWN):
-                message = f"{what} is not there: {_WITHOUT_IT[key[0]]}"
+                message = f"{what} does not exist: {_WITHOUT_IT[key[0]]}"
                 yield _object_finding(
                     "missing", wanted_object, message, _past_policy(wanted_object, live, fix)
                 )
@@ -301,7 +301,7 @@ def _binding_findings(
     hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
     for binding in wanted.bindings:
         if binding_identity(binding) not in bound:
-            message = f"the binding {name_of(binding)} is not there: its messages do not come to {binding.destination!s}"
+            message = f"the binding {name_of(binding)} does not exist: its messages do not reach {binding.destination!s}"
             yield _binding_finding(
                 "missing", binding, message, apply_fix(file, external=binding.owner == "external")
             )
@@ -366,7 +366,7 @@ def _short_lived(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[F
     ttl = checked.setting(queue, _TTL)
     if ttl is None or (queue.type == "quorum" and checked.ring.release.numbers < _QUORUM_TTL_SINCE):
         return
-    message = f"{queue.name} has a message TTL of {ttl.value:,} ms{_set_by(ttl)}: what nobody reads in that time {_end_of_messages(checked, queue)}"
+    message = f"{queue.name} has a message TTL of {ttl.value:,} ms{_set_by(ttl)}: a message that is not consumed in that time {_end_of_messages(checked, queue)}"
     yield _finding_of_queue(
         checked, "expiring-destination", queue, message, _fix_of_setting(queue, _TTL, ttl)
     )
@@ -381,7 +381,7 @@ def _expiring(checked: CheckedExchange, queues: Sequence[QueueDefinition]) -> It
     moved = checked.moved_without(place for place in checked.ring.destinations if place in settings)
     for queue in (queue for queue in queues if queue.name in settings):
         expires = settings[queue.name]
-        message = f"{queue.name} expires after {expires.value:,} ms without use{_set_by(expires)}, and its messages go with it"
+        message = f"{queue.name} expires after {expires.value:,} ms without use{_set_by(expires)}, and its messages are deleted with it"
         if queue.name in moved:
             message = f"{message}: {percent(moved[queue.name])} of all keys move then"
         yield _finding_of_queue(
@@ -426,9 +426,9 @@ def _end_of_messages(checked: CheckedExchange, queue: QueueDefinition) -> str:
     if onwards is None:
         return "is lost"
     return (
-        f"goes to the dead-letter exchange {onwards.value}"
+        f"is published to the dead-letter exchange {onwards.value}"
         if onwards.value
-        else "goes to the default exchange"
+        else "is published to the default exchange"
     )
 
 

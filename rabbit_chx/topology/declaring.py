@@ -115,7 +115,7 @@ def _compare_existing(
             live = LiveExchange.of(broker, name, wanted.release)
         except NotFoundError:
             raise MismatchError(
-                f"the management API knows no exchange {name!r} in vhost {broker.vhost!r}, and {broker.where} does: give URLs "
+                f"the management API does not list exchange {name!r} in vhost {broker.vhost!r}, and {broker.where} does: give URLs "
                 "of the same broker",
                 exchange=name,
             ) from None
@@ -138,7 +138,7 @@ def _compare_existing(
             )
     elif not broker.has_management and not allow_existing:
         raise InputError(
-            f"exchange {name!r} exists, and AMQP does not tell what is bound to it: give Broker a ring_source or a "
+            f"exchange {name!r} exists, and AMQP does not list its bindings: give Broker a ring_source or a "
             "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",
             exchange=name,
         )

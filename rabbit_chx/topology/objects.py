@@ -213,8 +213,8 @@ class ExchangeDefinition:
         ring: the members of an ``x-consistent-hash`` exchange, in bind order: the order of the buckets.
         slots: instead of ``ring``, the number of slots.
         members: with ``slots``, the queues that own them.
-        max_share_moved: the largest share of keys that a plan may move in this exchange. Default: that of the file.
-        owner: ``external``: it is checked, and never declared or deleted.
+        max_share_moved: the limit for this exchange. Default: that of the file.
+        owner: ``external``: only checked, never declared or deleted.
     """
 
     name: str
@@ -249,7 +249,7 @@ class QueueDefinition:
         exclusive: whether only the connection that declared it can use it. It is deleted with that connection.
         auto_delete: whether it is deleted with its last consumer.
         arguments: the arguments of the declaration.
-        owner: ``external``: it is checked, and never declared or deleted.
+        owner: ``external``: only checked, never declared or deleted.
     """
 
     name: str
@@ -284,7 +284,7 @@ class BindingDefinition:
         destination: a queue's name, or an ExchangeRef.
         routing_key: the binding key.
         arguments: the arguments, such as those of a ``headers`` exchange.
-        owner: ``external``: it is checked, and never declared or deleted.
+        owner: ``external``: only checked, never declared or deleted.
 
     Raises:
         InputError: the destination is neither a name nor an ExchangeRef.
@@ -311,7 +311,7 @@ class PolicyDefinition:
         apply_to: the kind of objects to which it applies.
         definition: the settings.
         priority: of two policies that match, the one with the larger number applies.
-        owner: ``external``: it is checked, and never declared or deleted.
+        owner: ``external``: only checked, never declared or deleted.
     """
 
     name: str

@@ -117,7 +117,7 @@ def report(ring: HashRing = READ, **counts: Any) -> StoredReport:
         (report(ASSUMED, right=9, wrong=1), 1),
     ],
 )
-def test_the_exit_code_says_what_was_found(found: StoredReport, code: int) -> None:
+def test_the_exit_code_is_the_result(found: StoredReport, code: int) -> None:
     assert found.code == code
 
 
@@ -171,7 +171,9 @@ def test_a_row_as_a_line_and_as_json() -> None:
         ),
     ],
 )
-def test_a_replay_without_rows_says_what_was_read(keys: list[str], counts: dict[str, int], says: str) -> None:
+def test_a_replay_without_rows_reports_what_was_read(
+    keys: list[str], counts: dict[str, int], says: str
+) -> None:
     assert no_rows_text(keys, "sales", Counter(counts)) == says
 
 

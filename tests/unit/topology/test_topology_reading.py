@@ -74,7 +74,7 @@ def test_without_slots_no_queue_is_asked() -> None:
     assert client.asked == []
 
 
-def test_operator_policies_are_read_and_are_no_part_of_what_is_there() -> None:
+def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> None:
     class WithOperatorPolicy(ModelClient):
         def _listed(self, kind: str, *path: str) -> Any:
             if kind == "operator-policies":
