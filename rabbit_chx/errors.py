@@ -10,7 +10,7 @@
     │   ├── ManagementNeededError                     AMQP does not tell it, and there is no management URL
     │   ├── EmptyRingError                            the ring has no buckets, so it has no answer
     │   └── NotDeterminedError                        no rule of that release decides it: read the broker
-    ├── BrokerRefusedError                            the broker answered, and the answer is no
+    ├── BrokerRefusedError                            the broker answered with a refusal
     │   ├── AccessRefusedError                        wrong password, or no permission
     │   ├── NotFoundError                             no such vhost, exchange or queue
     │   ├── MismatchError                             it exists, but with another type or properties
@@ -124,7 +124,7 @@ class EmptyRingError(InputError):
 
 
 class NotDeterminedError(InputError):
-    """No rule of that release decides the answer. Only the broker knows it: read the ring."""
+    """No rule of that release decides the answer. Only the broker determines it: read the ring."""
 
 
 class BrokerRefusedError(RabbitChxError):
@@ -164,7 +164,7 @@ class BrokerTimeoutError(UnreachableError, TimeoutError):
 
 
 class NoBrokerError(UnreachableError):
-    """No broker for tests was found or started; the message says what was tried."""
+    """No broker for tests was found or started; the message contains what was tried."""
 
 
 class RingSourceError(RabbitChxError):

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.names import check_name
 from rabbit_chx.analysis.wording import listed
+from rabbit_chx.checks import check_name
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import QueueOwnership
@@ -338,7 +338,7 @@ class ConsumerGroup:
             )
         if numbers < _PRIORITIES_SINCE and self._member.journal is None and self._static is None:
             _log.warning(
-                "RabbitMQ %s ignores the priority of consumers under a single active consumer: the member that comes first keeps every "
+                "RabbitMQ %s ignores the priority of consumers under a single active consumer: the first member keeps every "
                 "queue until it leaves. The order is kept. To share the queues, give static=(index, count), a journal, or upgrade to 4.0",
                 connection.server_version,
             )
@@ -388,9 +388,7 @@ def _queue_names(queues: GroupQueues) -> tuple[str, ...]:
     names = list(dict.fromkeys(name for name in destinations if name is not None))  # None: a hole
     for name in names:
         if isinstance(name, ExchangeRef):
-            raise InputError(
-                f"{name} is an exchange: give the slot table, or the names of the queues behind it"
-            )
+            raise InputError(f"{name} is an exchange: give the slot table, or the names of its queues")
         check_name(name, "queue")
     if not names:
         raise InputError("queues is empty: give one queue or more")
@@ -489,7 +487,7 @@ def _limit_warning(queues: str, limit: int, *, is_argument: bool, is_dead_letter
         else "which RabbitMQ 4.0 and newer set by default, unless a policy sets another limit"
     )
     fate = (
-        "dead-letters the message, and the messages behind it overtake it"
+        "dead-letters the message, and later messages overtake it"
         if is_dead_lettered
         else "drops the message, unless a policy names a dead-letter exchange"
     )
@@ -501,6 +499,6 @@ def _limit_warning(queues: str, limit: int, *, is_argument: bool, is_dead_letter
     )
     return (
         f"{queues}: the delivery limit is {limit}, {source}. When a message was returned more often, as by members that die while they "
-        f"handle it, the broker {fate}. So that the messages behind it are not returned with it, the group takes `lanes` messages at a time (1 by "
+        f"handle it, the broker {fate}. So that later messages are not returned with it, the group takes `lanes` messages at a time (1 by "
         f"default), which is slower than `prefetch`. {remedy}"
     )

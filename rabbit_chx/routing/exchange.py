@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from rabbit_chx.amqp.client_fields import Headers, Sender
 from rabbit_chx.amqp.fields import AmqpField, FieldType, too_deep
-from rabbit_chx.amqp.names import short_string
+from rabbit_chx.checks import short_string
 from rabbit_chx.erlang import phash2
 from rabbit_chx.erlang.terms import Term, erlang_text
 from rabbit_chx.errors import ChannelClosedError, NotDeterminedError
@@ -29,8 +29,16 @@ from rabbit_chx.routing.bindings import (
     tuples_of,
 )
 from rabbit_chx.routing.jump import seed_of, walk_of_seed
-from rabbit_chx.routing.message import NO_KEYS, HashedOn, HashedTerm, SentMessage
-from rabbit_chx.routing.received_message import AMQP_1_0, Message091, Message10, field_term
+from rabbit_chx.routing.message import (
+    AMQP_1_0,
+    NO_KEYS,
+    HashedOn,
+    HashedTerm,
+    Message091,
+    Message10,
+    SentMessage,
+    field_term,
+)
 from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.ring import HashRing
 from rabbit_chx.routing.ring_changes import Provenance

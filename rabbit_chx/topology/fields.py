@@ -14,10 +14,8 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.amqp.names import too_long
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.checks import is_number, is_whole
+from rabbit_chx.checks import MAX_SHORTSTR, is_number, is_whole, too_long
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.objects import (

@@ -14,7 +14,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HASH_PROPERTIES

@@ -30,7 +30,6 @@ from rabbit_chx.routing import (
     Release,
 )
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.routing.sharding import ShardName
 from rabbit_chx.topology.definitions import topology_content
 from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
 from rabbit_chx.topology.model import Topology
@@ -45,7 +44,7 @@ from rabbit_chx.topology.objects import (
     live_slots,
 )
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
-from rabbit_chx.topology.shards import Shard, ShardedExchange
+from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.slots import queues_behind_slots
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.

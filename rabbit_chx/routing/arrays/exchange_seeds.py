@@ -21,8 +21,7 @@ from rabbit_chx.amqp.client_fields import (
     field_of_type,
 )
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.amqp.names import short_string
+from rabbit_chx.checks import MAX_SHORTSTR, short_string
 from rabbit_chx.erlang import Atom, phash2
 from rabbit_chx.erlang.hashing import GOLDEN, HCONST_10, HCONST_11, HCONST_13, MASK, SMALL_INTEGERS
 from rabbit_chx.erlang.terms import Term
@@ -40,9 +39,10 @@ from rabbit_chx.routing.arrays.keys import (
     refuse_nulls,
 )
 from rabbit_chx.routing.jump import seed_of
-from rabbit_chx.routing.message import HashedOn, SentMessage
-from rabbit_chx.routing.received_message import (
+from rabbit_chx.routing.message import (
     AMQP_1_0,
+    HashedOn,
+    SentMessage,
     hashed_term,
     property_bytes,
     property_seconds,

@@ -84,7 +84,7 @@ async def handling(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Site,
 
 
 async def refused() -> None:
-    raise UnreachableError("nobody answers there")
+    raise UnreachableError("no server answers there")
 
 
 async def hangs() -> None:

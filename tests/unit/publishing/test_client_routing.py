@@ -139,7 +139,7 @@ def test_arguments_that_contradict_each_other_are_refused(
 def test_rows_name_no_exchange(publisher_of: AnyPublisher, peer: Peer) -> None:
     with (
         in_client(publisher_of, peer, RING) as publisher,
-        pytest.raises(PublishError, match=r"goes past all of them") as caught,
+        pytest.raises(PublishError, match=r"bypasses all of them") as caught,
     ):
         publisher.publish_many(["k"], ["b"], exchanges=["other"])
     assert isinstance(caught.value.__cause__, InputError)

@@ -300,9 +300,9 @@ def test_of_two_headers_with_routes_the_first_counts(name: str) -> None:
         ({"HASH-PROPERTY": "timestamp"}, "did you mean 'hash-property'"),
         ([(b"x-hash-header", "a")], "did you mean 'hash-header'"),
         ({"hash-headers": "a"}, "did you mean 'hash-header'"),
-        ("hash-header", "no table"),
-        (5, "no table"),
-        (["hash-header"], "no pair of name and value"),
+        ("hash-header", "not a table"),
+        (5, "not a table"),
+        (["hash-header"], "not a pair of name and value"),
         ({5: "a"}, "the name of an argument is 5"),
     ],
 )
