@@ -176,6 +176,7 @@ RINGS: dict[str, Scenario] = {
     "another order of an external exchange": Scenario(orders("q2", "q1", "q1", "q3"), Topology.from_toml(EXTERNAL)),
     "a ghost": Scenario(orders(*RING, "gone"), WANTED),
     "a ghost and an alternate exchange": Scenario(orders(*RING, "gone", text=ALTERNATE)),
+    "a ghost that is an exchange": Scenario(orders(*RING, ExchangeRef("gone")), WANTED),
     "buckets of a queue that exists": Scenario(orders(*RING, "q4", text=ORDERS.replace("1..3", "1..4"))),
     "an empty ring": Scenario(read(WANTED, {"orders": ()}), WANTED),
     "a durable exchange without bindings": Scenario(
