@@ -28,7 +28,6 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology.arguments import ArgumentTable, plain
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over import (
     HandOver,
@@ -38,15 +37,22 @@ from rabbit_chx.topology.hand_over import (
     hand_over_slot,
     parts_of,
 )
-from rabbit_chx.topology.live_broker import LiveBroker, try_count
-from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import BindingDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.operations import (
+from rabbit_chx.topology.live_broker import (
+    LiveBroker,
     Operation,
     QueueCounts,
     check_declared_name,
     is_repeatable,
     operations_of,
+    try_count,
+)
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import (
+    ArgumentTable,
+    BindingDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    plain,
 )
 from rabbit_chx.topology.plan import Plan
 from rabbit_chx.topology.plan import plan as make_plan

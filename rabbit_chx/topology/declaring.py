@@ -18,9 +18,8 @@ from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_o
 from rabbit_chx.routing.message import HashedOn, refuse_misspelt
 from rabbit_chx.topology.applying import apply_changes
 from rabbit_chx.topology.changes import PlannedChange, reference_to
-from rabbit_chx.topology.live_broker import LiveBroker
+from rabbit_chx.topology.live_broker import LiveBroker, Operation, check_declared_name
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.operations import Operation, check_declared_name
 from rabbit_chx.topology.reading import LiveExchange, read_ring
 
 _NOT_FOUND = 404

@@ -13,7 +13,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
-from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import (
     FieldChange,
     NamedObject,
@@ -30,6 +29,7 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
+    plain,
 )
 from rabbit_chx.topology.policies import policy_in_the_way
 

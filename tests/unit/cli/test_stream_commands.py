@@ -13,8 +13,17 @@ from scripted_api import ScriptedApi
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.cli import stream_options
-from rabbit_chx.cli.stream_options import Placement, StreamOptions, parse_addresses, parse_time
-from rabbit_chx.cli.streams import ReplayedRow, RowPlace, ShownStream, StreamsReport, no_rows_text
+from rabbit_chx.cli.streams import (
+    Placement,
+    ReplayedRow,
+    RowPlace,
+    ShownStream,
+    StreamOptions,
+    StreamsReport,
+    no_rows_text,
+    parse_addresses,
+    parse_time,
+)
 from rabbit_chx.cli.verify import StoredReport
 from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.rendering import ConsoleOutput

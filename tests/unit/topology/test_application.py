@@ -19,7 +19,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.topology import BindingDefinition, Plan, QueueDefinition, Topology, plan
 from rabbit_chx.topology.applying import Applied, Permission, apply_plan
-from rabbit_chx.topology.operations import Operation, QueueCounts, refused
+from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
 from rabbit_chx.topology.reading import APPLY_LOCK
 
 LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)

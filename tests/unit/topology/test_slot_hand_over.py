@@ -20,9 +20,8 @@ from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError
 from rabbit_chx.topology import BindingDefinition, plan
 from rabbit_chx.topology.applying import Permission, tag_of
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.hand_over import HandOver, drain_park, parts_of
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
-from rabbit_chx.topology.operations import Operation, QueueCounts, refused
+from rabbit_chx.topology.hand_over import HandOver, HandOverMarker, drain_park, parts_of
+from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
 
 #: How many movers die before each operation; twenty by `make hand-over`.
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))

@@ -12,7 +12,7 @@ from model_client import ModelClient
 from rabbit_chx.errors import AccessRefusedError, NotFoundError, UnreachableError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology import PolicyDefinition, Topology, check
-from rabbit_chx.topology.operations import QueueCounts
+from rabbit_chx.topology.live_broker import QueueCounts
 from rabbit_chx.topology.slots import expanded
 
 WANTED = Topology.from_toml("""
