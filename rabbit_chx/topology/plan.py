@@ -42,6 +42,7 @@ from rabbit_chx.topology.refusals import (
     bound_ends,
     cluster_refusals,
     deletions,
+    denied_features,
     is_allowed,
     last_binding_refusals,
     replacement,
@@ -172,6 +173,7 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         *bindings.refusals,
         *last_binding_refusals(live, changes),
         *sharded_declarations(live, changes),
+        *denied_features(live, changes),
     )
     plans = {name: work.plan for name, work in rings.items()}
     parked_in = {
