@@ -64,7 +64,11 @@ CHECK_KINDS = (
 )
 _BROKERS_OWN = "amq."
 _TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"
-_PRIORITIES, _DELAYED_RETRY, _CONSUMER_TIMEOUT = "x-max-priority", "x-delayed-retry-type", "x-consumer-timeout"
+_PRIORITIES, _DELAYED_RETRY, _CONSUMER_TIMEOUT = (
+    "x-max-priority",
+    "x-delayed-retry-type",
+    "x-consumer-timeout",
+)
 #: The broker's default. A shorter timeout is a decision about the queue.
 _DEFAULT_TIMEOUT_MS = 1_800_000
 #: From this release on quorum queues delay returned messages, and a consumer timeout returns single messages. Before, it closes the channel.
@@ -429,11 +433,11 @@ def _order_breaking(checked: CheckedExchange, queue: QueueDefinition) -> Iterato
         found.append((_PRIORITIES, "delivers messages of a higher priority first"))
     elif checked.ring.release.numbers >= _RETURNS_SINGLY_SINCE:
         found.append((_DELAYED_RETRY, "delays messages that are returned, and later ones overtake them"))
-        found.append((
-            _CONSUMER_TIMEOUT,
-            "returns a message whose handler takes longer, before those that were delivered with it: a consumer that takes more than one "
-            "message at a time gets them out of order",
-        ))  # fmt: skip
+        effect = (
+            "returns a message whose handler takes longer before those that were delivered with it: a consumer that takes more than one "
+            "message at a time gets them out of order"
+        )
+        found.append((_CONSUMER_TIMEOUT, effect))
     for argument, effect in found:
         setting = checked.setting(queue, argument)
         if setting is None or setting.value in (0, "disabled"):
