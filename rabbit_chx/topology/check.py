@@ -137,7 +137,7 @@ def check(
     exchange: str | Sequence[str] | None = None,
     file: str | None = None,
 ) -> TopologyCheck:
-    """Return the faults of the live topology.
+    """Return the findings of a check of the live topology.
 
     Only rings that were read are checked, because an assumed ring proves nothing.
 
