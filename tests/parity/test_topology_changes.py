@@ -364,7 +364,9 @@ def test_slots_that_are_removed_leave_no_buckets(site: ChangedSite) -> None:
     assert [exchange.name for exchange in live.exchanges if exchange.name.startswith("events.slot")] == []
 
 
-def test_a_deprecated_feature_is_refused_where_the_broker_denies_it(site: ChangedSite) -> None:
+def test_a_deprecated_feature_is_refused_where_the_broker_denies_it(
+    rabbit: Rabbit, site: ChangedSite
+) -> None:
     wanted = Topology.from_toml(
         '[[queues]]\nname = "near"\narguments = { x-queue-master-locator = "client-local" }\n'
     )
@@ -377,7 +379,7 @@ def test_a_deprecated_feature_is_refused_where_the_broker_denies_it(site: Change
                 "near", durable=True, arguments={"x-queue-master-locator": "client-local"}
             )
     assert [refusal.kind for refusal in refusals] == (
-        ["denied-feature"] if site.live().release.numbers >= (4, 3, 0) else []
+        ["denied-feature"] if rabbit.release.numbers >= (4, 3, 0) else []
     )
 
 
