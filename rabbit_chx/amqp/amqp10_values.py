@@ -89,7 +89,7 @@ _OF_PROTON: dict[str, Amqp10Type] = {
 
 @dataclass(frozen=True, slots=True)
 class Amqp10Value:
-    """A value with its wire type.
+    """An AMQP 1.0 value with its wire type.
 
     Attributes:
         type: the wire type, by the specification's name.

@@ -124,7 +124,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """One broker, one vhost, one user.
+    """Settings of a connection: broker, vhost and user.
 
     Attributes:
         host: name or address; IPv6 without brackets.

@@ -140,7 +140,7 @@ def check_comparable(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> N
 
 
 def movement(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> MovementMatrix:
-    """Return the exact movement between two rings as `movement_matrix` does, or between two exchanges without one.
+    """Return the exact movement between two rings as `movement_matrix` does, or between two exchanges without a ring.
 
     Args:
         before: the map before the change.

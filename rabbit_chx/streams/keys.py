@@ -33,7 +33,7 @@ KeyColumn: TypeAlias = Literal["key", "message_id"]
 
 
 class MisplacedRow(NamedTuple):
-    """A row in another stream than that of the mirror.
+    """A row that is not in the predicted stream.
 
     Attributes:
         offset: its offset in the stream.
@@ -101,7 +101,7 @@ def stream_parity(
     key_column: KeyColumn = "key",
     most_examples: int = 20,
 ) -> StreamParity:
-    """Compare the stream of rows with the mirror.
+    """Compare the stream of rows with the predicted stream.
 
     Args:
         stream: the stream that has the rows.
@@ -172,7 +172,7 @@ def replay(
     timeout_s: float = 60.0,
     counts: Counter[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows of some keys, from a time on, as record batches; only the streams that have these keys are read.
+    """Return the rows of keys since a time as record batches; only the streams that have these keys are read.
 
     Each batch is of one stream, and has the column ``stream`` before those of `StreamReader`; ``key`` is the requested key. Its rows are in
     their order. Streams are read one after the other. The end of a stream is its end at the time of opening.

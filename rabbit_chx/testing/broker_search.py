@@ -105,7 +105,7 @@ def in_ci() -> bool:
 
 
 def skip_unless_ci(reason: str) -> NoReturn:
-    """Skip the running test; in CI fail it, since a test that does not run there proves nothing.
+    """Skip the running test; in CI fail it.
 
     Args:
         reason: why the test cannot run, for people.

@@ -16,7 +16,7 @@ _SAMPLES = 5  # of each kind of fault
 
 @dataclass(frozen=True, slots=True)
 class OrderFault:
-    """One fault of a history.
+    """A fault in the order of messages.
 
     Attributes:
         kind: ``out of order``, ``stale``, ``lost`` or ``unexpected``.

@@ -43,6 +43,7 @@ from rabbit_chx.topology.refusals import (
     bound_ends,
     cluster_refusals,
     deletions,
+    denied_features,
     is_allowed,
     last_binding_refusals,
     replacement,
@@ -159,6 +160,7 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         *bindings.refusals,
         *last_binding_refusals(live, changes),
         *sharded_declarations(live, changes),
+        *denied_features(live, changes),
     )
     own_exchanges = _own_exchanges(expanded)
     parks = {name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges}
