@@ -235,6 +235,7 @@ class ConsumingConnection:
         self._declaring: Any = None  # the channel of passive declarations
         self._declaring_lock = asyncio.Lock()
         self._last_number = 0  # of a channel
+        self._closing: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def open(cls, settings: ConnectionSettings) -> Self:
@@ -275,9 +276,15 @@ class ConsumingConnection:
         channel = await self._open_channel()
         async with _expect_reply(self.where, queue):
             await channel.basic_qos(prefetch_count=prefetch)
-            channel.on_consumer_cancel_callbacks.add(cancelled or (lambda _: channel.close()))
+            channel.on_consumer_cancel_callbacks.add(cancelled or (lambda _: self._close_soon(channel)))
             await channel.basic_consume(queue, take, **options)
         return ConsumerChannel(channel, queue, self.where, self._late_frames, prefetch)
+
+    def _close_soon(self, channel: Any) -> None:  # noqa: ANN401
+        # aiormq calls the callback in the task that reads the channel, which would wait for its own answer.
+        task = asyncio.create_task(_close(channel))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def declare_passively(self, queue: str) -> Any:  # noqa: ANN401
         """Return the queue's name, number of ready messages and number of consumers."""

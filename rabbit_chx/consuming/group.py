@@ -48,6 +48,8 @@ _CONNECT_S = 1.5
 #: Since 4.0 a quorum queue drops a message that was requeued 20 times, unless an argument or a policy sets another limit.
 _LIMIT_SINCE = (4, 0, 0)
 _DEFAULT_LIMIT = 20
+#: From this release on, a consumer timeout returns single messages and cancels the consumer. Before, it closes the channel.
+_TIMEOUT_RETURNS_SINCE = (4, 3, 0)
 _MAX_LISTED = 5
 
 #: Names of queues; or a ring, slot table or x-modulus-hash exchange whose destinations are queues.
@@ -68,7 +70,8 @@ class ConsumerGroup:
         weight: this member's relative share: a member of weight 2 is assigned twice as many queues as one of weight 1.
         lanes: the number of messages of one queue that are handled at a time. All messages of a key have one lane, so their order is kept.
         prefetch: the number of messages of one queue that the broker may deliver ahead, at least `lanes`. When a queue changes hands,
-            messages that were not started are requeued in their place. A queue with a delivery limit delivers `lanes` messages at a time.
+            messages that were not started are requeued in their place. A queue with a delivery limit delivers `lanes` messages at a time,
+            and one with the argument ``x-consumer-timeout`` one message from RabbitMQ 4.3 on.
         retries: the number of times that a message is handled again after the handler raised. It stays in its place meanwhile.
         backoff_s: seconds before the first retry; each further one waits twice as long, at most 30 s.
         on_failure: the action after the last attempt. ``stop``: the group ends with a HandlerError, and the message is in its place for the
@@ -341,15 +344,13 @@ class ConsumerGroup:
             )
         arguments = {queue: await connection.queue_arguments(queue) for queue in self.queues}
         _check_delivery_limits(arguments, numbers)
+        _check_delayed_retries(arguments)
         for warning in _queue_warnings(arguments, numbers, self._member.on_failure):
             _log.warning("%s", warning)
         # A message that kills its member is requeued with all messages delivered ahead. A delivery limit would drop them with it.
         # All members must use the same prefetch: a quorum queue puts a message that is requeued again after other requeued messages.
         self._prefetches = {
-            queue: self._member.prefetch
-            if _delivery_limit(arguments[queue], numbers) is None
-            else self._member.lanes
-            for queue in self.queues
+            queue: _prefetch(arguments[queue], numbers, self._member) for queue in self.queues
         }
 
 
@@ -424,6 +425,26 @@ def _check_delivery_limits(queues: Mapping[str, Mapping[str, Any] | None], relea
                 "returned, as when a queue changes hands: declare the queue without it, since there is no limit before 4.0",
                 queue=queue,
             )
+
+
+def _check_delayed_retries(queues: Mapping[str, Mapping[str, Any] | None]) -> None:
+    """Reject queues of 4.3 that return a message after a delay, behind later messages (tested with 4.3.6)."""
+    for queue, arguments in queues.items():
+        retry = (arguments or {}).get("x-delayed-retry-type", "disabled")
+        if retry != "disabled":
+            raise MismatchError(
+                f"queue {queue!r}: x-delayed-retry-type is {retry!r}, with which a message that is returned waits, and later messages overtake it: "
+                "declare the queue again without it",
+                queue=queue,
+            )
+
+
+def _prefetch(arguments: Mapping[str, Any] | None, release: tuple[int, ...], member: GroupMember) -> int:
+    """Return the number of messages of a queue that a member takes at a time."""
+    if release >= _TIMEOUT_RETURNS_SINCE and "x-consumer-timeout" in (arguments or {}):
+        # The broker returns the messages that are over the timeout, and the next consumer handles them before the others are returned.
+        return 1
+    return member.prefetch if _delivery_limit(arguments, release) is None else member.lanes
 
 
 def _delivery_limit(arguments: Mapping[str, Any] | None, release: tuple[int, ...]) -> int | None:

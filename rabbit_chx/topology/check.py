@@ -64,10 +64,20 @@ CHECK_KINDS = (
     "unroutable-share",  # keys that reach no queue
     "expiring-destination",  # a queue that has a TTL, or expires
     "dropping-destination",  # a queue with a limit that drops its oldest messages
+    "order-breaking",  # a queue that returns or delivers messages out of order
     "odd-member",  # a queue whose type or arguments differ from the others
 )
 _BROKERS_OWN = "amq."
 _TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"
+_PRIORITIES, _DELAYED_RETRY, _CONSUMER_TIMEOUT = (
+    "x-max-priority",
+    "x-delayed-retry-type",
+    "x-consumer-timeout",
+)
+#: The broker's default. A shorter timeout is a decision about the queue.
+_DEFAULT_TIMEOUT_MS = 1_800_000
+#: From this release on quorum queues delay returned messages, and a consumer timeout returns single messages. Before, it closes the channel.
+_RETURNS_SINGLY_SINCE = (4, 3, 0)
 _LIMITS = {"x-max-length": "message", "x-max-length-bytes": "byte"}
 _DEAD_LETTERS = "x-dead-letter-exchange"
 #: Quorum queues have a message TTL since this release; before it a policy with one changes nothing.
@@ -429,6 +439,7 @@ def queue_findings(checked: CheckedExchange) -> Iterator[Finding]:
         if queue.type != "stream":
             yield from _short_lived(checked, queue)
             yield from _dropping(checked, queue)
+            yield from _order_breaking(checked, queue)
     yield from _expiring(checked, queues)
     yield from _odd_members(checked, queues)
 
@@ -481,6 +492,34 @@ def _dropping(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Find
     else:
         fix = f"set overflow to reject-publish for {queue.name} by a policy: publishers then get a nack for what does not fit"
     yield _finding_of_queue(checked, "dropping-destination", queue, message, fix)
+
+
+def _order_breaking(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Finding]:
+    """Yield the settings under which a queue does not deliver in the order of its messages (tested on 4.3.6).
+
+    Priorities of messages in quorum queues are not visible in any setting.
+    """
+    found: list[tuple[str, str]] = []
+    if queue.type == "classic":
+        found.append((_PRIORITIES, "delivers messages of a higher priority first"))
+    elif checked.ring.release.numbers >= _RETURNS_SINGLY_SINCE:
+        found.append((_DELAYED_RETRY, "delays messages that are returned, and later ones overtake them"))
+        effect = (
+            "returns a message whose handler takes longer before those that were delivered with it: a consumer that takes more than one "
+            "message at a time gets them out of order"
+        )
+        found.append((_CONSUMER_TIMEOUT, effect))
+    for argument, effect in found:
+        setting = checked.setting(queue, argument)
+        if setting is None or setting.value in (0, "disabled"):
+            continue
+        if argument == _CONSUMER_TIMEOUT and setting.value >= _DEFAULT_TIMEOUT_MS:
+            continue
+        message = f"{queue.name} has {argument.removeprefix('x-')} = {setting.value}{_set_by(setting)}, and {effect}"
+        fix = _fix_of_setting(queue, argument, setting)
+        if argument == _CONSUMER_TIMEOUT:
+            fix = f"{fix}, or ignore this if each message is handled within {setting.value / 1000:g} s"
+        yield _finding_of_queue(checked, "order-breaking", queue, message, fix)
 
 
 def _named_policy(limits: Iterable[QueueSetting]) -> str | None:
