@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, ManagementUrl, parse_stream_uri, parse_uri
 from rabbit_chx.errors import InputError, UnreachableError
+from rabbit_chx.routing.slot_table import KeyMap, key_map_from_json
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _IN_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
@@ -212,6 +213,26 @@ def _node_addresses(text: str) -> dict[str, str]:
     return addresses
 
 
+def _ring(text: str) -> KeyMap:
+    if not text.lstrip().startswith("{"):
+        try:
+            text = Path(text).read_text()
+        except (OSError, ValueError) as cause:
+            raise InputError(
+                f"option 'ring' is {quote_text(text)}: it is not a JSON object, and cannot be read as a file "
+                f"({type(cause).__name__}): give ring.to_json(), or the path of a file with it"
+            ) from None
+    try:
+        ring = key_map_from_json(text)
+    except InputError as cause:
+        raise InputError(f"option 'ring': {cause}") from None
+    if not ring.destinations:
+        raise InputError(
+            "option 'ring' has no buckets, or its slots no queue, so it predicts nothing: bind queues first, or leave it out"
+        )
+    return ring
+
+
 TEXT = Kind("text", str)
 FLAG = Kind("true or false", _flag, "true or false", lambda flag: "true" if flag else "false")
 COUNT = Kind("whole number, 1 or more", lambda text: _whole(text, 1), "a whole number, 1 or more")
@@ -228,6 +249,7 @@ SIZE = Kind(
 JSON_OBJECT = Kind("JSON object", _json_object, "a JSON object", json.dumps)
 NODE_ADDRESSES = Kind("JSON object", _node_addresses, "a JSON object")
 MANAGEMENT_URL = Kind("URL", ManagementUrl.of)
+RING = Kind("text", _ring)
 
 
 # fmt: off

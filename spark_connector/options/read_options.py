@@ -10,6 +10,7 @@ from typing import TypeAlias
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import check_name
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing.slot_table import KeyMap
 from spark_connector.options.common import (
     ADDRESS_OPTIONS,
     COUNT,
@@ -17,6 +18,7 @@ from spark_connector.options.common import (
     JSON_OBJECT,
     MANAGEMENT_URL,
     NODE_ADDRESSES,
+    RING,
     SECONDS,
     SIZE,
     TEXT,
@@ -24,6 +26,7 @@ from spark_connector.options.common import (
     Kind,
     check_exclusive,
     check_only,
+    one_of,
     option,
     option_fields,
     read_options,
@@ -102,7 +105,7 @@ _MOMENT = Kind(
     "a time with its zone, as 2026-01-31T12:00:00Z, or milliseconds since 1970 (UTC)",
 )
 #: The ends of messages about options that a streaming query, or a batch, cannot have.
-_STREAMING = {"batch": " is for batch reads, a streaming query has no end: leave it out, or use spark.read"}
+_STREAMING = {"batch": " is for batch reads, and this is a streaming query: leave it out, or use spark.read"}
 _BATCH = {"streaming": " is for streaming queries, and this is a batch: leave it out"}
 _INCLUDE = "further columns: `exchange`, `message_id`, `properties`, `headers`"
 _INCLUDE_HEADERS = "add the column `headers`, as `include=headers`"
@@ -161,6 +164,17 @@ class ReadOptions:
         "failOnDataLoss", FLAG,
         "fail if rows are no longer in the stream; with `false` the query continues and warns with their number",
         default=True,
+    )
+    push_filters: str = option(
+        "pushFilters", one_of("none", "exact", "keys"),
+        "`exact`: skip streams and offsets by filters of `stream`, `offset` and `timestamp`; `keys`: also streams by filters of `key`; see "
+        "[Filters](streams.md#filters)",
+        default="none", only="batch",
+    )
+    ring: KeyMap | None = option(
+        "ring", RING,
+        "with `exchange` and `pushFilters=keys`: JSON of the `HashRing` or `SlotTable`, or the path of such a file",
+        only="batch",
     )
     min_partitions: int | None = option(
         "minPartitions", COUNT,
@@ -250,6 +264,19 @@ def _check(options: ReadOptions, *, streaming: bool | None) -> None:
         )
     if options.management_url is not None and options.exchange is None:
         raise InputError("option 'managementUrl' needs the option 'exchange': give both, or leave it out")
+    if (options.ring is not None) != (options.push_filters == "keys" and options.exchange is not None):
+        raise InputError(
+            "options 'exchange', 'ring' and 'pushFilters=keys' need each other: the ring has the stream of a key"
+        )
+    if options.push_filters == "keys" and options.streams:
+        raise InputError(
+            "option 'pushFilters' is 'keys', and a list of streams does not determine the stream of a key: give superStream, or exchange "
+            "with ring"
+        )
+    if options.ring is not None and options.ring.provenance == "assumed":
+        raise InputError(
+            "option 'ring' is assumed from the bindings, so keys may be in another stream: read it with a ring source"
+        )
     if not options.timeout_s:
         raise InputError("option 'readTimeout' is 0: give more than 0 seconds")
     check_exclusive(startingOffsets=options.starting_offsets, startingTimestamp=options.starting_timestamp)

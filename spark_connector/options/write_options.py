@@ -15,7 +15,7 @@ from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import MAX_SHORTSTR, too_long
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
-from rabbit_chx.routing.slot_table import KeyMap, key_map_from_json
+from rabbit_chx.routing.slot_table import KeyMap
 from spark_connector.options.common import (
     ADDRESS_OPTIONS,
     COUNT,
@@ -23,6 +23,7 @@ from spark_connector.options.common import (
     JSON_OBJECT,
     MANAGEMENT_URL,
     NODE_ADDRESSES,
+    RING,
     SECONDS,
     SIZE,
     TEXT,
@@ -76,26 +77,6 @@ def _headers(text: str) -> dict[str, str | int | bool]:
     return headers
 
 
-def _ring(text: str) -> KeyMap:
-    if not text.lstrip().startswith("{"):
-        try:
-            text = Path(text).read_text()
-        except (OSError, ValueError) as cause:
-            raise InputError(
-                f"option 'ring' is {quote_text(text)}: it is not a JSON object, and cannot be read as a file "
-                f"({type(cause).__name__}): give ring.to_json(), or the path of a file with it"
-            ) from None
-    try:
-        ring = key_map_from_json(text)
-    except InputError as cause:
-        raise InputError(f"option 'ring': {cause}") from None
-    if not ring.destinations:
-        raise InputError(
-            "option 'ring' has no buckets, or its slots no queue, so it predicts nothing: bind queues first, or leave it out"
-        )
-    return ring
-
-
 def _name_pattern(text: str) -> str:
     try:
         parts = [part[1:] for part in string.Formatter().parse(text) if part[1] is not None]
@@ -135,7 +116,6 @@ def _version(text: str) -> int:
 
 
 _HEADERS = Kind("JSON object", _headers, "a JSON object")
-_RING = Kind("text", _ring)
 _NAME_PATTERN = Kind("text", _name_pattern)
 _REPORT_PATH = Kind("text", _report_path)
 _VERSION = Kind("whole number, 1 or more", _version, "a whole number from 1 to 2147483647")
@@ -245,7 +225,7 @@ class WriteOptions:
         default="warn",
     )
     ring: KeyMap | None = option(
-        "ring", _RING,
+        "ring", RING,
         "JSON of a `HashRing` or `SlotTable`, or the path of such a file; the report then has rows per queue",
         heading="Placement and prediction",
     )

@@ -18,16 +18,19 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError
+from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.chunks import Fingerprint
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import COLUMN_TYPES
 from spark_connector.executor_functions import reduce_as_code
 from spark_connector.options.read_options import ReadOptions
+from spark_connector.reading.filters import Selection, select
 from spark_connector.reading.micro_batches import MicroBatches, Place, anchor, is_anchor, offset_of, places_in
 from spark_connector.reading.sources import Sources, in_sparks_words
 from spark_connector.spark_errors import raising_without_traceback, strip_traceback
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
@@ -74,7 +77,11 @@ def batch_reader(texts: Mapping[str, str], schema: StructType) -> BatchReader:
     """Return the reader of a batch, from the texts of its options and the schema of `columns` or of the user."""
     options = ReadOptions.parse(texts)
     check_schema(schema, columns(options.include))
-    return BatchReader(options)
+    if options.push_filters == "none":
+        return BatchReader(options)
+    if not hasattr(DataSourceReader, "pushFilters"):
+        raise InputError("option 'pushFilters' needs PySpark 4.1 or newer: upgrade, or leave it out")
+    return FilteredReader(options)
 
 
 @raising_without_traceback
@@ -224,6 +231,8 @@ class _Reader:
 class BatchReader(_Reader, DataSourceReader):
     """Reads the rows that the streams have at the time of planning."""
 
+    _selection = Selection()
+
     @raising_without_traceback
     def partitions(self) -> list[InputPartition]:
         """Return the ranges up to the current ends."""
@@ -232,12 +241,36 @@ class BatchReader(_Reader, DataSourceReader):
             ends = sources.ends()
             starts = sources.offsets_at("startingOffsets", options.start or "earliest", ends)
             stops = sources.offsets_at("endingOffsets", options.end or "latest", ends)
+            ranges = self._selection.ranges(
+                {stream: (start, stops[stream]) for stream, start in starts.items()},
+                lambda stream, moment: sources.logs.offset_of(stream, moment, ends[stream]),
+                self._stream_of(tuple(starts)),
+            )
         return self._partitions(
             [
-                Range(stream, start, stops[stream], landmarks=_known(ends[stream].fingerprint))
-                for stream, start in starts.items()
+                Range(stream, start, stop, landmarks=_known(ends[stream].fingerprint))
+                for stream, (start, stop) in ranges.items()
             ]
         )
+
+    def _stream_of(self, streams: tuple[str, ...]) -> Callable[[bytes], object] | None:
+        if self._options.push_filters != "keys":
+            return None
+        ring = self._options.ring
+        return SuperStream(streams).partition_for if ring is None else ring.destination_for
+
+
+class FilteredReader(BatchReader):
+    """Reads the rows that may pass the filters of a query. Needs PySpark 4.1.
+
+    Spark refuses a reader with this method if its setting is off. It keeps the partitions of the last query of a ``load()`` for all its
+    queries (Spark 4.3, PythonScanBuilder.scala, ``pushFilters``), so a user has to ask for this reader.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        """Keep the filters for `partitions`, and return those that Spark must evaluate, too."""
+        self._selection, left = select(filters)
+        return left
 
 
 class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -6,9 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from rabbit_chx import HashRing, Release
 from rabbit_chx.errors import InputError
 from spark_connector.options.read_options import READ_OPTIONS, ReadOptions
 
+RING = HashRing.from_buckets(["s"]).to_json()
+ASSUMED = HashRing.from_buckets(["s"]).with_release(Release("4.0")).to_json()
 URL = {"url": "rabbitmq-stream://ann@here/v"}
 
 
@@ -46,6 +49,18 @@ def test_what_is_read() -> None:
     given = parse(stream="", exchange="x", managementUrl="http://ann:c4nary@here:15672")
     assert given.source == "exchange 'x'"
     assert "c4nary" not in repr(given)
+
+
+def test_filters_that_spark_pushes() -> None:
+    assert (parse().push_filters, parse().ring) == ("none", None)
+    assert parse(pushFilters="Exact").push_filters == "exact"
+    assert parse(stream="", superStream="o", pushFilters="keys").push_filters == "keys"
+    given = parse(stream="", exchange="x", ring=RING, pushFilters="keys")
+    assert given.ring == HashRing.from_buckets(["s"])
+    with pytest.raises(
+        InputError, match="option 'pushFilters' is for batch reads, and this is a streaming query"
+    ):
+        ReadOptions.parse({**URL, "stream": "s", "pushFilters": "exact"}, streaming=True)
 
 
 def test_columns_are_in_their_own_order_and_come_once() -> None:
@@ -112,6 +127,28 @@ def test_where_it_begins_and_ends() -> None:
         (
             {"startingOffsets": '{"s": 9}', "endingOffsets": '{"s": 3}'},
             "option 'endingOffsets' is 3 for 's', before startingOffsets, 9",
+        ),
+        ({"pushFilters": "all"}, "option 'pushFilters' is 'all': give 'none' or 'exact' or 'keys'"),
+        (
+            {"pushFilters": "keys"},
+            "a list of streams does not determine the stream of a key: give superStream",
+        ),
+        ({"ring": RING}, "options 'exchange', 'ring' and 'pushFilters=keys' need each other"),
+        (
+            {"stream": "", "exchange": "x", "ring": RING, "pushFilters": "exact"},
+            "options 'exchange', 'ring' and 'pushFilters=keys' need each other",
+        ),
+        (
+            {"stream": "", "exchange": "x", "pushFilters": "keys"},
+            "options 'exchange', 'ring' and 'pushFilters=keys' need each other",
+        ),
+        (
+            {"stream": "", "superStream": "o", "ring": RING, "pushFilters": "keys"},
+            "options 'exchange', 'ring' and 'pushFilters=keys' need each other",
+        ),
+        (
+            {"stream": "", "exchange": "x", "ring": ASSUMED, "pushFilters": "keys"},
+            "option 'ring' is assumed from the bindings, so keys may be in another stream",
         ),
         ({"maxOffsetsPerTrigger": "5"}, "option 'maxOffsetsPerTrigger' is for streaming queries"),
         ({"maxBytesPerTrigger": "5k"}, "option 'maxBytesPerTrigger' is for streaming queries"),

@@ -1,0 +1,125 @@
+"""Filters that Spark pushes into a read of streams: the same rows from fewer streams and offsets, with a real Spark and a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from streamed import Streamed
+
+import spark_connector
+from rabbit_chx import HashRing, StreamPublisher, SuperStream
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.1", "filter pushdown")]
+
+SETTING = "spark.sql.python.filterPushdown.enabled"
+STREAMS = ["orders-0", "orders-1", "orders-2"]
+ROWS = 3_000
+KEYS = [f"key {number % 50}" for number in range(ROWS)]
+
+Read = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def read(spark: SparkSession, vhost: RunningBroker) -> Iterator[Read]:
+    """Reads the super stream `orders` of the test's vhost, with Spark's setting."""
+    with Streamed(vhost, "s", {}).connection(None) as connection:
+        connection.create_super_stream("orders", STREAMS, ["0", "1", "2"])
+    with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
+        publisher.publish_many(KEYS, [f"row {number}" for number in range(ROWS)])
+    spark_connector.register(spark)
+
+    def load(**options: object) -> DataFrame:
+        texts = {name: str(value) for name, value in {"url": vhost.stream_url, **options}.items()}
+        return spark.read.format("rabbitmq").options(**texts).load()
+
+    spark.conf.set(SETTING, "true")
+    yield load
+    spark.conf.unset(SETTING)
+
+
+def rows(frame: DataFrame) -> list[Any]:
+    return sorted((row.stream, row.offset, bytes(row.key), bytes(row.value)) for row in frame.collect())
+
+
+def test_the_same_rows_from_fewer_streams_and_offsets(
+    spark: SparkSession, read: Read, capsys: pytest.CaptureFixture[str]
+) -> None:
+    far, before = (datetime.now(UTC) + timedelta(minutes=minutes) for minutes in (5, -5))
+    everything = rows(read(superStream="orders"))
+    assert len(everything) == ROWS
+    key = KEYS[7]
+    of_key = SuperStream(STREAMS).partition_for(key)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    local = spark.sql(f"SELECT string(timestamp '{far.isoformat()}')").collect()[0][0]
+    for condition, mode, tasks, pushed in (
+        ("stream = 'orders-1'", "exact", 1, "EqualTo(stream,orders-1)"),
+        ("stream <> 'orders-1' AND value IS NOT NULL", "exact", 2, "Not(EqualTo(stream,orders-1))"),
+        ("stream IN ('orders-0', 'nope', NULL)", "exact", 1, "In(stream, [orders-0,nope,null])"),
+        ("offset >= 100 AND offset < 107", "exact", 3, "LessThan(offset,107)"),
+        ("stream = 'orders-1' AND offset IN (3, 5)", "exact", 1, "EqualTo(stream,orders-1)"),
+        ("offset < 0", "exact", 0, "LessThan(offset,0)"),
+        ("stream = 'orders'", "exact", 0, "EqualTo(stream,orders)"),
+        ("offset = 5 OR stream = 'orders-1'", "exact", 3, "[]"),
+        (f"timestamp > '{local}'", "exact", 0, "IsNotNull(timestamp)"),
+        (f"timestamp < timestamp '{before.isoformat()}'", "exact", 0, "IsNotNull(timestamp)"),
+        (f"timestamp < timestamp '{far.isoformat()}'", "exact", 3, "IsNotNull(timestamp)"),
+        (f"key = '{key}'", "exact", 3, "[]"),
+        (f"key = '{key}'", "keys", 1, "[]"),
+        (f"key = X'{key.encode().hex()}' AND stream = '{of_key}'", "keys", 1, f"EqualTo(stream,{of_key})"),
+        ("key IS NULL", "keys", 3, "[]"),
+    ):
+        frame = read(superStream="orders", pushFilters=mode).where(condition)
+        found = rows(frame)
+        assert found == rows(read(superStream="orders").where(condition)), condition
+        assert frame.columns == ["key", "value", "stream", "offset", "timestamp"]
+        assert max(1, frame.rdd.getNumPartitions()) == max(1, tasks), condition
+        assert bool(found) == bool(tasks) or condition == "key IS NULL"
+        read(superStream="orders", pushFilters=mode).where(condition).explain("formatted")
+        shown = capsys.readouterr().out
+        assert pushed in shown.split("PushedFilters: ")[1].splitlines()[0], shown
+    spark.conf.unset("spark.sql.session.timeZone")
+
+
+def test_with_the_options_of_where_it_begins_and_ends(read: Read) -> None:
+    bounds = {
+        "startingOffsets": '{"orders-0": 10, "orders-1": 20}',
+        "endingOffsets": '{"orders-0": 60, "orders-1": 200}',
+    }
+    options = {"stream": "orders-0,orders-1", "minPartitions": 4, **bounds}
+    condition = "offset BETWEEN 15 AND 80"
+    frame = read(**options, pushFilters="exact").where(condition)
+    assert rows(frame) == rows(read(**options).where(condition)) != []
+    assert frame.agg({"offset": "min"}).collect()[0][0] == 15
+    assert read(**options, pushFilters="exact").count() == 50 + 180
+    with pytest.raises(AnalysisException, match=r"there is no stream 'nope'"):
+        read(stream="orders-0,nope", pushFilters="exact").where("stream = 'orders-0'").count()
+
+
+def test_a_key_of_an_exchange(vhost: RunningBroker, read: Read) -> None:
+    with Streamed(vhost, "s2", {}).connection(None) as connection:
+        connection.create_super_stream("hashed", ["h-0", "h-1"], ["0", "1"])
+    ring = HashRing.from_buckets(["h-0", "h-1"])
+    with StreamPublisher(vhost.stream_url, ring=ring, exchange="hashed") as publisher:
+        publisher.publish_many(KEYS, ["v"] * ROWS)
+    condition = "key IN ('key 1', 'key 2')"
+    options = {"exchange": "hashed", "pushFilters": "keys", "ring": ring.to_json()}
+    frame = read(**options).where(condition)
+    assert rows(frame) == rows(read(exchange="hashed").where(condition))
+    assert len(rows(frame)) == 2 * ROWS // 50
+    assert frame.rdd.getNumPartitions() == len({ring.destination_for(key) for key in ("key 1", "key 2")})
+
+
+def test_without_the_option_or_the_setting(spark: SparkSession, read: Read) -> None:
+    frame = read(superStream="orders")
+    assert frame.where("offset < 5").count() == 15
+    assert frame.count() == ROWS  # a load without pushFilters can have several queries
+    spark.conf.set(SETTING, "false")
+    assert read(superStream="orders").where("offset < 5").count() == 15
+    with pytest.raises(AnalysisException, match=SETTING.replace(".", r"\.")):
+        read(superStream="orders", pushFilters="exact").where("offset < 5").count()

@@ -1,0 +1,178 @@
+"""Filters of a query: the selected ranges, and the filters that Spark still evaluates, together give the rows that pass."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pyspark.sql import datasource
+
+from spark_connector.reading.filters import CLOCK_MARGIN, Selection, select
+
+if not hasattr(datasource, "EqualTo"):
+    pytest.skip("filters need PySpark 4.1", allow_module_level=True)
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+HALF = CLOCK_MARGIN / 2
+STREAMS = ["a", "ab", "b"]
+KEYS = [b"k", b"l", b"m"]
+#: Two chunks of two rows have one time; times go back by less than the margin.
+STEPS = [0, 1, 4, 3, 9]
+ENDS = 2 * len(STEPS) + 3
+
+
+class Row(NamedTuple):
+    """A row of a stream."""
+
+    stream: str
+    offset: int
+    timestamp: datetime
+    key: bytes | None
+
+
+def stream_of(key: bytes) -> str:
+    return STREAMS[KEYS.index(key)]
+
+
+ROWS = [
+    Row(stream, 3 + number, NOW + STEPS[number // 2] * HALF, None if number % 2 else KEYS[index])
+    for index, stream in enumerate(STREAMS)
+    for number in range(2 * len(STEPS))
+]
+
+
+def offset_at(stream: str, moment: datetime) -> int:
+    return next((row.offset for row in ROWS if row.stream == stream and row.timestamp >= moment), ENDS)
+
+
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "EqualTo": operator.eq,
+    "EqualNullSafe": operator.eq,
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+    "StringStartsWith": str.startswith,
+    "StringEndsWith": str.endswith,
+    "StringContains": operator.contains,
+}
+
+
+def value(row: Row, given: Any) -> bool | None:
+    """The value of a filter in SQL; None for null."""
+    name = type(given).__name__
+    if name == "Not":
+        child = value(row, given.child)
+        return None if child is None else not child
+    cell = getattr(row, given.attribute[0])
+    if name in ("IsNull", "IsNotNull"):
+        return (cell is None) == (name == "IsNull")
+    if name == "EqualNullSafe":
+        return bool(cell == given.value)
+    if name == "In":
+        has_null = cell is None or None in given.value
+        return True if cell is not None and cell in given.value else (None if has_null else False)
+    return None if cell is None or given.value is None else COMPARE[name](cell, given.value)
+
+
+def passing(rows: list[Row], filters: list[Any]) -> list[Row]:
+    return [row for row in rows if all(value(row, each) for each in filters)]
+
+
+def plain(column: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    names = [name for name in COMPARE if not name.startswith("String") or column == "stream"]
+    attribute = (column,)
+
+    def comparison(name: str, literal: Any) -> Any:
+        if literal is None and name.startswith("String"):
+            return datasource.IsNull(attribute)
+        return getattr(datasource, name)(attribute, literal)
+
+    literals = values | st.none()
+    return (
+        st.builds(comparison, st.sampled_from(names), literals)
+        | st.builds(lambda some: datasource.In(attribute, some), st.lists(literals, max_size=3))
+        | st.just(datasource.IsNull(attribute))
+        | st.just(datasource.IsNotNull(attribute))
+    )
+
+
+MOMENTS = st.integers(-4, 14).map(lambda steps: NOW + steps * HALF) | st.sampled_from(
+    [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC)]
+)
+PLAIN = (
+    plain("stream", st.sampled_from([*STREAMS, "", "c"]))
+    | plain("offset", st.integers(-1, ENDS + 2) | st.sampled_from([-(1 << 63), (1 << 63) - 1]))
+    | plain("timestamp", MOMENTS)
+    | plain("key", st.sampled_from(KEYS))
+)
+FILTERS = st.lists(PLAIN | PLAIN.map(datasource.Not), max_size=4)
+
+
+@given(filters=FILTERS, by_key=st.booleans())
+@example(filters=[datasource.LessThanOrEqual(("timestamp",), NOW + 3 * HALF)], by_key=False)
+@example(filters=[datasource.GreaterThan(("timestamp",), NOW + 3 * HALF)], by_key=False)
+@example(filters=[datasource.In(("stream",), ("a", None))], by_key=False)
+@example(filters=[datasource.Not(datasource.In(("stream",), ("a", None)))], by_key=False)
+def test_the_rows_are_those_that_pass(*, filters: list[Any], by_key: bool) -> None:
+    selection, left = select(filters)
+    assert all(any(each is one for one in filters) for each in left)  # Spark requires the same objects
+    ranges = selection.ranges(dict.fromkeys(STREAMS, (3, ENDS)), offset_at, stream_of if by_key else None)
+    assert all(3 <= start < end <= ENDS for start, end in ranges.values())
+    read = [row for row in ROWS if row.stream in ranges and row.offset in range(*ranges[row.stream])]
+    assert passing(read, left) == passing(ROWS, filters)
+
+
+def of(*filters: Any, by_key: bool = False) -> dict[str, tuple[int, int]]:
+    selection, _ = select(filters)
+    return selection.ranges(dict.fromkeys(STREAMS, (3, ENDS)), offset_at, stream_of if by_key else None)
+
+
+def test_what_is_not_read() -> None:
+    everything = dict.fromkeys(STREAMS, (3, ENDS))
+    assert Selection().ranges(everything, offset_at) == everything == of()
+    stream, offset, timestamp, key = ("stream",), ("offset",), ("timestamp",), ("key",)
+    assert of(datasource.EqualTo(stream, "a"), datasource.GreaterThan(offset, 5)) == {"a": (6, ENDS)}
+    assert of(datasource.In(stream, ("b", "c")), datasource.LessThanOrEqual(offset, 5)) == {"b": (3, 6)}
+    assert of(datasource.StringStartsWith(stream, "a")).keys() == {"a", "ab"}
+    assert set(of(datasource.In(offset, (4, 8))).values()) == {(4, 9)}
+    assert of(datasource.EqualTo(offset, 5), datasource.EqualTo(offset, 6)) == {}
+    assert of(datasource.GreaterThan(timestamp, NOW + 20 * HALF)) == {}
+    # From the first chunk that is at most a margin older than the time, to the first that is a margin later.
+    assert set(of(datasource.GreaterThan(timestamp, NOW + 5 * HALF)).values()) == {(7, ENDS)}
+    assert set(of(datasource.LessThan(timestamp, NOW + 1 * HALF)).values()) == {(3, 7)}
+    assert of(datasource.EqualTo(key, b"k"), by_key=True).keys() == {"a"}
+    assert of(datasource.In(key, (b"k", b"m")), by_key=True).keys() == {"a", "b"}
+    assert of(datasource.EqualTo(key, b"k")) == everything
+
+
+def test_a_key_of_another_stream_prunes_nothing() -> None:
+    selection, _ = select([datasource.EqualTo(("key",), b"k")])
+    assert selection.ranges({"b": (0, 9)}, offset_at, stream_of) == {"b": (0, 9)}
+    assert selection.ranges({"b": (0, 9)}, offset_at, lambda _key: None) == {"b": (0, 9)}
+
+
+def test_what_spark_need_not_evaluate() -> None:
+    exact: list[Any] = [
+        datasource.IsNotNull(("stream",)),
+        datasource.EqualTo(("stream",), "a"),
+        datasource.Not(datasource.EqualTo(("stream",), "b")),
+        datasource.LessThan(("offset",), 9),
+        datasource.In(("offset",), (4, 5)),
+    ]
+    others: list[Any] = [
+        datasource.EqualTo(("key",), b"k"),
+        datasource.IsNotNull(("key",)),
+        datasource.LessThan(("timestamp",), NOW + timedelta(hours=1)),
+        datasource.LessThan(("timestamp",), NOW.replace(tzinfo=None)),  # as from a later Spark
+        datasource.In(("offset",), (4, 6)),
+        datasource.Not(datasource.EqualTo(("offset",), 5)),
+        datasource.EqualTo(("value",), b"v"),
+        datasource.EqualTo(("headers", "stream"), "a"),
+    ]
+    assert select([*exact, *others])[1] == others
