@@ -114,7 +114,7 @@ def test_a_binding_that_is_added_during_the_write_fails_it(
         channel.queue_bind("bills.1", "bills", "again")
         with pytest.raises(PublishError, match="the ring has changed during the write"):
             publisher.flush()
-    (second, unexpected) = check(broker.topology(), bills(2)).findings
+    (unexpected, second) = check(broker.topology(), bills(2)).findings
     assert (second.kind, second.destination, unexpected.kind) == ("second-binding", "bills.1", "unexpected")
     broker.apply(plan(bills(2), broker.topology()), allow_moved=1.0)
     assert check(broker.topology(), bills(2)).sound
