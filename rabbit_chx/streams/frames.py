@@ -44,6 +44,9 @@ _LARGEST_OPENING_FRAME: Final = 1 << 20
 #: receives large messages fast writes many of them at once (a chunk of 240 MiB: sixteen messages of 15 MiB on 4.3.6).
 LARGEST_FRAME: Final = 512 << 20
 
+#: The longest text, such as a filter value, in bytes.
+MAX_TEXT_BYTES: Final = 0x7FFF
+
 _SIZE: Final = struct.Struct(">I")
 #: Size, key and version: the smallest frame.
 _HEAD: Final = struct.Struct(">IHH")
@@ -404,15 +407,17 @@ def array(items: Iterable[bytes]) -> bytes:
     return len(items).to_bytes(4) + b"".join(items)
 
 
-def text_field(text: str, label: str) -> bytes:
+def text_field(text: str | bytes, label: str) -> bytes:
     """Return a text as a field; `label` names it in errors."""
     data = bytes_of(text, label)
-    if len(data) > 0x7FFF:
-        raise InputError(f"{label} has {len(data)} bytes: the stream protocol carries at most {0x7FFF}")
+    if len(data) > MAX_TEXT_BYTES:
+        raise InputError(
+            f"{label} has {len(data)} bytes: the stream protocol carries at most {MAX_TEXT_BYTES}"
+        )
     return len(data).to_bytes(2) + data
 
 
-def texts_field(values: Mapping[str, str], label: str) -> bytes:
+def texts_field(values: Mapping[str, str | bytes], label: str) -> bytes:
     """Return names and values as an array of pairs; `label` names them in errors."""
     return array(
         text_field(name, label) + text_field(value, f"{label} {name!r}") for name, value in values.items()
@@ -432,7 +437,7 @@ def id_field(value: int, label: str) -> bytes:
 
 
 def subscription(
-    subscription_id: int, stream: str, start: OffsetSpec, chunks: int, properties: Mapping[str, str]
+    subscription_id: int, stream: str, start: OffsetSpec, chunks: int, properties: Mapping[str, str | bytes]
 ) -> bytes:
     """Return the content of a Subscribe request with a credit of `chunks`."""
     check_whole("credit", chunks, 0, _MAX_CREDIT)

@@ -8,8 +8,13 @@ Method:
    driver. Then the constructor does not connect. The range is verified on the leader only if the log may have been cut since: if no chunk
    arrives, or one that ends before the start.
 3. The reader subscribes at a replica with ``chunk_selector=all``, which delivers the broker's tracking chunks too. So the chunks are
-   contiguous, and a skipped offset is a lost one (`_Progress`).
+   contiguous, and a skipped offset is a lost one (`Progress`).
 4. After a lost connection it resubscribes at the last chunk of rows that it received. A different chunk there is an error.
+
+With filters the broker skips chunks, and never tells that it has skipped the last ones. So a second subscription without filters has the
+last chunk of the range delivered: its replica has all rows then. The filtered subscription is asked for one more chunk, and another request
+is sent: its reply arrives after all chunks that match (`_receive_rest`; rabbitmq-server v4.3.6, rabbit_stream_reader.erl, ``send_chunks``:
+each credit sends up to the end of the log). Skipped offsets count as missing only if the log begins behind them.
 
 rabbitmq-server v4.3.5 and v3.10, rabbit_stream_reader.erl (Subscribe, Credit, ``chunk_selector``); osiris 1.13.1, osiris_log.erl
 (``init_offset_reader0``: a start outside of the log is moved into it, silently).
@@ -24,9 +29,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
 from rabbit_chx.connection.failures import interruption
@@ -35,7 +44,6 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     DamagedChunkError,
     InputError,
-    MissingRowsError,
     RabbitChxError,
     UnreachableError,
 )
@@ -45,6 +53,7 @@ from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import (
     LARGEST_FRAME,
+    MAX_TEXT_BYTES,
     CreditRefused,
     Delivery,
     Node,
@@ -53,10 +62,8 @@ from rabbit_chx.streams.frames import (
     offset_spec,
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at, settings_of
+from rabbit_chx.streams.progress import Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _T = TypeVar("_T")
 
@@ -67,6 +74,10 @@ _BATCH_BYTES = 16 << 20
 _READ_AHEAD_BYTES = 8 << 20
 _MAX_CREDIT = 128
 _SUBSCRIPTION_ID = 0
+#: With filters: the subscription to the last chunk of the range.
+_END_SUBSCRIPTION_ID = 1
+#: Seconds without a chunk after which a filtered subscription is asked whether it is at the end.
+_QUIET_S = 0.05
 _RETRY_PAUSE_S = 0.2
 #: Seconds without a chunk after which the range of `landmarks` is verified.
 _VERIFY_AFTER_S = 1.0
@@ -93,6 +104,11 @@ class StreamReader:
         end: the first offset that is not read, or an aware datetime: the first chunk of that time or later is not read. None for the
             end of the stream at the time of opening.
         include: further columns: ``"exchange"``, ``"message_id"``, ``"properties"``, ``"headers"``; see `rabbit_chx.streams.rows`.
+        filters: read only rows with one of these filter values (str or bytes), which needs RabbitMQ 3.13. The broker omits chunks in which
+            its Bloom filter excludes them all. In the other chunks the reader omits rows whose annotation ``x-stream-filter-value`` has
+            another value: `StreamPublisher` and AMQP publishers write it. Rows without it are returned; other clients of the stream
+            protocol do not write it.
+        match_unfiltered: whether rows that were published without a filter value are read too; with `filters`.
         batch_rows: the approximate largest number of rows of a batch. It also ends at about 16 MiB of unpacked rows. Sub-entries are
             not split, nor are chunks of less than 16 MiB without sub-entries.
         addresses: the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
@@ -115,6 +131,9 @@ class StreamReader:
         end_fingerprint: the fingerprint of the last chunk of rows at the time of opening; None without rows, and with `landmarks`.
         fingerprint: the fingerprint of the last returned chunk; before the first one it is `expect`.
         chunks: the number of returned chunks; the broker writes a chunk at once.
+        rows_read: the rows of the batches before the reader applied `filters` to them.
+        rows_returned: the rows of the returned batches.
+        bytes_read: the received bytes of chunks, without those that find the range.
 
     Raises:
         InputError: an argument is not valid.
@@ -138,6 +157,8 @@ class StreamReader:
         start: OffsetSpec = "first",
         end: int | datetime | None = None,
         include: Collection[str] = (),
+        filters: Collection[str | bytes] = (),
+        match_unfiltered: bool = False,
         batch_rows: int = 65_536,
         addresses: Mapping[str, str] | None = None,
         on_missing: Literal["raise", "count"] = "raise",
@@ -161,6 +182,11 @@ class StreamReader:
         check_whole("max_sub_entry_bytes", max_sub_entry_bytes, 1)
         schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
         self._include = tuple(include)
+        self._filters, self._match_unfiltered = (
+            _checked_filters(filters, unfiltered=match_unfiltered),
+            match_unfiltered,
+        )
+        self._has_end = False  # with filters: whether the replica of the connection has the whole range
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: give its name")
         self.stream = stream
@@ -180,7 +206,7 @@ class StreamReader:
         self._pieces: deque[Piece] = deque()  # the rest of the current chunk
         self._unreturned_chunk: Chunk | None = None  # the current chunk, until a row of it is returned
         self._failure: Exception | None = None
-        self._progress = _Progress(stream, count_missing=on_missing == "count")
+        self._progress = Progress(stream, count_missing=on_missing == "count")
         self.end_fingerprint: Fingerprint | None = None
         self._is_unverified = landmarks is not None  # whether the caller found the range
         if landmarks is None:
@@ -197,7 +223,7 @@ class StreamReader:
             )
         self.fingerprint = self._progress.last = expect
         self.start_offset = self.next_offset = self._progress.next
-        self.chunks = 0
+        self.chunks = self.rows_read = self.rows_returned = self.bytes_read = 0
         self.end_offset = self._progress.end
 
     @property
@@ -231,6 +257,8 @@ class StreamReader:
             raise self._failure
         try:
             batch = self._next_batch()
+            while batch is not None and self._filters and not batch.num_rows:
+                batch = self._next_batch()
         except (
             BaseException
         ) as cause:  # also an interruption: a later call would skip the chunks that were already taken
@@ -239,8 +267,14 @@ class StreamReader:
             self._disconnect()
             raise
         if batch is None:
+            if self._connection is not None and self._filters:
+                _log.info(
+                    "stream %s: the broker delivered %d rows in chunks that match the filters, and %d of them match",
+                    self.stream, self.rows_read, self.rows_returned,
+                )  # fmt: skip
             self._disconnect()
             raise StopIteration
+        self.rows_returned += batch.num_rows
         return batch
 
     def close(self) -> None:
@@ -263,11 +297,17 @@ class StreamReader:
         end_offset = log_end.offset
         if end is not None:
             end_offset = end if isinstance(end, int) else finder.locate(self.stream, end, log_end)[0]
+        end_chunk = None
+        if self._filters and start_offset < end_offset < log_end.offset:
+            last = finder.chunk_at(self.stream, end_offset - 1)
+            end_chunk = last and last.fingerprint
         found = finder.chunk_at(self.stream, expect.offset) if expect else None
         self._disconnect()  # rows are read from a replica
         self._damaged_nodes.clear()
         self._progress.set_range(start_offset, max(start_offset, end_offset), log_end.offset)
-        self._progress.landmarks += [chunk for chunk in (start_chunk, log_end.fingerprint) if chunk]
+        self._progress.landmarks += [
+            chunk for chunk in (start_chunk, end_chunk, log_end.fingerprint) if chunk
+        ]
         if expect is not None:
             self._progress.check_chunk(expect, found, log_end.offset)
         self._is_unverified = False
@@ -301,10 +341,24 @@ class StreamReader:
             if self._unreturned_chunk is not None:
                 self.fingerprint, self._unreturned_chunk = self._unreturned_chunk.fingerprint, None
                 self.chunks += 1
-        columns = columns_in(batch, self.start_offset, self.end_offset, self._include) if batch else None
+        columns = self._matching_rows(batch) if batch else None
         # Not before `columns_in`, which fails for a damaged chunk: its rows were not returned.
         self.next_offset = min(self._pieces[0].offset if self._pieces else progress.next, progress.end)
         return columns
+
+    def _matching_rows(self, batch: list[Piece]) -> pa.RecordBatch:
+        """Return the rows of the range that match the filters."""
+        if not self._filters:
+            rows = columns_in(batch, self.start_offset, self.end_offset, self._include)
+            self.rows_read += rows.num_rows
+            return rows
+        include = tuple(dict.fromkeys([*self._include, "filter_value"]))
+        rows = columns_in(batch, self.start_offset, self.end_offset, include)
+        self.rows_read += rows.num_rows
+        wanted = pa.array([*self._filters, *([b""] if self._match_unfiltered else [])], pa.binary())
+        given = rows["filter_value"]
+        rows = rows.filter(pc.or_(given.is_null(), pc.is_in(given, value_set=wanted)))
+        return rows.select(schema_of(self._include).names)
 
     def _take_chunk(self, deadline: float) -> float:
         """Take the next chunk of the range, wait for it if necessary, and return the deadline for the following one."""
@@ -316,7 +370,7 @@ class StreamReader:
         # If the log was cut, the broker moves the start to its end: the first chunk then is one before the start.
         if self._is_unverified and self._received and self._received[0][0].end <= progress.resume_at:
             self._retry(deadline, lambda: self._verify_range(deadline))
-        if not self._received:  # only the range was verified
+        if not self._received:  # only the range was verified, or no further chunk matches
             return deadline
         chunk, chunk_pieces = self._received.popleft()
         first = progress.next
@@ -368,9 +422,15 @@ class StreamReader:
     def _subscribe(self, deadline: float) -> StreamConnection:
         connection = self._connection = self._open(deadline, leader=False)
         # The broker waits for more than half of the *first* credit. That is 1 here, so it never waits.
-        connection.subscribe(
-            _SUBSCRIPTION_ID, self.stream, self._progress.resume_at, 1, {"chunk_selector": "all"}
-        )
+        properties: dict[str, str | bytes] = {"chunk_selector": "all"}
+        self._has_end = False
+        if self._filters:
+            connection.subscribe(
+                _END_SUBSCRIPTION_ID, self.stream, self._progress.end - 1, 1, {"chunk_selector": "all"}
+            )
+            properties = {f"filter.{number}": value for number, value in enumerate(self._filters)}
+            properties["match-unfiltered"] = str(self._match_unfiltered).lower()
+        connection.subscribe(_SUBSCRIPTION_ID, self.stream, self._progress.resume_at, 1, properties)
         self._credit = self._credit_limit = 1
         return connection
 
@@ -379,7 +439,7 @@ class StreamReader:
         silent_at = min(deadline, time.monotonic() + self._timeout_s / 2)
         if self._is_unverified and not self._received:
             self._receive_within(connection, min(_VERIFY_AFTER_S, _remaining_s(silent_at)))
-            if not self._received:
+            if not self._received and not self._has_end:
                 self._verify_range(deadline)
                 return
         while not self._received:
@@ -393,7 +453,23 @@ class StreamReader:
                     "again",
                     queue=self.stream,
                 )
-            self._receive_within(connection, left_s)
+            self._receive_within(connection, min(left_s, _QUIET_S) if self._has_end else left_s)
+            if self._has_end and not self._received and self._receive_rest(connection):
+                return
+        if self._filters:
+            self._progress.log_start = connection.stats(self.stream)["first_chunk_id"]
+
+    def _receive_rest(self, connection: StreamConnection) -> bool:
+        """Receive the chunks of a filtered subscription that are stored now, and return whether it has reached the end of the range."""
+        connection.give_credit(_SUBSCRIPTION_ID, 1)
+        self._credit += 1
+        log_start = connection.stats(self.stream)["first_chunk_id"]  # the reply arrives after the chunks
+        self._receive_within(connection, 0.0)
+        if self._received:
+            return False
+        self._progress.log_start = log_start
+        self._progress.skip_to(self._progress.end, self._progress.end)
+        return True
 
     def _check_log_end(self, deadline: float) -> None:
         """Check that the leader still has the range, which a majority had at the time of opening."""
@@ -407,11 +483,18 @@ class StreamReader:
         largest = self._largest_chunk // 2  # so that the effect of a single large chunk fades
         for event in connection.events(wait_s):
             match event:
-                case Delivery():
-                    chunk = read_chunk(event.chunk, check_crc=self._check_crc)
+                case Delivery(subscription_id, data):
+                    chunk = read_chunk(data, check_crc=self._check_crc)
+                    self.bytes_read += len(data)
+                    if subscription_id == _END_SUBSCRIPTION_ID:
+                        self._progress.check_landmarks(chunk)
+                        self._has_end = chunk.end >= self._progress.end
+                        if not self._has_end:
+                            connection.give_credit(_END_SUBSCRIPTION_ID, 1)
+                        continue
                     self._received.append((chunk, self._wanted_pieces(chunk)))
                     self._credit -= 1
-                    largest = max(largest, len(event.chunk))
+                    largest = max(largest, len(data))
                 case StreamChanged() | CreditRefused():
                     raise ConnectionLostError(
                         f"{connection.where}: the broker has ended the subscription of stream {self.stream!r}: the stream is "
@@ -446,6 +529,9 @@ class StreamReader:
             stay=self._is_unverified,  # with landmarks one connection is enough
         )
         connection.deadline = deadline
+        if self._filters and connection.no_filters:
+            connection.close()
+            raise InputError(connection.no_filters)
         return connection
 
     def _disconnect(self) -> None:
@@ -454,102 +540,18 @@ class StreamReader:
             self._connection = None
 
 
-class _Progress:
-    """The position in a range: decides which chunks have rows of it, and which rows are missing. No I/O.
-
-    Attributes:
-        next: the first offset that was not received yet.
-        end: the first offset after the range.
-        last: the last chunk of rows before `next`: received, or that of the reader that ended at the start.
-        landmarks: further chunks that the stream had when the range was found.
-        missing: the number of missing offsets, if they are counted.
-    """
-
-    def __init__(self, stream: str, *, count_missing: bool) -> None:
-        self.next = self.end = 0
-        self.last: Fingerprint | None = None
-        self.landmarks: list[Fingerprint] = []
-        self.missing = 0
-        self._stream = stream
-        self._count_missing = count_missing
-
-    @property
-    def is_done(self) -> bool:
-        return self.next >= self.end
-
-    @property
-    def resume_at(self) -> int:
-        """The offset to subscribe at: the last chunk of rows again, to detect a rewritten log."""
-        return self.next if self.last is None else self.last.offset
-
-    def set_range(self, start: int, end: int, log_end: int) -> None:
-        """Set the range. It ends with the log at the latest: later offsets are missing."""
-        if start > log_end and start == end:
-            raise MissingRowsError(
-                f"stream {self._stream!r} ends at offset {log_end}, before the start, {start}: it was deleted and made again, or its "
-                "log was cut; start at an offset that it has",
-                queue=self._stream,
-            )
-        self.next, self.end = start, end
-        if end > log_end:
-            self.end = max(start, log_end)
-            self._skip(self.end, end, f", it ends at {log_end}", "end there")
-
-    def advance(self, chunk: Chunk) -> bool:
-        """Advance past a received chunk, and return whether it has new rows of the range."""
-        for known in filter(None, (self.last, *self.landmarks)):
-            if chunk.offset <= known.offset < chunk.end:
-                self._check_same(known, chunk)
-        if chunk.end <= self.next:  # received before, or from a replica that lags behind
-            return False
-        if chunk.offset > self.next:
-            self._skip(self.next, min(chunk.offset, self.end), f" any more, it goes on at {chunk.offset}")
-            self.next = min(chunk.offset, self.end)
-            if self.is_done:
-                return False
-        self.next = chunk.end
-        if chunk.kind == "user":
-            self.last = chunk.fingerprint
-        return chunk.kind == "user"
-
-    def check_chunk(self, expected: Fingerprint, found: Chunk | None, log_end: int) -> None:
-        """Check that a chunk is still in the log, unless retention has removed it; `found` is the first chunk at its offset or after it."""
-        if found is None or log_end <= expected.offset:
-            raise self._rewritten_error(expected, f"it ends at {log_end}")
-        if found.offset <= expected.offset:
-            self._check_same(expected, found)
-
-    def check_reached_by(self, log_end: int) -> None:
-        if log_end < self.end:
-            raise self._rewritten_error(self.landmarks[-1], f"it ends at {log_end}")
-
-    def _check_same(self, expected: Fingerprint, chunk: Chunk) -> None:
-        found = chunk.fingerprint
-        if found != expected:
-            raise self._rewritten_error(expected, f"{found} is there")
-
-    def _rewritten_error(self, expected: Fingerprint, found: str) -> MissingRowsError:
-        return MissingRowsError(
-            f"the log of stream {self._stream!r} has been rewritten: where {expected} was, {found}. The stream was deleted and made "
-            "again, or its log was cut, and its offsets now mean other rows: read it from the first one",
-            queue=self._stream,
+def _checked_filters(filters: Collection[str | bytes], *, unfiltered: bool) -> tuple[bytes, ...]:
+    if isinstance(filters, str | bytes):
+        raise InputError(
+            f"filters is the single value {filters!r:.60}: give a list of values, as [{filters!r:.60}]"
         )
-
-    def _skip(
-        self,
-        begin: int,
-        end: int,
-        log_state: str,
-        remedy: str = "retention has removed them, or its log was cut; start behind them",
-    ) -> None:
-        if not self._count_missing:
-            raise MissingRowsError(
-                f"stream {self._stream!r} does not have the offsets {begin} to {end - 1}{log_state}: {remedy}, or give "
-                "on_missing='count'",
-                queue=self._stream,
-                offsets=range(begin, end),
-            )
-        self.missing += end - begin
+    if unfiltered and not filters:
+        raise InputError("match_unfiltered is for filters: give filters, or leave it out")
+    values = tuple(dict.fromkeys(bytes_of(value, "a filter") for value in filters))
+    for value in values:
+        if not 0 < len(value) <= MAX_TEXT_BYTES:
+            raise InputError(f"the filter {value!r:.60} has {len(value)} bytes: give 1 to {MAX_TEXT_BYTES}")
+    return values
 
 
 def _remaining_s(deadline: float) -> float:
