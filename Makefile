@@ -1,4 +1,4 @@
-# rabbit_chx: every verb makes what it needs first. `make` alone lists them.
+# rabbit_chx: each target builds what it needs first. `make` without a target lists the targets.
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,74 +14,74 @@ SPARK_CLASSES := $(VENV)/.spark-classes.jsa
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 PYTEST := $(BIN)/python -m pytest
-# Each process would compile our modules again, and each of pytest's workers all tests: a minute of CPU time.
+# Without bytecode files, each process compiles our modules again, and each pytest worker all tests: a minute of CPU time.
 unexport PYTHONDONTWRITEBYTECODE
 
-# The tests that use brokers or Spark run in so many processes, each with a broker and a Spark of its own: more than two
-# cores, since they wait much, and not many more than they have memory for. WORKERS=0 runs them in one.
+# The number of processes for the tests that use brokers or Spark. Each process has a separate broker and a separate Spark. They
+# wait most of the time, so there are more processes than cores; memory limits them to six. WORKERS=0 runs all tests in one process.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 3 ? 3 : n > 6 ? 6 : n)))
 
 UNIT_TESTS := tests/unit tests/fuzz tests/simulation
 LIVE_TESTS := tests/broker tests/spark tests/docs
 LIVE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Which broker releases `make parity` goes through, the longest first; one that is named and cannot be had is a failure.
+# The broker releases of `make parity`, the slowest first. A release that cannot be started is a failure.
 RELEASES ?= 4.3 4.0 3.10 3.8
-# Which versions of PySpark `make test-spark-matrix` goes through, each in an environment of its own.
+# The PySpark versions of `make test-spark-matrix`, each in a separate environment.
 SPARKS ?= 3.5 4.0 4.1 4.2 4.3
-# And which tests it runs.
+# The tests that it runs.
 SPARK_TESTS ?= tests/spark tests/docs/test_spark.py tests/docs/test_placement.py tests/docs/test_readme.py
-# Which versions of Python `make test-python-matrix` goes through, each in an environment of its own.
+# The Python versions of `make test-python-matrix`, each in a separate environment.
 PYTHONS ?= 3.11 3.12 3.13
-# And which tests it runs.
+# The tests that it runs.
 PYTHON_TESTS ?= tests/unit
-# Which faults `make fire` makes; FIRE_TESTS=tests/fire/test_broker_faults.py makes some, and keeps the others' records.
+# The fault tests of `make fire`. FIRE_TESTS=tests/fire/publisher runs some of them, and keeps the records of the others.
 FIRE_TESTS ?= tests/fire
-# How many minutes `make soak` takes.
+# The duration of `make soak` in minutes.
 MINUTES ?= 30
-# How many seeds `make simulate` goes through.
+# The number of seeds of `make simulate`.
 SEEDS ?= 100000
 
 .PHONY: help demo test test-unit test-live test-rest test-all quick test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated figures site bench build lock sbom audit clean
-help: ## list the verbs
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: demo-begins java broker ## write 336,776 flights from Spark to RabbitMQ and prove where each one is
+demo: demo-begins java broker ## write 336,776 flights from Spark to RabbitMQ and check the queue of each one
 	@$(BIN)/python examples/flights.py
 
 .PHONY: demo-begins
 demo-begins:
 	@echo "This installs PySpark and a broker if they are missing, publishes 336,776 flights, and checks the queue of each one: about 2 minutes."
 
-test: java test-unit test-live ## unit tests, then those with one broker and one Spark: 8 minutes on two cores
-	@echo "Left out: faults, clusters, brokers that restart, and other tests that take long. They run with: make test-all"
+test: java test-unit test-live ## unit tests, then the tests with a broker or Spark: 8 minutes on two cores
+	@echo "Not run: faults, clusters, restarts of brokers, and other slow tests. To run them: make test-all"
 
-test-unit: $(STAMP) ## the first half of `make test`
+test-unit: $(STAMP) ## the unit tests of `make test`
 	$(PYTEST) -n auto --dist worksteal -m "not extended" $(UNIT_TESTS)
 
-test-live: java $(SPARK_CLASSES) ## the second half
+test-live: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Spark
 	$(PYTEST) $(LIVE) -m "not extended" $(LIVE_TESTS)
 
-test-rest: java $(SPARK_CLASSES) ## what `make test` leaves out
+test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run
 	$(PYTEST) -n auto --dist worksteal -m extended $(UNIT_TESTS)
 	$(PYTEST) $(LIVE) -m extended $(LIVE_TESTS) tests/fire
 
-test-all: test test-rest ## every test but parity, the matrices and most faults
+test-all: test test-rest ## all tests except parity, the matrices and most faults
 
-quick: $(STAMP) ## lint, types, and the unit tests of what has changed since main: a minute
+quick: $(STAMP) ## lint, types, and the unit tests that the changes since main may affect: a minute
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tools/affected_tests.py
 
-test-spark-matrix: java ## the Spark tests on every PySpark of SPARKS; what one cannot do is skipped by name
+test-spark-matrix: java ## the Spark tests on each PySpark version of SPARKS; tests that need a newer version are skipped
 	@failed=; for version in $(SPARKS); do \
 	  echo "== PySpark $$version"; \
 	  $(MAKE) --no-print-directory test-spark-$$version || failed="$$failed $$version"; \
 	done; \
 	[ -z "$$failed" ] || { echo "the Spark tests failed on PySpark$$failed" >&2; exit 1; }
 
-# PySpark 3.5 uses what its libraries call deprecated, and 4.0 leaves sockets to the garbage collector.
+# PySpark 3.5 calls deprecated functions of its libraries, and 4.0 leaves sockets to the garbage collector.
 test-spark-%: .venv-spark-%/.ready
 	PYSPARK_PYTHON=$(abspath .venv-spark-$*/bin/python) PYSPARK_DRIVER_PYTHON=$(abspath .venv-spark-$*/bin/python) \
 	  .venv-spark-$*/bin/python -m pytest $(SPARK_TESTS) \
@@ -95,7 +95,7 @@ test-spark-%: .venv-spark-%/.ready
 	.venv-spark-$*/bin/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group dev 'pyspark==$*.*'
 	@touch $@
 
-test-python-matrix: ## the unit tests on every Python of PYTHONS; PYTHON_TESTS=tests/broker runs others
+test-python-matrix: ## the unit tests on each Python version of PYTHONS; PYTHON_TESTS=tests/broker runs others
 	@failed=; for version in $(PYTHONS); do \
 	  echo "== Python $$version"; \
 	  $(MAKE) --no-print-directory test-python-$$version || failed="$$failed $$version"; \
@@ -114,33 +114,33 @@ test-python-%: .venv-python-%/.ready
 	.venv-python-$*/bin/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group dev
 	@touch $@
 
-parity: $(STAMP) $(AMQP10) ## a million real messages on every broker of RELEASES, each where the mirror says
+parity: $(STAMP) $(AMQP10) ## a million real messages on each release of RELEASES: each is in the queue that was predicted
 	RELEASES="$(RELEASES)" $(PYTEST) -n $(WORKERS) --no-loadscope-reorder tests/parity
 
-fire: java $(SPARK_CLASSES) ## every fault on 4.3 and 3.10, and docs/guarantees.md from what came of it
+fire: java $(SPARK_CLASSES) ## all fault tests on 4.3 and 3.10; writes their results to docs/guarantees.md
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --fire --fire-results docs/figures/guarantees.jsonl \
 	  --chx-broker 4.3 --chx-broker 3.10 $(FIRE_TESTS)
 	$(BIN)/python tools/update.py
 
-soak: java $(SPARK_CLASSES) ## a stream for MINUTES while its broker is killed again and again: memory, files, connections, rows
+soak: java $(SPARK_CLASSES) ## publish and read a stream for MINUTES while its broker is killed repeatedly: memory, files, connections, rows
 	$(PYTEST) -n 0 --soak-minutes $(MINUTES) --soak-results docs/figures/soak.json --fire-results docs/figures/guarantees.jsonl \
 	  --chx-broker 4.3 tests/fire/test_stream_soak.py
 	$(BIN)/python tools/update.py
 
-fuzz: $(STAMP) ## frames, URLs, topology files and definitions that are nearly right, by the million; FUZZ_SEED=1 takes others
+fuzz: $(STAMP) ## millions of nearly valid frames, URLs, topology files and definitions; FUZZ_SEED=1 generates others
 	FUZZ_CASES=1000000 $(PYTEST) -n auto --dist worksteal tests/fuzz
 
-hand-over: $(STAMP) ## slots change hands hundreds of times under load, and movers die twenty times at each step, on 4.3 and 3.10
+hand-over: $(STAMP) ## hundreds of slot hand-overs under load, with twenty crashes of the mover at each step, on 4.3 and 3.10
 	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/test_slot_hand_over.py
 	HAND_OVER_ROUNDS=20 HAND_OVER_PER_S=3000 HAND_OVER_ORDERED_PER_S=2000 $(PYTEST) -n 2 -rP --show-capture=log --log-level=WARNING \
 	  --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_slot_hand_over.py -k "lost or dies or overtaken"
 
-simulate: $(STAMP) ## 100,000 simulated runs of the publishers with faults of all kinds, and a cut at every byte of a dialogue
+simulate: $(STAMP) ## 100,000 simulated runs of the publishers with all kinds of faults, and a cut at every byte of a connection
 	$(BIN)/python tests/simulation/explore.py --seeds $(SEEDS)
 	STREAM_SEEDS=$(SEEDS) $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_stream_seeds.py
 	SIMULATION_STRIDE=1 $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_every_byte.py
 
-churn: $(STAMP) ## members of a group come, leave and are killed under load for four minutes; nothing is lost or out of order
+churn: $(STAMP) ## members of a group join, leave and are killed under load for four minutes; checks that no message is lost or out of order
 	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000
 
 check: $(STAMP) ## formatting, lint, types, floors, generated files
@@ -150,19 +150,17 @@ check: $(STAMP) ## formatting, lint, types, floors, generated files
 	$(BIN)/lint-imports
 	$(BIN)/python tools/update.py --check
 
-generated: $(STAMP) ## make again what is made from the code: tables, the list of packages
+generated: $(STAMP) ## write the files that are generated from the code: tables, the list of packages
 	$(BIN)/python tools/update.py
 
-figures: $(STAMP) ## draw the pictures of the README and of the documents again, for light and dark pages
+figures: $(STAMP) ## draw the figures of the README and of the documents, for light and dark pages
 	$(BIN)/python tools/figures.py
 
-site: $(STAMP) $(DOCS) ## the documentation with a search and the reference of the Python names, in build/site; a link that leads nowhere is an error
+site: $(STAMP) $(DOCS) ## build the documentation with search and the Python reference in build/site; a broken link is an error
 	@$(BIN)/python tools/website.py
 
-bench: java $(STAMP) ## measure; bench/README.md says how to read it
+bench: java $(STAMP) ## run the benchmarks; bench/README.md explains the results
 	$(BIN)/python bench/indices.py
-	$(BIN)/python bench/latency.py
-	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/plan.py
 	$(BIN)/python bench/apply.py
 	$(BIN)/python bench/check.py
@@ -171,30 +169,26 @@ bench: java $(STAMP) ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/group_rate.py
 	$(BIN)/python bench/publish.py
 	$(BIN)/python bench/stream_publish.py
-	$(BIN)/python bench/stream_publish.py
 	$(BIN)/python bench/stream_read.py
 	$(BIN)/python bench/spark_streams.py
 	$(BIN)/python bench/spark_write.py
 	$(BIN)/python bench/client_routing.py
-	$(BIN)/python bench/spark_sizes.py
-	$(BIN)/python bench/spark_memory.py
-	$(BIN)/python bench/spark_ids.py
 	$(BIN)/python bench/queue_for.py
 	$(BIN)/python bench/stream_rows.py
 
-build: $(STAMP) ## the wheel and the source distribution, in dist/
+build: $(STAMP) ## build the wheel and the source distribution in dist/
 	$(BIN)/python -m build
 
-lock: $(SUPPLY)/.ready ## write requirements.lock: the newest version of all that a user installs, by its hashes
+lock: $(SUPPLY)/.ready ## write requirements.lock: the newest version of each package that a user installs, with hashes
 	$(SUPPLY)/bin/uv pip compile --quiet --upgrade --all-extras --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml
 
-sbom: $(LOCKED)/.ready ## the bill of materials of the locked packages, as CycloneDX, in dist/
+sbom: $(LOCKED)/.ready ## write the bill of materials of the locked packages to dist/, as CycloneDX
 	@mkdir -p dist
 	$(SUPPLY)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
 	  --output-file dist/rabbit-chx.cdx.json $(LOCKED)/bin/python
 
-audit: $(SUPPLY)/.ready ## known vulnerabilities of the locked packages; its data is on the network, and an error says if it is not to be had
+audit: $(SUPPLY)/.ready ## check the locked packages for known vulnerabilities; needs the network
 	$(SUPPLY)/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements.lock
 
 $(SUPPLY)/.ready: pyproject.toml
@@ -203,7 +197,7 @@ $(SUPPLY)/.ready: pyproject.toml
 	$(SUPPLY)/bin/pip install --quiet --group supply
 	@touch $@
 
-# What the lock file names, and this package, and nothing else.
+# Only the packages of the lock file, and this package.
 $(LOCKED)/.ready: requirements.lock $(SUPPLY)/.ready
 	rm -rf $(LOCKED)
 	$(PYTHON) -m venv --without-pip $(LOCKED)
@@ -211,46 +205,46 @@ $(LOCKED)/.ready: requirements.lock $(SUPPLY)/.ready
 	$(SUPPLY)/bin/pip --python $(LOCKED)/bin/python install --quiet --no-deps .
 	@touch $@
 
-clean: ## remove what the verbs have made, but not the downloaded data
+clean: ## remove everything that the targets have built, except the downloaded data
 	rm -rf $(VENV) .venv-spark-* .venv-python-* $(SUPPLY) $(LOCKED) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache spark-warehouse metastore_db derby.log
 
-# What the demo needs. Python compiles a module when it is first imported, which is less than compiling all of them.
+# The packages of the demo. --no-compile: compiling only the imported modules takes less time than compiling all.
 $(DEMO): pyproject.toml tools/install.py
-	@command -v "$(PYTHON)" >/dev/null || { echo "there is no $(PYTHON): make PYTHON=python3.12 ..." >&2; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "$(PYTHON) does not exist: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; $(PYTHON) is older: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@"$(PYTHON)" -m venv $(VENV) || \
-	  { echo "$(PYTHON) cannot make a virtual environment: on Debian, apt-get install python3-venv" >&2; exit 1; }
+	  { echo "$(PYTHON) cannot create a virtual environment: on Debian, apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing PySpark, Arrow, NumPy and clients into $(VENV)"
 	@$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
 	@$(BIN)/python tools/install.py --no-compile --editable '.[aio,cli,spark,testing]'
 	@touch $@
 
 $(STAMP): $(DEMO)
-	@echo "Installing the tools of development into $(VENV)"
+	@echo "Installing the development tools into $(VENV)"
 	@$(BIN)/python tools/install.py --no-compile --editable '.[aio,cli,plot,spark,testing]' --group dev
 	@touch $@
 
 $(AMQP10): $(STAMP)
 	@$(BIN)/pip install --quiet --group parity && touch $@ || \
-	  echo "no client for AMQP 1.0, which needs a C compiler: its messages are not compared, and CI fails" >&2
+	  echo "the AMQP 1.0 client was not installed: it needs a C compiler. AMQP 1.0 messages are not compared, and CI fails" >&2
 
 $(DOCS): $(STAMP)
 	@$(BIN)/pip install --quiet --group docs && touch $@
 
 $(SPARK_CLASSES): $(STAMP) tools/spark_archive.py
 	@$(BIN)/python tools/spark_archive.py >$(VENV)/.spark-classes.log 2>&1 || \
-	  echo "no archive of Spark's classes, so its tests take longer: $(VENV)/.spark-classes.log says why" >&2
+	  echo "the archive of Spark's classes was not created, so the Spark tests take longer: see $(VENV)/.spark-classes.log" >&2
 
-# Where there is neither Docker nor a rabbitmq-server, root on Debian or Ubuntu gets one by apt-get for the demo; the tests do this too.
+# Without Docker and without a rabbitmq-server, root on Debian or Ubuntu installs one with apt-get, for the demo and for the tests.
 .PHONY: broker
 broker: $(DEMO)
 	@$(BIN)/python tests/support/server_installation.py
 
-# Spark 4 runs on Java 17 and newer; `java -version` says  openjdk version "17.0.15" 2025-04-15.
+# Spark 4 runs on Java 17 and newer; `java -version` prints  openjdk version "17.0.15" 2025-04-15.
 .PHONY: java
 java:
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
 	version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
 	[ "$${version:-0}" -ge 17 ] || { echo "Spark needs Java 17 or newer; $$java is" \
-	  "$${version:-not there}: on Debian, apt-get install openjdk-17-jre-headless" >&2; exit 1; }
+	  "$${version:-not found}: on Debian, apt-get install openjdk-17-jre-headless" >&2; exit 1; }

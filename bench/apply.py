@@ -1,4 +1,4 @@
-"""Measure `Broker.apply`: 1,000 new queues, beside bare pipelined declarations on the same broker.
+"""Measure `Broker.apply`: 1,000 new queues, compared with bare pipelined declarations on the same broker.
 
 The limit is pika without an answer to each declaration: 1,000 `queue.declare` with no-wait, then one that waits. Beside it is
 what most scripts do, one declaration after the other. Each round takes turns. A figure is the median of the rounds.

@@ -1,4 +1,4 @@
-"""Measure `rabbit-chx topology check` as cron runs it: a process of its own, on a ring of 1,000 queues.
+"""Measure `rabbit-chx topology check` as cron runs it: in a new process, on a ring of 1,000 queues.
 
 Beside it is what no check can do without: one `rabbitmqctl eval`, and an interpreter that loads NumPy. Each round takes turns.
 The figure is the median of the rounds. The limit is 3 s; above it the exit code is 1.

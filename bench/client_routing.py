@@ -49,7 +49,7 @@ def check_places(channel: BlockingChannel, expected: dict[str, int]) -> None:
     """Exit unless each queue has as many messages as the ring gives it."""
     there = {queue: channel.queue_declare(queue, passive=True).method.message_count for queue in QUEUES}
     if there != expected:
-        raise SystemExit(f"the queues have {there}, and the ring says {expected}")
+        raise SystemExit(f"the queues have {there} messages, but by the ring they should have {expected}")
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
-"""Members of a group come, leave and are killed under load: is anything lost, repeated or out of order?
+"""Members of a group join, leave and are killed under load: count lost, repeated and reordered messages.
 
 Each member is a process. It writes what it handles into a file before its handler returns, so that this is known after SIGKILL too.
 
     python bench/group_churn.py --seconds 120 --rate 3000
 
-First members come and leave, then some of them are killed with SIGKILL; each part lasts `--seconds`. The exit code is 1 if a message is
-lost, if one comes after a later one or with a lower generation than before, or if one is repeated that no killed member held.
+First members join and leave, then some of them are killed with SIGKILL; each part lasts `--seconds`. The exit code is 1 if a message is
+lost, if one is handled after a later one or with a lower generation than before, or if one is repeated that no killed member held.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Churn:
         self._seconds = 0.0
 
     def declare(self) -> None:
-        """Declare the exchange and the queues anew."""
+        """Delete the exchange and the queues, and declare them again."""
         with pika.BlockingConnection(pika_parameters(self.url)) as connection:
             channel = connection.channel()
             channel.exchange_declare(_EXCHANGE, ExchangeType("direct"), durable=True)

@@ -1,4 +1,4 @@
-"""Messages per second that one process handles in order: a `ConsumerGroup` beside a plain aio-pika consumer for each queue.
+"""Messages per second that one process handles in order: a `ConsumerGroup`, compared with a plain aio-pika consumer for each queue.
 
 Both consume the same number of quorum queues with a single active consumer, with the same prefetch, and acknowledge each message
 after its handler. Each round fills the queues, then measures from the first message to the last ack.
@@ -101,7 +101,7 @@ _WAYS: dict[str, Callable[[str, list[str], int], Awaitable[tuple[float, float]]]
 
 
 def fill(url: str, queues: list[str], messages: int) -> None:
-    """Declare the queues anew and fill them."""
+    """Delete the queues, declare them again and fill them."""
     with pika.BlockingConnection(pika_parameters(url)) as connection:
         channel = connection.channel()
         channel.exchange_declare(_EXCHANGE, ExchangeType("direct"))

@@ -1,6 +1,6 @@
-"""Measure `plan` for one ring of 1,000 queues: each kind of change, beside one exact count of all 2^21 seeds.
+"""Measure `plan` for one ring of 1,000 queues: each kind of change, compared with one exact count of all 2^21 seeds.
 
-The limit is `HashRing.share_moved` of the same two rings: what anyone pays to know the share of keys that moves in the end.
+The limit is `HashRing.share_moved` of the same two rings: the minimum cost of the share of keys that moves in total.
 A plan also counts it at the worst moment between its steps. No table of seeds is kept from one measurement to the next, as a
 process that makes one plan has none.
 

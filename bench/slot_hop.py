@@ -1,8 +1,8 @@
-"""What the extra hop of a slot costs: messages a second, and CPU of the broker, through slots and without them.
+"""Measure the cost of the extra hop of a slot: messages per second, and CPU of the broker, through slots and without them.
 
 Three exchanges lead to the same four classic queues: one with a bucket for each queue, one with 64 buckets, and one with 64
-slots. The second one tells what of the difference is due to the larger ring. One connection publishes with `Publisher`, with
-a window of 1,000 confirms. The exchanges take turns, and each run has a process of its own. A run counts only if every
+slots. The second one shows which part of the difference is due to the larger ring. One connection publishes with `Publisher`, with
+a window of 1,000 confirms. The exchanges take turns, and each run has a separate process. A run counts only if every
 message is in the queues.
 
     python bench/slot_hop.py [--series 4.3 4.0] [--slots 64] [--messages 100000] [--rounds 5] [--quick]
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
-from publish_ways import Work, ours
+from publish import Work, ours
 
 from rabbit_chx import Broker, Topology
 from rabbit_chx.broker import pika_parameters

@@ -1,8 +1,8 @@
-"""Measure the planning of slots: who gets which, the plan with its exact shares, and a proposal by load.
+"""Measure the planning of slots: the assignment, the plan with its exact shares, and a proposal by load.
 
 The limit is the same as that of `plan.py`: one exact count of all 2^21 seeds, `SlotTable.share_moved` of the table before and after.
 
-At the end the changes are applied to a broker: from the last word of the plan to the last check.
+At the end the changes are applied to a broker, and the time until the last check is measured.
 
     python bench/slot_plan.py [--slots 1024] [--queues 200] [--rounds 5] [--quick]
 """

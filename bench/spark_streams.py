@@ -1,7 +1,7 @@
 """Measure Spark and streams, both ways: confirmed rows per second into four streams, and rows per second out of them.
 
 In: the same rows over AMQP through the hash exchange, over the stream protocol at least once, and exactly once, with the shuffle and
-the sort that it needs, without and with `verify=full`, which reads everything back. Out: the sum of the sizes of all values, beside the same
+the sort that it needs, without and with `verify=full`, which reads everything back. Out: the sum of the sizes of all values, compared with the same
 rows in Parquet files. All in turns, in one run; a run counts only if every row is there.
 """
 

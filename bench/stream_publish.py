@@ -108,7 +108,7 @@ def main() -> None:
                     found = {stream: count(place, stream) for stream in STREAMS}
                     if found != ring.counts(keys):
                         raise SystemExit(
-                            f"{way}: the streams have {found}, the ring says {ring.counts(keys)}"
+                            f"{way}: the streams have {found} rows, but by the ring they should have {ring.counts(keys)}"
                         )
         print(f"\n{place.origin}; {rows:,} rows of 100 bytes, {rounds} rounds")
     base = statistics.median(rates[AMQP])

@@ -1,7 +1,7 @@
 """Compare `StreamReader` with rstream, the official client for Python: rows per second of one process, and its CPU.
 
 Both read the same rows of 100 bytes from a stream of one broker, in turns: one that `StreamPublisher` has written, and one that an AMQP
-client has written, whose chunks are smaller. Each run has a process of its own. Ours gives columns with key, value, offset and time.
+client has written, whose chunks are smaller. Each run has a separate process. Ours returns columns with key, value, offset and time.
 rstream calls a function for each row, with the message; or, without its decoder, with the bytes of the message, in which neither key nor
 value has been looked for. A run counts only if it has read all rows.
 

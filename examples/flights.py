@@ -176,7 +176,7 @@ def check(channel: BlockingChannel, prediction: Prediction) -> Findings:
             continue
         for method, _, body in channel.consume(queue, auto_ack=True, inactivity_timeout=30):
             if method is None or body is None:
-                break  # nothing came for 30 s: the rest counts as missing
+                break  # no message for 30 s: the others count as missing
             flight = json.loads(body)["id"]
             found = (queue, method.routing_key)
             expected = prediction.place.get(flight)

@@ -19,7 +19,7 @@ WAYS = [exchange.name for exchange in TOPOLOGY.exchanges]
 
 
 def compared(ring: HashRing, predicted: Mapping[Destination | None, int], counted: Mapping[str, int]) -> bool:
-    """Print what was predicted beside what the broker counts, and return whether it is equal.
+    """Print the predicted and the actual counts, and return True if they are equal.
 
     Args:
         ring: the ring, which has the exact share of each queue.
@@ -44,7 +44,7 @@ def compared(ring: HashRing, predicted: Mapping[Destination | None, int], counte
 
 
 def main(run: Callable[[RunningBroker, str, int], bool], about: str) -> int:
-    """Run an example as a program, in a vhost of its own. Return 0 if all counts were predicted, else 1.
+    """Run an example as a program, in a new vhost. Return 0 if all counts were predicted, else 1.
 
     Args:
         run: the example. It gets a broker, the name of an exchange, and the number of messages.

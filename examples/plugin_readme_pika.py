@@ -33,7 +33,7 @@ def run(broker: RunningBroker, way: str, messages: int) -> bool:
         live.apply(plan(TOPOLOGY, live.topology()))
         exchange = live.exchange(way)
     if not isinstance(exchange, ConsistentHashExchange):
-        raise TypeError(f"{way} is no x-consistent-hash exchange")
+        raise TypeError(f"{way} is not an x-consistent-hash exchange")
     print(f"exchange {way}: {exchange.ring}")
 
     values = [f"value-{number}" for number in range(messages)]

@@ -1,8 +1,8 @@
 """Flights through two hash exchanges of streams, each flight exactly once: written, read as a stream, worked on, written, read back.
 
 A batch writes all flights into the streams behind `flights`. A streaming query reads them from there, keeps those that left late, and
-writes them into the streams behind `late`, under their destination. A batch reads these back and compares each row with what
-the CSV file says.
+writes them into the streams behind `late`, under their destination. A batch reads these back and compares each row with
+the CSV file.
 
 python examples/stream_to_stream.py [--limit ROWS]
 """

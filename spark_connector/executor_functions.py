@@ -91,7 +91,7 @@ def for_each_partition(df: DataFrame, function: Callable[..., Any], *arguments: 
     rows = sorted(collected, key=lambda row: row.partition)
     if [row.partition for row in rows] != list(range(len(rows))):
         raise RabbitChxError(
-            f"Spark reports the partitions {[row.partition for row in rows]}: one is missing, or comes twice"
+            f"Spark reports the partitions {[row.partition for row in rows]}: one is missing or repeated"
         )
     return [pickle.loads(row.summary) for row in rows]  # noqa: S301  # our own tasks made it
 

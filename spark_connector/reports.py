@@ -487,7 +487,7 @@ def _on_losses(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str
         )
         yield (
             f"connections were lost and opened again ({reconnects}): if the broker was restarted and keeps its "
-            "metadata in Mnesia (the default until 4.1, gone in 4.3), the ring may have another order now, and keys may have "
+            "metadata in Mnesia (the default until 4.1, removed in 4.3), the ring may have another order now, and keys may have "
             f"changed queue during the write{advice}"
         )
     if options.keep_order and any(task.republished for task in tasks):

@@ -1,6 +1,6 @@
-"""Ask an Erlang VM again for every answer in tests/vectors/{phash2,exs1024,jump}.json.
+"""Compute all results again with an Erlang VM: tests/vectors/{phash2,exs1024,jump}.json.
 
-The terms, seeds and bucket counts are those in the files: to add one, write it there with any answer. ::
+The terms, seeds and bucket counts are those in the files: to add one, write it there with any result. ::
 
     python tools/erlang_vectors.py --check
     python tools/erlang_vectors.py --erl "docker run --rm -i rabbitmq:4.3-management erl"
@@ -59,7 +59,7 @@ def _ask(erl: list[str], questions: list[str]) -> list[Any]:
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     if done.returncode or len(answers) != len(questions):
         sys.exit(
-            f"{len(answers)} of {len(questions)} answers came; erl said: {(done.stderr or done.stdout)[-500:]}"
+            f"{len(answers)} of {len(questions)} answers received; output of erl: {(done.stderr or done.stdout)[-500:]}"
         )
     return answers
 

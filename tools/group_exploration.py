@@ -1,11 +1,11 @@
-"""Every way in which members of a group can come, go and die around one queue: explored, and checked in each state.
+"""Explore and check all states of a group's members around one queue: they join, leave and die in every order.
 
 The members are the `QueueOwnership` that runs in production. The broker is a model of a quorum queue with a single active consumer, with
-what was measured on real ones: it drains the old consumer before it elects another one, and a polite end of a consumer returns
-its messages late. What is in flight between a member and the broker is in flight here too: messages, acks, claims, and what the
-journal says. Claims go over a connection of their own, and may take as long as an alarm of the broker lasts; they may also be
-written when their member is dead. The broker may close the other connection, over which the journal is read, and the member may
-learn that late. Queues share nothing but the journal, so one queue shows what several would.
+the behaviour that was measured on real ones: it drains the old consumer before it elects another one, and a regular end of a consumer returns
+its messages late. Messages, acks, claims and journal entries are in flight between a member and the broker, as in reality.
+Claims use a separate connection, and may take as long as an alarm of the broker lasts; they may also be written after the death of
+their member. The broker may close the other connection, over which the journal is read, and the member may
+learn that late. Queues share only the journal, so one queue is enough.
 
     python tools/group_exploration.py               # all sizes: half an hour
     python tools/group_exploration.py 3 1 1 1 0     # members, messages, deaths, steps back, cuts
@@ -70,14 +70,14 @@ def explored(members: int, messages: int, *, crashes: int = 1, returns: int = 1,
     """Go through all states and return how many there are.
 
     Args:
-        members: how many members may come. Each may leave or die once.
+        members: how many members may join. Each may leave or die once.
         messages: how many messages the queue has.
         crashes: how many members may die.
         returns: how many members may step back, each at any time.
         cuts: how often the broker may close the connection of a member, which learns it later and connects again.
 
     Raises:
-        BrokenInvariantError: an invariant does not hold; the error tells the steps that lead there.
+        BrokenInvariantError: an invariant does not hold; the error lists the steps that lead there.
     """
     began = time.monotonic()
     explored_ = Explored(members, messages)
@@ -223,7 +223,7 @@ def _do(world: World, choice: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912, 
         case "lose":
             member.is_given_up, member.is_replaced, member.unread = False, False, None
             member.to_broker, member.to_member = [], []
-            # What is written over the other connection may still come.
+            # Entries that are written over the other connection may still arrive.
             world.testament += [(number, -subscription) for subscription in member.to_journal]
             member.to_journal = []
             commands = ownership.on_connection_lost() + ownership.consume()
@@ -281,7 +281,7 @@ def _take(world: World, number: int, commands: list[Command]) -> None:
                 member.to_broker.append(command)
             case CancelHandler():  # it ends later, as a handler does that shields itself
                 if not world.cuts:
-                    raise BrokenInvariantError("a handler is interrupted although no subscription is lost")
+                    raise BrokenInvariantError("a handler is interrupted, but its subscription is not lost")
 
 
 def _sent(world: World, number: int) -> list[Command]:
@@ -347,7 +347,7 @@ def _check_start(world: World, number: int, message: int, generation: int) -> No
                 f"generation {generation} is of a member that was replaced: {world.fence} should fence it off"
             )
     elif generation < world.fence or (generation == world.fence and world.fenced_by != number):
-        raise BrokenInvariantError(f"the generation {generation} comes after {world.fence}")
+        raise BrokenInvariantError(f"generation {generation} follows {world.fence}")
     if generation > world.fence:
         world.fence, world.fenced_by = generation, number
     for member in world.members:

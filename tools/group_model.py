@@ -13,7 +13,7 @@ _LEFT_OUT = {"subscription", "_member", "delivered_count", "generation", "queue"
 
 @dataclass
 class Consumer:
-    """A consumer, as the broker knows it."""
+    """A consumer, as the broker sees it."""
 
     member: int
     subscription: int
@@ -33,7 +33,7 @@ class Queue:
     ends_politely: ClassVar[bool] = False
 
     def elect(self) -> None:
-        """Elect whoever came first, where nobody is active."""
+        """Elect the consumer that subscribed first, if no consumer is active."""
         if self.active is None and self.consumers:
             self.active = self.consumers[0]
 
@@ -58,16 +58,14 @@ class Member:
     may_return: bool = True
     may_end: bool = True
     to_broker: list[Any] = field(default_factory=list)
-    to_journal: list[int] = field(
-        default_factory=list
-    )  # claims: subscriptions; over a connection of their own
+    to_journal: list[int] = field(default_factory=list)  # claims: subscriptions; over a separate connection
     answers: list[tuple[int, int]] = field(
         default_factory=list
     )  # to what was asked over a subscription: subscription, generation
-    is_given_up: bool = False  # the broker has closed its connection, and it does not know yet
+    is_given_up: bool = False  # the broker has closed its connection, and the member has not noticed it yet
     is_replaced: bool = False  # another member has started a message since then
     unread: int | None = None  # where its journal ends meanwhile, which it reads over the same connection
-    reads_elsewhere: ClassVar[bool] = False  # over a connection of its own
+    reads_elsewhere: ClassVar[bool] = False  # over a separate connection
     to_member: list[tuple[int, int]] = field(default_factory=list)  # deliveries: subscription, message
     running: list[tuple[int, int]] = field(default_factory=list)  # handlers: subscription, message
     timers: list[tuple[int, TimerReason]] = field(default_factory=list)
@@ -83,7 +81,7 @@ class World:
     journal: list[tuple[int, int]] = field(default_factory=list)  # claims: member, subscription
     testament: list[tuple[int, int]] = field(
         default_factory=list
-    )  # claims that are written behind the death of their member
+    )  # claims that are written after the death of their member
     handled: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)  # the message that was started last
     fence: int = 0  # the highest generation of a start
@@ -95,7 +93,7 @@ class World:
 
 
 def state_key(world: World) -> tuple[Any, ...]:
-    """Return what tells this state from others."""
+    """Return the key that identifies this state."""
     queue = world.queue
     ranks = {generation: rank for rank, generation in enumerate(sorted(_generations(world)))}
     unread = min(
@@ -117,7 +115,7 @@ def state_key(world: World) -> tuple[Any, ...]:
 
 
 def _generations(world: World) -> set[int]:
-    """Return the generations that somebody still knows; only their order counts."""
+    """Return the generations that are still in use; only their order counts."""
     known = {world.fence, 0, -1}
     for member in world.members:
         if member.ownership is not None:

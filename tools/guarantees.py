@@ -1,19 +1,23 @@
-"""The results of `make fire` in docs/figures/guarantees.jsonl: totals for docs/guarantees.md, and every run for the site."""
+"""The records of `make fire` and of `make soak` in docs/figures: totals for docs/guarantees.md, and every run for the site."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from fire_record import FireRecord, read_records
 from tables import table
 
 _ROOT = Path(__file__).resolve().parents[1]
 RESULTS = _ROOT / "docs" / "figures" / "guarantees.jsonl"
+SOAK_RESULTS = _ROOT / "docs" / "figures" / "soak.json"
 _PATHS = (
     "Publisher",
     "AsyncPublisher",
@@ -55,6 +59,112 @@ _GROUP_COLUMNS = (
     "handles again after, s",
     "each member after, s",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FireRecord:
+    """One run of one test on one release.
+
+    Attributes:
+        path: what published: ``"Publisher"``, ``"Spark batch"``, ...; or what consumed: ``"ConsumerGroup"``.
+        fault: what happened, in words for users.
+        promise: what is promised under it, in words for users.
+        release: the broker's version.
+        test: the test's node id without the release.
+        rows: rows that were handed over.
+        confirmed: rows that were reported as confirmed.
+        lost: confirmed rows that are in no queue; of a group, those that were not handled.
+        repeated: copies beyond the first of a row; of a group, messages that were handled again.
+        out_of_order: first copies that overtook another of their key; None where order is not promised.
+        wrong_queue: rows in another queue than predicted; None where that was not checked.
+        recover_s: seconds from the end of the fault until the next confirm, or until a group handles the next message; None where
+            that makes no sense.
+        outcome: ``"complete"``, or the error's first words.
+        seconds: how long the whole test took.
+        date: the day of the run, such as ``"2026-01-31"``.
+        machine: what it ran on.
+        gone: confirmed rows that the fault itself removed, such as those of a queue that it deletes.
+        moved: copies in another queue than the ring named at first, since the fault has changed the ring.
+        refused: of a group: effects that a store refused, as it had seen a higher generation; None where it does not ask.
+        queue_pause_s: of a group: the longest time without an effect of one of the queues.
+        group_pause_s: of a group: the longest time without any effect; None for a publisher's record.
+        all_back_s: of a group: seconds from the end of the fault until each member has handled a message again.
+    """
+
+    path: str
+    fault: str
+    promise: str
+    release: str
+    test: str
+    rows: int
+    confirmed: int
+    lost: int
+    repeated: int
+    out_of_order: int | None
+    wrong_queue: int | None
+    recover_s: float | None
+    outcome: str
+    seconds: float
+    date: str
+    machine: str
+    gone: int = 0
+    moved: int = 0
+    refused: int | None = None
+    queue_pause_s: float | None = None
+    group_pause_s: float | None = None
+    all_back_s: float | None = None
+
+    @property
+    def of_group(self) -> bool:
+        """Whether it is of a group of consumers."""
+        return self.group_pause_s is not None
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The key of the record."""
+        return self.test, self.release
+
+
+def read_records(path: Path) -> list[FireRecord]:
+    """Return the records of a file, in its order; none where there is no file."""
+    return _parsed(path.read_text(encoding="utf-8")) if path.exists() else []
+
+
+def replace_records(
+    path: Path, records: Iterable[FireRecord], *, gone: Iterable[tuple[str, str]] = ()
+) -> None:
+    """Put records into a file in place of the older ones of the same tests and releases.
+
+    Several processes may do so at once.
+
+    Args:
+        path: the file, a line of JSON for each record, sorted by test and release.
+        records: the new ones.
+        gone: test and release of records that are no longer valid.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+        file.seek(0)
+        by_place = {record.place: record for record in _parsed(file.read())}
+        for place in gone:
+            by_place.pop(place, None)
+        by_place |= {record.place: record for record in records}
+        file.seek(0)
+        file.truncate()
+        file.writelines(
+            json.dumps(_fields(by_place[place]), ensure_ascii=False) + "\n" for place in sorted(by_place)
+        )
+
+
+def _fields(record: FireRecord) -> dict[str, Any]:
+    """Return the fields of a record; a publisher's has none of a group."""
+    group = () if record.of_group else ("refused", "queue_pause_s", "group_pause_s", "all_back_s")
+    return {name: value for name, value in asdict(record).items() if name not in group}
+
+
+def _parsed(text: str) -> list[FireRecord]:
+    return [FireRecord(**json.loads(line)) for line in text.splitlines()]
 
 
 def measured(records: Sequence[FireRecord] | None = None) -> str:
@@ -215,3 +325,42 @@ def _path_rank(path: str) -> tuple[bool, int, str]:
 
 def _version(release: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", release)]
+
+
+def soak(measured: Mapping[str, Any] | None = None) -> str:
+    """Return what was measured: a sentence, and a row for the processes of each role."""
+    run: Mapping[str, Any] = (
+        json.loads(SOAK_RESULTS.read_text(encoding="utf-8")) if measured is None else measured
+    )
+    columns = (
+        "processes",
+        "number",
+        "MB each, mean",
+        "MB/h, steepest",
+        "bound",
+        "open files each, mean",
+        "files/h, steepest",
+    )
+    rows: str = table(columns, _soak_rows(run))
+    left = " and ".join(f"{count} {kind}" for kind, count in run["left"].items())
+    return (
+        f"{run['minutes']:g} minutes on {run['machine']}, RabbitMQ {run['release']} in a container on the same machine: "
+        f"{run['rows']:,} rows, {run['restarts']} kills, {run['lost']:,} rows lost, {run['repeated']:,} repeated. Reading "
+        f"resumed within {run['read_again_within_s']:g} s of each start. After the run the broker had {left}, and every "
+        "process had ended.\n\n" + rows
+    )
+
+
+def _soak_rows(run: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    for what, members in groupby(run["growth"], key=lambda process: process["what"]):
+        processes = list(members)
+        files = [process for process in processes if process["mean_files"] is not None]
+        yield (
+            what,
+            str(len(processes)) if files else "",
+            f"{sum(process['mean_mb'] for process in processes) / len(processes):.0f}",
+            f"{max(process['mb_per_hour'] for process in processes):+.1f}",
+            f"{run['most_mb_per_hour'][what]:g}",
+            f"{sum(process['mean_files'] for process in files) / len(files):.0f}" if files else "",
+            f"{max(process['files_per_hour'] for process in files):+.1f}" if files else "",
+        )

@@ -19,8 +19,8 @@ from hand_over_mover import Mover, Request
 from state_search import BrokenModelError, Found, searched
 
 from rabbit_chx.consuming.ownership import POLL, Ack
+from rabbit_chx.topology.live_broker import Operation, QueueCounts
 from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.operations import Operation, QueueCounts
 
 
 @dataclass
@@ -49,7 +49,7 @@ class HandOverWorld:
     overtaken: bool = False
 
     def key(self) -> Hashable:
-        """Return what tells this state from others."""
+        """Return the key that identifies this state."""
         rest = {
             name: repr(value)
             for name, value in vars(self).items()
@@ -88,7 +88,7 @@ class HandOverWorld:
     def _mover_choices(self) -> Iterator[tuple[Any, ...]]:
         if self.mover is None:
             if self.runs == 0 or (self.mover_died and self.runs == 1):
-                yield ("mover comes",)
+                yield ("mover starts",)
             return
         step = self._step()
         assert step is not None
@@ -207,7 +207,7 @@ class HandOverWorld:
                 queue, item, _ = self.routed.pop(number)
                 reply_to = None if item.reply_to == "copy" else item.reply_to
                 self.queues[queue].append(Entry(Item(item.number, item.slot, item.marker, reply_to)))
-            case ("mover comes",):
+            case ("mover starts",):
                 self.runs += 1
                 self.replies.clear()
                 self.mover = Mover(self.runs, self.level, tuple(self.slots))
@@ -364,7 +364,7 @@ def hand_overs_explored(
         early: how many waits may end too early.
 
     Raises:
-        BrokenModelError: an invariant does not hold; the error tells the steps that lead there.
+        BrokenModelError: an invariant does not hold; the error lists the steps that lead there.
     """
     world = HandOverWorld(level, [("old",)] * slots, messages, mover_deaths, member_deaths, leaves, early)
     if level == "in-order":
@@ -391,9 +391,9 @@ def main() -> None:
     for size in [" ".join(sys.argv[1:])] if sys.argv[1:] else _SIZES:
         level, *numbers = size.split()
         slots, messages, *rest = map(int, numbers)
-        beside = dict(zip(("mover_deaths", "member_deaths", "leaves", "early"), rest, strict=True))
-        result = hand_overs_explored("parked" if level == "parked" else "in-order", slots, messages, **beside)
-        print(f"{level}: {slots} slots, {messages} messages, {beside}: {result}", flush=True)
+        others = dict(zip(("mover_deaths", "member_deaths", "leaves", "early"), rest, strict=True))
+        result = hand_overs_explored("parked" if level == "parked" else "in-order", slots, messages, **others)
+        print(f"{level}: {slots} slots, {messages} messages, {others}: {result}", flush=True)
 
 
 if __name__ == "__main__":

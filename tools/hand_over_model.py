@@ -23,7 +23,7 @@ from rabbit_chx.consuming.ownership import (
     TimerReason,
 )
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.hand_over import HandOverMarker
 
 PREFETCH = 2
 
@@ -123,7 +123,7 @@ class Place:
         return DeliveredMessage(tag, "k", marker=item.marker, reply_to=item.reply_to)
 
     def key(self) -> tuple[Any, ...]:
-        """Return what tells this state from others."""
+        """Return the key that identifies this state."""
         ownership = {
             name: repr(value) for name, value in vars(self.ownership).items() if name != "delivered_count"
         }

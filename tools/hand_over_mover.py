@@ -14,14 +14,14 @@ from rabbit_chx.topology.applying import apply_changes
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over import (
     HandOver,
+    HandOverMarker,
     HandOverTally,
     drain_park,
     hand_over_slot,
     parts_of,
 )
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.live_broker import Operation
 from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.operations import Operation
 
 
 class Request(NamedTuple):

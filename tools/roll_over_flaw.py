@@ -1,9 +1,9 @@
-"""Rows that RabbitMQ confirms and does not store, after a crash at a roll-over: docs/osiris-roll-over.md tells of it.
+"""Rows that RabbitMQ confirms and does not store, after a crash at a roll-over: see docs/osiris-roll-over.md.
 
 ``python tools/roll_over_flaw.py``           cut the log where a crash does: certain, half a minute
 ``python tools/roll_over_flaw.py --kill 60`` kill the broker (SIGKILL) up to 60 times under load until rows are missing
 
-It starts a broker of its own in Docker, on 127.0.0.1, and removes it. The client keeps the rules of the protocol: rows have ids that
+It starts a broker in Docker, on 127.0.0.1, and removes it. The client follows the rules of the protocol: rows have ids that
 rise, and after a reconnect it sends all that is not confirmed again, in order, before anything new.
 """
 
@@ -28,7 +28,7 @@ from rabbit_chx.testing import RunningBroker, docker_broker
 _DATA = "/var/lib/rabbitmq/mnesia"
 _STREAM = "roll-over"
 _COORDINATOR_S = (
-    8.0  # the streams of a broker that dies in the first seconds of its first stream never come back
+    8.0  # the streams of a broker that dies in the first seconds of its first stream are never restored
 )
 _CALL = 20_000
 _SEGMENT = 50_000  # bytes: room for 199 rows, even if each one is a chunk
@@ -39,7 +39,7 @@ _KINDS = ("rows", "tracking delta", "tracking snapshot")
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the steps of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -76,7 +76,7 @@ def cut(broker: RunningBroker) -> list[int]:
     cut_at = chunks[0][-1]
     truncated(broker, segment, cut_at)
     print(
-        f"the broker killed, and the segment cut at {cut_at}, behind the snapshot, as a crash between the two writes leaves it"
+        f"the broker killed, and the segment cut at {cut_at}, after the snapshot, as a crash between the two writes leaves it"
     )
     broker.start()
     with closing(StreamConnection(stream_settings(broker.stream_url))) as connection:
@@ -112,7 +112,7 @@ def kill_until_rows_are_missing(broker: RunningBroker, times: int) -> None:
             if len(found) < rows:
                 tell_missing(found, rows)
                 return
-    print(f"no row is missing after {times} kills: try again, or without --kill")
+    print(f"all rows are stored after {times} kills: try again, or without --kill")
 
 
 def make_stream(broker: RunningBroker, segment_bytes: int) -> None:

@@ -40,7 +40,7 @@ class RosterWorld:
     journal: list[JournalEntry] = field(default_factory=list)
 
     def key(self) -> Hashable:
-        """Return what tells this state from others."""
+        """Return the key that identifies this state."""
         past = min((reader.read for reader in self.readers if reader.lives), default=len(self.journal))
         known = sorted((name, member.token) for name, member in self._roster(past).members.items())
         readers = tuple(
@@ -118,7 +118,7 @@ class RosterWorld:
         for number, reader in enumerate(self.readers):
             if not reader.lives:
                 continue
-            roster = self._roster(reader.read, now=100.0 * number)  # each has a clock of its own
+            roster = self._roster(reader.read, now=100.0 * number)  # each has a separate clock
             owners = roster.owners()
             sharing = {name for name, member in roster.members.items() if member.queues}
             if sharing and set(owners) != set(self.queues):
@@ -136,7 +136,9 @@ class RosterWorld:
             read = self._roster(len(self.journal)).members
             members = {name for name, member in read.items() if member.queues}
             if members != living:
-                raise BrokenModelError(f"{sorted(living)} live, and the journal says {sorted(members)}")
+                raise BrokenModelError(
+                    f"{sorted(living)} live, but the members of the journal are {sorted(members)}"
+                )
 
     def check_end(self) -> str:
         """Return the kind of this end: all have left or died."""
@@ -153,11 +155,11 @@ def rosters_explored(members: int, queues: int, *, again: int = 0, alarms: int =
     Args:
         members: how many members there are. Each may join, leave and die.
         queues: how many queues they share.
-        again: how many times a member may come again after it has left or died.
+        again: how many times a member may join again after it has left or died.
         alarms: how many times a living member is believed to be gone.
 
     Raises:
-        BrokenModelError: an invariant does not hold; the error tells the steps that lead there.
+        BrokenModelError: an invariant does not hold; the error lists the steps that lead there.
     """
     names = tuple(f"q.{number}" for number in range(queues))
     return searched(RosterWorld(names, [Reader() for _ in range(members)], again, alarms))

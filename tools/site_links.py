@@ -1,4 +1,4 @@
-"""The links of a site that lead nowhere."""
+"""The broken links of a site."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Page(HTMLParser):
 
 
 def broken_links(site: Path) -> list[str]:
-    """Return each link between the pages of a folder whose page, file or anchor is not there; addresses are not asked."""
+    """Return each link between the pages of a folder whose page, file or anchor does not exist; web addresses are not checked."""
     pages = {path: _Page(path) for path in site.rglob("*.html")}
     broken = []
     for path, page in pages.items():

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Of one virtual environment, since it has one Spark.
 ARCHIVE = Path(sys.prefix) / ".spark-classes.jsa"
-#: A JVM tells on stdout what it cannot archive, and that it ignores an archive.
+#: A JVM reports on stdout the classes that it cannot archive, and that it ignores an archive.
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 _ENDING_TIMEOUT_S = 120
 

@@ -18,7 +18,7 @@ class Model(Protocol):
     """A state, and what can happen in it."""
 
     def key(self) -> Hashable:
-        """Return what tells this state from others."""
+        """Return the key that identifies this state."""
 
     def choices(self) -> Iterable[tuple[Any, ...]]:
         """Return what can happen now."""
@@ -62,7 +62,7 @@ def searched(first: Model) -> Found:
         first: the state to begin with.
 
     Raises:
-        BrokenModelError: an invariant does not hold; the error tells the steps that lead there.
+        BrokenModelError: an invariant does not hold; the error lists the steps that lead there.
     """
     began = time.monotonic()
     result = Found(0, 0, {}, 0.0)

@@ -1,11 +1,14 @@
-"""The tables of the documents that say what the code says, made from the code."""
+"""The tables of the documents that are made from the code."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -20,6 +23,7 @@ from spark_connector.options.common import ADDRESS_OPTIONS, Option
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS
 from spark_connector.options.write_options import OPTIONS
 
+_ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (
     "rabbit_chx",
     "rabbit_chx.amqp",
@@ -93,9 +97,16 @@ def _option_tables(options: Iterable[Option]) -> str:
     return "\n\n".join(f"### {heading}\n\n{table(head, group)}" for heading, group in rows.items())
 
 
+#: The field that all kinds of entries have.
+_OWNER = (
+    "Each entry of these lists also has the field `owner`, `ours` (default) or `external`. An `external` object is only checked, never "
+    "declared or deleted."
+)
+
+
 def topology_fields() -> str:
     """Return the fields of a topology file, a table for each kind of entry."""
-    parts = ["### The file\n\n" + _fields(FILE)]
+    parts = [f"### The file\n\n{_fields(FILE)}\n\n{_OWNER}"]
     for name, kind in FILE.fields.items():
         if isinstance(kind, EntryType):
             parts.append(f"### `[[{name}]]`\n\n{_fields(kind)}")
@@ -111,12 +122,14 @@ def _fields(type_: EntryType) -> str:
     rows = (
         (f"`{name}`", _kind(kind), _default(type_, name), meaning(type_, name))
         for name, kind in type_.fields.items()
+        if name != "owner"
     )
     return table(("field", "type", "default", ""), rows)
 
 
 def _kind(kind: Kind | EntryType) -> str:
-    return "list of tables" if isinstance(kind, EntryType) else kind.label
+    label = "array of tables" if isinstance(kind, EntryType) else kind.label
+    return {"`true` or `false`": "boolean"}.get(label, label.replace("` or `", "`, `"))
 
 
 def _default(type_: EntryType, name: str) -> str:
@@ -130,19 +143,18 @@ def _default(type_: EntryType, name: str) -> str:
 _MEANINGS = {
     "queue": "The destination queue.",
     "exchange": "The destination exchange, instead of `queue`.",
-    "weight": "The number of its buckets, or its share of the slots relative to the other members. A string is the binding key as "
-    'it is: `"007"` is another binding than 7.',
+    "weight": 'The number of its buckets. A string is used as the binding key unchanged: `"007"` and 7 are two bindings.',
 }
-_SLOTS_OF_MEMBER = (
-    'Instead of `weight`: the slots that it owns, such as `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds. All '
-    "members list their slots; each slot occurs once."
-)
+_OF_SLOT_MEMBER = {
+    "weight": "Its share of the slots, relative to the other members.",
+    "slots": 'Instead of `weight`: the slots that it owns, such as `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds.',
+}
 
 
 def meaning(type_: EntryType, name: str) -> str:
     """Return the description of a field of a topology file: that of the attribute, from the docstring of the class."""
-    if type_ is SLOT_MEMBER and name == "slots":
-        return _SLOTS_OF_MEMBER
+    if type_ is SLOT_MEMBER and name in _OF_SLOT_MEMBER:
+        return _OF_SLOT_MEMBER[name]
     if name in _MEANINGS:
         return _MEANINGS[name]
     model = Topology if type_ is FILE else type_.model
@@ -279,8 +291,32 @@ def public_names() -> str:
 
 
 def first_sentence(value: object) -> str:
-    """Return the first sentence of a docstring as Markdown; "" for a value that has no docstring of its own."""
+    """Return the first sentence of a docstring as Markdown; "" for a value without a docstring."""
     text = (inspect.getdoc(value) or "") if isinstance(value, type) or inspect.isfunction(value) else ""
     paragraph = " ".join(text.partition("\n\n")[0].split())
     sentence = re.split(r"(?<=[.:])\s", paragraph, maxsplit=1)[0]
     return re.sub(r"``([^`]+)``", r"`\1`", re.sub(":+$", ".", sentence))
+
+
+def levels() -> str:
+    """Return a row for each package or module with the first sentence of its docstring, the top level first."""
+    return "\n".join(["| level | package | |", "| --- | --- | --- |", *_level_rows()])
+
+
+def _level_rows() -> Iterator[str]:
+    """Yield the rows, by the layers of the import linter's contract in pyproject.toml."""
+    settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    for level, layer in zip(range(len(layers), 0, -1), layers, strict=True):
+        for package in layer.split("|"):
+            path = _ROOT / package.strip().replace(".", "/")
+            file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            name = f"{path.relative_to(_ROOT)}{'/' if path.is_dir() else '.py'}"
+            yield f"| {level} | [`{name}`](../{name.removesuffix('/')}) | {_summary(file)} |"
+
+
+def _summary(file: Path) -> str:
+    """Return the first sentence of the module's docstring, in Markdown."""
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    paragraph = " ".join(docstring.partition("\n\n")[0].removesuffix("::").split())
+    return re.sub(r"``([^`]+)``", r"`\1`", paragraph).replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""Make what is made from the code: tables, the levels of the packages.
+"""Write the parts of the documents that are generated from the code: tables, the levels of the packages.
 
 ``make generated`` writes all of it; with ``--check`` nothing is written, and what differs is an error.
 """
@@ -13,15 +13,13 @@ from pathlib import Path
 
 import guarantees
 import tables
-from package_list import level_table
-from soak_table import soak
 from topology_schema import topology_schema
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/api.md": {"names": tables.public_names},
-    "docs/architecture.md": {"levels": level_table},
-    "docs/guarantees.md": {"measured": guarantees.measured, "soak": soak},
+    "docs/architecture.md": {"levels": tables.levels},
+    "docs/guarantees.md": {"measured": guarantees.measured, "soak": guarantees.soak},
     "docs/how-it-routes.md": {"rules": tables.rules},
     "docs/spark.md": {
         "columns": tables.spark_columns,
@@ -79,7 +77,7 @@ def main() -> None:
     different = differences()
     if sys.argv[1:] == ["--check"]:
         if different:
-            sys.exit(f"not as the code says: {', '.join(different)}; run: make generated")
+            sys.exit(f"differs from the code: {', '.join(different)}; run: make generated")
         return
     if sys.argv[1:]:
         sys.exit("usage: python tools/update.py [--check]")

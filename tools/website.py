@@ -1,7 +1,7 @@
 """Make the site of the documentation in build/site: every page, a search, and the reference of the Python names.
 
-Sphinx reads a copy of the repository, to which come pages of the packages that users import. docs/README.md says to which
-part of the site a page belongs.
+Sphinx reads a copy of the repository, and adds pages of the packages that users import. docs/README.md determines the
+part of the site of each page.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def write_source() -> None:
 
 
 def _described_value(package: str, name: str) -> list[str]:
-    """Return the description of a value that has no docstring of its own: the comment where it is defined."""
+    """Return the description of a value without a docstring: the comment where it is defined."""
     value = getattr(import_module(package), name)
     homes = [
         home
@@ -200,7 +200,7 @@ def keep_colons(_: Sphinx, what: str, *event: object) -> None:
     """Keep the docstring of a property as it is: of a first line with a colon the first half would be taken for a type."""
     lines = event[-1]
     if what == "property" and isinstance(lines, list):
-        lines[:0] = ["..", ""]  # a comment, which is no type
+        lines[:0] = ["..", ""]  # a comment, not a type
 
 
 def shown_signature(_: Sphinx, *event: object) -> tuple[str, object] | None:
@@ -215,7 +215,7 @@ def forget_builtins(_: Sphinx, env: BuildEnvironment) -> None:
 
 
 def main() -> None:
-    """Make the site; whatever Sphinx warns of, and a broken link, is an error."""
+    """Make the site; a warning of Sphinx or a broken link is an error."""
     write_source()
     app = Sphinx(
         _SOURCE,
@@ -235,7 +235,7 @@ def main() -> None:
     app.build()
     shutil.copy(_SITE / "README.html", _SITE / "index.html")
     if broken := broken_links(_SITE):
-        sys.exit("\n".join(["links that lead nowhere:", *broken]))
+        sys.exit("\n".join(["broken links:", *broken]))
     if app.statuscode:
         sys.exit(app.statuscode)
     print(f"open {_SITE / 'index.html'}")

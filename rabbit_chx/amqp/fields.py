@@ -88,7 +88,7 @@ class AmqpField:
 
     def __post_init__(self) -> None:
         if self.type not in FIELD_TYPES:
-            raise InputError(f"{self.type!r} is no AMQP field type: give one of {', '.join(FIELD_TYPES)}")
+            raise InputError(f"{self.type!r} is not an AMQP field type: give one of {', '.join(FIELD_TYPES)}")
         # dataclass(frozen=True) leaves no other way to set an attribute.
         try:
             object.__setattr__(self, "value", _value_of(self.type, self.value))

@@ -1,4 +1,4 @@
-"""Two releases, or two rings, compared: which keys of a sample move."""
+"""The comparison of two rings, or of two releases: the keys of a sample that move."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rabbit_chx.routing.slot_table import KeyMap, check_key_map
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A value that does not stay where it was.
+    """A value whose destination differs.
 
     Attributes:
         value: the hashed value, as the caller gave it.
-        before: where it went, or that it was refused.
-        after: where it goes, or that it is refused.
+        before: its destination before the change, or the reason why it was refused.
+        after: its destination after the change, or the reason why it is refused.
         position: its position in the sample, from 0.
     """
 
@@ -34,15 +34,15 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The outcome of a comparison.
+    """The result of a comparison.
 
     Attributes:
         before: the ring, or the slots of one, before the change; or an exchange without a ring.
         after: the same after it.
-        values: how many values there were.
-        matrix: the values that both route, from where to where.
-        moved: every value that does not stay where it was, in the order of the sample, including values that one of the two refuses. A
-            value counts as often as it is in the sample.
+        values: the number of values.
+        matrix: the number of values by their destination before and after, without the values that one of the two refuses.
+        moved: the values whose destination differs, in the order of the sample, including those that one of the two refuses. A value that
+            is in the sample several times is listed as often.
     """
 
     before: KeyMap | ModuloMap
@@ -81,7 +81,7 @@ def compare_rings(
 
     Raises:
         InputError: the client cannot send a value where the exchange looks for it, or keys are not hashed alike.
-        NotDeterminedError: nobody can know where a key goes, on one of the releases.
+        NotDeterminedError: one of the releases does not determine the destination of a key.
     """
     check_comparable(before, after)
     hashing = hashing or Hashing()

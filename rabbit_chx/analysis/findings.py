@@ -64,9 +64,9 @@ def ring_findings(
 ) -> list[Finding]:
     """Return the defects of a ring: holes first, then differences from the bindings.
 
-    The kinds are ``hole`` (keys reach buckets that nobody has), ``ghost-bucket`` (buckets of what is not bound), ``silent-binding`` (bound,
-    and no key gets there), ``second-binding`` (bound more than once), and ``different`` (another number of buckets than the binding's
-    weight). Each has a share. The fix is empty: it depends on the caller.
+    The kinds are ``hole`` (buckets without a destination), ``ghost-bucket`` (buckets of a destination that is not bound),
+    ``silent-binding`` (bound, and without keys), ``second-binding`` (bound more than once), and ``different`` (another number of buckets
+    than the binding's weight). Each has a share. The fix is empty: it depends on the caller.
 
     Args:
         ring: the ring as it was read.
@@ -113,12 +113,12 @@ def _of_destination(
 ) -> Iterator[Finding]:
     weights = " and ".join(f"{weight:,}" for weight in bound)
     if not buckets:
-        message = f"{destination!s} is bound with weight {weights} and has no bucket: no message comes to it"
+        message = f"{destination!s} is bound with weight {weights} and has no bucket: no message reaches it"
         yield Finding("silent-binding", message, destination=destination, share=0.0)
     elif not share:
         message = (
-            f"{destination!s} is bound and has {plural(buckets, 'bucket')}, but behind those that the broker counts: "
-            "no message comes to it"
+            f"{destination!s} is bound and has {plural(buckets, 'bucket')}, but after those that the broker counts: "
+            "no message reaches it"
         )
         yield Finding("silent-binding", message, destination=destination, share=0.0)
     if len(bound) > 1:

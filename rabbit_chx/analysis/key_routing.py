@@ -73,7 +73,7 @@ class Hashing:
             return
         if self.field_type not in FIELD_TYPES:
             raise InputError(
-                f"{self.field_type!r:.60} is no AMQP field type: give one of {', '.join(FIELD_TYPES)}"
+                f"{self.field_type!r:.60} is not an AMQP field type: give one of {', '.join(FIELD_TYPES)}"
             )
         if self.hash_header is None:
             raise InputError(f"{self.field_type} is the type of a header's values: give hash_header too")
@@ -97,7 +97,7 @@ class Hashing:
         return {"routing_key": value}
 
     def route_all(self, values: Sequence[Any], ring: KeyMap | ModuloMap) -> list[Place | Refused]:
-        """Return where each value goes, by the rules of the ring's release; None where nothing takes it.
+        """Return the destination of each value by the rules of the ring's release; None if its message is unroutable.
 
         Args:
             values: routing keys, or values of the header or the property.
@@ -186,7 +186,7 @@ def keys_for(
 
     Raises:
         InputError: the destination has no bucket, the pattern has no ``{n}``, or a number is out of range.
-        NotDeterminedError: nobody can know where a key of an ``x-modulus-hash`` exchange goes, on that release.
+        NotDeterminedError: the release does not determine the destinations of an ``x-modulus-hash`` exchange.
         NoKeyFoundError: no key reaches its buckets; or, while iterating, `tries` keys in a row went elsewhere.
     """
     _check_pattern(pattern)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MovementMatrix:
-    """How much goes from each destination to each destination. The place None is "no destination": a hole.
+    """The amount that moves from each destination to each other one. The place None means no destination, as at a hole.
 
     Attributes:
         before: the destinations before, in ring order; None last, if something is there.
@@ -120,7 +120,7 @@ def count_movement(keys: Iterable[str | bytes], before: KeyMap, after: KeyMap) -
 
 
 class HasDestinations(Protocol):
-    """A ring, or whatever else keys go to destinations by."""
+    """A mapping of keys to destinations, such as a ring."""
 
     @property
     def destinations(self) -> tuple[Destination, ...]:

@@ -1,4 +1,4 @@
-"""What goes to the destination whose number is a hash modulo their count: ``x-modulus-hash`` exchanges and super streams."""
+"""Routing by a hash modulo the number of destinations: ``x-modulus-hash`` exchanges and super streams."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ModuloMap:
         return {place: count / self.hashes for place, count in shares.items()}
 
     def route_all(self, messages: Sequence[Mapping[str, Any]]) -> list[Place]:
-        """Return where messages go; None where nothing is bound.
+        """Return the destination of each message; None if nothing is bound.
 
         Args:
             messages: the arguments of `ModulusHashExchange.route`; for a super stream a ``routing_key``, and no more.

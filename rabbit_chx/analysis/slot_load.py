@@ -124,7 +124,7 @@ class KeyLoad:
 
     Attributes:
         key: the key.
-        place: the slot or queue of the ring where it goes.
+        place: its destination, a slot or queue of the ring.
         least: the fewest messages that it has.
         most: the most messages that it has.
     """

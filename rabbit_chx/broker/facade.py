@@ -54,7 +54,7 @@ class _Connected:
         """The management API. Raises ManagementNeededError if the management URL is not set."""
         if self._management is None:
             raise ManagementNeededError(
-                f"{self.where}: AMQP does not tell bindings, arguments and policies: give "
+                f"{self.where}: AMQP does not return bindings, arguments and policies: give "
                 "management_url='http://user:password@host:15672', on the command line --management-url"
             )
         return self._management

@@ -31,9 +31,8 @@ from rabbit_chx.connection.failures import (
 )
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.operations import Operation, QueueCounts, refused
+from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition, plain
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
@@ -147,7 +146,7 @@ class PikaConnection:
         """Perform an operation, and wait for the answer.
 
         Raises:
-            RabbitChxError: the broker refuses it; see :func:`~rabbit_chx.topology.operations.refused`.
+            RabbitChxError: the broker refuses it; see :func:`~rabbit_chx.topology.live_broker.refused`.
             ConnectionLostError: the connection is closed.
             BrokerTimeoutError: the answer did not arrive in time; the connection is closed.
             InputError: pika cannot send the arguments.

@@ -25,13 +25,13 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.topology.live_broker import Operation
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.operations import Operation
 
 if TYPE_CHECKING:
     import pika

@@ -175,7 +175,7 @@ def apply(
 
     After an interruption, apply the file again: the rest is planned from the live topology.
 
-    The exit code is 0 if the plan was applied or nothing had to be done, 3 if it was applied in part, 4 if it
+    The exit code is 0 if the plan was applied or no change was required, 3 if it was partly applied, 4 if it
     was refused and nothing was changed.
     """
     at, expected = broker.live(), given.expected()

@@ -60,9 +60,9 @@ def arrange(
 ) -> Outcome:
     """Print FILE with the members of each ring in the order that moves the fewest keys of the live ring.
 
-    The members of an exchange with slots get a list of slots instead of a weight: the slots that they have on
-    the broker, as far as the weights permit. A list of members that changes loses its comments. stderr
-    reports the keys that each ring moves, before and after.
+    The members of an exchange with slots get a list of slots instead of a weight: those that they have on the
+    broker, as far as the weights permit. Comments in a changed list of members are lost. stderr reports the
+    keys that each ring moves, before and after.
 
     FILE is a topology file; - is stdin. --ring-via is required.
     """

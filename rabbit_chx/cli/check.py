@@ -211,7 +211,7 @@ def check_topology(
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
-    """Compare the bindings, the rings and FILE with each other. Nothing is changed.
+    """Compare the rings with their bindings, and the live topology with FILE. Nothing is changed.
 
     Each finding has its effect on messages, the exact share of keys, and a fix. A file with hash exchanges
     requires --ring-via, because only the buckets show the order of a ring.
@@ -248,8 +248,8 @@ def check_ring(
     """Compare the ring of each EXCHANGE with its bindings and queues. Nothing is changed.
 
     Findings are holes, ghost buckets, bindings without buckets, second bindings, queues that expire or drop
-    messages, unlike queues, and the exact share of unroutable keys. Each finding has a fix. Only `topology
-    check` can check the order of a ring.
+    messages, queues that differ from the others, and the exact share of unroutable keys. Each finding has a
+    fix. Only `topology check` checks the order of a ring.
 
     The exit code is 1 if there are findings.
     """

@@ -222,7 +222,7 @@ def command(
                     type=_PlotFile(),
                     metavar="FILE.svg|png|pdf",
                     shell_complete=_file_names,
-                    help=f"{plot_help} It needs the extra `plot`.",
+                    help=f"{plot_help}",
                 )
             )
         made = [

@@ -204,10 +204,10 @@ def compare(
 
     Give the first ring by --bind, --ring, --topology or --exchange. The second ring is that of --to-bind,
     --to-ring or --to-exchange, or the same buckets under --to-release. Without a sample the result is exact,
-    over all 2^21 seeds. Two releases may hash a header differently: then a sample is required.
+    over all 2^21 seeds. If the releases hash a header differently, a sample is required.
 
-    With only --topology, --release and --to-release, the effects of an upgrade are predicted for each hash
-    exchange of the file.
+    With only --topology, --release and --to-release, the command predicts the effects of an upgrade on each
+    hash exchange of the file.
 
     The exit code is 1 if keys move or may move.
     """

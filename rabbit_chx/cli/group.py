@@ -150,11 +150,11 @@ def show(
     ),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
-    """Show the queues of EXCHANGE, also those of its slots, and their consumers. Nothing is changed.
+    """Show the queues of EXCHANGE, or of its slots, and their consumers. Nothing is changed.
 
-    A consumer belongs to a group by its consumer tag, which ConsumerGroup sets. The journal of the group
-    supplies the time of the last switch and the weights of the members. The management API is up to 5 s old;
-    if a queue has consumers but none is active, the command looks again for 6 s.
+    The consumer tags that ConsumerGroup sets identify the members of a group. The journal of the group
+    contains the time of the last switch and the weights of the members. Values of the management API are up
+    to 5 s old; if a queue has consumers but none is active, the command looks again for 6 s.
     """
     at = broker.live()
     management = at.management("AMQP alone shows neither bindings nor consumers")

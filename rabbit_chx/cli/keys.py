@@ -104,7 +104,7 @@ def keys(
     Give the ring by --bind, --ring, --topology or --exchange.
 
     The keys are routing keys, or with --hash-header or --hash-property values of that header or property.
-    QUEUE may also be a slot or an exchange, written exchange:NAME.
+    QUEUE may also be a slot or another exchange: exchange:NAME.
 
     The exit code is 3 if fewer keys than requested are found, 70 if none is found.
     """

@@ -21,11 +21,11 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, Topology
 from rabbit_chx.topology import plan as planned
-from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import FieldChange, PlannedChange, kind_of, name_of
 from rabbit_chx.topology.fields import toml_value
 from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.movement import SlotHandOver
+from rabbit_chx.topology.objects import plain
 from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_kind, moved_text, plan_facts
 from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.ranges import expand, fold

@@ -154,12 +154,12 @@ def repair(
 ) -> Outcome:
     """Restore the ring of EXCHANGE by unbind and bind. Only the bindings of EXCHANGE change.
 
-    With --file the ring gets the members and the order of the topology file. Without it ghost buckets, holes
-    and second bindings are removed, bindings without buckets get them, the members keep their order, and
-    slots get the order of their numbers.
+    With --file the ring gets the members and the order of the topology file. Without it, ghost buckets, holes
+    and second bindings are removed, and bindings without buckets are made again. The members keep their
+    order; slots get the order of their numbers.
 
     By default the steps are only shown (exit code 1; 0 if none is required). --apply performs them over one
-    channel, reads the ring again and compares it. At a terminal it asks first, unless --yes is given.
+    channel, then reads and compares the ring. At a terminal it asks first, unless --yes is given.
 
     The file's max_share_moved applies. A refusal names the option that permits the repair.
     """

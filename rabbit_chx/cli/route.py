@@ -173,8 +173,8 @@ def route(
     that header or property. With --header or --property the options describe a whole message, and a KEY is
     its routing key.
 
-    --keys FILE reads the KEYs from a file; a single - reads them from stdin. Then each answer is written at
-    once: a line with tabs between the fields, or with --output json a JSON document.
+    --keys FILE reads the KEYs from a file; a single - reads them from stdin. Each answer is then written
+    immediately: a line with tabs between the fields, or with --output json a JSON document.
     """
     if keys and key_file is not None:
         raise InputError("the keys are given twice, as KEYs and by --keys: give them once")

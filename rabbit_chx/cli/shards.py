@@ -82,7 +82,7 @@ def show(*, exchange: str = argument(type=TEXT), broker: BrokerOptions = options
     """Show the shards of EXCHANGE on all nodes, the policy that creates them, and problems.
 
     The plugin creates and binds shards. It neither deletes nor moves them, and a consumer of the exchange's
-    name gets one shard of its own node. The problems that follow are shown under the table, each with a fix.
+    name gets one shard of its own node. Problems are shown below the table, each with a fix.
     """
     live = broker.live()
     live.management("AMQP alone shows neither policies nor bindings")

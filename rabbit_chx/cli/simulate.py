@@ -184,7 +184,7 @@ def simulate(
     Give the ring by --bind, --ring, --topology or --exchange.
 
     A sample adds the destinations of its messages and the heaviest keys. --unbind and --add show which keys a
-    change moves: first each --unbind is applied, then each --add, in the order given.
+    change moves: each --unbind is applied first, then each --add, in the order given.
     """
     given = ring.read()
     source = given.source

@@ -445,7 +445,7 @@ def _check_queues(exchange: str, weights: Mapping[str, int], existing: Iterable[
     for queue, weight in weights.items():
         if not weight and queue not in existing:
             known = ", ".join(sorted(existing, key=order_of_name)[:_SHOWN])
-            raise InputError(f"{queue} does not have slots of {exchange} to take away: give one of {known}")
+            raise InputError(f"{queue} does not have slots of {exchange} to remove: give one of {known}")
 
 
 def _parsed_weights(texts: Sequence[str]) -> dict[str, int]:

@@ -1,24 +1,32 @@
-"""``rabbit-chx stream show`` and ``replay``: the rows, the nodes and the writers of streams; the rows of some keys."""
+"""``rabbit-chx stream show`` and ``replay``: the rows, the nodes and the writers of streams; the rows of some keys.
+
+`StreamOptions` are the options that they share with ``verify``: the range, the addresses, and the ring that places the rows.
+"""
 
 from __future__ import annotations
 
 import base64
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.analysis.wording import document, entry, plural
+from rabbit_chx.analysis.modulo_map import ModuloMap
+from rabbit_chx.analysis.wording import document, entry, place_text, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import numbers, or_dash, texts
-from rabbit_chx.cli.stream_options import StreamOptions, address_option, parse_addresses, time_text
-from rabbit_chx.errors import NotFoundError, RabbitChxError
+from rabbit_chx.cli.inputs import read_topology
+from rabbit_chx.cli.report import hashes_text, numbers, or_dash, texts
+from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table, printable
 from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import Code, StreamMetadata
 from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
@@ -26,9 +34,204 @@ from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rabbit_chx.streams import StreamReader
+    from rabbit_chx.streams.keys import KeyColumn
+
+_UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
+_ADDRESS = re.compile(r".+:\d+=.+:\d+")
+_TIME_HELP = "ISO 8601 with a time zone (2026-11-22T10:00:00Z), or a time ago: 90s, 30min, 2h, 7d."
 _UNKNOWN = "-"
 _MOST_WRITERS = 20
 _TIMEOUT_S = 60.0
+
+
+class Placement(NamedTuple):
+    """The mapping of keys to streams.
+
+    Attributes:
+        exchange: the exchange, or the super stream.
+        source: the key map, for reports.
+        placing: maps keys to streams.
+    """
+
+    exchange: str
+    source: KeyMap | ModuloMap
+    placing: KeyMap | SuperStream
+
+    @property
+    def streams(self) -> list[str]:
+        """The streams that keys can belong to."""
+        places = self.source.destinations
+        for place in places:
+            if not isinstance(place, str):
+                raise InputError(f"{place_text(place)} is not a stream: give the streams with --stream")
+        return [str(place) for place in places]
+
+
+def address_option() -> Any:  # noqa: ANN401  # a field's default
+    """Return a field that is the option for advertised addresses."""
+    return option(
+        "--address",
+        multiple=True,
+        metavar="HOST:PORT=HOST:PORT",
+        help="An address that a node advertises for streams, and the address that is reachable from here.",
+    )
+
+
+@dataclass(frozen=True)  # cached properties need a __dict__
+class StreamOptions:
+    """The options of a range of streams, and of the placement of their rows."""
+
+    section: ClassVar = "Streams"
+    super_stream: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The super stream; murmur3 selects the partition, as in the clients for Java, .NET and Go.",
+    )
+    ring: str | None = option(
+        metavar="FILE",
+        help="A file of a ring, which `ring show --output json` wrote, instead of the present ring.",
+    )
+    published_to: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The exchange that the rows were published to, if the hash exchange is bound to it.",
+    )
+    by_message_id: bool = option(
+        is_flag=True,
+        help="The key of a row is its message id, as often with clients of super streams, instead of its routing key.",
+    )
+    since: str | None = option(
+        metavar="TIME", help=f"Start at the first chunk of this time or later. {_TIME_HELP}"
+    )
+    until: str | None = option(metavar="TIME", help="End before the first chunk of this time or later.")
+    addresses: tuple[str, ...] = address_option()
+
+    @property
+    def key_column(self) -> KeyColumn:
+        """The column of the keys."""
+        return "message_id" if self.by_message_id else "key"
+
+    @cached_property
+    def range(self) -> tuple[datetime | None, datetime | None]:
+        """The times between which rows are read. Relative times are computed once, so all streams of a command have the same range."""
+        now = datetime.now(UTC)
+        since, until = parse_time("--since", self.since, now), parse_time("--until", self.until, now)
+        if since is not None and until is not None and until < since:
+            raise InputError(f"--until {self.until} is before --since {self.since}: exchange them")
+        return since, until
+
+    def placement(self, at: LiveBroker, exchange: str | None, topology: str | None) -> Placement:
+        """Return the placement of keys by the options."""
+        ways = {
+            "--super-stream": self.super_stream,
+            "--ring": self.ring,
+            "--topology": topology,
+        }
+        given = [name for name, value in ways.items() if value is not None]
+        if len(given) > 1:
+            raise InputError(
+                f"the placement of the rows is given twice, by {given[0]} and by {given[1]}: leave one out"
+            )
+        if self.super_stream is not None:
+            if exchange is not None:
+                raise InputError(
+                    f"exchange {exchange!r} and --super-stream {self.super_stream}: leave one of them out"
+                )
+            return _super_stream(at, self.super_stream)
+        if topology is not None:
+            read = read_topology(topology, at.settings.vhost)
+            exchange = exchange_in(read, exchange).name
+            return _placed(exchange, ring_of_topology(read, exchange, None))
+        if exchange is None:
+            raise InputError(
+                "the placement of the rows is not given: give the exchange that they were published to, or --super-stream NAME"
+            )
+        if self.ring is not None:
+            return _placed(exchange, ring_of_file(self.ring))
+        return _placed(exchange, ring_of_broker(at, exchange))
+
+    def reader(self, at: LiveBroker, stream: str, **arguments: Any) -> StreamReader:  # noqa: ANN401
+        """Return a reader of the range of a stream."""
+        from rabbit_chx.streams import StreamReader
+
+        since, until = self.range
+        return StreamReader(
+            stream_settings(at.settings),
+            stream,
+            start=since or "first",
+            end=until,
+            addresses=parse_addresses(self.addresses),
+            **arguments,
+        )
+
+
+def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
+    """Return the time of an option; None if it is not given."""
+    if text is None:
+        return None
+    if ago := _AGO.fullmatch(text.strip()):
+        try:
+            return now - timedelta(seconds=float(ago[1]) * _UNITS_S[ago[2]])
+        except OverflowError:
+            raise InputError(
+                f"{name} {text} is before the year 1: leave it out to begin at the first row"
+            ) from None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InputError(f"{name} is {text!r:.60}: give {_TIME_HELP}") from None
+    if moment.tzinfo is None:
+        raise InputError(f"{name} {text} lacks a time zone: write {text}Z for UTC, or {text}+02:00")
+    return moment
+
+
+def time_text(moment: datetime) -> str:
+    """Return a time in UTC, with the milliseconds of a chunk's time."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
+    """Return the address to connect to for each advertised address."""
+    for text in texts:
+        if not _ADDRESS.fullmatch(text):
+            raise InputError(f"--address is {text!r:.60}: give rabbit-0:5552=127.0.0.1:15552")
+    return dict(text.split("=", 1) for text in texts)
+
+
+def _super_stream(at: LiveBroker, name: str) -> Placement:
+    if at.management_url is not None:
+        try:
+            source = at.exchange(name, "").modulo_map()
+        except MismatchError:
+            source = None
+        if source is None or source.kind != "super-stream":
+            raise InputError(
+                f"exchange {name!r} is not a super stream: leave --super-stream out, and give it as the exchange"
+            )
+        return Placement(name, source, SuperStream(map(str, source.numbered)))
+    with closing(StreamConnection(stream_settings(at.settings))) as connection:
+        partitions = connection.partitions(name)
+    numbered = tuple((stream, str(number)) for number, stream in enumerate(partitions))
+    return Placement(name, ModuloMap(name, "super-stream", numbered), SuperStream(partitions))
+
+
+def _placed(exchange: str, ring: RingInput) -> Placement:
+    if isinstance(ring.source, ModuloMap):
+        remedy = (
+            f"give --super-stream {exchange}" if ring.type == "super-stream" else "its rows cannot be placed"
+        )
+        raise InputError(
+            f"exchange {exchange!r} is of type {ring.type}, which does not have a ring: {remedy}"
+        )
+    if ring.arguments:
+        raise InputError(
+            f"exchange {exchange!r} hashes {hashes_text(ring.arguments)}: only routing keys of rows can be placed"
+        )
+    if ring.arguments is None:
+        say(f"{ring.doubt}, so the routing key is assumed")
+    return Placement(exchange, ring.source, ring.source)
 
 
 class RowPlace(NamedTuple):
@@ -176,8 +379,7 @@ def show(
     """Show the first and the last row, the number of rows, the nodes and the writers of streams.
 
     A NAME is a stream, a super stream, or an exchange to which only streams are bound. --management-url and
-    the plugin rabbitmq_stream_management (from RabbitMQ 3.13) add the writers: up to 255 names per stream, up
-    to 5 s old.
+    the plugin rabbitmq_stream_management (from RabbitMQ 3.13) add the writers, up to 5 s old.
     """
     at, addresses = broker.live(streams=True), parse_addresses(address)
     settings = stream_settings(at.settings)
@@ -330,9 +532,9 @@ def replay(
     """Show the rows of each KEY, oldest first: stream, offset, time, key and value. Only the stream that has
     a KEY is read.
 
-    A KEY is the routing key of a row. Other clients of the stream protocol store none; with --by-message-id a
-    KEY is the message id. The ring of --exchange must be known: give --ring-via, --ring or --topology. Rows
-    that were written before the ring changed may be in another stream: give the former ring by --ring.
+    A KEY is the routing key of a row, or with --by-message-id its message id, for clients that store no
+    routing key. The ring of --exchange must be known: give --ring-via, --ring or --topology. For rows that
+    were written before the ring changed, give the former ring by --ring.
 
     Rows are shown up to the end of the stream at the time of opening.
     """

@@ -33,8 +33,7 @@ from rabbit_chx.cli.report import (
 )
 from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
-from rabbit_chx.cli.stream_options import Placement, StreamOptions
-from rabbit_chx.cli.streams import text_or_base64
+from rabbit_chx.cli.streams import Placement, StreamOptions, text_or_base64
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
@@ -327,14 +326,15 @@ def verify(
     """Compare the predicted destinations with those of the broker, message by message. The queues of EXCHANGE
     are not touched.
 
-    The command copies EXCHANGE, bucket for bucket, to a temporary vhost, publishes a sample there (by default
-    10,000 keys), consumes and compares it, and deletes the vhost, also after Ctrl-C. Without --ring-via, and
-    with --topology, the copy proves nothing about the order of the live ring (exit code 3). Differences
-    between the ring and the bindings are findings (exit code 1).
+    The command copies EXCHANGE, bucket for bucket, to a temporary vhost. It publishes a sample there (by
+    default 10,000 keys), consumes and compares it, and deletes the vhost, also after Ctrl-C. Without
+    --ring-via, or with --topology, this verifies the rules of the broker but not the order of the live ring
+    (exit code 3). Differences between the ring and the bindings are findings (exit code 1).
 
-    With --stream, --all-streams or --super-stream nothing is published: the rows of streams are read, and the
-    stream of each row is compared with its routing key. Without EXCHANGE, the exchange of most of the first
-    rows is used. Rows that were written before the ring changed may be elsewhere: --since skips them.
+    With --stream, --all-streams or --super-stream nothing is published: the command reads the rows of
+    streams, and compares the stream of each row with its routing key. Without EXCHANGE, it uses the exchange
+    of most of the first rows. Rows that were written before the ring changed may be in another stream:
+    --since skips them.
     """
     if streams or all_streams or stored.super_stream is not None:
         if sample.given:

@@ -32,7 +32,7 @@ from rabbit_chx.consuming.ownership import (
 )
 from rabbit_chx.consuming.settings import Hook
 from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
-from rabbit_chx.topology.applying import tag_of
+from rabbit_chx.topology.applying import make_consumer_tag
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel
@@ -244,7 +244,7 @@ class QueueRunner:
         def on_delivered(delivery: DeliveredMessage) -> None:
             self.execute(self.ownership.on_delivered(number, delivery))
 
-        priority, tag = session.priority(queue), tag_of(session.member.name)
+        priority, tag = session.priority(queue), make_consumer_tag(session.member.name)
         channel = await session.connection.consume_behind(queue, priority, self._prefetch, tag, on_delivered)
         self._channels[number] = channel
         channel.when_closed(partial(self._on_closed, number, session))

@@ -10,7 +10,7 @@ from typing import Any
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.applying import member_of
+from rabbit_chx.topology.applying import parse_member
 
 #: The kinds of findings, by descending severity.
 _KINDS = (
@@ -44,7 +44,7 @@ class QueueConsumer:
     @property
     def name(self) -> str:
         """The member of this consumer, or its tag if it does not belong to a group."""
-        return member_of(self.tag) or self.tag
+        return parse_member(self.tag) or self.tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _members(queues: Iterable[QueueStatus], began: Mapping[str, float]) -> tuple
     since: dict[str, list[float]] = {}
     for queue in queues:
         for consumer in queue.consumers:
-            member = member_of(consumer.tag)
+            member = parse_member(consumer.tag)
             if member is None:
                 continue
             (active if consumer.active else waiting)[member].append(queue.name)
@@ -229,7 +229,7 @@ def _queue_findings(status: GroupStatus) -> Iterator[Finding]:
             "move them to new queues",
         )
     foreign_tags = {
-        queue: [consumer.tag for consumer in queue.consumers if member_of(consumer.tag) is None]
+        queue: [consumer.tag for consumer in queue.consumers if parse_member(consumer.tag) is None]
         for queue in existing
     }
     if foreign := [queue for queue, tags in foreign_tags.items() if tags]:

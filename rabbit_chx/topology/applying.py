@@ -28,7 +28,6 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology.arguments import ArgumentTable, plain
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over import (
     HandOver,
@@ -38,15 +37,22 @@ from rabbit_chx.topology.hand_over import (
     hand_over_slot,
     parts_of,
 )
-from rabbit_chx.topology.live_broker import LiveBroker, try_count
-from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import BindingDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.operations import (
+from rabbit_chx.topology.live_broker import (
+    LiveBroker,
     Operation,
     QueueCounts,
     check_declared_name,
     is_repeatable,
     operations_of,
+    try_count,
+)
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import (
+    ArgumentTable,
+    BindingDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    plain,
 )
 from rabbit_chx.topology.plan import Plan
 from rabbit_chx.topology.plan import plan as make_plan
@@ -119,7 +125,7 @@ def apply_plan(
     """
     if not isinstance(plan, Plan):
         raise InputError(
-            f"a {type(plan).__name__} is no plan: make one with rabbit_chx.topology.plan(wanted, broker.topology())"
+            f"a {type(plan).__name__} is not a Plan: make one with rabbit_chx.topology.plan(wanted, broker.topology())"
         )
     _lock(broker)
     try:
@@ -470,7 +476,7 @@ def find_order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Findi
         tags = read_consumer_tags(names, broker)
     refusals = []
     for queue in names:
-        others = [tag for tag in tags[queue] if member_of(tag) is None]
+        others = [tag for tag in tags[queue] if parse_member(tag) is None]
         if others or not tags[queue]:
             readers = (
                 f"a consumer {others[0]!r}, which is not a member of a group" if others else "no consumer"
@@ -501,12 +507,12 @@ def _is_consumed(queues: Iterable[str], broker: LiveBroker) -> bool:
     return any(counts is not None and counts.consumers for counts in counted)
 
 
-def tag_of(member: str) -> str:
+def make_consumer_tag(member: str) -> str:
     """Return a new consumer tag of a group member."""
     return f"{_TAG_PREFIX}{member}.{secrets.token_hex(4)}"
 
 
-def member_of(consumer_tag: str) -> str | None:
+def parse_member(consumer_tag: str) -> str | None:
     """Return the group member of a consumer tag; None if the consumer does not belong to a group."""
     match = _TAG.fullmatch(consumer_tag)
     return match and match[1]

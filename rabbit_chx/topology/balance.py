@@ -54,7 +54,7 @@ class LoadTarget:
 
     def __post_init__(self) -> None:
         if self.kind not in ("factor", "share"):
-            raise InputError(f"{self.kind!r:.40} is no kind of target: give 'factor' or 'share'")
+            raise InputError(f"{self.kind!r:.40} is not a kind of target: give 'factor' or 'share'")
         if not 0 < self.value < float("inf") or (self.kind == "share" and self.value > 1):
             raise InputError(
                 f"the target {self.value!r:.40} is no {self.kind}: give a factor such as 1.2, or a share such as 0.3"
@@ -203,7 +203,7 @@ def balance(
         InputError: a weight, a load or the target is invalid, the load is 0, or no queue may have slots.
     """
     if not isinstance(slots, SlotTable):
-        raise InputError(f"{slots!r:.60} is no SlotTable: give one, as Broker.slots returns it")
+        raise InputError(f"{slots!r:.60} is not a SlotTable: give one, as Broker.slots returns it")
     queues = [queue for queue in slots.destinations if isinstance(queue, str)]
     weights = _checked_weights(dict.fromkeys(queues, 1) if weights is None else weights)
     sample = load if isinstance(load, SlotLoad) else _checked_load(load)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.routing import Destination, ExchangeRef
-from rabbit_chx.topology.arguments import ArgumentTable, ArgumentValue
 from rabbit_chx.topology.objects import (
+    ArgumentTable,
+    ArgumentValue,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,

@@ -170,7 +170,7 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     for finding in ring_findings(checked.ring, [member.binding for member in checked.bound], alternate):
         message, fix, place = finding.message, checked.repaired, finding.destination
         if finding.kind == "ghost-bucket" and place is not None:
-            ends = "go there, though nothing binds it"
+            ends = "go there"
             if not checked.reach.exists(place):
                 ends = "are unroutable, since it does not exist"
                 if alternate is not None:
@@ -248,7 +248,7 @@ def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]
     if checked.layout is not None and not places & set(checked.ring.destinations):
         share = misplaced_share(checked, members) or 0.0
         message = (
-            f"the ring has none of the {plural(len(places), 'slot')} that the topology says, but "
+            f"the ring has none of the {plural(len(places), 'slot')} of the topology, but "
             f"{plural(len(checked.ring.destinations), 'other destination')}: {percent(share)} of all keys have another queue than "
             "with slots"
         )
@@ -270,12 +270,12 @@ def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]
             keys = " and ".join(member.key for member in wanted_members)
             message = f"{place!s} is not bound (key {keys}): "
             if checked.layout is None:
-                message += f"the {percent(share)} of all keys that are its go elsewhere"
+                message += f"the {percent(share)} of all keys that it would have go to other destinations"
             else:
-                message += f"{percent(share)} of all keys are its and go to another queue"
+                message += f"{percent(share)} of all keys belong to it and go to another queue"
             yield checked.finding("missing", message, fix, place, share)
         elif Counter(wanted_members) != Counter(bound[place]):
-            message = f"{place!s} is bound with {_keys_text(bound[place])}, and the topology says {_keys_text(wanted_members)}"
+            message = f"{place!s} is bound with {_keys_text(bound[place])}, and in the topology with {_keys_text(wanted_members)}"
             yield checked.finding("different", message, fix, place, checked.shares.get(place, 0.0))
     for place in (place for place in bound if place not in by_place):
         share = checked.shares.get(place, 0.0)
@@ -302,7 +302,7 @@ def wanted_order_findings(
             )
             yield checked.finding("order", message, checked.repaired, share=share)
             return
-    message = f"the ring has other buckets than {source} says{_difference(ring, wanted)}: {percent(share)} of all keys are elsewhere"
+    message = f"the buckets of the ring differ from {source}{_difference(ring, wanted)}: {percent(share)} of all keys are elsewhere"
     fix = checked.repaired if checked.layout is None else checked.applied
     yield checked.finding("different", message, fix, share=share)
 
@@ -490,7 +490,7 @@ def _with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator
     places = [f"{slot.name} is at {owners[slot]}, not {wanted[slot.name]}" for slot in misplaced]
     verb = "slot has another queue" if len(misplaced) == 1 else "slots have other queues"
     message = (
-        f"{len(misplaced):,} {verb} than the topology says ({listed(counts or places, _SHOWN, ';')}): {percent(share)} of all keys are "
+        f"{len(misplaced):,} {verb} than in the topology ({listed(counts or places, _SHOWN, ';')}): {percent(share)} of all keys are "
         "elsewhere"
     )
     yield checked.finding("different", message, checked.applied, _only(misplaced), share)
@@ -522,7 +522,7 @@ def _without_park(checked: CheckedExchange) -> Iterator[Finding]:
     for park, slots in checked.parks.items():
         if checked.reach.leads_nowhere(park):
             message = (
-                f"{park}, the alternate exchange of {plural(len(slots), 'slot')}, leads to no queue: what comes while a slot has no "
+                f"{park}, the alternate exchange of {plural(len(slots), 'slot')}, leads to no queue: a message that arrives while a slot has no "
                 "queue is dropped or returned"
             )
             fix = _fix(checked, f"bind a queue to {park}")
@@ -533,7 +533,7 @@ def _parked(checked: CheckedExchange) -> Iterator[Finding]:
     for queue, count in checked.parked.items():
         if count:
             wait = "message waits" if count == 1 else "messages wait"
-            message = f"{count:,} {wait} in {queue}: they came while their slot had no queue"
+            message = f"{count:,} {wait} in {queue}: they arrived while their slot had no queue"
             fix = (
                 "write the exchange with `slots` in a topology file, and run: rabbit-chx topology apply FILE"
             )

@@ -18,9 +18,8 @@ from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_o
 from rabbit_chx.routing.message import HashedOn, refuse_misspelt
 from rabbit_chx.topology.applying import apply_changes
 from rabbit_chx.topology.changes import PlannedChange, reference_to
-from rabbit_chx.topology.live_broker import LiveBroker
+from rabbit_chx.topology.live_broker import LiveBroker, Operation, check_declared_name
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.operations import Operation, check_declared_name
 from rabbit_chx.topology.reading import LiveExchange, read_ring
 
 _NOT_FOUND = 404
@@ -116,7 +115,7 @@ def _compare_existing(
             live = LiveExchange.of(broker, name, wanted.release)
         except NotFoundError:
             raise MismatchError(
-                f"the management API knows no exchange {name!r} in vhost {broker.vhost!r}, and {broker.where} does: give URLs "
+                f"the management API does not list exchange {name!r} in vhost {broker.vhost!r}, and {broker.where} does: give URLs "
                 "of the same broker",
                 exchange=name,
             ) from None
@@ -139,7 +138,7 @@ def _compare_existing(
             )
     elif not broker.has_management and not allow_existing:
         raise InputError(
-            f"exchange {name!r} exists, and AMQP does not tell what is bound to it: give Broker a ring_source or a "
+            f"exchange {name!r} exists, and AMQP does not list its bindings: give Broker a ring_source or a "
             "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",
             exchange=name,
         )

@@ -20,7 +20,6 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_number, is_whole
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
-from rabbit_chx.topology.arguments import argument_fault
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -31,6 +30,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
     RingMember,
+    argument_fault,
 )
 from rabbit_chx.topology.ranges import RangeError, expand
 

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 from uuid import uuid4
 
-from rabbit_chx.errors import BrokerRefusedError
+from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
-from rabbit_chx.topology.live_broker import LiveBroker
+from rabbit_chx.topology.live_broker import LiveBroker, Operation
 from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.operations import Operation
 
 HandOverLevel: TypeAlias = Literal["parked", "in-order"]
 HAND_OVER_LEVELS: tuple[HandOverLevel, ...] = get_args(HandOverLevel)
@@ -200,3 +198,67 @@ def drain_park(broker: LiveBroker, exchange: str, queue: str) -> int:
         exchange=exchange,
         queue=queue,
     )
+
+
+#: The mover of a slot sends flush, begin and end; the consumers reply flushed and taken.
+MarkerKind: TypeAlias = Literal["flush", "begin", "end", "flushed", "taken"]
+
+_KINDS: tuple[MarkerKind, ...] = get_args(MarkerKind)
+_FIELDS = ("kind", "slot", "id", "park")
+
+
+@dataclass(frozen=True, slots=True)
+class HandOverMarker:
+    """A marker.
+
+    Attributes:
+        kind: ``flush`` requests that the consumer of the old queue replies ``flushed`` when it has handled all earlier messages. ``begin``
+            requests that the consumer of the new queue reads the parking queue up to ``end``, and then replies ``taken``.
+        slot: the name of the slot exchange.
+        id: identifies the hand-over. A reply has the id of its request.
+        park: the name of the parking queue.
+
+    Raises:
+        InputError: a field is not text, or the kind is unknown.
+    """
+
+    HEADER: ClassVar[str] = "x-rabbit-chx-hand-over"
+
+    kind: MarkerKind
+    slot: str
+    id: str
+    park: str
+
+    def __post_init__(self) -> None:
+        for name in _FIELDS:
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise InputError(f"the {name} of a hand-over marker is {value!r:.60}: give text")
+        if self.kind not in _KINDS:
+            raise InputError(
+                f"a hand-over marker of the kind {self.kind!r:.60}: give one of {', '.join(_KINDS)}"
+            )
+
+    def headers(self) -> dict[str, dict[str, str]]:
+        """Return the headers of the message for pika and aio-pika."""
+        return {self.HEADER: {name: str(getattr(self, name)) for name in _FIELDS}}
+
+    def as_kind(self, kind: MarkerKind) -> HandOverMarker:
+        """Return another marker of the same hand-over."""
+        return HandOverMarker(kind, self.slot, self.id, self.park)
+
+    def reply(self, kind: Literal["flushed", "taken"]) -> HandOverMarker:
+        """Return the reply to this marker."""
+        return self.as_kind(kind)
+
+    @classmethod
+    def from_headers(cls, headers: Mapping[str, Any] | None) -> HandOverMarker | None:
+        """Return the marker in a message's headers; None if the message is not a marker or has no headers."""
+        table = (headers or {}).get(cls.HEADER)
+        if not isinstance(table, Mapping):
+            return None
+        kind, *rest = (table.get(name) for name in _FIELDS)
+        known = next((marker for marker in _KINDS if marker == kind), None)
+        if known is None or not all(isinstance(value, str) for value in rest):
+            return None
+        return cls(known, *map(str, rest))

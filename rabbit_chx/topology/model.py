@@ -45,9 +45,9 @@ class Topology(ObjectSet):
         bindings: the bindings of exchanges other than ``x-consistent-hash``.
         policies: the policies.
         cluster: the name of the cluster. A plan for another one is refused.
-        max_share_moved: the largest share of keys that a plan may move in a hash exchange.
-        owns: names that belong to this file, such as ``orders.*``: a plan may delete exchanges and queues of such names that the file
-            does not list.
+        max_share_moved: the largest share of keys of a hash exchange that may have another destination, or none, at any moment of a plan.
+        owns: patterns such as ``orders.*``, where ``*`` matches any text: a plan deletes exchanges and queues with these names that the
+            file does not list.
         rings: of a live topology, the ring of each ``x-consistent-hash`` exchange, by its name.
         release: of a live topology, the broker's release.
         messages: of a live topology, the number of messages of each queue, by its name: the current number for a parking queue, else the

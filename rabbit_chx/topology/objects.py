@@ -8,18 +8,22 @@ its own bindings.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, Union
 
+from rabbit_chx.amqp.fields import INTEGER_RANGES
 from rabbit_chx.checks import is_whole
-from rabbit_chx.errors import MismatchError
+from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import binding_key, check_destination
 from rabbit_chx.routing.slot_table import KeyMap
-from rabbit_chx.topology.arguments import NO_ARGUMENTS, ArgumentTable
 
+ArgumentValue: TypeAlias = Union[str, int, float, bool, tuple["ArgumentValue", ...], "ArgumentTable", None]
+
+_LONG = INTEGER_RANGES["long"]
 #: The owner of an object: this topology, or another one. External objects are checked, never declared or deleted.
 Owner: TypeAlias = Literal["ours", "external"]
 HASH_EXCHANGE = "x-consistent-hash"
@@ -44,13 +48,119 @@ _NAMED_AS_SLOT = re.compile(r".+\.slot\.[0-9]+", re.DOTALL)
 _LEAST_WIDTH = 2
 
 
+class ArgumentTable(Mapping[str, ArgumentValue]):
+    """An immutable, hashable table of arguments.
+
+    Two tables are equal if they have the same names with the same values of the same types, in any order. So 1, 1.0 and true differ, as in
+    the broker. A table also equals a dict with the same contents.
+
+    Args:
+        arguments: names and values: text, whole numbers, floats, booleans, None, lists and tables of these.
+
+    Raises:
+        InputError: a name is not text, or a value has a type that is not listed above.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
+        arguments = arguments or {}
+        for name in arguments:
+            if not isinstance(name, str):
+                raise InputError(f"the argument name {name!r:.60} is not a string: give a str")
+        self._values: dict[str, ArgumentValue] = {
+            name: _immutable(name, arguments[name]) for name in sorted(arguments)
+        }
+
+    def __getitem__(self, name: str) -> ArgumentValue:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ArgumentTable):
+            return bool(_identity(self) == _identity(other))
+        if isinstance(other, Mapping):
+            try:
+                return self == ArgumentTable(other)
+            except InputError:
+                return False
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(_identity(self))
+
+    def __repr__(self) -> str:
+        return f"ArgumentTable({self.plain()!r})"
+
+    def plain(self) -> dict[str, Any]:
+        """Return the table as dicts and lists for `json`."""
+        return {name: _plain_value(value) for name, value in self._values.items()}
+
+
+def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as dicts and lists for `json`."""
+    return ArgumentTable(arguments).plain()
+
+
+def argument_fault(name: str, value: object) -> tuple[str, str] | None:
+    """Return the fault of an argument's value and its remedy; None if the broker accepts the value."""
+    if isinstance(value, (list, tuple)):
+        return next(filter(None, (argument_fault(name, inner) for inner in value)), None)
+    if isinstance(value, Mapping):
+        return next(filter(None, (argument_fault(str(key), inner) for key, inner in value.items())), None)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"the argument {name!r} is {value}", "give a finite number"
+    if isinstance(value, int) and value not in _LONG:
+        return f"the argument {name!r} is an integer of more than 64 bits", "give a smaller one"
+    if value is None or isinstance(value, (str, int, float)):
+        return None
+    rule = f"the argument {name!r} is {value!r:.60} ({type(value).__name__})"
+    return rule, "give a string, a number, true or false, a list or a table"
+
+
+def _immutable(name: str, value: Any) -> ArgumentValue:  # noqa: ANN401
+    if isinstance(value, (list, tuple)):
+        return tuple(_immutable(name, inner) for inner in value)
+    if isinstance(value, Mapping):
+        return value if isinstance(value, ArgumentTable) else ArgumentTable(value)
+    if fault := argument_fault(name, value):
+        raise InputError(": ".join(fault))
+    checked: ArgumentValue = value
+    return checked
+
+
+def _plain_value(value: ArgumentValue) -> Any:  # noqa: ANN401
+    if isinstance(value, ArgumentTable):
+        return value.plain()
+    if isinstance(value, tuple):
+        return [_plain_value(inner) for inner in value]
+    return value
+
+
+def _identity(value: ArgumentValue) -> Any:  # noqa: ANN401
+    """Return a key that distinguishes values that are equal in Python but not in the broker: 1, 1.0 and True."""
+    if isinstance(value, ArgumentTable):
+        return "table", tuple((name, _identity(inner)) for name, inner in value.items())
+    if isinstance(value, tuple):
+        return "list", tuple(map(_identity, value))
+    return type(value).__name__, value
+
+
+NO_ARGUMENTS = ArgumentTable()
+
+
 def _set(definition: object, /, **values: Any) -> None:  # noqa: ANN401
     """Set attributes in `__post_init__`. dataclass(frozen=True) permits no other way."""
     for name, value in values.items():
         object.__setattr__(definition, name, value)
 
 
-def _frozen(arguments: Mapping[str, Any]) -> ArgumentTable:
+def _as_table(arguments: Mapping[str, Any]) -> ArgumentTable:
     return arguments if isinstance(arguments, ArgumentTable) else ArgumentTable(arguments)
 
 
@@ -81,7 +191,7 @@ class RingMember:
     def __post_init__(self) -> None:
         check_destination(self.destination)
         slots = None if self.slots is None else tuple(sorted(self.slots))
-        _set(self, key=binding_key(self.key), arguments=_frozen(self.arguments), slots=slots)
+        _set(self, key=binding_key(self.key), arguments=_as_table(self.arguments), slots=slots)
 
     @property
     def binding(self) -> Binding:
@@ -103,8 +213,8 @@ class ExchangeDefinition:
         ring: the members of an ``x-consistent-hash`` exchange, in bind order: the order of the buckets.
         slots: instead of ``ring``, the number of slots.
         members: with ``slots``, the queues that own them.
-        max_share_moved: the largest share of keys that a plan may move in this exchange. Default: that of the file.
-        owner: ``external``: it is checked, and never declared or deleted.
+        max_share_moved: the limit for this exchange. Default: that of the file.
+        owner: ``external``: only checked, never declared or deleted.
     """
 
     name: str
@@ -120,7 +230,7 @@ class ExchangeDefinition:
     owner: Owner = "ours"
 
     def __post_init__(self) -> None:
-        _set(self, arguments=_frozen(self.arguments), max_share_moved=_share(self.max_share_moved))
+        _set(self, arguments=_as_table(self.arguments), max_share_moved=_share(self.max_share_moved))
         ring, members = (None if some is None else tuple(some) for some in (self.ring, self.members))
         _set(self, ring=ring, members=members)
 
@@ -139,7 +249,7 @@ class QueueDefinition:
         exclusive: whether only the connection that declared it can use it. It is deleted with that connection.
         auto_delete: whether it is deleted with its last consumer.
         arguments: the arguments of the declaration.
-        owner: ``external``: it is checked, and never declared or deleted.
+        owner: ``external``: only checked, never declared or deleted.
     """
 
     name: str
@@ -151,7 +261,7 @@ class QueueDefinition:
     owner: Owner = "ours"
 
     def __post_init__(self) -> None:
-        arguments = _frozen(self.arguments)
+        arguments = _as_table(self.arguments)
         type_ = arguments.get(QUEUE_TYPE)
         if isinstance(type_, str) and self.type in ("classic", type_):
             rest = {name: value for name, value in arguments.items() if name != QUEUE_TYPE}
@@ -174,7 +284,7 @@ class BindingDefinition:
         destination: a queue's name, or an ExchangeRef.
         routing_key: the binding key.
         arguments: the arguments, such as those of a ``headers`` exchange.
-        owner: ``external``: it is checked, and never declared or deleted.
+        owner: ``external``: only checked, never declared or deleted.
 
     Raises:
         InputError: the destination is neither a name nor an ExchangeRef.
@@ -188,7 +298,7 @@ class BindingDefinition:
 
     def __post_init__(self) -> None:
         check_destination(self.destination)
-        _set(self, arguments=_frozen(self.arguments))
+        _set(self, arguments=_as_table(self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +311,7 @@ class PolicyDefinition:
         apply_to: the kind of objects to which it applies.
         definition: the settings.
         priority: of two policies that match, the one with the larger number applies.
-        owner: ``external``: it is checked, and never declared or deleted.
+        owner: ``external``: only checked, never declared or deleted.
     """
 
     name: str
@@ -212,7 +322,7 @@ class PolicyDefinition:
     owner: Owner = "ours"
 
     def __post_init__(self) -> None:
-        _set(self, definition=_frozen(self.definition))
+        _set(self, definition=_as_table(self.definition))
 
 
 def order_of_name(name: str) -> tuple[object, ...]:

@@ -94,7 +94,7 @@ def proposals_of(
     propose(
         "fewest-steps",
         fewest_steps_order(live.ring, wanted),
-        "the same members in the order of the live ring, new ones behind them: it takes the fewest operations",
+        "the same members in the order of the live ring, followed by the new ones: this takes the fewest operations",
     )
     proposals += _new_exchange(live.exchange, "ring", wanted, shares)
     return (*proposals, *_slots_for_buckets(live, wanted, counter))
@@ -125,7 +125,7 @@ def _new_exchange(
     moved, at_worst = shares
     if at_worst > moved and at_worst >= _MUCH_WORSE * moved:
         description = (
-            f"a new exchange with the {kind} as written, beside {name}: publishers reach {name} through an exchange "
+            f"a new exchange with the {kind} as written, next to {name}: publishers reach {name} through an exchange "
             "in front, which is bound to the new one and then unbound from the old one, so no key moves more than once; "
             "messages between the two calls are there twice"
         )
@@ -153,7 +153,7 @@ def _slots_for_buckets(
         more = counter.count_moved([*owners_of_slots(finer, members, live.ring, {}).values()])
         description = (
             f"slots = {count} with the same queues as members, in the place of ring: {names.slots[0]} to {names.slots[-1]}, one for "
-            "each bucket; after that a queue that comes or goes moves the keys of the slots that it gets or gives, and no others; "
+            "each bucket; after that, a queue that is added or removed moves only the keys of the slots that it gets or gives; "
             f"in a new exchange no more than {percent(shares[0])} of the keys move at any moment; with twice as many slots "
             f"{percent(more)} move in the end"
         )

@@ -182,16 +182,16 @@ def transient_destinations(live: Topology) -> dict[Destination, str]:
     }
     for queue in live.queues:
         if queue.exclusive:
-            reasons[queue.name] = "is exclusive: it goes with the connection that declared it"
+            reasons[queue.name] = "is exclusive: it is deleted with the connection that declared it"
         elif queue.auto_delete:
-            reasons[queue.name] = "is auto-delete: it goes with its last consumer"
+            reasons[queue.name] = "is auto-delete: it is deleted with its last consumer"
         elif not queue.durable:
-            reasons[queue.name] = "is not durable: it goes when its node stops"
+            reasons[queue.name] = "is not durable: it is deleted when its node stops"
     for exchange in live.exchanges:
         if exchange.auto_delete:
-            reasons[ExchangeRef(exchange.name)] = "is auto-delete: it goes with its last binding"
+            reasons[ExchangeRef(exchange.name)] = "is auto-delete: it is deleted with its last binding"
         elif not exchange.durable:
-            reasons[ExchangeRef(exchange.name)] = "is not durable: it goes when the broker stops"
+            reasons[ExchangeRef(exchange.name)] = "is not durable: it is deleted when the broker stops"
     return reasons
 
 

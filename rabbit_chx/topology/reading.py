@@ -32,7 +32,7 @@ from rabbit_chx.routing import (
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.sharding import ShardName
 from rabbit_chx.topology.definitions import topology_content
-from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, try_count
+from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
@@ -44,7 +44,6 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     live_slots,
 )
-from rabbit_chx.topology.operations import check_declared_name
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots import queues_behind_slots

@@ -13,7 +13,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
-from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import (
     FieldChange,
     NamedObject,
@@ -30,6 +29,7 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
+    plain,
 )
 from rabbit_chx.topology.policies import policy_in_the_way
 
@@ -102,8 +102,8 @@ def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldCh
     arguments = {field.field.partition(".")[2]: field for field in fields}
     if _is_hash_exchange(live) and any(hashed in arguments for hashed in HASH_ARGUMENTS):
         return (
-            "another header or property is hashed then, so that all keys move whatever the ring; declare an exchange of "
-            "another name beside it, and let publishers change over"
+            "another header or property is hashed then, so that all keys move in any ring; declare an exchange with "
+            "another name next to it, and switch the publishers to that"
         )
     policies = [
         _POLICY_KEYS[name] for name, field in arguments.items() if name in _POLICY_KEYS and field.old is None
@@ -113,11 +113,11 @@ def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldCh
         return f"{advice} and set {' and '.join(policies)} by a policy, which changes it in place"
     if isinstance(wanted, QueueDefinition):
         return (
-            f"keep what is there in the topology, or move its messages away first: bind a holding queue {name}.holding "
-            f"beside it, unbind {name}, and shovel its messages there; afterwards shovel them back"
+            f"keep the live values in the topology, or move its messages away first: bind a holding queue {name}.holding "
+            f"next to it, unbind {name}, and shovel its messages there; afterwards shovel them back"
         )
     return (
-        "keep what is there in the topology, or declare an exchange of another name beside it and switch to that by a "
+        "keep the live values in the topology, or declare an exchange with another name next to it and switch to that by a "
         "binding of an exchange in front"
     )
 
@@ -134,14 +134,16 @@ def loss(queue: str, messages: int, consumers: int) -> Finding:
         if count
     ]
     message = f"queue {queue} is to be deleted, and has {' and '.join(counted)}"
-    fix = f"let it run empty and stop what consumes it, or allow it with {_ALLOW_LOSS}"
+    fix = f"let its consumers empty it and stop them, or allow it with {_ALLOW_LOSS}"
     return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
 
 
 def uncounted_loss(queue: str) -> Finding:
     """Return the refusal to delete a stream, whose messages and consumers AMQP does not count."""
-    message = f"queue {queue} is to be deleted, and is a stream: the broker does not tell here whether it has messages or consumers"
-    fix = f"see that nobody needs it, and allow it with {_ALLOW_LOSS}"
+    message = (
+        f"queue {queue} is to be deleted, and is a stream: AMQP does not count its messages and consumers"
+    )
+    fix = f"check that it is not needed, and allow it with {_ALLOW_LOSS}"
     return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
 
 
@@ -153,7 +155,7 @@ def invalid_ring(exchange: str, error: InputError) -> Finding:
 def unremovable_holes(exchange: str) -> Finding:
     """Return the refusal of a ring with holes, which no unbind removes: its exchange must be replaced."""
     message = (
-        f"the ring of {exchange} has buckets without a destination, which no bind or unbind takes away: the exchange has to "
+        f"the ring of {exchange} has buckets without a destination, which no bind or unbind removes: the exchange has to "
         "be deleted and declared again, and its messages are unroutable until its members are bound"
     )
     return Finding("ring", message, f"allow it with {ALLOW_DELETE}", allow_with=ALLOW_DELETE)
@@ -172,7 +174,7 @@ def absent_external(subject: TopologyObject, name: str) -> Finding:
     """Return the refusal of a missing external object."""
     return Finding(
         "missing",
-        f"{kind_of(subject)} {name} is external, and it is not there",
+        f"{kind_of(subject)} {name} is external, and it does not exist",
         'its owner has to declare it, or take owner = "external" out of the topology',
     )
 

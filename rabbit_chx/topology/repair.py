@@ -50,7 +50,7 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
     target = expanded(wanted, live).exchange(exchange)
     if target is None or target.ring is None:
         raise InputError(
-            f"the topology says no ring of exchange {exchange!r}: add it, or repair without a file",
+            f"the topology has no ring of exchange {exchange!r}: add it, or repair without a file",
             exchange=exchange,
         )
     if target.owner == "external":

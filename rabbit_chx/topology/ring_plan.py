@@ -347,7 +347,7 @@ def movement_refusal(ring: RingPlan, limit: float) -> Finding:
         better = f"write the members in the order of the proposal {order.strategy} ({shares}), "
     elif new_exchange is not None and new_exchange.moved_at_worst <= limit:
         share = f"{_percent(new_exchange.moved)} at any moment"
-        better = f"go by a new exchange, as the proposal new-exchange says ({share}), "
+        better = f"use a new exchange, as in the proposal new-exchange ({share}), "
     return Finding(
         "moved",
         f"{_movement_text(ring)} in the end, {_percent(ring.moved_at_worst)} at the worst moment, and max_share_moved is {limit:g}",

@@ -193,14 +193,14 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
         yield Finding(
             "missing",
             f"the policy asks for them: {_listed(names)}",
-            "set the policy with one shard fewer, and then again as it is: a change makes the plugin look",
+            "set the policy with one shard fewer, and then set it again unchanged: a change makes the plugin create missing shards",
             names=names,
         )
     if names := tuple(shard.name for shard in shards if nodes is not None and shard.node not in nodes):
         yield Finding(
             "node-away",
             f"made for a node that does not run: {_listed(names)}",
-            "start the node; if it is gone for good, unbind them, consume what is left, and delete them",
+            "start the node; if it was removed, unbind them, consume the remaining messages, and delete them",
             names=names,
         )
     if names := tuple(shard.name for shard in exchange.surplus if shard.keys):
@@ -211,14 +211,14 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
         yield Finding(
             "surplus",
             f"{why}, so these still get messages: {_listed(names)}",
-            "go on consuming from them; or unbind them, which moves keys, consume what is left, and delete them",
+            "go on consuming from them; or unbind them, which moves keys, consume the remaining messages, and delete them",
             names=names,
         )
     if names := tuple(shard.name for shard in shards if not shard.keys):
         yield Finding(
             "unbound",
             f"not bound to the exchange, so they get no messages: {_listed(names)}",
-            "consume what is left, and delete them; or change the policy so that it asks for them",
+            "consume the remaining messages, and delete them; or change the policy so that it asks for them",
             names=names,
         )
     if names := tuple(shard.name for shard in shards if shard.consumers == 0):

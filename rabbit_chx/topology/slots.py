@@ -188,7 +188,7 @@ def _collapsed(live: Topology) -> tuple[Topology, dict[str, str]]:
     if expanded(result, live) == live:
         return result, plain
     return live, plain | {
-        layout.exchange.name: "no file would say exactly what is there" for layout in layouts
+        layout.exchange.name: "no topology file describes exactly these objects" for layout in layouts
     }
 
 
@@ -221,7 +221,7 @@ def _layout_of(
         raise _NotCollapsibleError(f"{unlike[0].destination} is not bound with the key 1 and no arguments")
     owners = _owners(names, of_source)
     if live.queue(names.park) is None:
-        raise _NotCollapsibleError(f"queue {names.park} is not there")
+        raise _NotCollapsibleError(f"queue {names.park} does not exist")
     plain = SlotLayout(exchange, names, owners)
     exchanges = {exchange.name: exchange for exchange in live.exchanges}
     for part in plain.exchanges():
@@ -251,7 +251,7 @@ def _check_order(kind: str, live: Sequence[Place], wanted: Sequence[ExchangeRef]
 
 def _difference(live: ExchangeDefinition | None, wanted: ExchangeDefinition) -> str:
     if live is None:
-        return f"exchange {wanted.name} is not there"
+        return f"exchange {wanted.name} does not exist"
     fields = ", ".join(field.field for field in fields_between(live, wanted)) or "owner"
     return f"exchange {wanted.name} is not as a slot has it: {fields} differs"
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.fields import (
     FILE,
     EntryType,
@@ -25,7 +24,7 @@ from rabbit_chx.topology.fields import (
     read_document,
     toml_value,
 )
-from rabbit_chx.topology.objects import ExchangeDefinition, ObjectSet, RingMember, slot_width
+from rabbit_chx.topology.objects import ExchangeDefinition, ObjectSet, RingMember, plain, slot_width
 from rabbit_chx.topology.ranges import fold
 
 _MOST_LEVELS = 100

@@ -243,7 +243,7 @@ class _ChxUpgrade:
         yield Finding(
             "second-binding",
             f"{twice} is bound more than once: which binding has the buckets after a restart depends on the order in which the "
-            "bindings come back",
+            "bindings are restored",
             "before the upgrade, unbind the binding without buckets, and bind the destination again if its buckets went too",
         )
 
@@ -262,12 +262,12 @@ class _ChxUpgrade:
             if destination not in transient:
                 continue
             share = percent(shares[destination])
-            what = f"its buckets go with it, so that its {share} of the keys and others move"
+            what = f"its buckets are removed with it, so that its {share} of the keys and others move"
             if self.after.numbers >= GHOSTS_SINCE:
                 what = f"its buckets may stay without it (seen on 4.3.6), so that {share} of the keys are unroutable until they go"
             yield Finding(
                 "transient-destination",
-                f"{destination!s} {transient[destination]}: a restart removes it, and {what}; it comes back at the end of the ring",
+                f"{destination!s} {transient[destination]}: a restart removes it, and {what}; it is bound again at the end of the ring",
                 f"after the upgrade, run: rabbit-chx ring check {shlex.quote(self.exchange.name)}",
             )
 

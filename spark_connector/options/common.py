@@ -207,7 +207,7 @@ def _node_addresses(text: str) -> dict[str, str]:
         host, _, port = str(address).rpartition(":")
         if not (isinstance(address, str) and host and port.isdigit() and 0 < int(port) <= 0xFFFF):
             raise InputError(
-                f"option 'addresses': {quote_text(str(address))} is no address: give the advertised 'host:port', and the one for us"
+                f"option 'addresses': {quote_text(str(address))} is not an address: map each advertised 'host:port' to the reachable one"
             )
     return addresses
 
@@ -385,7 +385,7 @@ def _from_url(url: str, values: Mapping[str, Any], *, streams: bool) -> Connecti
         raise InputError(f"option {option!r}: {settings.masked_url} is without TLS; write {with_tls}://")
     if values["tls"] is False:
         raise InputError(
-            f"option 'tls' is false: {settings.masked_url} says TLS; write {plain}://, or leave it out"
+            f"option 'tls' is false: {settings.masked_url} requires TLS; write {plain}://, or remove the option"
         )
     return replace(settings, tls=_tls(values, settings.tls))
 
@@ -396,7 +396,7 @@ def _from_host(values: Mapping[str, Any], *, streams: bool) -> ConnectionSetting
     if not _HOST.fullmatch(values["host"]):
         raise InputError(
             f"option 'host' is {quote_text(values['host'])}: give a name or an address alone; "
-            "port, vhost and username are options of their own"
+            "port, vhost and username are separate options"
         )
     for_tls = _tls_options(values)
     if for_tls and not values["tls"]:

@@ -419,7 +419,7 @@ def _check(options: WriteOptions) -> None:
         raise InputError("option 'confirmTimeout' is 0: give more than 0 seconds")
     check_exclusive(ring=options.ring, ringVia=options.ring_via)
     if options.ring_via is not None and not options.exchange:
-        raise InputError("option 'ringVia' needs the option 'exchange', which says whose ring is read")
+        raise InputError("option 'ringVia' requires the option 'exchange', whose ring it reads")
     if options.client_routing and options.allow_exchange_column:
         raise InputError(
             "options 'routing' and 'allowExchangeColumn' contradict each other: routing=client goes past all exchanges; "
@@ -501,10 +501,10 @@ def check_speculation(options: WriteOptions, *, speculation: bool | None) -> tup
     if speculation is None:
         if must_be_off:
             raise InputError(
-                f"{why}, and this Spark does not tell whether spark.speculation is on: "
+                f"{why}, and this Spark does not report whether spark.speculation is on: "
                 "call spark_connector.register(spark) before the write"
             )
-        return ("this Spark does not tell whether spark.speculation is on",)
+        return ("this Spark does not report whether spark.speculation is on",)
     if must_be_off:
         raise InputError(
             f"spark.speculation is on, whose copies of a task publish its rows again, and {why}: set "

@@ -275,7 +275,7 @@ def _by_share(ring: KeyMap, partitions: int) -> tuple[int, ...]:
     number = len(ring.destinations)
     if not is_whole(partitions, number):
         raise InputError(
-            f"partitions is {partitions!r}: the ring has {number} queues, and each needs one or more of its own"
+            f"partitions is {partitions!r}: the ring has {number} queues, and each queue needs at least one partition"
         )
     shares = ring.shares()
     slices = [1] * number

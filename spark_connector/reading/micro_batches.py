@@ -128,11 +128,11 @@ class MicroBatches:
             for stream, place in known.items()
         }
         # A missing stream keeps its place: it may exist again later, for example if it was unbound and is bound again.
-        gone = {stream: places[stream] for stream, place in starts.items() if place is None}
+        missing = {stream: places[stream] for stream, place in starts.items() if place is None}
         # The rows of a new stream are read with the next micro-batch, which starts at the offset in the checkpoint.
         new = self.ends.keys() - places.keys()
         return (
-            gone
+            missing
             | found
             | {stream: Place(self._logs.offset_of(stream, "first", self.ends[stream])) for stream in new}
         )

@@ -77,7 +77,7 @@ def replay(
     for each, stream in zip(keys, streams, strict=True):
         if not isinstance(stream, str):
             raise InputError(
-                f"key {each!r} goes to {stream}, which is no stream: look at the bindings of {exchange!r}"
+                f"key {each!r} is routed to {stream}, which is not a stream: check the bindings of {exchange!r}"
             )
         if "," in stream or stream != stream.strip():
             raise InputError(

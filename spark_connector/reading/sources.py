@@ -73,7 +73,7 @@ class Sources:
         if isinstance(bound, Mapping) and stream not in bound:
             raise InputError(
                 f"option {option!r} does not name stream {stream!r}: give an offset for each stream of {self._options.source}; "
-                "-2 is its first row and -1 behind the last one",
+                "-2 is its first row, and -1 is the end",
                 queue=stream,
             )
         offset = bound[stream] if isinstance(bound, Mapping) else bound
@@ -110,7 +110,7 @@ class Sources:
         management_url = self._options.management_url
         if management_url is None:
             streams = self.logs.streams_of(exchange)
-            remedy = "check its name and the vhost, or give managementUrl, which tells the streams behind exchanges that are bound to it"
+            remedy = "check its name and the vhost, or give managementUrl, which also finds the streams behind bound exchanges"
         else:
             login = self._options.brokers.resolve()[0]
             types = bound_queues(management_url.with_login_of(login), login.vhost, exchange)

@@ -91,7 +91,7 @@ def _check_ring(ring: KeyMap) -> None:
         )
     for place in ring.destinations:
         if not isinstance(place, str):
-            raise InputError(f"{place} of the ring is no stream: bind streams alone, or give a slot table")
+            raise InputError(f"{place} of the ring is not a stream: bind only streams, or give a slot table")
 
 
 def plan_layout(
@@ -172,7 +172,7 @@ def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> 
         )
     if rows and last_id < (version << ROW_BITS) + rows:
         raise MismatchError(
-            f"stream {stream!r} has confirmed {rows:,} rows of version {version} of {name!r}, and now it does not know them all: it was "
+            f"stream {stream!r} has confirmed {rows:,} rows of version {version} of {name!r}, but it no longer has all of them: it was "
             "deleted and created again, or its log was cut; write the same rows again",
             queue=stream,
         )

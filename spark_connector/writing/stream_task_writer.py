@@ -111,7 +111,7 @@ class StreamTaskWriter:
         if partition >= len(streams):
             for _ in _pieces(self._counter.messages(batches)):
                 raise InputError(
-                    f"there are {len(streams)} streams, and partitions behind them have rows: {_PLACE}"
+                    f"partition {partition} has rows, but the {len(streams)} streams take the partitions from 0 to {len(streams) - 1}: {_PLACE}"
                 )
             return
         stream, name, version = streams[partition], self._name(), self._version()
@@ -167,7 +167,7 @@ class StreamTaskWriter:
         app_id = self._options.app_id or self._task.write_id
         if not app_id:
             raise InputError(
-                "delivery is exactly-once, and this Spark does not tell the streaming query: give appId to each query"
+                "delivery is exactly-once, and this Spark does not report the streaming query: give appId to each query"
             )
         return self._layout.name(app_id)
 
@@ -176,7 +176,7 @@ class StreamTaskWriter:
             return self._options.version
         if not self._task.write_id:
             raise InputError(
-                "delivery is exactly-once, and this Spark does not tell the number of the micro-batch"
+                "delivery is exactly-once, and this Spark does not report the number of the micro-batch"
             )
         return self._task.batch_id + 1
 

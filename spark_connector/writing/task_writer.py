@@ -79,7 +79,7 @@ class Task:
             return cls(write_id=write_id or "", batch_id=batch_id, speculation=False)
         if write_id is None:
             batch = context.getLocalProperty(_BATCH_ID)
-            # One without the other is no id.
+            # One without the other does not identify a message.
             write_id = (context.getLocalProperty(_QUERY_ID) or "") if batch else ""
             batch_id = int(batch or 0)
         app = context.getLocalProperty(_APPLICATION_ID)
@@ -270,7 +270,7 @@ class TaskWriter:
     def _publish(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         if self._ids is not None and not self._task.write_id:
             raise InputError(
-                "option 'messageId' is 'auto', but this Spark does not tell the streaming query: "
+                "option 'messageId' is 'auto', but this Spark does not report the streaming query: "
                 "add a column message_id, and set messageId to column"
             )
         messages = self._messages(batches)

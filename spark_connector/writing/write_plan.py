@@ -75,7 +75,7 @@ def check_broker(
         options.brokers.resolve()
     except InputError as cause:
         _log.info("the broker was not checked before the write: %s", cause)
-        return ("the broker was not checked before the write: only the executors know the password",)
+        return ("the broker was not checked before the write: only the executors have the password",)
     try:
         facts = options.brokers.call_first_reachable(lambda to: look_at_hash_exchange(to, options.exchange))
     except UnreachableError:

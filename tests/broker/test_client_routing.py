@@ -51,7 +51,7 @@ def test_each_row_is_where_the_exchange_would_have_put_it(
     assert all(message.key == message.queue for message in messages)
 
 
-def test_a_binding_that_comes_during_the_write_fails_it(
+def test_a_binding_that_is_added_during_the_write_fails_it(
     publisher_of: AnyPublisher, vhost_url: str, reader: Broker, channel: BlockingChannel
 ) -> None:
     channel.queue_declare("q4", durable=True)

@@ -34,7 +34,7 @@ def test_the_ring_has_the_order_of_the_bindings_and_declaring_again_changes_noth
     assert live.ring("x") == first
 
 
-def test_what_was_done_is_told(live: Broker) -> None:
+def test_applied_changes_are_reported(live: Broker) -> None:
     done = live.declare("x", dict(BINDINGS))
     assert done.created == (ExchangeRef("x"), "q3", "q1", "q2")
     assert done.bound == (("q3", "2"), ("q1", "10"), ("q2", "1"))
@@ -50,7 +50,7 @@ def test_what_was_done_is_told(live: Broker) -> None:
     assert more.ring.provenance == "read"
 
 
-def test_what_are_no_bindings(live: Broker) -> None:
+def test_invalid_bindings(live: Broker) -> None:
     wrong: tuple[Any, ...] = (["a1", "b2"], ["orders.1"], "a1", [("q", 1, 2)], {("q", 1)}, [5], None)
     for bindings in wrong:
         with pytest.raises(InputError, match=r"give (a list of )?\(destination, weight\) pairs"):

@@ -62,7 +62,7 @@ def test_with_both_a_listed_binding_without_buckets_is_refused_beforehand(
         assert broker.ring("x") == before
 
 
-def test_a_queue_that_is_gone_and_has_buckets(vhost: RunningBroker) -> None:
+def test_a_deleted_queue_that_has_buckets(vhost: RunningBroker) -> None:
     class Ghost:
         """A ring source with a ghost, which no broker here can be made to have on every release."""
 
@@ -102,7 +102,7 @@ def managed(vhost: RunningBroker) -> Iterator[Broker]:
         yield broker
 
 
-def test_the_management_api_tells_what_is_bound(managed: Broker, live: Broker) -> None:
+def test_the_management_api_returns_the_bindings(managed: Broker, live: Broker) -> None:
     managed.declare("x", BINDINGS)
     again = managed.declare("x", BINDINGS)
     assert (again.created, again.bound, again.ring.provenance) == ((), (), "assumed")
@@ -121,7 +121,7 @@ def test_the_management_api_tells_what_is_bound(managed: Broker, live: Broker) -
     assert live.ring("x").buckets == more.ring.buckets
 
 
-def test_the_management_api_tells_what_is_hashed(managed: Broker) -> None:
+def test_the_management_api_returns_the_hashed_field(managed: Broker) -> None:
     managed.declare("x", BINDINGS, arguments={"hash-header": "tenant"})
     managed.declare("x", BINDINGS, arguments={"hash-header": "tenant"})
     with pytest.raises(MismatchError, match=r"has the arguments \{'hash-header': 'tenant'\}, not \{\}"):

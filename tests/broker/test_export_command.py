@@ -77,7 +77,7 @@ def test_the_export_of_everything_has_an_empty_plan(topologies: Topologies) -> N
     assert exported.queue('q{1..3} "quoted" \\ é') is not None
 
 
-def test_what_is_not_written_is_said(topologies: Topologies) -> None:
+def test_unwritten_parts_are_reported(topologies: Topologies) -> None:
     channel = topologies.shop.channel
     mine = channel.queue_declare("", exclusive=True).method.queue
     channel.queue_declare("private", exclusive=True)

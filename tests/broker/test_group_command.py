@@ -111,7 +111,7 @@ def test_the_last_switch_is_read_from_the_journal_of_a_real_group(
     assert f" {first['last_switch'][:10]} " in capsys.readouterr().out
 
 
-def test_what_there_is_no_group_of(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_group(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     shop.channel.exchange_declare("empty", CHX)
     assert main_of_cli(["group", "show", "empty", *shop.live]) == 2
     assert "exchange 'empty' has no bound queue to consume from" in capsys.readouterr().err

@@ -25,7 +25,7 @@ def owned(broker: RunningBroker) -> RunningBroker:
     return broker
 
 
-def test_a_queue_that_stands_until_the_node_restarts(
+def test_a_queue_that_exists_until_the_node_restarts(
     owned: RunningBroker, vhost_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """RabbitMQ 4.3.6 keeps a consumer that was outranked and killed while it held messages."""

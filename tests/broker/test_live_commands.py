@@ -183,7 +183,7 @@ def test_a_super_stream_is_routed_by_the_order_of_its_partitions(
     assert "the client chooses its partitions, on all releases alike" in capsys.readouterr().err
 
 
-def test_an_alternate_exchange_is_said_where_the_ring_is_empty(
+def test_an_alternate_exchange_is_reported_if_the_ring_is_empty(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop.channel.exchange_declare("empty", CHX, arguments={"alternate-exchange": "amq.fanout"})

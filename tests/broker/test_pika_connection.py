@@ -105,7 +105,7 @@ def test_a_broker_that_goes_silent(proxy: Callable[..., Any], vhost_url: str) ->
     assert time.monotonic() - start < 5
 
 
-def test_after_the_connection_is_gone(vhost_url: str, proxy: Callable[..., Any]) -> None:
+def test_after_the_connection_is_lost(vhost_url: str, proxy: Callable[..., Any]) -> None:
     way = proxy()
     with Broker(re.sub(r":\d+/", f":{way.port}/", vhost_url)) as broker:
         way.cut()

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.mark.parametrize("method", ["receive", "send"])
-def test_an_interruption_is_no_confirm(
+def test_an_interruption_is_not_a_confirm(
     channel: BlockingChannel, vhost_url: str, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """Ctrl-C at a given moment: scripted, since real signals hit where they like."""
@@ -71,7 +71,7 @@ def test_no_way_in(vhost_url: str, change: tuple[str, str], kind: type[Exception
     assert "guest@" not in str(caught.value)
 
 
-def test_a_lost_connection_says_how_much_is_confirmed(
+def test_a_lost_connection_reports_how_much_is_confirmed(
     consumed: Consumed, vhost_url: str, proxy: Callable[[], Any]
 ) -> None:
     way = proxy()

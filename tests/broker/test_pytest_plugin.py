@@ -41,7 +41,7 @@ def named(broker: RunningBroker) -> dict[str, str]:
     return {"RABBIT_CHX_TEST_URL": broker.url, "RABBIT_CHX_TEST_MANAGEMENT_URL": broker.management_url}
 
 
-def test_what_a_test_needs_and_the_named_broker_lacks_is_said(
+def test_requirements_that_the_named_broker_lacks_are_reported(
     run_pytest: RunPytest, broker: RunningBroker, named: dict[str, str]
 ) -> None:
     said = run_pytest(NEEDS, **named)
@@ -54,7 +54,7 @@ def test_what_a_test_needs_and_the_named_broker_lacks_is_said(
     assert "NOT RUN, 1 test: needs a broker that may be restarted, not amqp://guest:***@" in said
 
 
-def test_what_the_workers_of_xdist_used_and_lacked_is_said_once(
+def test_brokers_of_xdist_workers_are_reported_once(
     run_pytest: RunPytest, broker: RunningBroker, named: dict[str, str]
 ) -> None:
     said = run_pytest(NEEDS + "def test_more(chx_broker): pass", "-n", "2", **named)

@@ -13,7 +13,7 @@ from rabbit_chx.cli import main
 pytestmark = pytest.mark.broker
 
 
-def test_a_shown_ring_says_what_is_hashed(
+def test_a_shown_ring_reports_what_is_hashed(
     shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     declare(shop.channel, "x", {"hash-header": "tenant"})

@@ -121,7 +121,7 @@ def test_the_tools_run_through_the_prefix(broker: RunningBroker) -> None:
     assert done.stdout.strip() == "2"
 
 
-def test_a_tool_that_fails_says_why_and_keeps_secrets(broker: RunningBroker) -> None:
+def test_a_tool_that_fails_reports_why_and_keeps_secrets(broker: RunningBroker) -> None:
     with pytest.raises(BrokerRefusedError, match="rabbitmqctl change_password exited with") as caught:
         broker.run("rabbitmqctl", "change_password", "nobody", "s3cret", "surplus")
     assert "s3cret" not in str(caught.value)
@@ -154,7 +154,7 @@ def test_after_a_kill_nobody_answers_and_start_brings_ports_and_data_back(broker
     assert get(broker, queue) == b"kept"
 
 
-def test_paused_it_accepts_and_says_nothing(broker: RunningBroker) -> None:
+def test_paused_it_accepts_and_sends_nothing(broker: RunningBroker) -> None:
     queue = put(broker)
     with broker.paused():
         broker.pause()
@@ -173,7 +173,9 @@ def test_a_restart_keeps_ports_and_data_also_of_a_paused_one(broker: RunningBrok
     assert get(broker, queue) == b"kept"
 
 
-def test_cut_off_it_refuses_clients_and_comes_back_at_its_ports(broker: RunningBroker, kind: Kind) -> None:
+def test_cut_off_it_refuses_clients_and_later_listens_on_the_same_ports(
+    broker: RunningBroker, kind: Kind
+) -> None:
     if kind == "local":
         with pytest.raises(InputError, match="no network of its own"):
             broker.disconnect()

@@ -84,7 +84,9 @@ async def test_a_lost_connection_is_replaced(vhost: RunningBroker, proxy: Callab
 
 
 @in_a_loop
-async def test_what_the_handler_raises_ends_it_and_the_message_comes_again(vhost: RunningBroker) -> None:
+async def test_an_error_of_the_handler_ends_it_and_the_message_is_delivered_again(
+    vhost: RunningBroker,
+) -> None:
     seen: list[bool] = []
 
     async def fail(message: ShardMessage) -> None:

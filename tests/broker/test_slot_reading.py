@@ -82,7 +82,7 @@ def test_what_is_parked_is_counted_at_once(slotted: Shop) -> None:
         assert live.topology().messages["e.park"] == 0
 
 
-def test_without_the_management_api_nobody_knows_the_queues(slotted: Shop) -> None:
+def test_without_the_management_api_the_queues_are_unknown(slotted: Shop) -> None:
     with (
         Broker(slotted.broker.url, ring_source=DiagnosticsRing(slotted.ring_via)) as live,
         pytest.raises(ManagementNeededError, match="give management_url="),

@@ -116,7 +116,7 @@ def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
         (
             ["balance", "e", "--keys", key_file, "--weight", "e.11=0", *shop.live, *shop.via],
             2,
-            "e.11 does not have slots of e to take away: give one of e.1",
+            "e.11 does not have slots of e to remove: give one of e.1",
         ),
         (
             ["balance", "e", "--keys", key_file, "--weight", "e.park=1", *shop.live, *shop.via],

@@ -70,7 +70,7 @@ def rows_of(capsys: pytest.CaptureFixture[str], *command: str) -> list[dict[str,
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_each_row_is_where_the_mirror_says(trips: Trips, answer: Callable[..., Any]) -> None:
+def test_each_row_is_in_the_predicted_queue(trips: Trips, answer: Callable[..., Any]) -> None:
     found = answer("verify", "trips", "--all-streams", *trips.live)
     assert [found[name] for name in ("rows", "right", "wrong", "without_key", "other_exchange")] == [
         40,
@@ -88,7 +88,7 @@ def test_each_row_is_where_the_mirror_says(trips: Trips, answer: Callable[..., A
     assert later["rows"] == 0
 
 
-def test_rows_that_came_through_another_exchange(
+def test_rows_through_another_exchange(
     trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pika.BlockingConnection(pika_parameters(trips.broker.url)) as connection:
@@ -233,7 +233,7 @@ def test_what_is_in_streams(vhost: RunningBroker, answer: Callable[..., Any]) ->
     assert counted[1]["chunks"] == 0
 
 
-def test_who_writes_is_what_the_management_api_tells(
+def test_the_writers_are_those_of_the_management_api(
     trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     vhost = trips.broker

@@ -277,7 +277,7 @@ def test_a_super_stream_by_amqp(
     assert stream.partitions("super") == ("x-0", "x-1")
 
 
-def test_a_hash_exchange_is_no_super_stream(stream: StreamConnection, channel: BlockingChannel) -> None:
+def test_a_hash_exchange_is_not_a_super_stream(stream: StreamConnection, channel: BlockingChannel) -> None:
     channel.exchange_declare("hashed", CHX, durable=True)
     for name in ("a", "b"):
         channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})

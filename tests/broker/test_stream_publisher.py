@@ -189,7 +189,7 @@ def test_streams_behind_a_hash_exchange_get_what_the_exchange_would_give_them(vh
         assert set(both["exchange"]) == {"orders"}
 
 
-def test_a_queue_that_is_no_stream_is_refused(vhost: RunningBroker) -> None:
+def test_a_queue_that_is_not_a_stream_is_refused(vhost: RunningBroker) -> None:
     with pika.BlockingConnection(pika_parameters(vhost.url)) as amqp:
         channel = amqp.channel()
         channel.queue_declare("q", durable=True)

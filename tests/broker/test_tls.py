@@ -107,7 +107,7 @@ def test_the_right_authority_is_enough(one_way: TlsBroker, way: Way) -> None:
 
 
 @WAYS
-def test_verification_is_what_is_done_where_nothing_is_said(one_way: TlsBroker, way: Way) -> None:
+def test_verification_is_the_default(one_way: TlsBroker, way: Way) -> None:
     for parameters in ({}, {"cacertfile": one_way.file("other-ca.pem")}, {"verify": "verify_peer"}):
         said = refusal(way, url_for(way, one_way, parameters))
         assert way is by_pika or "the broker's certificate is not accepted" in said
@@ -137,7 +137,7 @@ def test_a_client_is_asked_for_its_certificate(mutual: TlsBroker, way: Way) -> N
 
 
 @pytest.mark.parametrize("way", [by_publisher, by_async_publisher, by_broker, by_http])
-def test_what_is_said_where_the_certificate_of_the_client_is_missing(mutual: TlsBroker, way: Way) -> None:
+def test_a_missing_client_certificate_is_reported(mutual: TlsBroker, way: Way) -> None:
     url = url_for(way, mutual, mutual.trusted)
     # The system may drop the broker's alert, where the broker has closed the connection before we read.
     assert any("does not accept our certificate" in refusal(way, url) for _ in range(5))

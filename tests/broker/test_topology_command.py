@@ -16,7 +16,7 @@ pytestmark = pytest.mark.broker
 NEW = '[[queues]]\nname = "new.{1..3}"\n'
 
 
-def test_without_a_ring_source_the_order_is_said_to_be_assumed(
+def test_without_a_ring_source_the_order_is_reported_as_assumed(
     topologies: Topologies, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["topology", "export", *topologies.shop.live]) == 0
@@ -61,7 +61,7 @@ def test_what_was_applied_is_there_and_a_second_time_there_is_nothing_to_do(topo
     assert (again["format"], again["state"], again["changes"]) == ("rabbit-chx/apply", "unchanged", [])
 
 
-def test_an_interruption_says_how_far_it_got_and_is_resumed(topologies: Topologies) -> None:
+def test_an_interruption_reports_how_far_it_got_and_is_resumed(topologies: Topologies) -> None:
     queues = '[[queues]]\nname = "many.{1..220}"\ntype = "quorum"\n'
     path = topologies.file(SHOP + queues)
     command = [PROGRAM, "topology", "apply", path, "--yes", "--verbose", *topologies.options]

@@ -72,7 +72,7 @@ def members(topology: Topology) -> set[tuple[Any, str]]:
     return {member.binding for member in orders.ring or ()}
 
 
-def test_a_broker_has_what_a_file_says_but_for_the_order_of_the_ring(
+def test_a_broker_has_the_objects_of_a_file_except_for_the_order_of_the_ring(
     management: Management, vhost_url: str
 ) -> None:
     vhost = ConnectionSettings.from_uri(vhost_url).vhost

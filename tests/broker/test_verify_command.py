@@ -54,7 +54,9 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize(("number", "wait_s"), [(signal.SIGINT, 0.0), (signal.SIGTERM, 0.3)])
-def test_the_scratch_vhost_is_gone_after_a_signal(shop: Shop, number: signal.Signals, wait_s: float) -> None:
+def test_the_scratch_vhost_is_deleted_after_a_signal(
+    shop: Shop, number: signal.Signals, wait_s: float
+) -> None:
     command = [PROGRAM, "verify", "orders", *shop.live, "--pattern", "{n}", "--count", "1000000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_until(lambda: bool(shop.scratch_vhosts()))

@@ -21,7 +21,7 @@ COMMANDS = [name for name, _ in commands()]
 
 
 @pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command[:70] for command, _ in EXAMPLES])
-def test_the_example_prints_what_the_page_says(command: str, printed: str, tmp_path: Path) -> None:
+def test_the_example_prints_the_output_of_the_page(command: str, printed: str, tmp_path: Path) -> None:
     done = run_command(command, 60, tmp_path)
     assert done.stdout.decode() == printed
     assert done.stderr == b""
@@ -46,7 +46,7 @@ def test_each_command_has_an_example_for_people_and_one_for_programs() -> None:
         assert any("--output json" not in command for command in of_this)
 
 
-def test_each_document_says_its_format_and_version() -> None:
+def test_each_document_reports_its_format_and_version() -> None:
     """Each command has an example for programs; the document of `topology export` is RabbitMQ's own."""
     examples = EXAMPLES + console_examples(TEXT, "console live")
     documents = [

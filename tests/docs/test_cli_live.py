@@ -80,7 +80,7 @@ def of_node(printed: str, node: str) -> str:
 
 
 @pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command[:90] for command, _ in EXAMPLES])
-def test_the_example_prints_what_the_page_says(
+def test_the_example_prints_the_output_of_the_page(
     vhost: RunningBroker, tmp_path: Path, open_things: ExitStack, command: str, printed: str
 ) -> None:
     assert vhost.management_url is not None, "this needs RABBIT_CHX_TEST_MANAGEMENT_URL"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.broker
 PAGE = "docs/deduplication.md"
 
 
-def test_the_blocks_run_and_print_what_the_page_says(
+def test_the_blocks_run_and_print_the_output_of_the_page(
     channel: BlockingChannel,
     vhost_url: str,
     tmp_path: Path,

@@ -17,7 +17,7 @@ PAGE = "docs/publishing.md"
 URL = "amqp://guest:guest@localhost"
 
 
-def test_the_blocks_run_and_print_what_the_page_says(
+def test_the_blocks_run_and_print_the_output_of_the_page(
     channel: BlockingChannel, vhost: RunningBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     channel.exchange_declare("orders", CHX)

@@ -1,4 +1,4 @@
-"""What `make site` says of links that lead nowhere."""
+"""`make site` reports broken links."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from site_links import broken_links
 
 
-def test_pages_files_and_anchors_have_to_be_there(tmp_path: Path) -> None:
+def test_a_link_to_a_missing_page_file_or_anchor_is_reported(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a figure.svg").touch()
     (tmp_path / "docs" / "slots.html").write_text(

@@ -27,7 +27,7 @@ def toml_blocks() -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.pyspark("4.2", "format('rabbitmq') of a streaming query")
-def test_the_blocks_run_and_print_what_the_page_says(
+def test_the_blocks_run_and_print_the_output_of_the_page(
     channel: BlockingChannel,
     vhost: RunningBroker,
     spark: SparkSession,

@@ -41,7 +41,7 @@ def test_the_files_are_read() -> None:
         Topology.from_toml(mistakes)
 
 
-def test_the_ranges_stand_for_what_the_page_says() -> None:
+def test_the_ranges_expand_as_on_the_page() -> None:
     rows = re.findall(
         r"^\| `([^`]+)` \| (.*) \|$", page(PAGE).partition("## Hash exchanges")[0], re.MULTILINE
     )

@@ -14,7 +14,7 @@ def test_the_answers_are_those_of_the_library() -> None:
     run_doctest(PAGE)
 
 
-def test_the_comparison_prints_what_the_page_says(tmp_path: Path) -> None:
+def test_the_comparison_prints_the_output_of_the_page(tmp_path: Path) -> None:
     (topology,) = re.findall(r"^```toml\n(.*?)^```$", page(PAGE), re.DOTALL | re.MULTILINE)
     (tmp_path / "topology.toml").write_text(topology)
     ((command, printed),) = console_examples(page(PAGE))

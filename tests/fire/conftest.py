@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from delivery_checker import History, Verdict, check
-from fire_record import FireRecord, replace_records
+from guarantees import FireRecord, replace_records
 
 from rabbit_chx.testing import RunningBroker
 

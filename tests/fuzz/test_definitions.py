@@ -142,7 +142,7 @@ def test_what_brokers_write_is_read(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, '{"queues":' * 50_000, b"\xff\xfe{}", b"\x00", "9" * 5_000, '{"queues": NaN}']
 )
-def test_what_is_no_document_is_refused(text: str | bytes) -> None:
+def test_an_invalid_document_is_refused(text: str | bytes) -> None:
     with bounded_memory(), pytest.raises(TopologyError):
         Topology.from_definitions(text)
 

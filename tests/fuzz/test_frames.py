@@ -89,7 +89,7 @@ def check_session(session: Session, received: int) -> None:
 
 
 @shares(each=5)  # a dialogue has five frames or so
-def test_a_session_takes_whatever_comes(share: range) -> None:
+def test_a_session_accepts_any_bytes(share: range) -> None:
     with bounded_memory():
         for chance in inputs(share):
             data = dialogue(chance)

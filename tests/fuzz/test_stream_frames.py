@@ -84,7 +84,7 @@ def heard(pieces: list[bytes]) -> tuple[list[str], str]:
 
 
 @shares(each=5)  # a dialogue has five frames or so
-def test_a_connection_reads_whatever_comes(share: range) -> None:
+def test_a_connection_reads_any_bytes(share: range) -> None:
     with bounded_memory():
         for chance in inputs(share):
             data = dialogue(chance)

@@ -75,7 +75,7 @@ def test_a_chunk_is_read_or_refused(share: range) -> None:
 
 
 @shares(each=5)
-def test_rows_are_what_the_plain_reader_says(share: range) -> None:
+def test_rows_are_those_of_the_plain_reader(share: range) -> None:
     with bounded_memory():
         for chance in inputs(share):
             rows = [

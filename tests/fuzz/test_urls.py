@@ -165,7 +165,7 @@ def test_any_login_and_vhost_can_be_written(user: str, password: str, vhost: str
 
 
 @pytest.mark.parametrize("text", [None, 5, b"amqp://h", ["amqp://h"]])
-def test_what_is_no_text(text: object) -> None:
+def test_a_value_that_is_not_text(text: object) -> None:
     with pytest.raises(InputError):
         ConnectionSettings.from_uri(text)  # type: ignore[arg-type]
     with pytest.raises(InputError):

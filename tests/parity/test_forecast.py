@@ -66,7 +66,7 @@ def predicted(ring: HashRing, arguments: dict[str, str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("by", ["routing key", "header"])
-def test_the_keys_that_move_are_those_that_the_plan_says(rabbit: Rabbit, site: ChangedSite, by: str) -> None:
+def test_the_keys_that_move_are_those_of_the_plan(rabbit: Rabbit, site: ChangedSite, by: str) -> None:
     arguments = {} if by == "routing key" else {"hash-header": "tenant"}
     properties = None if by == "routing key" else {"headers": [{"tenant": key} for key in KEYS]}
     ways = WAYS if by == "routing key" else WAYS[:2]

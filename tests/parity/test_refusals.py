@@ -45,7 +45,7 @@ def test_an_empty_array_or_table(rabbit: Rabbit, value: Any, queues: int) -> Non
 
 @pytest.mark.parametrize("name", ["CC", "BCC"])
 @pytest.mark.parametrize("value", ["a", 5, None])
-def test_cc_that_is_no_array(rabbit: Rabbit, name: str, value: Any) -> None:
+def test_cc_that_is_not_an_array(rabbit: Rabbit, name: str, value: Any) -> None:
     scenario = Scenario("x", bound(("a", 1), ("b", 1)), (Message(headers={name: value}),))
     with pytest.raises(ChannelClosedError) as said:
         predict(scenario, replay(scenario, rabbit.release), rabbit.release)

@@ -71,7 +71,7 @@ def _origin(rabbit: Rabbit) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_every_message_is_where_the_mirror_says(
+def test_every_message_is_in_the_predicted_queue(
     rabbit: Rabbit,
     stages: dict[str, Stage],
     rings: dict[str, HashRing],
@@ -95,7 +95,7 @@ def test_the_example_falls_as_the_exact_shares_say(
     rings: dict[str, HashRing], routed: dict[str, Routed]
 ) -> None:
     if EXAMPLE.name not in routed:
-        pytest.fail("the example was not routed: run test_every_message_is_where_the_mirror_says with it")
+        pytest.fail("the example was not routed: run test_every_message_is_in_the_predicted_queue with it")
     counts = Counter(routed[EXAMPLE.name].found)
     expected = [share * counts.total() for share in rings[EXAMPLE.name].shares().values()]
     found = [counts[queue] for queue in rings[EXAMPLE.name].shares()]

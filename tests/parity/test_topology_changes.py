@@ -352,7 +352,7 @@ def test_slots_are_exported_checked_and_repaired(site: ChangedSite) -> None:
     assert check(site.live(), wanted).sound
 
 
-def test_what_the_broker_refuses_in_the_middle_is_said_and_the_rest_done_later(
+def test_a_change_that_the_broker_refuses_is_reported_and_the_rest_applied_later(
     site: ChangedSite,
 ) -> None:
     user = {"password": "some", "tags": "management"}

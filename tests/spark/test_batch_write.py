@@ -38,7 +38,7 @@ def write(df: DataFrame, url: str, *, mode: str = "append", **options: object) -
 
 
 @pytest.mark.core
-def test_every_row_is_where_the_mirror_says(spark: SparkSession, vhost_url: str, consumed: Consumed) -> None:
+def test_every_row_is_in_the_predicted_queue(spark: SparkSession, vhost_url: str, consumed: Consumed) -> None:
     write(frame(spark, rows=25_000), vhost_url)
     messages = consumed()
     assert sorted(m.body for m in messages) == sorted(b"body %d" % i for i in range(25_000))
@@ -215,7 +215,7 @@ def test_an_unbound_exchange(spark: SparkSession, vhost_url: str, channel: Block
     assert re.search(r"'unbound': no queue took \d+ of the messages .* bind queues to the exchange", line)
 
 
-def test_a_write_that_fails_leaves_a_report_that_says_so_and_the_earlier_one_beside_it(
+def test_a_failed_write_leaves_a_report_next_to_the_earlier_one(
     spark: SparkSession, vhost_url: str, channel: BlockingChannel, tmp_path: Path
 ) -> None:
     path = tmp_path / "report.json"

@@ -86,7 +86,7 @@ def test_rows_are_where_the_exchange_would_have_put_them(
     assert where(consumed) == expected
 
 
-def test_a_binding_that_comes_during_a_batch_fails_it(
+def test_a_binding_that_is_added_during_a_batch_fails_it(
     rows: DataFrame, options: dict[str, str], channel: BlockingChannel, tmp_path: Path
 ) -> None:
     channel.queue_declare("late", durable=True)

@@ -49,7 +49,7 @@ def test_every_flight_is_found_where_it_was_predicted(
     assert said.count("20,000") >= 5  # read, written, and the three totals
 
 
-def test_flights_without_an_aircraft_are_no_hot_key(demo: Any, job: tuple[Any, Any, Any]) -> None:
+def test_flights_without_an_aircraft_are_not_a_hot_key(demo: Any, job: tuple[Any, Any, Any]) -> None:
     flights, _, prediction = job
     assert len(prediction.place) == ROWS
     assert prediction.without_aircraft == flights.where("NOT has_aircraft").count() > 50

@@ -168,7 +168,7 @@ def test_workers_without_our_packages(other_python: Path, tmp_path: Path) -> Non
         assert remedy in line
 
 
-def test_a_writer_that_comes_to_an_executor_without_our_packages(other_python: Path) -> None:
+def test_a_writer_on_an_executor_without_our_packages(other_python: Path) -> None:
     schema = StructType().add("key", StringType()).add("value", StringType())
     options = {"url": "amqp://user:c4nary@here", "exchange": "x", "preflight": "false"}
     plan = WritePlan.checked(options, schema, overwrite=False)

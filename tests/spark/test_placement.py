@@ -87,7 +87,7 @@ def test_rows_for_streams_are_sorted_by_their_bytes_and_those_of_a_hole_come_las
     assert any(of_hole)
 
 
-def test_what_is_no_key_or_no_ring(spark: SparkSession) -> None:
+def test_an_invalid_key_or_ring(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match=r"holds no keys|neither text nor bytes|not an array of keys"):
         frame(spark).select(queue_for(F.length("key"), RING)).collect()
     with pytest.raises(InputError, match="the ring has no buckets"):

@@ -24,7 +24,7 @@ def test_a_good_exchange_needs_no_note(vhost_url: str) -> None:
     assert check_broker(options(vhost_url)) == ()
 
 
-def test_an_alternate_exchange_is_told(vhost_url: str, channel: BlockingChannel) -> None:
+def test_an_alternate_exchange_is_reported(vhost_url: str, channel: BlockingChannel) -> None:
     channel.exchange_declare("y", CHX, durable=True, arguments={"alternate-exchange": "amq.fanout"})
     (note,) = check_broker(options(vhost_url, exchange="y"))
     assert "has an alternate exchange: what no queue takes goes there, and counts as confirmed" in note
@@ -52,4 +52,4 @@ def test_one_address_that_answers_is_enough(vhost_url: str) -> None:
 def test_a_password_that_only_the_executors_know(vhost_url: str) -> None:
     url = re.sub("guest:guest@", "guest@", vhost_url)
     (note,) = check_broker(options(url, passwordEnv="NOT_SET_HERE"))
-    assert note == "the broker was not checked before the write: only the executors know the password"
+    assert note == "the broker was not checked before the write: only the executors have the password"

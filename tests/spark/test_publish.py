@@ -116,7 +116,7 @@ def test_the_error_of_a_task_is_one_line(
     assert "guest:guest" not in str(lost.value)
 
 
-def test_a_failure_tells_what_is_known(
+def test_a_failure_reports_the_known_facts(
     spark: SparkSession, options: dict[str, object], channel: BlockingChannel, tmp_path: Path
 ) -> None:
     """Two tasks run at a time, so the third, whose only key no queue takes, begins when one of the others is

@@ -247,7 +247,7 @@ def test_what_cannot_be_replayed(spark: SparkSession) -> None:
         ({"superStream": "x"}, "k", now, HashRing.from_buckets(["q"]), "a super stream has no ring"),
         ({"exchange": "x"}, [], now, None, "there is no key"),
         ({"exchange": "x"}, "k", "yesterday", None, "give a time with its zone"),
-        ({"exchange": "x"}, "k", now, HashRing.from_buckets([ExchangeRef("e")]), "which is no stream"),
+        ({"exchange": "x"}, "k", now, HashRing.from_buckets([ExchangeRef("e")]), "which is not a stream"),
     ):
         with pytest.raises(InputError, match=says):
             spark_connector.replay(spark, url | options, key, since, ring=ring)

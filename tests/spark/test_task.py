@@ -116,7 +116,7 @@ def test_made_ids_go_on_over_batches(vhost_url: str, consumed: Consumed) -> None
 
 def test_made_ids_need_a_write(vhost_url: str) -> None:
     options = WriteOptions.parse({"url": vhost_url, "exchange": "x", "messageId": "auto"})
-    with pytest.raises(InputError, match="does not tell the streaming query: add a column message_id"):
+    with pytest.raises(InputError, match="does not report the streaming query: add a column message_id"):
         TaskWriter(plan_of(options), Task.current()).write([])
 
 
@@ -175,7 +175,7 @@ def test_the_next_address_is_tried(vhost_url: str, consumed: Consumed) -> None:
 
 
 @pytest.mark.usefixtures("channel")
-def test_the_password_comes_from_the_task(
+def test_the_password_is_taken_from_the_task(
     vhost_url: str, monkeypatch: pytest.MonkeyPatch, consumed: Consumed
 ) -> None:
     url = vhost_url.replace("guest:guest@", "guest@")

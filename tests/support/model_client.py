@@ -12,9 +12,9 @@ from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, Plan, PolicyDefinition, QueueDefinition, Topology
 from rabbit_chx.topology.applying import Applied, Permission, apply_plan
-from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
-from rabbit_chx.topology.operations import Operation, QueueCounts
+from rabbit_chx.topology.hand_over import HandOverMarker
+from rabbit_chx.topology.live_broker import Operation, QueueCounts
+from rabbit_chx.topology.objects import plain
 from rabbit_chx.topology.reading import APPLY_LOCK, read_topology
 
 

@@ -12,7 +12,7 @@ from rabbit_chx import ExchangeRef, Topology
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import Plan, QueueDefinition, plan
 from rabbit_chx.topology.applying import Applied, Permission
-from rabbit_chx.topology.operations import Operation, QueueCounts
+from rabbit_chx.topology.live_broker import Operation, QueueCounts
 
 _WITH_RING_LIMIT = Permission(1.0)
 

@@ -1,6 +1,6 @@
-"""What may happen to a topology, scenario by scenario: what is wanted, what is there, and the plan as a stored text.
+"""Scenarios of plans: the wanted topology, the live topology, and the texts of the plan that are stored.
 
-The stored plans are in tests/unit/topology/plans. ``tools/golden_plans.py`` makes them again; a difference is reviewed.
+The stored plans are in tests/unit/topology/plans; ``tests/unit/topology/test_stored_plans.py --update`` writes them.
 """
 
 from __future__ import annotations

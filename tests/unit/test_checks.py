@@ -18,7 +18,7 @@ class Weight(IntEnum):
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", None, float("nan"), 0, 6])
-def test_what_is_no_whole_number_from_1_to_5(value: object) -> None:
+def test_a_value_that_is_not_a_whole_number_from_1_to_5(value: object) -> None:
     assert not is_whole(value, 1, 5)
 
 
@@ -28,7 +28,7 @@ def test_whole_numbers_from_1_to_5(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [True, "1", None, float("nan"), float("inf"), float("-inf")])
-def test_what_is_no_finite_number(value: object) -> None:
+def test_an_infinite_number(value: object) -> None:
     assert not is_finite(value)
 
 
@@ -47,14 +47,14 @@ def test_finite_numbers(value: object) -> None:
     ],
     ids=["too small", "a bool", "text", "huge"],
 )
-def test_what_an_error_of_a_whole_number_says(value: Any, bounds: tuple[int, ...], says: str) -> None:
+def test_the_error_of_a_whole_number(value: Any, bounds: tuple[int, ...], says: str) -> None:
     with pytest.raises(InputError) as caught:
         check_whole("n", value, *bounds)
     assert str(caught.value) == says
 
 
 @pytest.mark.parametrize("value", [-1, False, "60", None, float("inf"), float("nan")])
-def test_what_is_no_time(value: Any) -> None:
+def test_an_invalid_time(value: Any) -> None:
     with pytest.raises(InputError, match=r"s is .*: give a finite number of seconds, 0 or more$"):
         check_seconds("s", value)
 

@@ -115,7 +115,7 @@ def test_movement_of_slots_and_of_a_modulus(before: Any, after: Any) -> None:
     assert sum(bars(plot.movement(before, after), "leaves")) > 0
 
 
-def test_each_way_of_a_plan_is_beside_what_may_move() -> None:
+def test_each_way_of_a_plan_is_compared_with_the_limit() -> None:
     made = plan(*next(SCENARIOS[name] for name in SCENARIOS if name.startswith("07")))
     (ring,) = made.rings.values()
     ax = drawn(plot.movement(made))
@@ -173,7 +173,7 @@ def test_rows_of_a_report(report: Any, counts: dict[str, int], title: str) -> No
     assert title in ax.get_title()
 
 
-def test_rows_of_a_dry_run_are_beside_the_shares_of_the_ring() -> None:
+def test_rows_of_a_dry_run_are_shown_with_the_shares_of_the_ring() -> None:
     assert ticks(plot.rows(DRY)) == [7.5, 22.5]
 
 
@@ -192,7 +192,7 @@ def test_the_axes_may_be_the_callers() -> None:
         assert draw(ax) is ax
 
 
-def test_where_there_is_nothing_a_plot_says_so() -> None:
+def test_a_plot_without_data_has_a_note() -> None:
     nothing = HashRing.from_buckets([])
     assert texts(drawn(plot.shares(nothing))) == ["the ring has no buckets"]
     assert texts(drawn(plot.movement(plan(Topology(), Topology())))) == ["no key moves"]

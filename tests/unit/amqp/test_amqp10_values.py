@@ -117,7 +117,7 @@ def test_an_id(bare: Any, type_: str) -> None:
 @pytest.mark.parametrize(
     "bare", [-1, 2**64, 1.5, True, [1], Amqp10Value("long", 5), Amqp10Value("symbol", "a")]
 )
-def test_what_is_no_id_is_refused(bare: Any) -> None:
+def test_an_invalid_id_is_refused(bare: Any) -> None:
     with pytest.raises(InputError):
         id_for("message_id", bare)
 
@@ -131,6 +131,6 @@ def test_named_values_keep_their_order_and_names_given_twice() -> None:
 
 
 @pytest.mark.parametrize(("given", "says"), [("ab", "no table"), ({5: 1}, "name of an application property")])
-def test_what_is_no_table_is_refused(given: Any, says: str) -> None:
+def test_an_invalid_table_is_refused(given: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         named_values(given)

@@ -117,7 +117,7 @@ def test_the_same_int_is_not_the_same_type() -> None:
         ({b"k": 1}, "aio-pika", "a name in a table is a str"),
     ],
 )
-def test_what_a_client_cannot_send_is_said(value: Any, client: Any, words: str) -> None:
+def test_values_that_a_client_cannot_send_are_reported(value: Any, client: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         field_for(value, client)
 
@@ -149,7 +149,7 @@ def test_pairs_stand_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("headers", ["ab", 5, [1], ["ab"], [("a", 1, 2)]])
-def test_what_is_no_table_is_refused(headers: Any) -> None:
+def test_an_invalid_table_is_refused(headers: Any) -> None:
     with pytest.raises(InputError, match="give a dict"):
         table_for(headers)
 

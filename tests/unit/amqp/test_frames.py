@@ -42,6 +42,6 @@ def test_a_frame_longer_than_agreed_on_is_refused_at_its_head(size: int) -> None
         (b"HTTP/1.1 400", r"b'HTTP/1\.1' is no AMQP frame"),
     ],
 )
-def test_what_is_no_frame(data: bytes, words: str) -> None:
+def test_an_invalid_frame(data: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         next_frame(data, 0, AGREED)

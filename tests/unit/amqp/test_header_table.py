@@ -98,13 +98,13 @@ def test_equal_names_are_both_there() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\1h", b"\1hS\0\0\0\5abc", b"\1hI\0", b"\1hS\0", b"\1hZ\0\0\0\0", b"\1h?"])
-def test_bytes_that_are_no_table(data: bytes) -> None:
+def test_bytes_that_are_not_a_table(data: bytes) -> None:
     with pytest.raises(InputError, match="no header table"):
         parse_table(data)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\x20\0", b"\x80\0"])
-def test_bytes_that_are_no_properties(data: bytes) -> None:
+def test_bytes_that_are_not_properties(data: bytes) -> None:
     with pytest.raises(InputError, match="no message properties"):
         properties_in(data)
 
@@ -151,7 +151,7 @@ def test_each_type_has_its_tag_and_size(type_: FieldType, value: Any, expected: 
 
 
 @given(st.sampled_from(sorted(INTEGER_RANGES)), st.data())
-def test_every_integer_of_its_type_comes_back(type_: FieldType, data: st.DataObject) -> None:
+def test_every_integer_of_its_type_is_decoded(type_: FieldType, data: st.DataObject) -> None:
     allowed = INTEGER_RANGES[type_]
     table = ((b"n", AmqpField(type_, data.draw(st.integers(allowed[0], allowed[-1])))),)
 

@@ -30,7 +30,7 @@ def test_256_bytes_are_too_long(text: str | bytes) -> None:
 @pytest.mark.parametrize(
     ("text", "words"), [(5, "give str or bytes"), ("\ud800", "half of a surrogate pair")]
 )
-def test_what_has_no_bytes_is_refused(text: Any, words: str) -> None:
+def test_a_value_without_bytes_is_refused(text: Any, words: str) -> None:
     for check in (bytes_of, short_string):
         with pytest.raises(InputError, match=words):
             check(text, "the key")
@@ -46,7 +46,7 @@ def test_what_has_no_bytes_is_refused(text: Any, words: str) -> None:
         ("\ud800", "the queue name .* holds half of a surrogate pair"),
     ],
 )
-def test_what_names_nothing_is_refused(name: Any, words: str) -> None:
+def test_an_empty_name_is_refused(name: Any, words: str) -> None:
     check_name("é" * 127, "queue")
     with pytest.raises(InputError, match=words):
         check_name(name, "queue")

@@ -52,7 +52,7 @@ def test_silence_passes_and_wrong_input_does_not() -> None:
     assert not is_transient(InputError("the connection is closed"))
 
 
-def test_a_name_of_the_brokers_own_is_no_wrong_password() -> None:
+def test_a_reserved_name_is_not_a_wrong_password() -> None:
     said = "ACCESS_REFUSED - exchange name 'amq.foo' contains reserved prefix 'amq.*'"
     error = error_for(403, said, where="amqp://localhost")
     assert str(error).endswith("names that begin with amq. are the broker's own: choose another name")

@@ -283,7 +283,7 @@ NOISE = st.text(st.sampled_from(string.punctuation + "ab1é\n"), max_size=6)
     tail=st.sampled_from(["@host/v", "@host:5672", "@:1?heartbeat=1", "@h?x", "@h?password=1", "@"]),
     end=NOISE,
 )
-def test_whatever_stands_there_only_a_uri_error_comes_and_no_password_with_it(
+def test_any_invalid_text_is_a_uri_error_without_a_password(
     *, head: str, user: str, before: str, after: str, tail: str, end: str
 ) -> None:
     text = f"{head}{user}:{before}{CANARY}{after}{tail}{end}"

@@ -44,7 +44,7 @@ def test_header_values_move_with_the_upgrade_to_3_13() -> None:
     assert comparison.values == 1000
 
 
-def test_what_one_release_refuses_is_no_movement_but_said() -> None:
+def test_messages_that_one_release_refuses_are_reported_and_do_not_count_as_moved() -> None:
     values = ["a", EMPTY, "b"]
     comparison = compare_releases(values, RING.with_release(CRASHING), NEW, TENANT)
     (move,) = comparison.moved

@@ -32,11 +32,11 @@ def test_three_holes_before_two_buckets_take_every_key() -> None:
     assert hole.message == "3 of 5 buckets without a destination: 100.000% of all keys go nowhere"
     assert (silent.kind, silent.destination, silent.share) == ("silent-binding", "q3", 0.0)
     assert silent.message == (
-        "q3 is bound and has 2 buckets, but behind those that the broker counts: no message comes to it"
+        "q3 is bound and has 2 buckets, but after those that the broker counts: no message reaches it"
     )
 
 
-def test_a_hole_that_no_key_reaches_is_none() -> None:
+def test_a_hole_that_no_key_reaches_is_ignored() -> None:
     assert ring_findings(HashRing.from_buckets(["q1", None])) == []
 
 
@@ -77,7 +77,7 @@ def test_a_queue_and_an_exchange_of_one_name_are_two() -> None:
 def test_a_binding_without_buckets_is_silent() -> None:
     (found,) = ring_findings(HashRing.from_buckets(["q1"]), [("q1", "1"), ("q2", "3")])
     assert (found.kind, found.destination, found.share) == ("silent-binding", "q2", 0.0)
-    assert found.message == "q2 is bound with weight 3 and has no bucket: no message comes to it"
+    assert found.message == "q2 is bound with weight 3 and has no bucket: no message reaches it"
 
 
 def test_a_second_binding_is_found_on_every_release() -> None:

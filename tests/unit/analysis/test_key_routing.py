@@ -30,11 +30,11 @@ def test_a_field_type_is_that_of_bare_header_values() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"hash_header": "h", "field_type": "int"}, "no AMQP field type"),
+        ({"hash_header": "h", "field_type": "int"}, "not an AMQP field type"),
         ({"field_type": "long"}, "give hash_header too"),
     ],
 )
-def test_a_field_type_that_says_nothing(given: dict[str, Any], message: str) -> None:
+def test_a_field_type_without_a_value(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Hashing(**given)
 

@@ -60,7 +60,7 @@ def test_an_exchange_of_the_same_name_is_another_destination() -> None:
         assert {ring.destination_for(key) for key in found} == {wanted}
 
 
-def test_a_destination_that_no_key_reaches_is_said_at_once() -> None:
+def test_a_destination_that_no_key_reaches_is_reported_at_once() -> None:
     ring = HashRing.from_buckets([None, None, None, "q3", "q3"], Release("3.8.9"))
     with pytest.raises(NoKeyFoundError, match="no key lands on q3: its exact share is 0") as caught:
         keys_for(ring, "q3", tries=1_000_000_000)
@@ -68,7 +68,7 @@ def test_a_destination_that_no_key_reaches_is_said_at_once() -> None:
     assert ring.shares()["q3"] == 0
 
 
-def test_misses_are_counted_anew_after_each_find() -> None:
+def test_misses_are_counted_again_after_each_find() -> None:
     gaps = [0, *(int(key.removeprefix("canary-")) + 1 for key in islice(keys_for(RING, "q1"), 50))]
     longest = max(later - earlier for earlier, later in pairwise(gaps))
     assert len(list(islice(keys_for(RING, "q1", tries=longest), 50))) == 50

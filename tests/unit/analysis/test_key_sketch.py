@@ -44,7 +44,7 @@ def test_the_bounds_hold_for_each_key(stream: list[tuple[int, int]], counters: i
     assert {key for key, messages in counts.items() if messages * counters > sketch.messages} <= set(held)
 
 
-def test_few_heavy_keys_and_a_long_tail_are_told_exactly_enough() -> None:
+def test_few_heavy_keys_and_a_long_tail_are_counted_exactly_enough() -> None:
     """100 counters for 20,000 keys: the five heavy ones are found, in their order, each to less than 1/95 of the tail."""
     numbers = random.Random(20261121)  # noqa: S311  # no secret
     heavy = {f"heavy-{n}": 5_000 - 600 * n for n in range(5)}

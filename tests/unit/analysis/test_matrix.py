@@ -50,7 +50,7 @@ def test_the_matrix_of_a_ring_with_itself_is_diagonal(ring: HashRing) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(before=rings, after=rings)
-def test_the_matrix_of_keys_counts_what_each_ring_says_of_each_key(before: HashRing, after: HashRing) -> None:
+def test_the_matrix_of_keys_counts_the_destinations_of_each_key(before: HashRing, after: HashRing) -> None:
     if not before.destinations or not after.destinations:
         return
     expected: dict[object, int] = {}

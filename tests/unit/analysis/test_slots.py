@@ -48,7 +48,7 @@ def test_an_exchange_of_slots_routes_to_queues() -> None:
     assert (by_slot.slots, by_slot.destinations) == (None, RING.destinations)
 
 
-def test_an_exchange_says_that_a_slot_has_no_queue() -> None:
+def test_an_exchange_reports_that_a_slot_has_no_queue() -> None:
     exchange = ConsistentHashExchange("e", SlotTable(RING, {}))
     explained = exchange.explain("user-1")
     assert explained.destination is exchange.route("user-1") is None
@@ -104,7 +104,7 @@ def test_keys_for_a_queue_and_for_a_slot() -> None:
 
 
 @pytest.mark.parametrize("given", ["ring", None, {"q": 1}])
-def test_what_is_no_ring_is_refused(given: Any) -> None:
+def test_an_invalid_ring_is_refused(given: Any) -> None:
     for call in (
         lambda: simulate(given),
         lambda: movement_matrix(RING, given),

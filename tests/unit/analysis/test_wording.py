@@ -5,7 +5,7 @@ from __future__ import annotations
 from rabbit_chx.analysis.wording import percent, plural
 
 
-def test_a_share_above_nothing_is_never_shown_as_nothing() -> None:
+def test_a_positive_share_is_never_shown_as_zero() -> None:
     assert [percent(share) for share in (0, 1e-9, 0.5, 1)] == ["0.000%", "<0.001%", "50.000%", "100.000%"]
 
 

@@ -18,7 +18,7 @@ def test_a_broker_needs_a_good_url_and_a_with_block() -> None:
     assert repr(Broker("amqp://u:c4nary@h")) == "Broker('amqp://u:***@h:5672/%2F')"
 
 
-def test_a_broker_that_is_not_open_says_how_to_open_it() -> None:
+def test_a_broker_that_is_not_open_reports_how_to_open_it() -> None:
     broker = Broker("amqp://localhost")
     for use in (lambda: broker.release, lambda: broker.declare("x", []), lambda: broker.ring("x")):
         with pytest.raises(

@@ -93,7 +93,7 @@ def test_a_refusal(api: ScriptedApi, status: str, content: object) -> None:
     assert re.search(rf"was answered {status[:3]}{reason}: .*{remedy}", str(refused))
 
 
-def test_a_refusal_that_says_the_password(api: ScriptedApi) -> None:
+def test_a_refusal_with_the_password(api: ScriptedApi) -> None:
     error(api, page("401 Unauthorized", {"reason": f"what is Basic {CODED}?"}))
 
 
@@ -129,7 +129,7 @@ NOT_JSON: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("content", NOT_JSON.values(), ids=NOT_JSON)
-def test_what_is_no_json(api: ScriptedApi, content: bytes) -> None:
+def test_invalid_json(api: ScriptedApi, content: bytes) -> None:
     refused = error(api, page("200 OK", content))
     assert type(refused) is BrokerRefusedError
     assert "is not JSON, but begins" in str(refused)
@@ -179,13 +179,13 @@ SLOW = {
 
 
 @pytest.mark.parametrize("content", SLOW.values(), ids=SLOW)
-def test_what_comes_slowly_ends(api: ScriptedApi, content: bytes) -> None:
+def test_a_slow_peer_is_given_up(api: ScriptedApi, content: bytes) -> None:
     late = error(api, lambda: api.drip(content, 0.02), timeout_s=0.3)
     assert isinstance(late, BrokerTimeoutError)
     assert re.search(r"is not complete after 1.8 s: look at the load of the broker|timed out", str(late))
 
 
-def test_what_comes_slowly_over_tls_ends() -> None:
+def test_a_slow_peer_over_tls_is_given_up() -> None:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)

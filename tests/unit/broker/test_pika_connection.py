@@ -76,7 +76,7 @@ def test_a_host_that_is_not_there() -> None:
     assert "cannot be resolved" in str(connect("amqp://u:c4nary@no-such-host.invalid"))
 
 
-def test_a_server_that_says_nothing(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
+def test_a_server_that_sends_nothing(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
     port = serve(lambda client: client.recv(100) and client.recv(100))
 
     start = time.monotonic()

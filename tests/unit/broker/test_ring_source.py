@@ -84,7 +84,7 @@ def test_a_tool_that_fails() -> None:
         DiagnosticsRing(program("sys.exit('no such container mq')")).read("/", "x")
 
 
-def test_a_prefix_that_says_something_else_is_to_be_checked() -> None:
+def test_a_prefix_with_other_output_is_to_be_checked() -> None:
     with pytest.raises(RingSourceError) as caught:
         DiagnosticsRing("echo exec mq").read("/", "x")
 
@@ -99,7 +99,7 @@ def test_a_plugin_that_is_not_enabled() -> None:
         DiagnosticsRing(program(f"sys.exit({said!r})")).read("/", "x")
 
 
-def test_a_ring_that_cannot_be_read_is_no_refusal_of_the_broker() -> None:
+def test_a_ring_that_cannot_be_read_is_not_a_refusal_of_the_broker() -> None:
     with pytest.raises(RingSourceError) as caught:
         DiagnosticsRing("no-such-tool").read("/", "x")
 

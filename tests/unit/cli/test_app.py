@@ -77,7 +77,7 @@ def test_a_group_without_a_command_shows_its_help(
     assert len(shown.splitlines()) > 8
 
 
-def test_a_ring_that_was_not_read_is_no_refusal_of_the_broker(
+def test_a_ring_that_was_not_read_is_not_a_refusal_of_the_broker(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -88,7 +88,7 @@ def test_a_ring_that_was_not_read_is_no_refusal_of_the_broker(
     assert capsys.readouterr().err == "rabbit-chx: the ring was not read\n"
 
 
-def test_a_bug_is_told_without_a_stack(
+def test_a_bug_is_reported_without_a_stack_trace(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "main", lambda *_, **__: 1 / 0)

@@ -51,7 +51,7 @@ def checksum_of(ran: Ran, commands: ModelledCommands, text: str) -> str:
     return found
 
 
-def test_a_plan_is_done_without_asking_where_it_is_said_so(ran: Ran, two: ModelledCommands) -> None:
+def test_a_plan_is_applied_without_asking_with_yes(ran: Ran, two: ModelledCommands) -> None:
     code, out, errors = ran(*two.arguments("apply", THREE, "--yes", "--verbose"))
     assert (code, queues(two)) == (0, 3)
     assert "applied  1 change: 1 queue created" in out
@@ -219,7 +219,7 @@ def test_the_slots_that_changed_hands_are_listed(ran: Ran, modelled: ModelledCom
     assert (code, sorted(hand), hand["new"]) == (0, ["new", "old", "slot"], "q3")
 
 
-def test_what_is_done_in_part_is_told_and_the_rest_is_done_next_time(ran: Ran, two: ModelledCommands) -> None:
+def test_partial_changes_are_reported_and_completed_next_time(ran: Ran, two: ModelledCommands) -> None:
     more = f'{TWO}[[queues]]\nname = "r{{1..3}}"\n'
     two.refuses = {"r2"}
     code, out, errors = ran(*two.arguments("apply", more, "--yes"))

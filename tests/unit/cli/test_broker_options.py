@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., LiveBroker]:
     return ask
 
 
-def test_the_environment_says_what_would_show_in_the_list_of_processes(
+def test_secrets_are_read_from_the_environment(
     asked: Callable[..., LiveBroker],
 ) -> None:
     broker = asked(
@@ -104,6 +104,6 @@ def test_a_vhost_of_the_environment_does_not_change_a_url_of_the_command_line(
     assert asked(AMQP_URL=URL, RABBIT_CHX_VHOST="v").settings.vhost == "v"
 
 
-def test_without_a_broker_every_way_to_name_one_is_said(asked: Callable[..., LiveBroker]) -> None:
+def test_without_a_broker_all_ways_to_name_one_are_listed(asked: Callable[..., LiveBroker]) -> None:
     with pytest.raises(InputError, match=r"give --url .* or set AMQP_URL"):
         asked()

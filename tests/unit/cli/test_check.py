@@ -19,7 +19,7 @@ NAME = 'or"ders\\\n'
 TIME_S = 1_700_000_000.1234
 GHOST = Finding("ghost-bucket", "q9 has 1 bucket", "cure it", exchange="orders", destination="q9", share=0.25)
 SHARE = Finding("unroutable-share", "25% of all keys", "cure it", exchange="orders", share=0.25)
-QUEUE = Finding("missing", "queue q1 is not there", "apply it", destination="q1")
+QUEUE = Finding("missing", "queue q1 does not exist", "apply it", destination="q1")
 AUDIT = Finding("unexpected", "a binding", "apply it", exchange="audit", destination=ExchangeRef("x"))
 
 
@@ -46,7 +46,7 @@ def test_people_read_each_finding_with_its_cure() -> None:
         "broker    rabbit:5672\nvhost     /\nchecked   2 rings against f.toml\nfindings  3\n\n"
         "exchange          orders\nunroutable-share  25% of all keys\nghost-bucket      q9 has 1 bucket\n"
         "fix               cure it\n\n"
-        "missing  queue q1 is not there\nfix      apply it\n"
+        "missing  queue q1 does not exist\nfix      apply it\n"
     )
     assert "none" in text(report(file=None))
     assert "against its own bindings and queues" in text(report(file=None))
@@ -108,7 +108,7 @@ def test_there_is_a_metric_for_each_exchange_and_kind_of_zero_too() -> None:
     assert "rabbit_chx_misplaced_share_ratio" not in metrics(report(file=None))
 
 
-def test_a_check_that_failed_says_so() -> None:
+def test_a_failed_check_is_reported() -> None:
     found = metrics(CheckReport("rabbit:5672", {"/": None}, (), TIME_S))
     assert set(found) == {"rabbit_chx_check_success", "rabbit_chx_check_timestamp_seconds"}
     assert found["rabbit_chx_check_success"].value() == 0
@@ -129,7 +129,7 @@ def of_vhosts(*exchanges: str) -> CheckReport:
     return CheckReport("rabbit:5672", {**checks, "closed": None}, exchanges, TIME_S, all_vhosts=True)
 
 
-def test_of_several_vhosts_each_finding_says_its_own() -> None:
+def test_of_several_vhosts_each_finding_reports_its_own() -> None:
     findings = of_vhosts().as_json()["findings"]
     assert [(finding["vhost"], finding["exchange"]) for finding in findings] == [
         ("/", "orders"), ("shop", "orders"), ("shop", "audit"),

@@ -25,7 +25,7 @@ def test_compare_finds_what_an_upgrade_moves(answer: Callable[..., Any]) -> None
     assert answer("compare", *EQUAL, *releases, *sample)["sample"]["moved"] == 0
 
 
-def test_compare_says_what_a_release_refuses(
+def test_compare_reports_what_a_release_refuses(
     answer: Callable[..., Any], shown: Callable[..., str], tmp_path: Path
 ) -> None:
     path = tmp_path / "keys"
@@ -58,7 +58,7 @@ def test_a_moved_share_counts_each_message(shown: Callable[..., str], tmp_path: 
     assert "moved   3 of 4 keys, 75.000%" in text
 
 
-def test_compare_says_by_which_rules_keys_move(shown: Callable[..., str], tmp_path: Path) -> None:
+def test_compare_reports_by_which_rules_keys_move(shown: Callable[..., str], tmp_path: Path) -> None:
     releases = ("--release", "3.12.14", "--to-release", "4.3.6", "--hash-header", "t:long")
     path = tmp_path / "keys"
     path.write_text("".join(f"{n}\n" for n in range(10)))
@@ -79,7 +79,7 @@ def test_compare_two_rings_exactly(answer: Callable[..., Any], tmp_path: Path) -
     assert answer("compare", *EQUAL, "--to-bind", "q1=1", "--to-bind", "q2=1")["exact"]["moved"] == 0
 
 
-def test_the_other_ring_has_the_rules_of_the_first_unless_told(answer: Callable[..., Any]) -> None:
+def test_the_other_ring_has_the_rules_of_the_first_by_default(answer: Callable[..., Any]) -> None:
     arguments = ("compare", *EQUAL, "--release", "3.9.0", "--to-bind", "q1=1", "--to-bind", "q2=1")
     assert answer(*arguments)["after"]["release"]["version"] == "3.9.0"
     assert answer(*arguments, "--to-release", "4.3.6")["after"]["release"]["version"] == "4.3.6"
@@ -192,7 +192,7 @@ def test_the_page_of_an_upgrade(ran: Callable[..., tuple[int, str, str]], file: 
     assert "<summary>Exchange images</summary>" in page
 
 
-def test_a_definitions_file_says_its_release(
+def test_a_definitions_file_reports_its_release(
     ran: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     path = tmp_path / "definitions.json"

@@ -53,7 +53,9 @@ def test_only_what_an_exchange_reaches(exported: Callable[..., tuple[int, str, s
     )
 
 
-def test_why_slots_stay_plain_is_told(ran: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_the_reason_for_plain_slots_is_reported(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
     live = live_of(slotted(4, '[{ queue = "events.1" }]', "events.1"))
     path = tmp_path / "plain.toml"
     path.write_text(live.to_toml())

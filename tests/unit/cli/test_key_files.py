@@ -193,7 +193,7 @@ def test_a_table_without_messages_is_refused(
         assert (code, "has no keys, or all counts are 0" in said) == (2, True)
 
 
-def test_a_slow_pipe_of_lines_is_read_as_it_comes(tmp_path: Path) -> None:
+def test_a_slow_pipe_of_lines_is_read_line_by_line(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     long = "a" * (1 << 21)  # more than is read at once
@@ -232,7 +232,7 @@ def test_counts_are_messages(ran: Callable[..., tuple[int, str, str]], tmp_path:
         assert (code, counted, said) == ran(*command, "--keys", str(lines))
 
 
-def test_too_many_distinct_keys_are_not_counted_and_that_is_said(
+def test_too_many_distinct_keys_are_not_counted_and_this_is_reported(
     answer: Callable[..., Any],
     ran: Callable[..., tuple[int, str, str]],
     tmp_path: Path,

@@ -49,7 +49,7 @@ def test_many_refusals_say_how_to_see_the_rest() -> None:
     assert len(whole[-1].blocks[0].pairs) == 26  # type: ignore[union-attr]
 
 
-def test_the_exit_code_of_a_plan_says_whether_all_is_well(
+def test_the_exit_code_of_a_plan_is_its_result(
     ran: Callable[..., tuple[int, str, str]], modelled: ModelledCommands
 ) -> None:
     """Also where nothing is to change: the file is of another cluster, or messages are parked, which an application publishes."""
@@ -85,7 +85,7 @@ def test_the_exit_code_of_a_plan_says_whether_all_is_well(
         (("plan", "{of an empty vhost}"), 69, "127.0.0.1:1"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_anything_is_asked(
+def test_impossible_changes_are_reported_before_the_question(
     ran: Callable[..., tuple[int, str, str]],
     tmp_path: Path,
     arguments: tuple[Any, ...],

@@ -57,7 +57,7 @@ def test_a_name_that_looks_like_a_range_is_none() -> None:
 
 
 @pytest.mark.parametrize(("whole", "rows"), [(False, 41), (True, 200)])
-def test_a_long_table_says_how_to_see_the_rest(*, whole: bool, rows: int) -> None:
+def test_a_long_table_reports_how_to_see_the_rest(*, whole: bool, rows: int) -> None:
     names = [f"{n:o}.a"[::-1] for n in range(8, 208)]
     table = changes_table(created(*names), whole=whole)
     assert len(table.rows) == rows
@@ -65,7 +65,7 @@ def test_a_long_table_says_how_to_see_the_rest(*, whole: bool, rows: int) -> Non
     assert table.rows[-1][0] == "200"
 
 
-def test_of_what_is_created_only_what_is_no_default_is_shown() -> None:
+def test_of_created_objects_only_non_default_fields_are_shown() -> None:
     queue = QueueDefinition("q", durable=False, auto_delete=True, arguments={"x-max-length": 5, "site": "a"})
     other = QueueDefinition("q", arguments={"x-max-length": 6, "site": True})
     changes = [

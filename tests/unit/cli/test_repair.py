@@ -55,7 +55,7 @@ def test_a_dry_run_shows_steps_movement_and_gap() -> None:
     assert "left as it is" not in shown  # the queue q0 is no matter of this repair
 
 
-def test_what_was_done_is_told_with_the_time_without_a_bucket() -> None:
+def test_applied_changes_are_reported_with_the_time_without_a_bucket() -> None:
     shown = text(report("applied", changes=PLAN.changes, ring=RING, gap_s=0.0123))
     assert "gap       no member was without a bucket for more than 12.3 ms" in shown
     assert "check     sound" in shown
@@ -116,7 +116,7 @@ def test_an_answer_that_was_no_for_programs(
     assert "unbind" in modelled.said, "the steps are not on stdout, and still shown"
 
 
-def test_yes_alone_is_no_way_to_apply(ran: Ran, modelled: ModelledCommands, repair: tuple[str, ...]) -> None:
+def test_yes_alone_does_not_apply(ran: Ran, modelled: ModelledCommands, repair: tuple[str, ...]) -> None:
     code, out, errors = ran(*repair, "--yes")
     assert (code, out, modelled.opened) == (2, "", 0)
     assert "give --apply too" in errors

@@ -11,13 +11,13 @@ from rabbit_chx.routing.bindings import Place
 _RELEASE = Release("4.3.6")
 
 
-def test_runs_of_buckets_that_do_not_touch_are_told_apart() -> None:
+def test_separate_runs_of_buckets_are_distinguished() -> None:
     places = enumerate(["a", "a", "b", None, "a", "a", "a"])
 
     assert bucket_ranges(places) == {"a": "0-1, 4-6", "b": "2", None: "3"}
 
 
-def test_an_assumed_ring_says_how_it_can_be_read() -> None:
+def test_an_assumed_ring_reports_how_it_can_be_read() -> None:
     read, assumed = (
         HashRing.from_buckets(["a"], _RELEASE), HashRing.from_bindings([("a", 1)], _RELEASE, "assumed")
     )  # fmt: skip

@@ -40,7 +40,7 @@ def test_no_command_takes_another_value_for_the_routing_key_in_silence(
         assert (code in (0, 1), words in errors) == (True, True), errors
 
 
-def test_an_option_that_says_what_is_hashed_leaves_no_doubt(
+def test_an_explicit_hash_option_is_not_a_guess(
     ran: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     path = tmp_path / "ring.json"

@@ -20,7 +20,7 @@ from rabbit_chx.routing import (
 )
 
 
-def test_route_says_what_the_ring_says(answer: Callable[..., Any]) -> None:
+def test_route_agrees_with_the_ring(answer: Callable[..., Any]) -> None:
     keys = [f"user-{n}" for n in range(50)]
     document = answer("route", *BIND, "--release", "4.0.5", *keys)
     assert document["answers"] == [{"key": key, "destination": RING.destination_for(key)} for key in keys]

@@ -53,7 +53,7 @@ def test_a_count_alone_is_enough_where_there_is_a_pattern_by_default() -> None:
     ("command", "shown"),
     [("verify", "10,000"), ("simulate", "100,000"), ("compare", "100,000")],
 )
-def test_the_help_says_how_many_keys_a_pattern_makes(
+def test_the_help_reports_how_many_keys_a_pattern_makes(
     ran: Callable[..., tuple[int, str, str]], command: str, shown: str
 ) -> None:
     words = " ".join(ran(command, "--help")[1].split())

@@ -25,7 +25,7 @@ def test_simulate_gives_exact_shares_and_what_a_change_moves(answer: Callable[..
     assert (document["sample"], document["change"]["messages"]) == (None, None)
 
 
-def test_an_empty_ring_is_said_to_take_nothing(shown: Callable[..., str], tmp_path: Path) -> None:
+def test_an_empty_ring_is_reported(shown: Callable[..., str], tmp_path: Path) -> None:
     path = tmp_path / "topology.toml"
     path.write_text('[[exchanges]]\nname = "o"\ntype = "x-consistent-hash"\nring = []\n')
     text = shown("simulate", "--topology", str(path), "--exchange", "o")
@@ -85,7 +85,7 @@ def test_holes_have_no_ideal(answer: Callable[..., Any], shown: Callable[..., st
     assert "(nowhere)" in text
 
 
-def test_simulate_says_when_less_is_possible(shown: Callable[..., str]) -> None:
+def test_simulate_reports_when_less_is_possible(shown: Callable[..., str]) -> None:
     queues = [f"--bind=q{n}=10" for n in range(12)]
     (less,) = (
         line for line in shown("simulate", *queues, "--unbind", "q4").splitlines() if line.startswith("less")

@@ -44,7 +44,7 @@ def test_stdin_is_not_for_two(ran: Ran, stdin: Stdin, arguments: tuple[str, ...]
     assert "stdin cannot be both the ring and the keys: give one of them as a file" in errors
 
 
-def test_stdin_is_no_file_that_is_given_twice(ran: Ran, stdin: Stdin) -> None:
+def test_stdin_cannot_be_given_twice(ran: Ran, stdin: Stdin) -> None:
     stdin(RING.to_json())
     code, out, errors = ran("compare", "--ring", "-", "--to-ring", "-")
     assert (code, out) == (2, "")
@@ -64,7 +64,7 @@ def test_stdin_is_streamed_as_lines_and_as_documents(ran: Ran, stdin: Stdin) -> 
     assert (code, errors) == (0, "")
 
 
-def test_a_line_is_answered_before_the_next_one_comes() -> None:
+def test_a_line_is_answered_before_the_next_one_arrives() -> None:
     with subprocess.Popen(
         [PROGRAM, "route", *BIND, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -99,7 +99,7 @@ def test_keys_before_a_bad_one_are_answered_and_its_line_is_named(
     assert message in errors
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_key(ran: Ran, stdin: Stdin) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_key(ran: Ran, stdin: Stdin) -> None:
     stdin(b"\xef\xbb\xbfa\r\n\xef\xbb\xbfb\n")
     assert [line.split("\t")[0] for line in ran("route", *BIND, "-")[1].splitlines()] == ["a", "\\ufeffb"]
 
@@ -118,7 +118,7 @@ def test_lines_longer_than_what_is_read_at_once(ran: Ran, stdin: Stdin) -> None:
         ("rabbit-chx route --bind q=1 k >&-", "stdout is closed"),
     ],
 )
-def test_a_closed_stream_is_said(command: str, message: str) -> None:
+def test_a_closed_stream_is_reported(command: str, message: str) -> None:
     path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", command],
@@ -142,7 +142,7 @@ def test_stdin_is_explained_too(ran: Ran, stdin: Stdin) -> None:
     assert line.split("\t")[:4] == ["a", "q2", "routing-key", '<<"a">>']
 
 
-def test_a_line_that_is_no_text_is_named(ran: Ran, stdin: Stdin) -> None:
+def test_a_line_that_is_not_text_is_named(ran: Ran, stdin: Stdin) -> None:
     stdin(b"a\n\xff\n")
     code, _, errors = ran("route", *BIND, "-")
     assert (code, errors) == (2, "rabbit-chx: line 2 of stdin is not UTF-8: convert the file first\n")

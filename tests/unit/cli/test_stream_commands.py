@@ -12,9 +12,18 @@ import pytest
 from scripted_api import ScriptedApi
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.cli import stream_options
-from rabbit_chx.cli.stream_options import Placement, StreamOptions, parse_addresses, parse_time
-from rabbit_chx.cli.streams import ReplayedRow, RowPlace, ShownStream, StreamsReport, no_rows_text
+from rabbit_chx.cli import streams
+from rabbit_chx.cli.streams import (
+    Placement,
+    ReplayedRow,
+    RowPlace,
+    ShownStream,
+    StreamOptions,
+    StreamsReport,
+    no_rows_text,
+    parse_addresses,
+    parse_time,
+)
 from rabbit_chx.cli.verify import StoredReport
 from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.rendering import ConsoleOutput
@@ -69,7 +78,7 @@ def test_a_time_ago_is_the_same_for_all_streams_of_a_command(monkeypatch: pytest
         def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
             return NOW.astimezone(tz) + timedelta(seconds=next(moments))
 
-    monkeypatch.setattr(stream_options, "datetime", Clock)
+    monkeypatch.setattr(streams, "datetime", Clock)
     given = StreamOptions(None, None, None, by_message_id=False, since="90s", until="30s", addresses=())
     assert given.range == (NOW - timedelta(seconds=90), NOW - timedelta(seconds=30))
     assert given.range == (NOW - timedelta(seconds=90), NOW - timedelta(seconds=30))
@@ -108,7 +117,7 @@ def report(ring: HashRing = READ, **counts: Any) -> StoredReport:
         (report(ASSUMED, right=9, wrong=1), 1),
     ],
 )
-def test_the_exit_code_says_what_was_found(found: StoredReport, code: int) -> None:
+def test_the_exit_code_is_the_result(found: StoredReport, code: int) -> None:
     assert found.code == code
 
 
@@ -162,7 +171,9 @@ def test_a_row_as_a_line_and_as_json() -> None:
         ),
     ],
 )
-def test_a_replay_without_rows_says_what_was_read(keys: list[str], counts: dict[str, int], says: str) -> None:
+def test_a_replay_without_rows_reports_what_was_read(
+    keys: list[str], counts: dict[str, int], says: str
+) -> None:
     assert no_rows_text(keys, "sales", Counter(counts)) == says
 
 

@@ -75,7 +75,7 @@ def test_a_file_with_one_hash_exchange_needs_no_name(answer: Callable[..., Any],
     )
 
 
-def test_the_release_says_by_which_rules_the_bindings_are_replayed(
+def test_the_release_reports_by_which_rules_the_bindings_are_replayed(
     answer: Callable[..., Any], one: str
 ) -> None:
     release = ("--release", "3.12.14")
@@ -109,7 +109,7 @@ def test_what_the_exchange_of_the_file_hashes_is_hashed(
     )
 
 
-def test_slots_lead_to_the_queues_of_a_new_broker_and_that_is_said(
+def test_slots_lead_to_the_queues_of_a_new_broker_with_a_note(
     ran: Callable[..., tuple[int, str, str]], file: str
 ) -> None:
     table = Topology.from_toml(FILE).slots("events")
@@ -133,7 +133,7 @@ def test_slots_by_weight_are_called_assumed_in_the_result(
     assert "(rabbit-chx topology arrange FILE --write lists those of the broker)" in out
 
 
-def test_each_answer_of_a_file_of_keys_says_that_slots_by_weight_are_assumed(
+def test_each_answer_of_a_file_of_keys_reports_that_slots_by_weight_are_assumed(
     ran: Callable[..., tuple[int, str, str]], file: str, tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys.txt"
@@ -163,7 +163,7 @@ def test_slots_by_weight_are_not_compared_with_those_of_a_broker(
     assert ran("compare", "--topology", file, "--exchange", "events", "--to-release", "3.12")[0] == 0
 
 
-def test_slots_that_the_file_lists_are_no_guess(answer: Callable[..., Any], tmp_path: Path) -> None:
+def test_slots_that_the_file_lists_are_not_a_guess(answer: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "listed.toml"
     path.write_text(
         '[[exchanges]]\nname = "e"\ntype = "x-consistent-hash"\nslots = 3\n'
@@ -189,7 +189,7 @@ def test_exchanges_without_a_ring(answer: Callable[..., Any], file: str) -> None
     assert document["modulus"]["exchange"] == "images"
 
 
-def test_the_file_comes_over_stdin(
+def test_the_file_is_read_from_stdin(
     answer: Callable[..., Any], stdin: Callable[[str], None], one: str
 ) -> None:
     stdin(ONE)

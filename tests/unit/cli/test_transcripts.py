@@ -61,7 +61,7 @@ def ran(command: str) -> str:
 
 
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
-def test_commands_print_what_the_transcript_says(file: Path) -> None:
+def test_commands_print_the_output_of_the_transcript(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert transcript_of(text) == text
 

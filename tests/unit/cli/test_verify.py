@@ -40,11 +40,11 @@ def scratch(
         (scratch(ASSUMED, differences=[ELSEWHERE]), 1),
     ],
 )
-def test_the_exit_code_says_what_was_found(report: ScratchReport, code: int) -> None:
+def test_the_exit_code_is_the_result(report: ScratchReport, code: int) -> None:
     assert report.code == code
 
 
-def test_a_guess_says_what_it_leaves_open() -> None:
+def test_a_guess_reports_its_uncertainty() -> None:
     assert scratch(READ).guess is None
     assert "give --ring-via PREFIX" in str(scratch(ASSUMED).guess)
 
@@ -63,7 +63,7 @@ def test_each_finding_has_a_line_and_a_place_in_the_document() -> None:
 
 
 @pytest.mark.parametrize(("ring", "says"), [(ASSUMED, "not the ring, which is a guess"), (READ, None)])
-def test_a_guess_is_told_where_the_result_is(ring: HashRing, says: str | None) -> None:
+def test_a_guess_is_reported_where_the_result_is(ring: HashRing, says: str | None) -> None:
     first = next(iter(scratch(ring).blocks()))
     assert isinstance(first, Facts)
     told = dict(first.pairs).get("verified")

@@ -42,7 +42,7 @@ async def test_heartbeats_go_on_while_the_caller_is_elsewhere(clock: Clock) -> N
             assert idle.bytes_sent == sent, "a sign of life is no progress"
 
 
-async def test_a_connection_lives_as_long_as_something_comes(clock: Clock) -> None:
+async def test_a_connection_stays_open_while_data_arrives(clock: Clock) -> None:
     with Peer(heartbeat_s=1) as peer:
         async with opened(peer) as idle:
             for i in range(1, 6):

@@ -16,7 +16,7 @@ from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, PublishEr
 from rabbit_chx.publishing import Publisher
 
 
-def test_heartbeats_are_no_progress() -> None:
+def test_heartbeats_are_not_progress() -> None:
     """The broker lives, and never confirms."""
     over = threading.Event()
 
@@ -62,7 +62,7 @@ def test_heartbeats_go_on_while_the_caller_is_elsewhere(clock: Clock) -> None:
         assert idle.bytes_sent == sent, "a sign of life is no progress"
 
 
-def test_a_connection_lives_as_long_as_something_comes(clock: Clock) -> None:
+def test_a_connection_stays_open_while_data_arrives(clock: Clock) -> None:
     lock = threading.RLock()
     with Peer(heartbeat_s=1) as peer, contextlib.closing(Connection(peer.settings, lock)) as idle:
         for i in range(1, 6):

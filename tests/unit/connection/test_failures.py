@@ -61,7 +61,7 @@ def test_only_a_port_without_tls_is_told_of_amqps() -> None:
 
 
 @pytest.mark.parametrize("alert", ["tlsv13 alert certificate required", "tlsv1 alert unknown ca"])
-def test_a_refused_certificate_has_one_wording_before_and_behind_the_handshake(alert: str) -> None:
+def test_a_refused_certificate_has_the_same_message_before_and_after_the_handshake(alert: str) -> None:
     cause = ssl.SSLError(1, f"[SSL: ALERT] {alert} (_ssl.c:2580)")
     before = failures.failed_tls(SETTINGS, cause)
     lost = failures.lost_connection(SETTINGS.masked_url, cause)

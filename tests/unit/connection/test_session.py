@@ -104,7 +104,7 @@ def test_a_broker_that_misses_two_heartbeats_is_taken_as_lost() -> None:
     assert session.longest_silence_s == 60
 
 
-def test_without_heartbeats_silence_says_nothing() -> None:
+def test_without_heartbeats_silence_is_not_a_loss() -> None:
     assert ready(ConnectionSettings(heartbeat_s=0)).longest_silence_s > 1_000_000
 
 

@@ -53,7 +53,7 @@ class Silent:
 @pytest.mark.parametrize(
     ("fault", "lost"), [(TimeoutError("timed out"), False), (OSError(errno.ETIMEDOUT, "Timed out"), True)]
 )
-def test_nothing_came_is_not_the_end_of_the_connection(fault: OSError, lost: bool) -> None:  # noqa: FBT001
+def test_no_bytes_are_not_the_end_of_the_connection(fault: OSError, lost: bool) -> None:  # noqa: FBT001
     with socket.create_server(("127.0.0.1", 0)) as listener:
         settings = ConnectionSettings(host="127.0.0.1", port=listener.getsockname()[1])
         with contextlib.closing(Transport(settings, time.monotonic() + 5)) as transport:

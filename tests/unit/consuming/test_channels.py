@@ -106,7 +106,7 @@ def test_a_connection_that_another_one_has_replaced_is_not_given_up_again() -> N
         (None, type(None)),
     ],
 )
-def test_only_a_lacking_permission_is_told_where_a_channel_closes(
+def test_only_a_missing_permission_is_reported_if_a_channel_closes(
     cause: Exception | None, told: type
 ) -> None:
     async def story() -> list[RabbitChxError | None]:

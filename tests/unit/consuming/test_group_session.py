@@ -155,7 +155,7 @@ async def test_a_member_that_waits_to_join_can_be_stopped() -> None:
             await running
 
 
-async def test_nobody_is_gone_because_nobody_could_write() -> None:
+async def test_a_member_is_not_removed_because_none_could_write() -> None:
     stage = Stage()
 
     async def live() -> None:  # another member, as often as this one
@@ -183,7 +183,7 @@ async def test_the_first_member_does_not_wait_for_anybody() -> None:
         await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
 
 
-async def test_who_comes_to_others_waits_until_it_has_been_healthy() -> None:
+async def test_a_member_that_joins_others_waits_until_it_has_been_healthy() -> None:
     stage = Stage(GroupPace(settle_s=600.0))
     stage.journal.write(other("ready"))
     async with stage.running():
@@ -274,7 +274,7 @@ async def test_a_queue_that_another_member_has_claimed_is_not_held_any_more() ->
         await eventually(lambda: not ownership.is_held, "it lets go of the queue")
 
 
-async def test_what_comes_over_a_connection_that_was_given_up_counts_for_nothing() -> None:
+async def test_data_of_a_connection_that_was_given_up_is_ignored() -> None:
     """Its queues have another connection by then."""
     async with consuming_stage() as (stage, _):
         stage.session.detach()
@@ -282,7 +282,7 @@ async def test_what_comes_over_a_connection_that_was_given_up_counts_for_nothing
         assert not stage.session.roster.claims
 
 
-def test_the_log_tells_who_has_what(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_lists_the_queues_of_each_member(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         stage = Stage()
         async with stage.running():
@@ -313,7 +313,7 @@ def test_the_log_tells_who_has_what(caplog: pytest.LogCaptureFixture) -> None:
     assert "group member b is gone: nothing was heard of it for 0.2 s" in said
 
 
-async def test_the_first_error_ends_a_session_and_that_of_a_handler_is_no_loss() -> None:
+async def test_the_first_error_ends_a_session_and_an_error_of_a_handler_is_not_a_loss() -> None:
     stage = Stage()
     stage.session.fail(HandlerError("the handler failed"))
     was_lost = stage.session.is_lost
@@ -324,7 +324,7 @@ async def test_the_first_error_ends_a_session_and_that_of_a_handler_is_no_loss()
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["an earlier connection", "another process"])
-async def test_of_two_processes_of_one_name_the_later_one_ends_and_tells_nothing(*, is_own: bool) -> None:
+async def test_of_two_processes_of_one_name_the_later_one_ends_silently(*, is_own: bool) -> None:
     """What an earlier connection of this process has written is no other process."""
     stage = Stage(former=("a0",) if is_own else ())
     sign = JournalEntry("alive", "a", 0.0, token="a0")  # noqa: S106
@@ -341,7 +341,7 @@ async def test_of_two_processes_of_one_name_the_later_one_ends_and_tells_nothing
     assert "left" not in stage.journal.kinds("a"), "the other process is still there"
 
 
-async def test_a_member_that_is_gone_is_told_once_however_long_that_takes_to_be_read() -> None:
+async def test_a_member_that_has_left_is_reported_once_even_if_it_is_read_late() -> None:
     stage = Stage()
     stage.journal.write(other("ready"))
     async with stage.running():
@@ -356,7 +356,7 @@ async def test_a_member_that_is_gone_is_told_once_however_long_that_takes_to_be_
         assert stage.journal.kinds("b").count("gone") == 1
 
 
-async def test_a_queue_that_another_member_has_is_not_consumed_anew() -> None:
+async def test_a_queue_that_another_member_has_is_not_consumed_again() -> None:
     stage = Stage(replace(BRISK, watch_s=0.02))
     stage.connection.waiting.update({"q.0": 5, "q.1": 5})
     async with stage.running():
@@ -371,7 +371,7 @@ def looks(watch: StallDetector, count: int, *, waiting: int = 5, delivered: int 
     return [number for number in range(1, count + 1) if watch.check("q", waiting, delivered)]
 
 
-def test_a_queue_that_delivers_nothing_for_two_looks_is_consumed_anew_ever_more_rarely() -> None:
+def test_a_queue_without_deliveries_is_consumed_again_at_growing_intervals() -> None:
     assert looks(StallDetector(), 40) == [2, 5, 10, 19, 36]
 
 
@@ -396,7 +396,7 @@ def test_a_queue_that_is_empty_or_busy_between_two_looks_is_left_alone() -> None
         watch.forget("q")
 
 
-def test_queues_are_told_apart() -> None:
+def test_queues_are_distinguished() -> None:
     watch = StallDetector()
     assert watch.check("p", 5, 7) is None
     assert watch.check("q", 5, 7) is None

@@ -72,7 +72,7 @@ def test_a_claim_is_held_until_it_is_released() -> None:
     assert not roster.claims["q1"].held
 
 
-def test_a_member_that_is_gone_holds_nothing() -> None:
+def test_a_member_that_has_left_holds_nothing() -> None:
     roster = Roster()
     roster.take(0, entry("ready", "a"))
     roster.take(1, entry("claim", "a", queue="q1"))
@@ -80,7 +80,7 @@ def test_a_member_that_is_gone_holds_nothing() -> None:
     assert not roster.claims["q1"].held
 
 
-def test_silence_is_told_by_the_readers_clock() -> None:
+def test_silence_is_measured_by_the_clock_of_the_reader() -> None:
     roster = Roster()
     roster.take(0, entry("ready", "a"), now=10.0)
     roster.take(1, entry("ready", "b"), now=10.0)
@@ -98,7 +98,7 @@ def test_members_with_other_queues_share_what_they_have_in_common() -> None:
     assert sorted([owners["q1"], owners["q2"]]) == ["a", "b"]
 
 
-def test_an_entry_comes_back_from_its_json() -> None:
+def test_an_entry_is_read_from_its_json() -> None:
     ready = JournalEntry("ready", "pod-ü", 12.5, 2.0, QUEUES, "", "t")
     assert JournalEntry.from_json(ready.to_json()) == ready
     claim = JournalEntry("claim", "a", 12.5, 1.0, (), "q1", "c")
@@ -119,7 +119,7 @@ def test_an_entry_comes_back_from_its_json() -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_entry(body: bytes) -> None:
+def test_an_invalid_entry(body: bytes) -> None:
     assert JournalEntry.from_json(body) is None
 
 
@@ -182,7 +182,7 @@ def test_nobody_steps_back_where_the_owner_stays() -> None:
     assert behind_c - behind_b
 
 
-def test_a_run_that_follows_comes_last_and_so_the_others_step_back_behind_it() -> None:
+def test_the_next_run_is_last_and_the_others_are_after_it() -> None:
     a = Reader("a")
     a.read(3, "ready", "a")
     before = a.read(5, "ready", "b")
@@ -262,7 +262,7 @@ def test_without_members_nobody_has_anything() -> None:
     assert queue_owners(SHARED, {}) == {}
 
 
-def test_few_queues_move_when_a_member_comes() -> None:
+def test_few_queues_move_when_a_member_joins() -> None:
     """The newcomer's share must move. What moves beside it is the price of shares that are fair."""
     beside = []
     for members in range(1, 12):
@@ -280,7 +280,7 @@ def test_a_score_follows_the_weight() -> None:
     assert math.isclose(wins / 20_000, 0.75, abs_tol=0.02)
 
 
-def test_without_a_journal_a_member_that_is_not_settled_comes_behind_all_others() -> None:
+def test_without_a_journal_a_member_that_is_not_settled_is_after_all_others() -> None:
     late = [priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=False) for n in range(200)]
     settled = [priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=True) for n in range(200)]
     assert max(late) < min(settled)

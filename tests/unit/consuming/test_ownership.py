@@ -26,7 +26,7 @@ from rabbit_chx.consuming.ownership import (
     TimerReason,
 )
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.hand_over import HandOverMarker
 
 FLUSH, BEGIN, END = (HandOverMarker(kind, "e.slot.00", "1", "e.park") for kind in ("flush", "begin", "end"))
 
@@ -144,7 +144,7 @@ def test_after_the_last_attempt(on_failure: str, expected: list[Any]) -> None:
     assert ownership.on_handled(1, 2, failed=True) == expected
 
 
-def test_nothing_is_handled_behind_a_message_that_stopped_the_group() -> None:
+def test_nothing_is_handled_after_a_message_that_stopped_the_group() -> None:
     ownership = active(retries=0)
     ownership.on_delivered(1, message(2))
     ownership.on_handled(1, 2, failed=True)
@@ -260,7 +260,7 @@ def test_a_flush_is_answered_when_all_before_it_is_handled() -> None:
     ]
 
 
-def test_a_message_behind_a_marker_is_started() -> None:
+def test_a_message_after_a_marker_is_started() -> None:
     ownership = active()
     ownership.on_delivered(1, message(2))
     ownership.on_delivered(1, marker(3, FLUSH))
@@ -345,7 +345,7 @@ def test_what_is_parked_later_does_not_keep_a_dead_mover_awaited() -> None:
 
 
 @pytest.mark.parametrize("slot", ["e.slot.00", "e.slot.01"])
-def test_the_end_of_a_later_hand_over_is_known_when_its_begin_comes(slot: str) -> None:
+def test_the_end_of_a_later_hand_over_is_known_at_its_begin(slot: str) -> None:
     """A mover has died between `begin` and `end`, and the next one hands over the same slot, or another one."""
     begin, end = (HandOverMarker(kind, slot, "2", "e.park") for kind in ("begin", "end"))
     ownership = active()

@@ -53,7 +53,7 @@ def test_what_is_not_understood_is_not_known(text: str) -> None:
     assert learn_argument("q", REQUIRED_ARGUMENTS, text) is None
 
 
-def test_a_default_limit_is_told_with_and_without_a_dead_letter_exchange() -> None:
+def test_a_default_limit_is_reported_with_and_without_a_dead_letter_exchange() -> None:
     plain = {f"q.{n}": REQUIRED_ARGUMENTS for n in range(7)}
     dead_lettered = {"d": {**REQUIRED_ARGUMENTS, "x-dead-letter-exchange": ""}}
     dropping, moving = _queue_warnings({**plain, **dead_lettered}, (4, 3, 6), "stop")
@@ -72,7 +72,7 @@ def test_a_default_limit_is_told_with_and_without_a_dead_letter_exchange() -> No
 
 
 @pytest.mark.parametrize("release", [(3, 10, 8), (4, 0, 5), (4, 3, 6)])
-def test_a_limit_of_the_queue_is_told(release: tuple[int, ...]) -> None:
+def test_a_limit_of_the_queue_is_reported(release: tuple[int, ...]) -> None:
     queues = {
         "a": {**REQUIRED_ARGUMENTS, "x-delivery-limit": 5},
         "b": {**REQUIRED_ARGUMENTS, "x-delivery-limit": 0},

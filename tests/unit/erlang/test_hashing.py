@@ -79,7 +79,7 @@ def test_deep_terms_need_no_recursion() -> None:
 @pytest.mark.parametrize(
     "value", [{1, 2}, object(), 1j, float("nan"), float("inf"), bytearray(b"a"), "\ud800", [object()]]
 )
-def test_what_is_no_term_is_refused(value: Any) -> None:
+def test_an_invalid_term_is_refused(value: Any) -> None:
     with pytest.raises(InputError):
         phash2(value)
 

@@ -20,13 +20,13 @@ from rabbit_chx.errors import InputError
         [({"k": True}, 1), (ErlangMap([(b"k", Atom("true"))]), 2)],
     ],
 )
-def test_a_key_stands_once(pairs: list[Any]) -> None:
+def test_a_key_is_listed_once(pairs: list[Any]) -> None:
     with pytest.raises(InputError, match="twice"):
         ErlangMap(pairs)
 
 
 @pytest.mark.parametrize("name", ["a" * 256, 7, "\udfff"])
-def test_what_is_no_atom_is_refused(name: Any) -> None:
+def test_an_invalid_atom_is_refused(name: Any) -> None:
     with pytest.raises(InputError):
         Atom(name)
 

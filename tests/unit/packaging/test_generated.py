@@ -5,5 +5,5 @@ from __future__ import annotations
 import update
 
 
-def test_everything_generated_is_as_the_code_says() -> None:
+def test_generated_files_are_up_to_date() -> None:
     assert update.differences() == [], "run: make generated"

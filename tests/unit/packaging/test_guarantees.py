@@ -7,7 +7,7 @@ from pathlib import Path
 
 import guarantees
 import pytest
-from fire_record import FireRecord, read_records, replace_records
+from guarantees import FireRecord, read_records, replace_records
 
 RECORD = FireRecord(
     path="Publisher",

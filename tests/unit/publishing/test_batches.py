@@ -104,7 +104,7 @@ def test_a_body_that_is_larger_than_a_batch_goes_alone(form: str) -> None:
 
 
 @given(sizes=st.lists(st.integers(0, 40_000), max_size=60), rows=st.integers(1, 20))
-def test_whatever_the_sizes_every_row_comes_once_and_in_order(sizes: list[int], rows: int) -> None:
+def test_every_row_is_read_once_and_in_order_for_any_sizes(sizes: list[int], rows: int) -> None:
     bodies = [b"x" * size for size in sizes]
     for values in (bodies, pa.array(bodies, pa.binary()), iter(bodies)):
         found = list(batches({"keys": list(range(len(sizes))), "bodies": values}, rows))
@@ -144,7 +144,7 @@ def test_columns_of_unequal_length_are_refused(form: str, change: dict[str, list
         batched(form, {"keys": ["a", "b"], "bodies": ["a", "b"], **change}, 10)
 
 
-def test_where_a_column_that_comes_row_by_row_ends_early_the_rows_before_it_come() -> None:
+def test_rows_before_the_early_end_of_a_column_are_published() -> None:
     coming = batches({"keys": iter("abc"), "bodies": iter("xy")}, 10)
     assert next(coming) == (("a", "b"), ("x", "y"))
     with pytest.raises(InputError, match="more keys than bodies"):
@@ -153,7 +153,7 @@ def test_where_a_column_that_comes_row_by_row_ends_early_the_rows_before_it_come
 
 @pytest.mark.parametrize("column", ["text", b"bytes", bytearray(b"x"), {"a": 1}, 5, None], ids=repr)
 @pytest.mark.parametrize("name", ["keys", "bodies", "message_id"])
-def test_a_single_value_is_no_column(name: str, column: object) -> None:
+def test_a_single_value_is_not_a_column(name: str, column: object) -> None:
     columns = {"keys": ["a"], "bodies": ["b"], "message_id": ["m"], name: column}
     with pytest.raises(InputError, match=f"{name} is a single {type(column).__name__}: give a list of them"):
         list(batches(columns, 10))
@@ -161,7 +161,7 @@ def test_a_single_value_is_no_column(name: str, column: object) -> None:
         async_batches_of({"exchanges": one_by_one(["x"]), **columns}, 10)
 
 
-def test_what_is_endless_comes_in_batches() -> None:
+def test_endless_input_is_read_in_batches() -> None:
     coming = batches({"keys": map(str, count()), "bodies": map(str, count())}, 3)
     assert next(coming)[0] == ("0", "1", "2")
     assert next(coming)[0] == ("3", "4", "5")
@@ -202,6 +202,6 @@ def test_a_slow_iterator_does_not_hold_back_what_it_gave(monkeypatch: pytest.Mon
     assert [len(keys) for keys, _ in found] == [4, 4], "0.1 s after its first row, a batch goes with the next"
 
 
-def test_a_body_that_is_none_is_left_to_whoever_checks_rows(form: str) -> None:
+def test_a_body_that_is_none_is_left_to_the_check_of_rows(form: str) -> None:
     found = batched(form, {"keys": ["a", "b"], "bodies": [None, "b"]}, 10)
     assert found == [[["a", "b"], [None, "b"]]]

@@ -255,7 +255,7 @@ def test_refused_messages_count_in_the_window_until_they_are_answered(limits: Li
     assert broker.connections[0].bodies == ["a", "b", "c", "a", "b", "c", "d"]
 
 
-def test_a_refusal_that_comes_with_the_loss_counts() -> None:
+def test_a_refusal_together_with_the_loss_counts() -> None:
     refused_and_lost = all_of(nack(1), lost())
     broker = Broker(chain([refused_and_lost], iter(ack, None)), nack_retries=1, backoff_s=1.0)
     report = broker.publish("a b")

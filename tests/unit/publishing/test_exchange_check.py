@@ -36,7 +36,7 @@ def test_who_may_publish_and_not_configure_learns_that_the_exchange_is_there(
 
 
 @pytest.mark.parametrize(("argument", "alternate"), [("alternate-exchange", True), ("hash-header", False)])
-def test_what_differs_from_a_plain_declaration_tells_of_an_alternate_exchange(
+def test_a_differing_declaration_mentions_the_alternate_exchange(
     monkeypatch: pytest.MonkeyPatch, argument: str, *, alternate: bool
 ) -> None:
     refusal = MismatchError(f"inequivalent arg '{argument}' for exchange 'orders' in vhost '/'")
@@ -53,7 +53,7 @@ def test_an_exchange_of_another_type_is_refused_by_its_type(monkeypatch: pytest.
         _looked_at(monkeypatch, refusal)
 
 
-def test_a_broker_without_the_plugin_says_so_of_the_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_without_the_plugin_is_reported_with_the_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BrokerRefusedError, match="unknown exchange type") as caught:
         _looked_at(monkeypatch, BrokerRefusedError("unknown exchange type 'x-consistent-hash'"))
 

@@ -30,7 +30,7 @@ def test_the_time_to_reconnect_is_counted_from_the_loss() -> None:
     assert max(broker.slept) == 5
 
 
-def test_an_outage_of_a_minute_is_no_error() -> None:
+def test_an_outage_of_a_minute_is_not_an_error() -> None:
     broker = Broker(iter([lost(), ack()]))
     broker.run(broker.delivery.connect())
     broker.refusals = [UnreachableError("nobody answers")] * 13

@@ -78,7 +78,7 @@ def test_only_what_is_on_its_way_can_stall() -> None:
         patience.check(connection, 260)
 
 
-def test_the_time_in_which_the_broker_blocks_is_told() -> None:
+def test_the_time_in_which_the_broker_blocks_is_reported() -> None:
     told = wait(open_connection(), LIMITS, 0, blocked, 10, 11, 14, unblocked, 15, 20)
     assert told == [0, 0, 1, 3, 1, 0]
 

@@ -120,7 +120,7 @@ def test_whole_numbers_may_be_of_any_type() -> None:
         ("priority", np.int64(256)),
     ],
 )
-def test_what_is_no_whole_number(name: str, value: object) -> None:
+def test_a_value_that_is_not_a_whole_number(name: str, value: object) -> None:
     with pytest.raises(RowError, match=f"row 3: the {name} is .*; give a whole number from 0"):
         Properties({}).of_rows({name: [value]}, 3)
 

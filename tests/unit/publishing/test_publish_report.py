@@ -156,7 +156,7 @@ def test_of_a_lost_connection_no_returned_row_counts_as_confirmed(
     assert counts(tally, None)[:2] == kept
 
 
-def test_samples_of_all_connections_are_in_the_report_and_only_its_own() -> None:
+def test_samples_of_all_its_connections_are_in_the_report() -> None:
     earlier, tally = Tally(), Tally()
     first, second = ScriptedConnection(A), ScriptedConnection(A)
     lost, late = Return(312, "NO_ROUTE", b"a"), Return(312, "NO_ROUTE", b"\xff")

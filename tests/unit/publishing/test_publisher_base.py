@@ -55,7 +55,7 @@ def test_messages_are_persistent_unless_told_otherwise(
     assert [message.properties.delivery_mode for message in peer.messages] == [mode] * 4
 
 
-def test_each_row_arrives_with_all_that_is_its_own(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_each_row_arrives_with_all_its_values(publisher_of: AnyPublisher, peer: Peer) -> None:
     with publisher_of(peer.settings, "orders", max_in_flight=4, properties={"app_id": "a"}) as publisher:
         publisher.publish_many(
             [f"k{i}" for i in range(5)],
@@ -70,7 +70,7 @@ def test_each_row_arrives_with_all_that_is_its_own(publisher_of: AnyPublisher, p
     assert {message.properties.app_id for message in peer.messages} == {"a"}
 
 
-def test_rows_that_are_sent_again_keep_all_that_is_their_own(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_rows_that_are_sent_again_keep_all_their_values(publisher_of: AnyPublisher, peer: Peer) -> None:
     peer.answer = only(2, nack)
     with publisher_of(peer.settings, "orders", backoff_s=0) as publisher:
         report = publisher.publish_many(
@@ -89,7 +89,7 @@ def test_rows_that_are_sent_again_keep_all_that_is_their_own(publisher_of: AnyPu
 # -- what came of the rows
 
 
-def test_one_row_that_came_back_is_an_error(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_one_returned_row_is_an_error(publisher_of: AnyPublisher, peer: Peer) -> None:
     peer.answer = only(2, unroutable)
     with publisher_of(peer.settings, "orders") as publisher:
         said = r"no queue took 1 of the messages \(reply code 312, NO_ROUTE; one has the key 'k2'\), so no queue has them: bind"
@@ -100,9 +100,7 @@ def test_one_row_that_came_back_is_an_error(publisher_of: AnyPublisher, peer: Pe
         assert publisher.publish_many(["k"], ["b"]).confirmed == 1
 
 
-def test_rows_that_came_back_are_only_reported_where_that_was_asked_for(
-    publisher_of: AnyPublisher, peer: Peer
-) -> None:
+def test_returned_rows_are_only_reported_on_request(publisher_of: AnyPublisher, peer: Peer) -> None:
     peer.answer = only(2, unroutable)
     with publisher_of(peer.settings, "orders", on_unroutable="report") as publisher:
         report = publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
@@ -188,7 +186,7 @@ def test_rows_that_come_asynchronously_are_counted_likewise(peer: Peer) -> None:
 # -- nothing moves
 
 
-def test_what_carries_no_message_is_no_progress(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_frames_without_a_message_are_not_progress(publisher_of: AnyPublisher, peer: Peer) -> None:
     def ask_and_ask(message: Message) -> bytes:
         for _ in range(100):
             peer.say(said(commands.Channel.Flow(active=True)))  # each is answered
@@ -221,7 +219,7 @@ def test_no_descriptor_left_is_an_outage(publisher_of: AnyPublisher, peer: Peer)
     assert (caught.value.report.rows, caught.value.report.unknown) == (1, 1)
 
 
-def test_a_descriptor_that_comes_free_ends_the_outage(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_a_descriptor_that_becomes_free_ends_the_outage(publisher_of: AnyPublisher, peer: Peer) -> None:
     with (
         contextlib.ExitStack() as without,
         publisher_of(peer.settings, "orders", reconnect_timeout_s=5, backoff_s=0.01) as publisher,
@@ -249,7 +247,7 @@ def test_leaving_the_block_waits_for_what_was_sent(publisher_of: AnyPublisher, p
 
 
 @pytest.mark.parametrize("answer", [unroutable, nack], ids=["unroutable", "nack"])
-def test_leaving_the_block_tells_of_rows_that_are_not_confirmed(
+def test_leaving_the_block_reports_rows_that_are_not_confirmed(
     publisher_of: AnyPublisher, peer: Peer, answer: Answer
 ) -> None:
     peer.answer = answer

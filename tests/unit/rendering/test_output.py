@@ -46,7 +46,7 @@ def test_blocks_stand_apart() -> None:
     assert console(80, Line("one"), Lines(["a", "b"]), Line("two")) == "one\n\na\nb\n\ntwo\n"
 
 
-def test_facts_are_aligned_and_their_values_wrapped_behind_the_margin() -> None:
+def test_facts_are_aligned_and_their_values_wrapped_after_the_margin() -> None:
     text = console(30, Facts([("a", "x"), ("name", "one two three four five six")]))
     assert text == "a     x\nname  one two three four five\n      six\n"
 

@@ -58,7 +58,7 @@ def test_a_binding_over_the_cap_can_still_go() -> None:
 
 
 @pytest.mark.parametrize("name", ["", 5, None, b"q", "q" * 256, "\ud800", ["q"]])
-def test_what_is_no_destination_is_refused(name: Any) -> None:
+def test_an_invalid_destination_is_refused(name: Any) -> None:
     with pytest.raises(InputError):
         HashRing.from_bindings([(name, 1)])
     if name is not None:
@@ -71,6 +71,6 @@ def test_what_is_no_destination_is_refused(name: Any) -> None:
 
 
 @pytest.mark.parametrize("pairs", [["q1"], [("q1", 1, 1)], ["q1", ("q2", 1)]])
-def test_what_is_no_pair_is_refused(pairs: Any) -> None:
+def test_an_invalid_pair_is_refused(pairs: Any) -> None:
     with pytest.raises(InputError, match="pairs"):
         HashRing.from_bindings(pairs)

@@ -240,7 +240,7 @@ def test_where_the_order_is_not_known() -> None:
 @pytest.mark.parametrize(
     "bindings", [["q1"], [("q1",)], [(5, "1")], [("", "1")], [("q1", "k" * 256)], ["ab"]]
 )
-def test_what_is_no_binding_is_refused(bindings: Any) -> None:
+def test_an_invalid_binding_is_refused(bindings: Any) -> None:
     with pytest.raises(InputError):
         ModulusHashExchange("m", bindings)
 

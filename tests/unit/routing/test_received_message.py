@@ -171,7 +171,7 @@ def test_properties_are_what_aio_pika_sends(properties: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["CC", "BCC"])
 @pytest.mark.parametrize(("value", "type_"), [("a", "longstr"), (None, "void"), ({}, "table")])
-def test_cc_that_is_no_array_closes_the_channel(name: str, value: Any, type_: str) -> None:
+def test_cc_that_is_not_an_array_closes_the_channel(name: str, value: Any, type_: str) -> None:
     exchange = ConsistentHashExchange("x", ring(0, NEW))
     with pytest.raises(ChannelClosedError, match=f"the header {name} is a {type_}") as error:
         exchange.route("k", {name: value})
@@ -214,7 +214,7 @@ def test_an_application_property(value: Any, expected: str) -> None:
     assert term(BY_HEADER, headers={"x-tenant": value}) == expected
 
 
-def test_an_annotation_wins_but_for_booleans_and_nulls() -> None:
+def test_an_annotation_wins_except_for_booleans_and_nulls() -> None:
     def with_annotation(value: Any) -> str | None:
         return term(
             BY_HEADER, headers={"x-tenant": "p"}, properties={"message_annotations": {"x-tenant": value}}
@@ -273,7 +273,7 @@ def test_what_amqp_10_cannot_send_is_refused(given: dict[str, Any]) -> None:
         BY_HEADER.route(**given, client="amqp-1.0")
 
 
-def test_before_4_0_a_plugin_converts_and_nothing_is_said() -> None:
+def test_before_4_0_a_plugin_converts_without_a_finding() -> None:
     old = ConsistentHashExchange("x", RING.with_release(Release("3.13.7")))
     for ask in (lambda: old.route("k", client="amqp-1.0"), lambda: old.indices(["k"], client="amqp-1.0")):
         with pytest.raises(NotDeterminedError, match=r"3\.13\.7 has AMQP 1\.0 by a plugin"):

@@ -56,7 +56,7 @@ def test_before_3_7_8_is_refused(version: str) -> None:
     "version",
     ["", "4", "4.3.x", "v4.3.6", "4.3.6\n", " 4.3.6", "4.3.6-", "4.3.٦", "4.3.6.1", "4.3 ", None, 4, 4.3],
 )
-def test_what_is_no_version_is_refused(version: Any) -> None:
+def test_an_invalid_version_is_refused(version: Any) -> None:
     with pytest.raises(InputError, match="not a RabbitMQ version"):
         Release(version)
 
@@ -76,7 +76,7 @@ def test_a_series_takes_a_store() -> None:
 
 
 @pytest.mark.parametrize("series", ["4.4", "3.6", "04.3", "9.9"])
-def test_what_is_no_known_series_is_refused(series: str) -> None:
+def test_an_unknown_series_is_refused(series: str) -> None:
     with pytest.raises(
         InputError, match=r"not a known RabbitMQ series: give one of 3\.7, .* 4\.3, or a version"
     ):
@@ -94,7 +94,7 @@ def test_order() -> None:
     assert Release("3.8.9") <= Release("3.8.9")
 
 
-def test_newer_versions_are_said_to_be_unknown_once() -> None:
+def test_newer_versions_are_reported_as_unknown_once() -> None:
     for version in ("4.4.0-beta.7", "104.0.0"):
         with pytest.warns(UserWarning, match=f"RabbitMQ {version} is newer than the rules known here"):
             Release(version)

@@ -92,7 +92,7 @@ def test_two_bindings_have_no_order_on_mnesia(version: str) -> None:
         ring.restarted()
 
 
-def test_what_comes_back_on_khepri_is_assumed_where_bindings_are_not_known() -> None:
+def test_a_restarted_ring_on_khepri_is_assumed_if_bindings_are_unknown() -> None:
     read = HashRing.from_buckets(["a", "b"], Release("4.3.6"))
     assert (read.restarted().buckets, read.restarted().provenance) == (("a", "b"), "assumed")
     emptied = HashRing.from_buckets(["a"], Release("3.8.4")).restarted()
@@ -137,7 +137,7 @@ def test_a_binding_that_stands_is_added_whatever_its_weight() -> None:
     assert runs(updated.restarted()) == [("a", 1), ("q", 10_001)]
 
 
-def test_unbinding_renumbers_the_buckets_behind() -> None:
+def test_unbinding_renumbers_the_later_buckets() -> None:
     ring = HashRing.from_bindings([("a", 2), ("b", 1), ("c", 2)])
     assert ring.unbind("b").buckets == ("a", "a", "c", "c")
     assert ring.unbind("a", 2).buckets == ("b", "c", "c")

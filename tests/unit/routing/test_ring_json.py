@@ -63,7 +63,7 @@ def test_json_and_pickle_keep_a_ring_whole(pairs: list[Any], release: Release) -
         ({"bindings": [["q", "0"]]}, "at least 1"),
     ],
 )
-def test_json_that_is_no_ring_is_refused(change: dict[str, Any], message: str) -> None:
+def test_json_that_is_not_a_ring_is_refused(change: dict[str, Any], message: str) -> None:
     whole = json.loads(HashRing.from_bindings([("q", 1)]).to_json())
     with pytest.raises(InputError, match=message):
         HashRing.from_json(json.dumps(whole | change))
@@ -73,6 +73,6 @@ def test_json_that_is_no_ring_is_refused(change: dict[str, Any], message: str) -
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", b"\xff"])
-def test_text_that_is_no_ring_is_refused(text: str | bytes) -> None:
+def test_text_that_is_not_a_ring_is_refused(text: str | bytes) -> None:
     with pytest.raises(InputError, match="not a ring"):
         HashRing.from_json(text)

@@ -23,7 +23,7 @@ from rabbit_chx.routing.sharding import ShardName, shard_names
         (None, ["n"], 2),
     ],
 )
-def test_what_makes_no_shards_is_refused(exchange: Any, nodes: Any, count: Any) -> None:
+def test_a_policy_without_shards_is_refused(exchange: Any, nodes: Any, count: Any) -> None:
     with pytest.raises(InputError):
         shard_names(exchange, nodes, count)
 
@@ -43,7 +43,7 @@ def test_shards_stand_by_node_and_then_by_number_as_text() -> None:
 
 
 @pytest.mark.parametrize("exchange", ["images", "a - b@c - 1", "sharding: x - n@h - 0", "日本"])
-def test_the_name_of_a_shard_says_what_it_is_of(exchange: str) -> None:
+def test_the_name_of_a_shard_contains_its_exchange(exchange: str) -> None:
     for text in shard_names(exchange, ["rabbit@a.example", "other@b"], 11):
         name = ShardName.parsed(text)
         assert name is not None
@@ -62,5 +62,5 @@ def test_the_name_of_a_shard_says_what_it_is_of(exchange: str) -> None:
         "sharding: x - r@a - 1 ",
     ],
 )
-def test_other_queues_are_no_shards(queue: str) -> None:
+def test_other_queues_are_not_shards(queue: str) -> None:
     assert ShardName.parsed(queue) is None

@@ -73,7 +73,7 @@ def test_movement_from_a_plain_ring() -> None:
     assert SlotTable(ring, {}).share_moved(ring) == 0.0
 
 
-def test_a_queue_beside_slots_and_a_hole() -> None:
+def test_a_queue_bound_in_addition_to_slots_and_a_hole() -> None:
     ring = HashRing.from_buckets([SLOTS[0], "plain", SLOTS[1], None, SLOTS[0]])
     table = SlotTable(ring, {SLOTS[0]: "a"})
     assert table.destinations == ("a", "plain")
@@ -108,7 +108,7 @@ def test_what_makes_no_table(ring: Any, owners: Any, says: str) -> None:
         SlotTable(ring, owners)
 
 
-def test_another_exchange_of_the_ring_is_no_slot_and_keeps_its_keys() -> None:
+def test_another_exchange_of_the_ring_is_not_a_slot_and_keeps_its_keys() -> None:
     audit = ExchangeRef("audit")
     ring = HashRing.from_buckets([SLOTS[0], audit, SLOTS[1]])
     table = SlotTable(ring, {SLOTS[0]: "a"}, frozenset([audit]))
@@ -149,7 +149,7 @@ def test_a_table_as_json_is_its_ring_and_the_slots() -> None:
         ({"": "a"}, "name"),
     ],
 )
-def test_json_that_is_no_table(slots: Any, says: str) -> None:
+def test_json_that_is_not_a_table(slots: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         SlotTable.from_json(json.dumps({**json.loads(RING.to_json()), "slots": slots}))
 

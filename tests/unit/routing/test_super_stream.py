@@ -46,7 +46,7 @@ def test_partitions_stand_in_the_order_of_their_bindings() -> None:
 
 
 @pytest.mark.parametrize("partitions", ["ab", b"ab", None, 5, [], [5], [b"s-0"], ["n" * 256]])
-def test_what_are_no_partitions_is_refused(partitions: Any) -> None:
+def test_invalid_partitions_are_refused(partitions: Any) -> None:
     with pytest.raises(InputError):
         SuperStream(partitions)
 
@@ -123,7 +123,7 @@ def test_an_array_with_a_null_is_refused(null: Any) -> None:
         SuperStream(["s-0", "s-1"]).indices(null)
 
 
-def test_what_is_no_array_of_keys_is_refused() -> None:
+def test_a_value_that_is_not_an_array_of_keys_is_refused() -> None:
     for wrong in ("key", 5, pa.array([1, 2]), np.array([1, 2]), pa.array([["a"]])):
         with pytest.raises(InputError):
             SuperStream(["s-0"]).indices(cast("Any", wrong))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_connector.dry_runs import DryRun, HotKey, PartitionRows, skew
 
 
-def test_skew_is_the_most_beside_the_mean() -> None:
+def test_skew_is_the_maximum_over_the_mean() -> None:
     assert skew([5, 5, 5]) == 1.0
     assert skew([9, 0, 0]) == 3.0
     assert skew([]) == skew([0, 0]) == 1.0
@@ -26,7 +26,7 @@ def test_a_dry_run_counts_what_its_partitions_have() -> None:
     assert "queues in it" in str(run)
 
 
-def test_without_a_ring_it_says_nothing_of_queues() -> None:
+def test_without_a_ring_queues_are_not_predicted() -> None:
     run = DryRun("x", "amqp://h", {}, (PartitionRows(0, 3, {}),), hottest=(HotKey("k", 2),))
     assert run.ok
     assert "no ring was given: queues were not checked" in str(run)

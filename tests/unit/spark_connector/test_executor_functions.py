@@ -78,9 +78,7 @@ def test_a_python_that_has_everything(python: Path, tmp_path: Path, monkeypatch:
     check_worker_python(session(python))
 
 
-def test_nothing_is_told_where_nothing_is_known(
-    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_facts_are_left_out(python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_worker_python(None)
     check_worker_python(SimpleNamespace())  # type: ignore[arg-type]  # as Connect, it has no context
     check_worker_python(session(python, master="spark://elsewhere:7077"))

@@ -37,7 +37,7 @@ def test_tasks_are_in_the_order_of_their_partitions() -> None:
     assert report.write_id == "w"
 
 
-def test_a_failed_write_says_so() -> None:
+def test_a_failed_write_is_reported() -> None:
     shown = json.loads(FAILED.to_json())
     assert (shown["failed"], shown["unfinished"], shown["confirmed"]) == (True, 2, 5)
     assert (
@@ -192,7 +192,7 @@ def test_an_ordinary_write_needs_no_note() -> None:
     assert collect_notes([], options(ordering="per-key")) == ()
 
 
-def test_what_a_task_notes_is_told_once() -> None:
+def test_notes_of_tasks_are_reported_once() -> None:
     assert collect_notes([TaskReport(0, 0, notes=("a",)), TaskReport(1, 0, notes=("a", "b"))], options()) == (
         "a",
         "b",
@@ -282,14 +282,14 @@ def test_of_many_keys_a_sample_that_both_partitions_have_whole() -> None:
     assert 0.2 < half.split / half.compared < 0.5  # a third of the keys are in both
 
 
-def test_a_sample_is_small_and_knows_a_constant_key() -> None:
+def test_a_sample_is_small_and_detects_a_constant_key() -> None:
     assert len(pickle.dumps(sample(range(100_000)))) < 8_300
     sampler = KeySampler()
     sampler.add([b"k"] * 5)
     assert SplitKeys.of([sampler.sample(), sampler.sample()]) == SplitKeys(1, 1, complete=True)
 
 
-def test_an_earlier_report_is_kept_beside(tmp_path: Path) -> None:
+def test_an_earlier_report_is_kept(tmp_path: Path) -> None:
     path, previous = tmp_path / "report.json", tmp_path / "report.json.previous"
     for exchange in ("first", "second", "third"):
         check_report_path(str(path), streaming=False)
@@ -308,7 +308,7 @@ def test_an_earlier_report_is_kept_beside(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_the_failed_attempt_of_a_repeated_batch_is_kept_beside(tmp_path: Path) -> None:
+def test_the_failed_attempt_of_a_repeated_batch_is_kept(tmp_path: Path) -> None:
     for failed in (True, False):
         save_report(WriteReport("x", (), None, batch_id=4, failed=failed), str(tmp_path), streaming=True)
     found = {path.name: json.loads(path.read_text())["failed"] for path in tmp_path.iterdir()}

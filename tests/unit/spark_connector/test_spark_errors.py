@@ -80,7 +80,7 @@ def test_other_errors_and_texts() -> None:
     assert error.report == PublishReport()
 
 
-def test_the_error_of_a_task_is_found_in_what_spark_says() -> None:
+def test_the_error_of_a_task_is_found_in_the_message_of_spark() -> None:
     said = (
         "Job aborted due to stage failure: ... org.apache.spark.api.python.PythonException: Traceback (most recent "
         'call last):\n  File "writing.py", line 59, in write_partition\n    raise error\n'

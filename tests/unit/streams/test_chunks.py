@@ -51,7 +51,7 @@ PACKED = {
 }
 
 
-def test_a_chunk_says_what_its_header_says() -> None:
+def test_a_chunk_has_the_fields_of_its_header() -> None:
     data = chunk_bytes(map(entry, ROWS), offset=41, trailer=b"tracked")
 
     chunk = read_chunk(memoryview(data))
@@ -68,7 +68,7 @@ def test_a_trailer_that_was_not_asked_for_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize(("number", "kind"), list(enumerate(["user", "delta", "snapshot"])))
-def test_what_the_broker_notes_is_told_apart(number: int, kind: str) -> None:
+def test_notes_of_the_broker_are_distinguished(number: int, kind: str) -> None:
     entries = [entry(notes("ours", size=16 if kind == "snapshot" else 8))]
     assert read_chunk(memoryview(chunk_bytes(entries, kind=number))).kind == kind
 
@@ -93,7 +93,7 @@ def test_a_wrong_crc_is_found_unless_it_is_not_looked_for() -> None:
         (chunk_bytes([], kind=3), "begins with 0x50"),
     ],
 )
-def test_what_is_no_whole_chunk_is_refused(data: bytes, says: str) -> None:
+def test_an_incomplete_chunk_is_refused(data: bytes, says: str) -> None:
     with pytest.raises(DamagedChunkError, match=says):
         read_chunk(memoryview(data))
 

@@ -79,9 +79,7 @@ def test_a_handshake_that_does_not_end() -> None:
         assert time.monotonic() - started < 20
 
 
-def test_events_that_came_before_the_end_are_still_given(
-    scripted: ListeningNode, opened: StreamConnection
-) -> None:
+def test_events_before_the_end_are_still_returned(scripted: ListeningNode, opened: StreamConnection) -> None:
     confirm = frame(Key.PUBLISH_CONFIRM, b"\0" + (1).to_bytes(4) + (5).to_bytes(8))
     closing_ = frame(Key.CLOSE, b"\0\0\0\1" + OK + b"\0\5sorry")
     scripted.answer = lambda *_: confirm + closing_

@@ -29,7 +29,7 @@ EACH_COPY = pytest.mark.parametrize(
 
 
 @EACH_COPY
-def test_copies_at_the_end_are_no_reason_to_store_rows_again(
+def test_copies_at_the_end_do_not_cause_rows_to_be_stored_again(
     broker: Broker, copied: range, other: dict[str, str]
 ) -> None:
     stream = broker.rows["s"]
@@ -114,7 +114,7 @@ def test_an_original_that_differs_is_an_error_whatever_its_copies_are(broker: Br
     assert stream.originals == list(range(1, 51))
 
 
-def test_a_copy_that_differs_and_whose_original_is_removed_is_an_error_that_says_so(
+def test_a_copy_that_differs_from_a_removed_original_is_an_error(
     broker: Broker,
 ) -> None:
     stream = broker.rows["s"]

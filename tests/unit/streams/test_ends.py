@@ -54,7 +54,7 @@ def log_ends(timeout_s: float = TIMEOUT_S) -> LogEnds:
     return LogEnds(settings_of("rabbitmq-stream://h"), {}, timeout_s)
 
 
-def test_the_end_is_behind_the_last_row(leader: Leader) -> None:
+def test_the_end_is_after_the_last_row(leader: Leader) -> None:
     assert log_ends().ends(["s", "gone"]) == {"s": END}
     assert log_ends().ends([]) == {}
     assert leader.starts == [(2, 0)]
@@ -131,7 +131,7 @@ def test_an_empty_stream_has_no_first_chunk(leader: Leader) -> None:
     assert leader.clock.now - began < 5
 
 
-def test_a_leader_that_never_knows_what_is_committed_is_given_up(leader: Leader) -> None:
+def test_a_leader_without_a_committed_offset_is_given_up(leader: Leader) -> None:
     leader.withheld, leader.looks = 2, 1_000_000
     with pytest.raises(BrokerTimeoutError, match=r"'s' has rows, and does not give them within 0\.1 s"):
         finder(0.1).first("s")

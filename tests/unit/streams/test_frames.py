@@ -251,7 +251,7 @@ def test_metadata_has_a_code_for_each_stream() -> None:
         ("00 19 00 01 00 00 00 07 00 02", Reply(Key.PARTITIONS, ID, 2, memoryview(b""))),  # as 3.10 does it
     ],
 )
-def test_what_the_broker_says(frame: str, expected: object) -> None:
+def test_the_answer_of_the_broker(frame: str, expected: object) -> None:
     assert parse_frame(memoryview(bytes.fromhex(frame))) == expected
 
 
@@ -304,7 +304,7 @@ def test_a_damaged_reply(read: Any, content: str, words: str) -> None:
         read(Fields(memoryview(bytes.fromhex(content))))
 
 
-def test_frames_are_cut_out_of_whatever_comes() -> None:
+def test_frames_are_cut_out_of_any_bytes() -> None:
     sent = [bytes([i]) * size for i, size in enumerate((4, 5, 300, 4, 70_000))]
     wire = b"".join(len(frame).to_bytes(4) + frame for frame in sent)
     for step in (1, 2, 3, 7, 64, 1_000, len(wire)):

@@ -39,7 +39,7 @@ def place_of(placing: Placing, key: bytes) -> Any:
 
 
 @pytest.mark.parametrize("placing", [RING, SLOTS, SUPER_STREAM], ids=["ring", "slots", "super-stream"])
-def test_each_row_is_where_the_mirror_says_or_is_shown_with_its_place(placing: Placing) -> None:
+def test_each_row_is_in_the_predicted_queue_or_is_reported(placing: Placing) -> None:
     wrong = [(offset, key, place_of(placing, key)) for offset, key in enumerate(KEYS)]
     wrong = [row for row in wrong if row[2] != "s0"]
     found = stream_parity("s0", [rows(KEYS[:120]), rows(KEYS[120:], first=120)], placing, "orders")

@@ -67,7 +67,7 @@ def test_after_a_fault_all_is_sent_again_from_the_lowest_unconfirmed_row(
     assert "sent again after a reconnect" in str(report)
 
 
-def test_confirms_that_came_before_the_loss_count(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_confirms_before_the_loss_count(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The confirms of rows 49 to 56 arrive while the next rows are sent, which fails."""
 
     def hold_back_and_lose(connection: Session) -> None:
@@ -220,7 +220,7 @@ def test_the_same_rows_again_are_stored_once(broker: Broker) -> None:
     assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
-def test_rows_of_others_behind_ours_are_looked_through(broker: Broker) -> None:
+def test_rows_of_others_after_ours_are_searched(broker: Broker) -> None:
     with publisher(name="load") as made:
         publish(made, rows=50)
     with publisher(name="load:2") as made:

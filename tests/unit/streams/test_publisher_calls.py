@@ -96,7 +96,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: float) -> 
 DOWN = UnreachableError("nobody answers")
 
 
-def test_a_leader_that_changes_with_the_last_confirms_is_no_outage_of_the_next_rows(
+def test_a_leader_that_changes_with_the_last_confirms_is_not_an_outage_of_the_next_rows(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.fault = once(confirm_and_change, 20)
@@ -121,7 +121,9 @@ def test_confirms_that_come_with_a_change_of_the_leader_begin_another_outage(bro
     assert report.reconnects >= 3
 
 
-def test_reading_back_is_no_time_without_a_confirm(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_back_does_not_count_as_waiting_for_a_confirm(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with publisher(name="load") as made:
         publish(made, rows=100)
 
@@ -158,9 +160,7 @@ def test_after_a_call_that_gave_up_the_next_one_has_the_full_time_again(
 
 @pytest.mark.usefixtures("broker")
 @pytest.mark.parametrize("error", [AccessRefusedError("no"), NotFoundError("no"), InputError("no")])
-def test_what_no_other_attempt_can_do_better_is_raised_at_once(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_a_permanent_error_is_raised_at_once(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     attempts = failing(monkeypatch, error, math.inf)
     with publisher(name="load") as made, pytest.raises(PublishError) as raised:
         publish(made)

@@ -49,7 +49,7 @@ def test_what_cannot_be_published_to_is_refused(broker: Broker, how: dict[str, A
 @pytest.mark.parametrize(
     ("url", "words"), [([], "no URL"), (b"x", "the url is a bytes"), ([5], "the url is a list")]
 )
-def test_what_is_no_url_is_refused(url: Any, words: str) -> None:
+def test_an_invalid_url_is_refused(url: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         StreamPublisher(url, stream="s")
 
@@ -127,7 +127,7 @@ def test_a_publisher_that_is_dropped_closes_its_connections(broker: Broker) -> N
 
 
 @pytest.mark.usefixtures("broker")
-def test_a_publisher_that_has_no_connection_is_dropped_without_a_word() -> None:
+def test_a_publisher_without_a_connection_is_dropped_silently() -> None:
     publisher(name="load")
     with publisher(name="load") as made:
         publish(made)

@@ -80,7 +80,7 @@ def test_offsets_that_are_jumped_over_are_missing(before, after, gone):
     assert (counting.missing, counting.is_done) == (len(gone), after.end >= 50)
 
 
-def test_an_end_behind_the_log_is_missing():
+def test_an_end_after_the_log_is_missing():
     with pytest.raises(MissingRowsError, match="the offsets 40 to 49, it ends at 40: end there, or give"):
         progress(5, 50, 40)
     counting = progress(5, 50, 40, count_missing=True)
@@ -90,7 +90,7 @@ def test_an_end_behind_the_log_is_missing():
 
 
 @pytest.mark.parametrize("count_missing", [False, True])
-def test_a_start_behind_the_log_is_an_error_in_any_case(count_missing):
+def test_a_start_after_the_end_of_the_log_is_always_an_error(count_missing):
     with pytest.raises(MissingRowsError, match="'s' ends at offset 40, before the start, 41: it was deleted"):
         progress(41, 41, 40, count_missing=count_missing)
 
@@ -109,7 +109,7 @@ def test_a_reading_goes_on_at_its_last_chunk_which_is_not_given_twice():
     ]
 
 
-def test_a_replica_that_is_behind_gives_older_chunks_first():
+def test_a_replica_that_lags_returns_older_chunks_first():
     reading = progress(0, 40)
     for one in (chunk(0), chunk(10)):
         reading.advance(one)
@@ -154,7 +154,7 @@ def test_a_log_that_ends_before_the_range_was_rewritten():
         reading.check_reached_by(39)
 
 
-def test_a_last_chunk_that_retention_removed_tells_nothing():
+def test_a_last_chunk_that_retention_removed_is_ignored():
     reading = progress(0, 40)
     for one in (chunk(0), chunk(10)):
         reading.advance(one)
@@ -201,12 +201,12 @@ def test_what_cannot_be_read_is_refused_before_anything_is_connected(arguments, 
 
 
 @pytest.mark.parametrize("url", [None, 5, [None]])
-def test_what_is_no_url_is_refused(url):
+def test_an_invalid_url_is_refused(url):
     with pytest.raises(InputError, match="the url is a"):
         StreamReader(url, "s")
 
 
-def test_what_is_no_name_of_a_stream_is_refused():
+def test_an_invalid_name_of_a_stream_is_refused():
     with pytest.raises(InputError, match="the stream is b's': give its name"):
         StreamReader("rabbitmq-stream://127.0.0.1:1", b"s")  # type: ignore[arg-type]
 

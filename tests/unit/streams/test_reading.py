@@ -155,7 +155,7 @@ def test_a_log_that_was_cut_and_goes_on_before_the_start(log: ListeningNode) -> 
     assert time.monotonic() - began < 20
 
 
-def test_a_known_range_on_a_replica_that_is_behind(log: ListeningNode) -> None:
+def test_a_known_range_on_a_replica_that_lags(log: ListeningNode) -> None:
     with ListeningNode(log.chunks[:3]) as behind:
         log.leader, log.replicas = log, [behind]
         behind.leader, behind.replicas = log, [behind]
@@ -194,7 +194,7 @@ def test_a_batch_ends_between_sub_entries_at_its_rows(log: ListeningNode) -> Non
         assert [batch.num_rows for batch in reading] == [200, 200, 200]
 
 
-def test_a_sub_entry_above_the_bound_is_a_batch_of_its_own(
+def test_a_sub_entry_above_the_bound_is_a_separate_batch(
     log: ListeningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.chunks = [chunks_of(1)[0], bomb(2, 100, 1_000, offset=10)]
@@ -379,7 +379,7 @@ def test_a_damaged_chunk_is_read_again_from_the_same_node(log: ListeningNode) ->
         lambda chunk: chunk[:3] + b"\x09" + chunk[4:],  # another number of entries
     ],
 )
-def test_a_chunk_that_stays_damaged_is_an_error_that_says_where_it_was_read(
+def test_a_chunk_that_stays_damaged_is_an_error_that_reports_where_it_was_read(
     log: ListeningNode, damage: Callable[[bytes], bytes]
 ) -> None:
     with ListeningNode(log.chunks) as replica:

@@ -201,7 +201,7 @@ def test_a_message_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_the_columns_say_what_the_plain_reader_says(name: str) -> None:
+def test_the_columns_are_those_of_the_plain_reader(name: str) -> None:
     message, _ = MESSAGES[name]
     found = read_message(message)._asdict()
     for column in ("properties", "headers"):
@@ -406,7 +406,7 @@ def _annotated(*pairs: tuple[bytes, bytes]) -> bytes:
         b"\0Ss\xc0\x04\1\xa1\1i" + _annotated((b"x-routing-key", b"k2")) + BODY,  # in another order
     ],
 )
-def test_a_row_means_the_same_beside_any_other(row: bytes) -> None:
+def test_a_row_means_the_same_next_to_any_other(row: bytes) -> None:
     plain = _annotated((b"x-routing-key", b"k1")) + BODY
     alone = read([chunk_of([row])])[0]
     message = read_message(row)
@@ -416,7 +416,7 @@ def test_a_row_means_the_same_beside_any_other(row: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["headers", "h"])
-def test_one_text_is_no_list_of_columns(name: str) -> None:
+def test_one_text_is_not_a_list_of_columns(name: str) -> None:
     with pytest.raises(
         InputError, match=rf"include is the text '{name}': give a list of columns, as \['{name}'\]"
     ):

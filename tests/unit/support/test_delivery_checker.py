@@ -40,13 +40,13 @@ ROWS = [Attempt(1, "a"), Attempt(2, "b"), Attempt(3, "a")]
         ),
     ],
 )
-def test_a_verdict_says_what_is_wrong(history: History, says: str) -> None:
+def test_a_verdict_reports_what_is_wrong(history: History, says: str) -> None:
     verdict = check(history)
     assert str(verdict) == says
     assert verdict.passed is says.endswith("passed")
 
 
-def test_a_repeat_behind_its_first_copy_is_in_order_and_in_another_queue_it_is_a_first_copy_there() -> None:
+def test_a_repeat_after_its_first_copy_is_in_order_and_in_another_queue_it_is_a_first_copy() -> None:
     history = History(ROWS, 3, {"q": [1, 2, 3, 1], "p": [3, 1]}, ordered=True)
     assert check(history).out_of_order == 1
     assert check(replace(history, found={"q": [1, 2, 3, 1], "p": [1, 3]})).out_of_order == 0

@@ -44,7 +44,7 @@ def test_the_other_variables_need_the_url(monkeypatch: pytest.MonkeyPatch, name:
         pass
 
 
-def test_where_nothing_is_to_be_had_each_attempt_is_told_in_order(
+def test_each_failed_attempt_is_reported_in_order(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object, dead_port: int
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -22,7 +22,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return images
 
 
-def test_without_the_image_of_ryuk_it_is_left_out_and_that_is_said_once(
+def test_without_the_image_of_ryuk_it_is_omitted_with_one_note(
     asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", False)

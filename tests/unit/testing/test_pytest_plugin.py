@@ -49,7 +49,9 @@ def test_a_run_without_brokers_does_not_hear_of_it(run_pytest: RunPytest, nothin
     assert "= rabbit_chx =" not in said
 
 
-def test_what_finds_no_broker_is_skipped_and_the_end_says_so(run_pytest: RunPytest, nothing: str) -> None:
+def test_tests_without_a_broker_are_skipped_and_reported_at_the_end(
+    run_pytest: RunPytest, nothing: str
+) -> None:
     said = run_pytest(TWO_THAT_USE_A_BROKER, PATH=nothing)
     assert "2 skipped" in said
     assert "NOT RUN, 2 tests: no broker for tests. Tried:" in said
@@ -113,7 +115,7 @@ def test_a_variable_without_its_url_fails(run_pytest: RunPytest, nothing: str) -
     assert "2 errors" in said
 
 
-def test_each_series_is_a_run_of_its_own(run_pytest: RunPytest, nothing: str) -> None:
+def test_each_series_is_a_separate_run(run_pytest: RunPytest, nothing: str) -> None:
     series = ("--chx-broker", "4.3", "--chx-broker", "3.10", "--chx-broker", "4.3")
     said = run_pytest(
         TWO_THAT_USE_A_BROKER + "def test_of_something_else(): pass",

@@ -19,7 +19,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.topology import BindingDefinition, Plan, QueueDefinition, Topology, plan
 from rabbit_chx.topology.applying import Applied, Permission, apply_plan
-from rabbit_chx.topology.operations import Operation, QueueCounts, refused
+from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
 from rabbit_chx.topology.reading import APPLY_LOCK
 
 LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
@@ -207,7 +207,7 @@ def test_a_first_operation_that_is_refused_changes_nothing() -> None:
         script.apply(plan(WANTED, script.live()))
 
 
-def test_a_lost_connection_says_how_far_it_got() -> None:
+def test_a_lost_connection_reports_how_far_it_got() -> None:
     def refuses(operation: Operation) -> None:
         if operation.action == "bind":
             raise ConnectionLostError("gone")
@@ -224,7 +224,7 @@ def test_another_ring_than_planned_is_an_error() -> None:
         script.apply(plan(WANTED, script.live()))
 
 
-def test_a_ring_that_is_gone_after_all_changes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ring_that_is_missing_after_all_changes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script()
     monkeypatch.setattr(script, "read_rings", lambda *_: {})
     with pytest.raises(ApplyError, match="the ring of orders is None after all changes"):
@@ -319,7 +319,9 @@ def test_a_deletion_has_to_be_allowed() -> None:
 
 def test_only_a_plan_is_applied() -> None:
     script = Script()
-    with pytest.raises(InputError, match=r"a Topology is no plan: make one with rabbit_chx\.topology\.plan"):
+    with pytest.raises(
+        InputError, match=r"a Topology is not a Plan: make one with rabbit_chx\.topology\.plan"
+    ):
         apply_plan(WANTED, script, Permission(), lambda *_: None)  # type: ignore[arg-type]
     assert script.steps == []
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from topologies import arguments
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.arguments import ArgumentTable
+from rabbit_chx.topology.objects import ArgumentTable
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,6 @@ def test_a_table_does_not_follow_the_dict_it_was_made_of() -> None:
         ({5: "a"}, "5 is not a string"),
     ],
 )
-def test_what_no_argument_can_be_is_refused(given_: dict[Any, Any], says: str) -> None:
+def test_an_impossible_argument_is_refused(given_: dict[Any, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         ArgumentTable(given_)

@@ -77,5 +77,5 @@ def test_nothing_is_asked_where_nothing_can_be_left_or_nothing_can_be_asked(
     assert asked(binding, LISTED, has_management=has_management) == []
 
 
-def test_what_went_meanwhile_is_gone() -> None:
+def test_objects_that_were_deleted_meanwhile() -> None:
     assert asked(TO_QUEUE, None) == [("get", *PATH)]

@@ -55,7 +55,7 @@ def test_a_plan_that_moves_too_much_at_its_worst_moment_is_refused() -> None:
 
 
 @pytest.mark.all_seeds
-def test_a_lifted_refusal_is_gone() -> None:
+def test_a_lifted_refusal_is_not_listed() -> None:
     planned = plan(_hashing("b", max_share_moved=0.1), _read(_hashing("a", "b"), "a", "b"))
 
     (refusal,) = planned.refusals
@@ -64,7 +64,7 @@ def test_a_lifted_refusal_is_gone() -> None:
     assert planned.refused(allow_moved=0.5001) == ()
 
 
-def test_a_first_ring_is_no_movement_that_a_limit_stops() -> None:
+def test_a_first_ring_is_not_limited() -> None:
     planned = plan(_hashing("a", max_share_moved=0.0), Topology())
 
     assert planned.refusals == ()
@@ -216,7 +216,7 @@ def test_a_circle_of_bindings_is_cut() -> None:
     assert order_downstream_first("a", {"a": ["a"]}) == ["a"]
 
 
-def test_a_long_chain_of_bindings_is_no_recursion() -> None:
+def test_a_long_chain_of_bindings_does_not_recurse() -> None:
     names = [f"x{n}" for n in range(5000)]
 
     found = order_downstream_first(names, {source: [target] for source, target in itertools.pairwise(names)})
@@ -286,7 +286,7 @@ def test_a_destination_that_is_wanted_twice_has_no_other_order() -> None:
     assert ring.proposals == ()
 
 
-def test_a_replaced_exchange_keeps_a_member_whose_queue_is_gone_and_is_refused() -> None:
+def test_a_replaced_exchange_keeps_a_member_without_a_queue_and_is_refused() -> None:
     live = _read(_hashing(*"abc"), *"abc")
     exchange = ExchangeDefinition("orders", _CHX, durable=False)
     wanted = Topology((exchange,), tuple(QueueDefinition(name) for name in "bcdefgh"), owns=("a",))

@@ -164,13 +164,13 @@ def _with_exchange(live: Topology, name: str, **fields: object) -> Topology:
                 live,
                 exchanges=tuple(exchange for exchange in live.exchanges if exchange.name != "events.park"),
             ),
-            "exchange events.park is not there",
+            "exchange events.park does not exist",
         ),
         (
             lambda live: replace(
                 live, queues=tuple(queue for queue in live.queues if queue.name != "events.park")
             ),
-            "queue events.park is not there",
+            "queue events.park does not exist",
         ),
     ],
 )
@@ -186,7 +186,7 @@ def test_what_has_no_slots_needs_no_reason() -> None:
     assert not_collapsed(_live()) == {}
 
 
-def test_a_slot_exchange_that_is_no_member_stays_beside_the_others() -> None:
+def test_a_slot_exchange_that_is_not_a_member_is_kept() -> None:
     """As after the number of slots became smaller."""
     live = _with_ring(_live(), [0, 1, 2, 3, 4, 5, 6])
     found = collapsed(live)
@@ -216,7 +216,7 @@ def test_one_that_differs_does_not_keep_another_from_being_folded() -> None:
     st.lists(st.integers(1, 9), min_size=1, max_size=9),
     st.randoms(use_true_random=False),
 )
-def test_a_round_trip_says_the_same(slots: int, counts: list[int], random: object) -> None:
+def test_a_round_trip_keeps_the_value(slots: int, counts: list[int], random: object) -> None:
     """Any owners of any number of slots: laid out again on what is there, they are the same."""
     owners = [f"q{n}" for n, count in enumerate(counts) for _ in range(count)]
     owners = (owners * slots)[:slots]

@@ -34,7 +34,7 @@ def changed(file: str, where: str, /, **fields: Any) -> str:
 
 
 @pytest.mark.parametrize("name", EXPORTS)
-def test_an_export_says_what_was_declared(name: str) -> None:
+def test_an_export_reports_what_was_declared(name: str) -> None:
     topology = Topology.from_definitions(exported(name))
     release = Release(name[6:-5])
     old = release.version == "3.8.9"
@@ -87,7 +87,7 @@ def test_the_ring_of_an_export_is_assumed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXPORTS)
-def test_what_is_left_out_is_said_without_secrets(name: str) -> None:
+def test_omitted_values_are_reported_without_secrets(name: str) -> None:
     topology = Topology.from_definitions(exported(name))
     text = "\n".join(topology.left_out)
     assert "s3cret" in exported(name)
@@ -155,7 +155,7 @@ def test_a_member_that_is_no_longer_listed_keeps_its_place() -> None:
     assert "queue orders.5: a member of orders that is not among the queues" in topology.left_out
 
 
-def test_a_ring_that_cannot_be_computed_is_said() -> None:
+def test_a_ring_that_cannot_be_computed_is_reported() -> None:
     text = exported("vhost-4.3.6.json").replace('"007"', '"none"')
     topology = Topology.from_definitions(text)
     assert topology.rings == {}
@@ -191,7 +191,7 @@ def test_a_file_that_no_broker_wrote_is_refused(text: str, says: str) -> None:
     assert str(caught.value).startswith("the definitions file has a mistake:")
 
 
-def test_all_mistakes_of_a_file_are_told_at_once() -> None:
+def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
     with pytest.raises(TopologyError) as caught:
         Topology.from_definitions('{"queues": [5, {"name": "q", "durable": 1}], "policies": 5}')
     assert [problem.subject for problem in caught.value.problems] == [

@@ -189,7 +189,7 @@ def test_unlisted_destinations_are_external() -> None:
     assert topology.unlisted == ("q.10", "theirs")
 
 
-def test_a_policy_that_shards_a_hash_exchange_stands_in_for_its_ring() -> None:
+def test_a_policy_that_shards_a_hash_exchange_replaces_its_ring() -> None:
     policy = '[[policies]]\nname = "p"\npattern = "^x"\napply_to = "exchanges"\ndefinition = { shards-per-node = 2, routing-key = "1" }\n'
     sharded = Topology.from_toml(HASH + policy)
     assert sharded.exchanges[0].ring is None

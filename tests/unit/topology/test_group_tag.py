@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rabbit_chx.topology.applying import member_of, tag_of
+from rabbit_chx.topology.applying import make_consumer_tag, parse_member
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,11 @@ from rabbit_chx.topology.applying import member_of, tag_of
     ],
 )
 def test_a_member_is_known_by_its_tag(tag: str, member: str | None) -> None:
-    assert member_of(tag) == member
+    assert parse_member(tag) == member
 
 
 @pytest.mark.parametrize("member", ["pod-7", "host.example.com-12", "two\nlines"])
 def test_a_tag_is_new_and_names_its_member(member: str) -> None:
-    first, second = tag_of(member), tag_of(member)
+    first, second = make_consumer_tag(member), make_consumer_tag(member)
     assert first != second
-    assert member_of(first) == member_of(second) == member
+    assert parse_member(first) == parse_member(second) == member

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.hand_over import HandOverMarker
 
 _FLUSH = HandOverMarker("flush", "events.slot.07", "9f2c", "events.park")
 
 
-def test_a_marker_comes_back_from_its_headers() -> None:
+def test_a_marker_is_parsed_from_its_headers() -> None:
     headers = _FLUSH.headers()
     assert headers == {
         "x-rabbit-chx-hand-over": {
@@ -39,7 +39,7 @@ def test_a_reply_is_of_the_same_hand_over() -> None:
         {"x-rabbit-chx-hand-over": {"kind": ["end"], "slot": "s", "id": "1", "park": "p"}},
     ],
 )
-def test_what_a_stranger_wrote_is_no_marker(headers: dict[str, Any] | None) -> None:
+def test_a_message_of_another_writer_is_not_a_marker(headers: dict[str, Any] | None) -> None:
     assert HandOverMarker.from_headers(headers) is None
 
 

@@ -37,7 +37,7 @@ def test_only_internal_fanout_exchanges_are_slots(audit: ExchangeDefinition) -> 
     assert set(table.reassigned({"a": 1}).owners) == set(PLACES[:2])
 
 
-def test_an_exchange_that_leads_on_to_another_is_no_slot() -> None:
+def test_an_exchange_that_is_bound_to_another_is_not_a_slot() -> None:
     onwards = [BindingDefinition("audit", "c"), BindingDefinition("audit", ExchangeRef("amq.topic"))]
     audit = ExchangeDefinition("audit", "fanout", internal=True)
     assert read(*SLOTS, audit, bindings=[*BOUND, *onwards]).other_exchanges == {ExchangeRef("audit")}

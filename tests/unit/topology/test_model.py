@@ -22,7 +22,7 @@ TYPE = "x-consistent-hash"
 
 
 @given(topologies())
-def test_a_topology_is_what_its_file_says(topology: Topology) -> None:
+def test_a_topology_has_the_objects_of_its_file(topology: Topology) -> None:
     text = topology.to_toml()
     assert Topology.from_toml(text) == topology
     assert Topology.from_toml(text).to_toml() == text
@@ -88,7 +88,7 @@ def test_the_error_has_lines_in_the_order_of_the_file() -> None:
     assert str(caught.value).startswith("t.toml has 4 mistakes:\n  line 1, bindings[0].queue: ")
 
 
-def test_a_topology_made_in_python_knows_its_mistakes() -> None:
+def test_a_topology_made_in_python_is_validated() -> None:
     wrong = Topology(queues=(QueueDefinition("q", "quorum", exclusive=True), QueueDefinition("amq.x")))
     assert [problem.subject for problem in wrong.problems] == [
         'queues[0].name = "amq.x"', "queues[1].exclusive = true",

@@ -47,7 +47,7 @@ def test_a_member_keeps_the_binding_key_as_it_is() -> None:
         BindingDefinition("x", None)  # type: ignore[arg-type]
 
 
-def test_the_type_of_a_queue_is_said_once() -> None:
+def test_the_type_of_a_queue_is_reported_once() -> None:
     quorum = QueueDefinition("q", arguments={"x-queue-type": "quorum", "x-delivery-limit": 5})
     assert quorum == QueueDefinition("q", "quorum", arguments={"x-delivery-limit": 5})
     assert quorum.declared_arguments == {"x-queue-type": "quorum", "x-delivery-limit": 5}

@@ -11,7 +11,7 @@ from rabbit_chx import ExchangeRef, Release
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.declaring import declare_exchange
-from rabbit_chx.topology.operations import Operation, QueueCounts, refused
+from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
 
 X = Operation("declare", ExchangeDefinition("x", "x-consistent-hash"))
 Q2, Q1 = (Operation("declare", QueueDefinition(name)) for name in ("q2", "q1"))

@@ -24,7 +24,7 @@ _slow = settings(
 
 @_slow
 @given(topologies())
-def test_a_topology_against_itself_is_no_change(topology: Topology) -> None:
+def test_a_topology_compared_with_itself_has_no_changes(topology: Topology) -> None:
     planned = plan(topology, topology)
 
     assert (planned.changes, planned.refusals) == ((), ())
@@ -113,7 +113,7 @@ def test_the_figures_are_those_of_share_moved_at_every_moment(
 
 @_slow
 @given(declared_topologies(), declared_topologies(owns=("*",)), releases, st.randoms(use_true_random=False))
-def test_the_order_of_the_input_says_nothing(
+def test_the_order_of_the_input_has_no_effect(
     there: Topology, wanted: Topology, release: Release, order: Random
 ) -> None:
     live = ModelBroker.holding(there, release).topology()
@@ -132,7 +132,7 @@ def test_the_order_of_the_input_says_nothing(
 
 @_slow
 @given(declared_topologies(), declared_topologies(), declared_topologies())
-def test_the_checksum_tells_two_wanted_topologies_apart(
+def test_two_wanted_topologies_have_different_checksums(
     there: Topology, first: Topology, other: Topology
 ) -> None:
     live = ModelBroker.holding(there, _RELEASES[0]).topology()

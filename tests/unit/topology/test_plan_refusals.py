@@ -27,7 +27,7 @@ _REMEDIES = (
 )
 
 
-def test_each_refusal_of_a_stored_plan_says_what_to_do() -> None:
+def test_each_refusal_of_a_stored_plan_reports_what_to_do() -> None:
     stored = [
         json.loads(path.read_text("utf-8")) for path in (Path(__file__).parent / "plans").glob("*.json")
     ]

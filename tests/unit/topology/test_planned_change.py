@@ -30,11 +30,11 @@ def test_values_of_two_types_differ(old: object, new: object) -> None:
     assert len(fields_between(live, wanted)) == 1
 
 
-def test_the_owner_is_no_field_of_the_broker() -> None:
+def test_the_owner_is_not_a_field_of_the_broker() -> None:
     assert fields_between(QueueDefinition("q"), QueueDefinition("q", owner="external")) == ()
 
 
-def test_a_default_that_is_written_is_no_difference() -> None:
+def test_a_default_that_is_written_is_not_a_difference() -> None:
     assert (
         fields_between(QueueDefinition("q"), QueueDefinition("q", arguments={"x-queue-type": "classic"}))
         == ()

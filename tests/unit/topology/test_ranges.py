@@ -83,7 +83,7 @@ def test_equal_ranges_of_an_entry_go_together_in_arguments_too() -> None:
         ({"name": f"a.{{1..{'9' * 5000}}}"}, "name", "too large"),
     ],
 )
-def test_a_wrong_range_says_where_and_why(entry: dict[str, Any], field: str, says: str) -> None:
+def test_a_wrong_range_reports_where_and_why(entry: dict[str, Any], field: str, says: str) -> None:
     with pytest.raises(RangeError, match=says) as caught:
         expand(entry, FIELDS)
     assert caught.value.field == field
@@ -91,7 +91,7 @@ def test_a_wrong_range_says_where_and_why(entry: dict[str, Any], field: str, say
 
 
 @given(names)
-def test_an_escaped_text_stands_for_itself(text: str) -> None:
+def test_an_escaped_text_means_itself(text: str) -> None:
     assert expanded_names(escape(text)) == [text]
 
 

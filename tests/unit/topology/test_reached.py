@@ -68,7 +68,7 @@ TOPOLOGY = Topology.from_toml(
 )
 
 
-def test_everything_that_messages_reach_comes_with_an_exchange() -> None:
+def test_an_exchange_includes_everything_that_its_messages_reach() -> None:
     found = reached_from(TOPOLOGY, ["orders"])
     assert [exchange.name for exchange in found.exchanges] == [
         "audit",

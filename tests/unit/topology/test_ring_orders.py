@@ -69,7 +69,7 @@ def test_a_new_member_takes_the_place_of_one_that_goes() -> None:
     assert _names(_order(there, _members(*"nacd"))) == "ancd"
 
 
-def test_a_new_member_comes_last_where_none_goes() -> None:
+def test_a_new_member_is_last_if_none_is_removed() -> None:
     there = _members(*"abc")
 
     assert _names(_order(there, _members(*"nabc"))) == "abcn"

@@ -19,7 +19,7 @@ def _planned(there: str, wanted: str) -> RingPlan:
     return plan(ours, live).rings["x"]
 
 
-def test_a_new_exchange_is_no_proposal_where_the_worst_moment_is_little_worse() -> None:
+def test_a_new_exchange_is_not_proposed_if_the_worst_moment_is_little_worse() -> None:
     ring = _planned("abcd", "dbc")
     assert ring.moved < ring.moved_at_worst < 2 * ring.moved
     assert "new-exchange" not in [proposal.strategy for proposal in ring.proposals]
@@ -88,7 +88,7 @@ def test_the_way_to_slots_is_compared_with_one_for_each_bucket_and_with_a_new_ex
     assert best.moved == 0 < best.moved_at_worst
     as_written, new_exchange = best.proposals
     assert (new_exchange.strategy, new_exchange.moved_at_worst) == ("new-exchange", 0.0)
-    assert new_exchange.description.startswith("a new exchange with the slots as written, beside x: ")
+    assert new_exchange.description.startswith("a new exchange with the slots as written, next to x: ")
 
     listed = (RingMember("a", slots=tuple(range(10))), RingMember("b", slots=tuple(range(10, 48))))
     assert "slots" not in {proposal.strategy for proposal in _into_slots(live, 48, listed).proposals}
@@ -100,7 +100,7 @@ def test_a_refusal_of_the_way_to_slots_names_the_new_exchange_that_moves_less() 
     slotted = ExchangeDefinition("x", "x-consistent-hash", slots=30, members=members, max_share_moved=0.2)
     (refusal,) = plan(Topology((slotted,), live.queues), live).refusals
     assert (
-        "max_share_moved is 0.2; go by a new exchange, as the proposal new-exchange says (0.0% at any moment), raise"
+        "max_share_moved is 0.2; use a new exchange, as in the proposal new-exchange (0.0% at any moment), raise"
         in refusal.text
     )
 

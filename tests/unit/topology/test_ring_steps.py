@@ -106,7 +106,7 @@ def test_a_destination_that_is_wanted_twice_is_unbound_once() -> None:
     assert sorted(_text(best.steps).split()) == ["+a", "+b", "+b", "-a", "-b"]
 
 
-def test_what_no_rule_decides_is_an_error() -> None:
+def test_a_value_without_a_rule_is_an_error() -> None:
     with pytest.raises(NotDeterminedError):
         _steps(_there("a:40 b", "3.7.9"), "b")
 

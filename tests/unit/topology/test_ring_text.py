@@ -119,9 +119,7 @@ def test_an_entry_of_several_exchanges_has_one_order() -> None:
 
 
 @given(topologies(), st.randoms(use_true_random=False))
-def test_whatever_a_file_says_only_the_order_of_its_rings_is_another(
-    topology: Topology, random: object
-) -> None:
+def test_only_the_order_of_the_rings_of_a_file_changes(topology: Topology, random: object) -> None:
     orders = {}
     for exchange in topology.exchanges:
         if exchange.ring is not None:

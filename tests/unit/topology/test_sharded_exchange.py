@@ -26,7 +26,7 @@ def kinds(exchange: ShardedExchange) -> dict[str, tuple[str, ...]]:
     return {finding.kind: finding.names for finding in exchange.findings}
 
 
-def test_nothing_is_said_of_what_is_sound() -> None:
+def test_sound_objects_have_no_finding() -> None:
     assert SOUND.findings == ()
     assert SOUND.missing == ()
     assert [node.name for node in SOUND.local("rabbit@b")] == list(NAMES[2:])

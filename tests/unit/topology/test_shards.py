@@ -83,7 +83,7 @@ def test_a_policy_of_a_larger_priority_ends_the_sharding() -> None:
     assert kept_shards(LIVE) == frozenset(SHARDS)
 
 
-def test_a_file_says_the_policy_and_not_the_shards() -> None:
+def test_a_file_reports_the_policy_and_not_the_shards() -> None:
     written = without_shards(LIVE)
     assert written == Topology((IMAGES,), policies=(POLICY,))
     assert written.left_out == ("4 shards of images: the plugin rabbitmq_sharding makes them",)
@@ -104,7 +104,7 @@ def test_a_ring_of_shards_is_the_plugins() -> None:
 
 
 @pytest.mark.parametrize("type_", ["x-modulus-hash", "x-consistent-hash"])
-def test_a_policy_that_shards_comes_after_the_exchange(type_: str) -> None:
+def test_a_policy_that_shards_is_created_after_the_exchange(type_: str) -> None:
     """Under it 4.3.6 cannot declare an exchange of type x-consistent-hash."""
     other = PolicyDefinition("other", "^x", definition={"alternate-exchange": "y"})
     wanted = Topology((ExchangeDefinition("images", type_),), policies=(POLICY, other))

@@ -96,7 +96,7 @@ def test_a_slot_that_nobody_has_gets_a_queue() -> None:
     assert (hopeless.state, hopeless.members("events")) == ("impossible", None)
 
 
-def test_a_queue_with_buckets_of_its_own_keeps_them() -> None:
+def test_a_queue_with_other_buckets_keeps_them() -> None:
     ring = HashRing.from_bindings([(SLOTS[0], 1), (SLOTS[1], 1), (SLOTS[2], 1), ("plain", 1)])
     table = SlotTable(ring, dict.fromkeys(SLOTS[:3], "plain") | {SLOTS[2]: "other"})
     loads: dict[Any, float] = {SLOTS[0]: 10, SLOTS[1]: 10, SLOTS[2]: 10, "plain": 20}
@@ -142,7 +142,7 @@ def test_a_slot_that_is_hot_because_of_one_key_names_it() -> None:
     assert "40.000% or more by key 'whale' alone" in made.obstacles[0].message
 
 
-def test_a_slot_that_is_hot_by_many_keys_says_so() -> None:
+def test_a_slot_that_is_hot_by_many_keys_is_reported() -> None:
     made = balance(TABLE, keyed(load_of(70, 10, 5, 5, 2, 2, 2, 4), KeyLoad("small", SLOTS[0], 2, 3)))
     assert [(finding.kind, finding.names) for finding in made.obstacles] == [("hot-slot", ())]
     assert "by many keys" in made.obstacles[0].message
@@ -177,7 +177,7 @@ def test_a_target_as_text(text: str, target: LoadTarget, written: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "0", "0%", "101%", "much", "1,2", "1e9", "nan"])
-def test_what_is_no_target(text: str) -> None:
+def test_an_invalid_target(text: str) -> None:
     with pytest.raises(InputError, match="target"):
         LoadTarget.from_text(text)
 
@@ -185,7 +185,7 @@ def test_what_is_no_target(text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("x", {}), "'x' is no SlotTable"),
+        (("x", {}), "'x' is not a SlotTable"),
         ((TABLE, {}), "the slots have no load"),
         ((TABLE, load_of(-1, *[1] * 7)), "the load of exchange events.slot.00 is -1"),
         ((TABLE, {SLOTS[0]: float("nan")}), "is nan"),

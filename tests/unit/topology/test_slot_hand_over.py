@@ -18,11 +18,10 @@ from slot_files import NEWEST, slotted
 from rabbit_chx import ExchangeRef, Topology
 from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError, PlanRefusedError
 from rabbit_chx.topology import BindingDefinition, plan
-from rabbit_chx.topology.applying import Permission, tag_of
+from rabbit_chx.topology.applying import Permission, make_consumer_tag
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.hand_over import HandOver, drain_park, parts_of
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
-from rabbit_chx.topology.operations import Operation, QueueCounts, refused
+from rabbit_chx.topology.hand_over import HandOver, HandOverMarker, drain_park, parts_of
+from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
 
 #: How many movers die before each operation; twenty by `make hand-over`.
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))
@@ -42,7 +41,7 @@ def _check(traffic: Traffic) -> None:
     assert (traffic.lost.total(), traffic.deleted, traffic.parked()) == (0, [], 0)
 
 
-def test_what_comes_meanwhile_is_parked_and_brought_on() -> None:
+def test_messages_during_the_hand_over_are_parked_and_forwarded() -> None:
     traffic = _begun()
     done = Mover(traffic).apply(_THREE)
     assert [(slot, new) for slot, _, new in done.handed_over] == [
@@ -194,7 +193,7 @@ class Watched(Mover):
     def _listed(self, kind: str, *path: str) -> Any:
         if kind == "consumers":
             queues = (f"events.{n}" for n in range(1, 4))
-            return [{"queue": {"name": queue}, "consumer_tag": tag_of("one")} for queue in queues]
+            return [{"queue": {"name": queue}, "consumer_tag": make_consumer_tag("one")} for queue in queues]
         return super()._listed(kind, *path)
 
 
@@ -256,7 +255,7 @@ def test_in_order_a_slot_whose_old_queue_is_not_read_changes_hands_nevertheless(
     assert plan(_THREE, mover.traffic.model.topology()).changes == ()
 
 
-def test_what_comes_into_a_park_late_is_brought_on_too() -> None:
+def test_messages_that_are_parked_late_are_forwarded_too() -> None:
     waiting = iter([2, 0, 3, 0, 0])
     broker: Any = SimpleNamespace(
         amqp=SimpleNamespace(count=lambda _queue: QueueCounts(next(waiting), 0)),

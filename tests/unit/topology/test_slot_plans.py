@@ -80,7 +80,7 @@ def _check_figures(made: Plan, live: Topology) -> None:
     assert ring.matrix().moved == ring.moved
 
 
-def test_a_member_that_is_not_declared_is_told_once() -> None:
+def test_a_member_that_is_not_declared_is_reported_once() -> None:
     members = '[{ queue = "events.{1..2}" }, { queue = "evnts.3" }]'
     made = plan(slotted(8, members, "events.{1..2}"), Topology())
     says = "queue evnts.3 is neither in the topology nor on the broker, and it is to have slots of events; declare it, or correct the name"
@@ -205,7 +205,7 @@ def test_slots_of_others_are_only_checked() -> None:
     assert made.changes == ()
     [refusal] = made.refusals
     assert refusal.text == (
-        "binding events.slot.02 -> events.1 is external, and it is not there; its owner has to declare it, or take "
+        "binding events.slot.02 -> events.1 is external, and it does not exist; its owner has to declare it, or take "
         'owner = "external" out of the topology'
     )
 
@@ -226,7 +226,7 @@ def _text(members: dict[int, int]) -> str:
 @given(
     st.integers(12, 16), _members, st.integers(12, 16), _members, st.sampled_from([(), ("events.slot.*",)])
 )
-def test_any_plan_ends_where_it_should_and_says_what_moves(
+def test_any_plan_ends_at_the_wanted_topology_and_reports_the_movement(
     before: int, old: dict[int, int], after: int, new: dict[int, int], owns: tuple[str, ...]
 ) -> None:
     live = live_of(slotted(before, _text(old), "events.{0..3}"))

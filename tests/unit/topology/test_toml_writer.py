@@ -17,8 +17,8 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.arguments import ArgumentTable
 from rabbit_chx.topology.fields import toml_value
+from rabbit_chx.topology.objects import ArgumentTable
 
 
 def test_a_file_is_written_as_a_person_would() -> None:

@@ -12,7 +12,7 @@ from model_client import ModelClient
 from rabbit_chx.errors import UnreachableError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology import PolicyDefinition, Topology, check
-from rabbit_chx.topology.operations import QueueCounts
+from rabbit_chx.topology.live_broker import QueueCounts
 from rabbit_chx.topology.slots import expanded
 
 WANTED = Topology.from_toml("""
@@ -74,7 +74,7 @@ def test_without_slots_no_queue_is_asked() -> None:
     assert client.asked == []
 
 
-def test_operator_policies_are_read_and_are_no_part_of_what_is_there() -> None:
+def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> None:
     class WithOperatorPolicy(ModelClient):
         def _listed(self, kind: str, *path: str) -> Any:
             if kind == "operator-policies":

@@ -74,7 +74,7 @@ def test_slots_by_weight_are_those_of_a_new_broker(members: str) -> None:
     assert file.slots("events", Release("3.12.14")).release == Release("3.12.14")
 
 
-def test_slots_that_are_listed_are_no_guess() -> None:
+def test_slots_that_are_listed_are_not_a_guess() -> None:
     table = slotted(3, '[{ queue = "events.1", slots = [0, 2] }, { queue = "events.2", slots = [1] }]').slots(
         "events"
     )

@@ -91,7 +91,7 @@ def test_an_exchange_that_does_not_exist_leads_nowhere() -> None:
     assert share({"x": buckets}) == ring_share(buckets, A)
 
 
-def test_an_exchange_with_an_alternate_exchange_of_its_own() -> None:
+def test_an_exchange_with_another_alternate_exchange() -> None:
     slot = fanout("a", arguments={"alternate-exchange": "b"})
     assert share({"x": ["q1", A]}, slot, fanout("b"), bound=(("b", "q1"),)) == 0.0
     assert share({"x": ["q1", A]}, slot, fanout("b")) == ring_share(["q1", A], A)

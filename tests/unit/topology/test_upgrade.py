@@ -212,7 +212,7 @@ def test_headers_stay_in_an_array() -> None:
     assert "the header 'tenant' as an array" in hashed.fix
 
 
-def test_a_crash_on_a_message_is_told() -> None:
+def test_a_crash_on_a_message_is_reported() -> None:
     refused = findings(PAIR, "3.12.14", Release("3.13.6"), hash_header="tenant")
     assert "closes the connection" in refused["refused-message"].message
     assert "refused-message" not in findings(PAIR, "3.12.14", Release("3.13.6"))
@@ -236,7 +236,7 @@ def test_a_heavy_weight_stays_and_cannot_be_bound_again() -> None:
         upgraded(heavy, NEW)
 
 
-def test_transient_members_are_told() -> None:
+def test_transient_members_are_reported() -> None:
     exclusive = (QueueDefinition("b", exclusive=True),)
     ghosts = findings(PAIR, "4.2.9", NEW, exclusive)["transient-destination"]
     assert "are unroutable until they go" in ghosts.message

@@ -74,7 +74,7 @@ def test_text(container: Any, release: Release, client: Any) -> None:
     "container",
     [list, lambda data: pa.array(data, pa.binary()), lambda data: pa.array(data, pa.large_binary())],
 )
-def test_bytes_are_binary_in_pika_unless_they_are_said_to_be_text(container: Any, release: Release) -> None:
+def test_bytes_are_binary_in_pika_unless_they_are_marked_as_text(container: Any, release: Release) -> None:
     x, values = by_header(release), [text.encode() for text in TEXTS]
     assert names(x, x.indices(container(values))) == one_by_one(x, values)
     assert names(x, x.indices(container(values), field_type="longstr")) == one_by_one(x, TEXTS)
@@ -259,7 +259,7 @@ def test_integers_have_to_fit_the_given_type(release: Release, values: Any, type
     ],
 )
 @pytest.mark.parametrize("arguments", [{"hash-header": "t"}, {"hash-property": "message_id"}])
-def test_what_holds_no_values_is_refused(values: Any, arguments: Any) -> None:
+def test_a_value_without_values_is_refused(values: Any, arguments: Any) -> None:
     with pytest.raises(InputError):
         exchange(NEW, arguments).indices(values)
 
@@ -301,7 +301,7 @@ def test_keys_and_ids_have_at_most_255_bytes(container: Any, arguments: Any) -> 
     assert len(x.ring.indices(values)) == 2
 
 
-def test_the_first_long_key_is_named_wherever_it_stands() -> None:
+def test_the_first_long_key_is_named_at_any_position() -> None:
     keys = ["a"] * 70_000
     keys[66_000] = "k" * 256
     for values in (keys, pa.array(keys), np.array(keys, object), pa.array(keys).dictionary_encode()):
@@ -309,7 +309,7 @@ def test_the_first_long_key_is_named_wherever_it_stands() -> None:
             exchange(NEW).indices(values)
 
 
-def test_lists_of_text_are_no_text() -> None:
+def test_lists_of_text_are_not_text() -> None:
     x, column = by_header(NEW), pa.array([["a"], ["b", "c"]])
     assert names(x, x.indices(column)) == one_by_one(x, [["a"], ["b", "c"]])
 

@@ -160,7 +160,7 @@ def test_the_first_null_is_named(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", NULLS)
-def test_nulls_count_as_what_they_are_said_to(kind: str) -> None:
+def test_nulls_count_as_configured(kind: str) -> None:
     keys = ["a", "b", None, "a", None] * 20_000
     nulls = [key is None for key in keys]
     found = RING.indices(NULLS[kind](keys), fill_null="k" * 300)
@@ -209,7 +209,7 @@ def test_an_unused_null_of_a_dictionary_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("key", [5, 1.5, float("nan"), True, bytearray(b"a"), ("a",), np.int64(5), "\ud800"])
-def test_what_is_no_key_is_named_by_its_position(key: Any) -> None:
+def test_an_invalid_key_is_named_by_its_position(key: Any) -> None:
     with pytest.raises(RowError, match="position 1"):
         RING.indices(["a", key])
     with pytest.raises(InputError):
@@ -234,7 +234,7 @@ def test_what_is_no_key_is_named_by_its_position(key: Any) -> None:
     ],
     ids=name_of,
 )
-def test_what_holds_no_keys_is_refused(keys: Any) -> None:
+def test_a_value_without_keys_is_refused(keys: Any) -> None:
     with pytest.raises(InputError):
         RING.indices(keys)
 

@@ -32,7 +32,7 @@ def test_counts_are_those_of_single_keys() -> None:
     assert list(RING.counts(pa.array(KEYS))) == ["q1", ExchangeRef("q1"), "q2", None]
 
 
-def test_a_hole_is_no_queue() -> None:
+def test_a_hole_is_not_a_queue() -> None:
     assert HOLES.destinations_for(KEYS).tolist() == [None] * len(KEYS)
     assert HOLES.counts(KEYS) == {"q3": 0, None: len(KEYS)}
 

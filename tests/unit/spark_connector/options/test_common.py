@@ -103,7 +103,7 @@ def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
             {"url": "amqp://h", "tls": "true"},
             "option 'tls': amqp://guest:.*@h:5672/%2F is without TLS; write amqps://",
         ),
-        ({"url": "amqps://h", "tls": "false"}, "option 'tls' is false: amqps://.* says TLS"),
+        ({"url": "amqps://h", "tls": "false"}, "option 'tls' is false: amqps://.* requires TLS"),
         ({"host": "h", "tlsCaFile": "c"}, "option 'tlsCaFile' is for TLS: set tls to true"),
         ({"url": "amqp://a:c4nary@h", "password": "c4nary"}, "the URL has a password already"),
         ({"url": "amqp://a:c4nary℀@h", "password": "c4nary"}, "the URL has a password already"),
@@ -160,7 +160,7 @@ def test_no_error_advises_to_put_the_password_into_sparks_configuration() -> Non
     ("content", "password"),
     [(b" c4nary \n", " c4nary "), ("ü\r\n".encode(), "ü"), (b"\tc4nary", "\tc4nary"), (b" \n", " ")],
 )
-def test_a_password_file_is_taken_as_it_is_but_for_the_end_of_the_line(
+def test_a_password_file_is_used_without_its_line_ending(
     tmp_path: Path, content: bytes, password: str
 ) -> None:
     file = tmp_path / "password"

@@ -141,7 +141,7 @@ def test_a_report_path_as_a_uri(tmp_path: Path) -> None:
         ({"ring": RING.to_json(), "ringVia": "env"}, "options 'ring' and 'ringVia' are both given"),
         (
             {"exchange": "", "allowExchangeColumn": "true", "ringVia": "env"},
-            "option 'ringVia' needs the option 'exchange', which says whose ring is read",
+            "option 'ringVia' requires the option 'exchange', whose ring it reads",
         ),
         ({"routing": "queue"}, "option 'routing' is 'queue': give 'exchange' or 'client'"),
         (
@@ -194,7 +194,7 @@ def test_values_become_the_texts_that_spark_has() -> None:
     assert repr(to_texts({"url": "amqp://u:c4nary@h"}, None)) == "<options url>"
 
 
-def test_what_is_no_option_is_refused_without_being_shown() -> None:
+def test_an_unknown_option_is_refused_without_being_shown() -> None:
     with pytest.raises(InputError, match="option 'password' is a bytes: give a text") as caught:
         to_texts({"password": b"c4nary"}, None)
     assert "c4nary" not in str(caught.value)

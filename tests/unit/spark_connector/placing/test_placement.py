@@ -40,7 +40,7 @@ def test_slices_by_share_are_as_even_as_they_can_be() -> None:
     assert sum(Placement.of(RING, partitions=50).slices) == 50
 
 
-def test_an_exchange_is_a_queue_with_a_name_of_its_own() -> None:
+def test_an_exchange_is_a_queue_with_a_distinct_name() -> None:
     ring = HashRing.from_buckets(["slot", ExchangeRef("slot")])
     assert Placement.of(ring, slices={"exchange slot": 2}).slices == (1, 2)
 

@@ -41,7 +41,7 @@ BEFORE = HashRing.from_bindings([("q1", 1), ("q2", 1)])
 AFTER = HashRing.from_bindings([("q2", 1), ("q1", 1)])
 
 
-def test_a_ring_that_nobody_reads_says_nothing() -> None:
+def test_a_ring_that_is_not_read_adds_nothing() -> None:
     assert WatchedRing(None).ring is None
     assert WatchedRing(None).check_again() is None
     assert WatchedRing(BEFORE.to_json()).ring == BEFORE
@@ -59,7 +59,7 @@ def test_a_ring_in_another_order_is_noticed_and_is_the_ring_from_then_on() -> No
     assert watched.check_again() == "the ring is the same as before"
 
 
-def test_a_ring_that_cannot_be_read_again_is_said() -> None:
+def test_a_ring_that_cannot_be_read_again_is_reported() -> None:
     rings = iter([BEFORE])
 
     def read() -> HashRing:
@@ -88,7 +88,7 @@ def test_it_is_read_again_where_connections_were_lost(reconnects: int) -> None:
     assert all("the ring has changed" in note for note in report.notes)
 
 
-def test_a_change_says_which_rows_may_be_in_the_wrong_queue() -> None:
+def test_a_change_reports_which_rows_may_be_in_the_wrong_queue() -> None:
     rings = iter([AFTER, AFTER])
     watched = WatchedRing.since(BEFORE, lambda: next(rings))
     queue = BEFORE.destinations[0]

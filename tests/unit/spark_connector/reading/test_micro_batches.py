@@ -206,7 +206,7 @@ def test_the_sources_of_a_batch(logs: Logs) -> None:
     assert read.offsets_at("startingTime", moment, ends) == {"a": 10}
 
 
-def test_a_batch_tells_its_tasks_where_the_streams_end(logs: Logs) -> None:
+def test_a_batch_gives_its_tasks_the_ends_of_the_streams(logs: Logs) -> None:
     logs.grow("a", b"1", b"2")
     last = tuple(logs.chunks["a"][1].fingerprint)
     parts = BatchReader(options_of(minPartitions="2")).partitions()
@@ -232,7 +232,7 @@ def test_the_streams_of_an_exchange_are_kept_for_a_while(logs: Logs, monkeypatch
         read.ends()
 
 
-def test_a_stream_that_is_gone_keeps_its_place(logs: Logs) -> None:
+def test_a_missing_stream_keeps_its_place(logs: Logs) -> None:
     logs.grow("a", b"1")
     logs.grow("b", b"1")
     batches = batches_of(failOnDataLoss="false")

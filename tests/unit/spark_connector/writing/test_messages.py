@@ -61,7 +61,7 @@ def test_properties_and_headers() -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "UTC+01:00", "+05:30"])
-def test_times_in_any_zone_and_in_the_hour_that_comes_twice(zone: str) -> None:
+def test_times_in_any_zone_and_in_the_repeated_hour(zone: str) -> None:
     """Local time in New York went from 1:59:59 to 1:00:00 at the second of these."""
     micros = [1_383_456_600_000_000, 1_383_458_400_999_999, None, (1 << 63) - 1]
     batch = pa.RecordBatch.from_arrays(
@@ -191,7 +191,7 @@ def _good(name: str) -> Any:
     ],
 )
 @pytest.mark.parametrize("text", [pa.string(), pa.large_string()])
-def test_headers_that_are_no_utf8_make_a_bad_row(pair: tuple[bytes, bytes], reason: str, text: Any) -> None:
+def test_headers_that_are_not_utf8_make_a_bad_row(pair: tuple[bytes, bytes], reason: str, text: Any) -> None:
     binary = pa.large_binary() if text == pa.large_string() else pa.binary()
     names, values = (pa.array([b"ok", piece, b"ok"], binary).view(text) for piece in pair)
     offsets: Any = pa.array([0, 1, 2, 3], pa.int32())

@@ -127,7 +127,7 @@ def test_an_older_version_is_refused(broker: Broker) -> None:
     assert broker.rows["s1"].ids == ids(2)
 
 
-def test_a_later_version_is_stored_behind(broker: Broker) -> None:
+def test_a_later_version_is_stored_after_it(broker: Broker) -> None:
     run(1)
     assert counts(run(2, onStaleVersion="skip")).known == 0
     assert broker.rows["s1"].ids == ids(1) + ids(2)
@@ -162,7 +162,9 @@ def test_a_stream_that_has_forgotten_its_rows_is_an_error(broker: Broker) -> Non
             broker.rows["s1"].claims.clear()
 
     broker.fault = forget
-    with pytest.raises(MismatchError, match=r"has confirmed 40 rows of version 1 .* does not know them all"):
+    with pytest.raises(
+        MismatchError, match=r"has confirmed 40 rows of version 1 .* no longer has all of them"
+    ):
         run(1)
 
 
@@ -182,8 +184,10 @@ def test_unsorted_rows_are_refused_before_they_are_sent(broker: Broker) -> None:
     assert broker.rows["s1"].ids == ids(rows=20)
 
 
-def test_a_partition_behind_the_streams(broker: Broker) -> None:
-    with pytest.raises(InputError, match="there are 2 streams, and partitions behind them have rows"):
+def test_a_partition_without_a_stream(broker: Broker) -> None:
+    with pytest.raises(
+        InputError, match="partition 2 has rows, but the 2 streams take the partitions from 0 to 1"
+    ):
         run(partition=2)
     assert run(partition=2, rows=0).confirmed == 0
     assert not any(stream.log for stream in broker.rows.values())

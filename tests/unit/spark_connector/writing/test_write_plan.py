@@ -35,7 +35,7 @@ def test_messages_are_not_overwritten(streaming: bool, mode: str) -> None:  # no
         WritePlan.checked(OPTIONS, SCHEMA, overwrite=True, streaming=streaming)
 
 
-def test_only_a_batch_has_an_id_of_its_own() -> None:
+def test_only_a_batch_has_an_id() -> None:
     first, second = (WritePlan.checked(OPTIONS, SCHEMA, overwrite=False) for _ in range(2))
     assert first.write_id
     assert first.write_id != second.write_id
@@ -53,7 +53,7 @@ def test_a_stream_has_the_ids_of_its_query() -> None:
 @pytest.mark.parametrize(
     ("expected", "others"), [(None, "the other tasks"), (2, "1 other task"), (3, "2 other tasks")]
 )
-def test_a_failed_write_says_what_stays_behind(
+def test_a_failed_write_reports_the_remaining_rows(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, expected: int | None, others: str
 ) -> None:
     path = tmp_path / "report.json"
@@ -130,18 +130,18 @@ def test_an_order_by_key_refuses_speculation(on_speculation: str) -> None:
     with pytest.raises(InputError, match=r"ordering is per-key: set spark\.speculation to false$"):
         check_speculation(ordered, speculation=True)
     with pytest.raises(
-        InputError, match=r"ordering is per-key, and this Spark does not tell .*register\(spark\)"
+        InputError, match=r"ordering is per-key, and this Spark does not report .*register\(spark\)"
     ):
         check_speculation(ordered, speculation=None)
 
 
-def test_speculation_that_nobody_tells() -> None:
+def test_unknown_speculation() -> None:
     assert check_speculation(options(onSpeculation="ignore"), speculation=None) == ()
     assert check_speculation(options(), speculation=None) == (
-        "this Spark does not tell whether spark.speculation is on",
+        "this Spark does not report whether spark.speculation is on",
     )
     with pytest.raises(
-        InputError, match=r"onSpeculation is fail, and this Spark does not tell .*register\(spark\)"
+        InputError, match=r"onSpeculation is fail, and this Spark does not report .*register\(spark\)"
     ):
         check_speculation(options(onSpeculation="fail"), speculation=None)
 
