@@ -12,9 +12,9 @@ Method:
 4. After a lost connection it resubscribes at the last chunk of rows that it received. A different chunk there is an error.
 
 With filters the broker skips chunks, and never tells that it has skipped the last ones. So a second subscription without filters has the
-last chunk of the range delivered: its replica has all rows then. The filtered subscription is asked for one more chunk, and another request
-is sent: its reply arrives after all chunks that match (`_receive_rest`; rabbitmq-server v4.3.6, rabbit_stream_reader.erl, ``send_chunks``:
-each credit sends up to the end of the log). Skipped offsets count as missing only if the log begins behind them.
+last chunk of the range delivered: its replica has all rows then. When no more chunks arrive, a third subscription starts where the first
+one is, with the same filters: the broker sends its first chunk, if there is one, before the reply to a later request (`ends`), so that no
+chunk in the range matches if none arrives. Skipped offsets count as missing only if the log begins behind them.
 
 rabbitmq-server v4.3.5 and v3.10, rabbit_stream_reader.erl (Subscribe, Credit, ``chunk_selector``); osiris 1.13.1, osiris_log.erl
 (``init_offset_reader0``: a start outside of the log is moved into it, silently).
@@ -76,7 +76,9 @@ _MAX_CREDIT = 128
 _SUBSCRIPTION_ID = 0
 #: With filters: the subscription to the last chunk of the range.
 _END_SUBSCRIPTION_ID = 1
-#: Seconds without a chunk after which a filtered subscription is asked whether it is at the end.
+#: With filters: the subscription to the next matching chunk.
+_NEXT_SUBSCRIPTION_ID = 2
+#: Seconds without a chunk after which a reader with filters looks for the next matching one.
 _QUIET_S = 0.05
 _RETRY_PAUSE_S = 0.2
 #: Seconds without a chunk after which the range of `landmarks` is verified.
@@ -186,7 +188,8 @@ class StreamReader:
             _checked_filters(filters, unfiltered=match_unfiltered),
             match_unfiltered,
         )
-        self._has_end = False  # with filters: whether the replica of the connection has the whole range
+        # With filters: whether the replica of the connection has the whole range, and whether a further chunk in the range matches.
+        self._has_end = self._has_next = False
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: give its name")
         self.stream = stream
@@ -419,17 +422,20 @@ class StreamReader:
             f"stream {self.stream!r}: {cause} (read {len(self._damaged_nodes)} times, from {nodes})"
         )
 
+    @property
+    def _filter_properties(self) -> dict[str, str | bytes]:
+        """The properties of a filtered subscription; empty without filters."""
+        values: dict[str, str | bytes] = {f"filter.{n}": value for n, value in enumerate(self._filters)}
+        return values and values | {"match-unfiltered": str(self._match_unfiltered).lower()}
+
     def _subscribe(self, deadline: float) -> StreamConnection:
         connection = self._connection = self._open(deadline, leader=False)
         # The broker waits for more than half of the *first* credit. That is 1 here, so it never waits.
-        properties: dict[str, str | bytes] = {"chunk_selector": "all"}
+        all_chunks = {"chunk_selector": "all"}
         self._has_end = False
         if self._filters:
-            connection.subscribe(
-                _END_SUBSCRIPTION_ID, self.stream, self._progress.end - 1, 1, {"chunk_selector": "all"}
-            )
-            properties = {f"filter.{number}": value for number, value in enumerate(self._filters)}
-            properties["match-unfiltered"] = str(self._match_unfiltered).lower()
+            connection.subscribe(_END_SUBSCRIPTION_ID, self.stream, self._progress.end - 1, 1, all_chunks)
+        properties = self._filter_properties or all_chunks
         connection.subscribe(_SUBSCRIPTION_ID, self.stream, self._progress.resume_at, 1, properties)
         self._credit = self._credit_limit = 1
         return connection
@@ -454,18 +460,21 @@ class StreamReader:
                     queue=self.stream,
                 )
             self._receive_within(connection, min(left_s, _QUIET_S) if self._has_end else left_s)
-            if self._has_end and not self._received and self._receive_rest(connection):
+            if self._has_end and not self._received and self._finish(connection):
                 return
         if self._filters:
             self._progress.log_start = connection.stats(self.stream)["first_chunk_id"]
 
-    def _receive_rest(self, connection: StreamConnection) -> bool:
-        """Receive the chunks of a filtered subscription that are stored now, and return whether it has reached the end of the range."""
-        connection.give_credit(_SUBSCRIPTION_ID, 1)
-        self._credit += 1
-        log_start = connection.stats(self.stream)["first_chunk_id"]  # the reply arrives after the chunks
+    def _finish(self, connection: StreamConnection) -> bool:
+        """Look for the next matching chunk in the range, on a replica that has all of it, and end the range if there is none."""
+        self._has_next = False
+        connection.subscribe(
+            _NEXT_SUBSCRIPTION_ID, self.stream, self._progress.next, 1, self._filter_properties
+        )
+        log_start = connection.stats(self.stream)["first_chunk_id"]  # the reply arrives after the chunk
+        connection.unsubscribe(_NEXT_SUBSCRIPTION_ID)
         self._receive_within(connection, 0.0)
-        if self._received:
+        if self._received or self._has_next:
             return False
         self._progress.log_start = log_start
         self._progress.skip_to(self._progress.end, self._progress.end)
@@ -486,6 +495,9 @@ class StreamReader:
                 case Delivery(subscription_id, data):
                     chunk = read_chunk(data, check_crc=self._check_crc)
                     self.bytes_read += len(data)
+                    if subscription_id == _NEXT_SUBSCRIPTION_ID:
+                        self._has_next = chunk.offset < self._progress.end
+                        continue
                     if subscription_id == _END_SUBSCRIPTION_ID:
                         self._progress.check_landmarks(chunk)
                         self._has_end = chunk.end >= self._progress.end

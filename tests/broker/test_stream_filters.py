@@ -35,9 +35,13 @@ def connection(vhost: RunningBroker) -> Iterator[StreamConnection]:
         yield opened
 
 
+def texts(batches: Any) -> list[str]:
+    return [value.decode() for batch in batches for value in batch["value"].to_pylist()]
+
+
 def values(vhost: RunningBroker, stream: str = "s", **how: Any) -> list[str]:
     with StreamReader(vhost.stream_url, stream, **how) as reader:
-        return [value.decode() for batch in reader for value in batch["value"].to_pylist()]
+        return texts(reader)
 
 
 def bodies_of(*keys: str) -> list[str]:
@@ -66,7 +70,7 @@ def filtering(connection: StreamConnection, vhost: RunningBroker) -> RunningBrok
 def test_a_part_of_the_rows_is_read_by_a_part_of_the_chunks(filtering: RunningBroker) -> None:
     for keys in (["k0"], ["k17"], [f"k{GROUPS - 1}"], ["k3", "k30"], ["none"]):
         with StreamReader(filtering.stream_url, "s", filters=keys) as reader:
-            found = [value.decode() for batch in reader for value in batch["value"].to_pylist()]
+            found = texts(reader)
             assert found == bodies_of(*keys)
             assert reader.rows_returned == len(found) <= reader.rows_read < len(KEYS) / 4
             assert reader.next_offset == reader.end_offset
@@ -93,13 +97,13 @@ def test_rows_without_a_filter_value(filtering: RunningBroker) -> None:
 def test_a_range_of_offsets_and_a_range_of_a_task(filtering: RunningBroker) -> None:
     first, last = 20 * EACH + 100, 21 * EACH - 100
     with StreamReader(filtering.stream_url, "s", start=first, end=last) as reader:
-        expected = [value.decode() for batch in reader for value in batch["value"].to_pylist()]
+        expected = texts(reader)
     assert values(filtering, filters=["k20"], start=first, end=last) == expected
     with StreamReader(filtering.stream_url, "s") as reader:
         end, known = reader.end_offset, reader.end_fingerprint
     assert known is not None
     for keys in (["k7"], ["none"]):
-        given = {"start": 0, "end": end, "landmarks": [known]}
+        given: dict[str, Any] = {"start": 0, "end": end, "landmarks": [known]}
         assert values(filtering, filters=keys, **given) == bodies_of(*keys)
 
 
@@ -111,7 +115,7 @@ def test_lost_connections_lose_and_repeat_no_row(filtering: RunningBroker) -> No
         with StreamReader(url, "s", filters=keys, batch_rows=1) as reader:
             found: list[str] = []
             for number, batch in enumerate(reader):
-                found += [value.decode() for value in batch["value"].to_pylist()]
+                found += texts([batch])
                 if number % 5 == 0 and number < 20:
                     proxy.cut()
         assert found == bodies_of(*keys)
@@ -138,7 +142,7 @@ def test_a_super_stream_and_a_replay(filtering: RunningBroker, connection: Strea
         stream = str(placing.partition_for(key))
         assert values(filtering, stream, filters=[key]) == bodies_of(key)
         batches = replay(filtering.stream_url, key, super_stream="orders", filter_value="key")
-        assert [value.decode() for batch in batches for value in batch["value"].to_pylist()] == bodies_of(key)
+        assert texts(batches) == bodies_of(key)
 
 
 def test_rows_that_retention_has_removed_are_missing(
@@ -160,9 +164,9 @@ def test_rows_that_retention_has_removed_are_missing(
 @pytest.mark.parametrize("rows", [1, 100, 5_000])
 @pytest.mark.parametrize("codec", get_args(Codec))
 def test_sub_entries_are_read_back(vhost: RunningBroker, codec: Codec, rows: int) -> None:
-    given = {"sub_entry_rows": rows, "compression": codec}
+    given: dict[str, Any] = {"sub_entry_rows": rows, "compression": codec}
     keys, bodies = KEYS[:20_000], BODIES[:20_000]
-    with StreamPublisher(vhost.stream_url, stream="s", **given) as publisher:  # type: ignore[arg-type]
+    with StreamPublisher(vhost.stream_url, stream="s", **given) as publisher:
         for number in (1, 2):
             assert publisher.publish_many(keys, bodies).complete
             assert values(vhost) == bodies * number

@@ -28,7 +28,8 @@ def stored(broker: Broker, stream: str = "s") -> list[bytes]:
 def values(broker: Broker, stream: str = "s") -> list[str]:
     messages = stored(broker, stream)
     chunk = read_chunk(memoryview(chunk_bytes(map(entry, messages))))
-    return [value.decode() for value in columns_of([chunk], 0, len(messages))["value"].to_pylist()]
+    rows: Any = columns_of([chunk], 0, len(messages))
+    return [value.decode() for value in rows["value"].to_pylist()]
 
 
 def frames(codec: Codec = "none", most_rows: int = 10, **how: Any) -> list[bytes]:
@@ -72,7 +73,7 @@ def test_the_compressed_data_is_as_other_clients_read_it() -> None:
     assert bytes(pack("gzip", data)[1][:2]) == b"\x1f\x8b"
     assert bytes(pack("lz4", data)[1][:4]) == b"\x04\x22\x4d\x18"
     assert bytes(pack("zstd", data)[1][:4]) == b"\x28\xb5\x2f\xfd"
-    snappy, at, sizes = bytes(pack("snappy", data)[1]), 10, []
+    snappy, at, sizes = bytes(pack("snappy", data)[1]), 10, list[int]()
     assert snappy[:10] == b"\xff\x06\0\0sNaPpY"
     while at < len(snappy):
         assert snappy[at] == 0
