@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from rabbit_chx.streams import StreamReader as StreamReader
     from rabbit_chx.streams import replay as replay
     from rabbit_chx.topology import Topology as Topology
-    from rabbit_chx.version import __version__ as __version__
+
+    __version__: str
 
 _NAMES = {
     "rabbit_chx.amqp": ["AmqpField"],
@@ -123,10 +124,13 @@ _MOVED = {
 
 __all__ = [name for names in _NAMES.values() for name in names]
 
-_load, __dir__ = lazy(__name__, {**_NAMES, "rabbit_chx.version": ["__version__"]})
+_load, __dir__ = lazy(__name__, _NAMES)
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        globals()[name] = _installed_version()
+        return globals()[name]
     for package, names in _MOVED.items():
         if name in names:
             import warnings
@@ -134,3 +138,12 @@ def __getattr__(name: str) -> object:
             warnings.warn(f"import {name} from {package}", DeprecationWarning, stacklevel=2)
             return getattr(import_module(package), name)
     return _load(name)
+
+
+def _installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("rabbit-chx")
+    except PackageNotFoundError:  # on an executor that received the code as a zip file
+        return "unknown"

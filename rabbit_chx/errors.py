@@ -10,7 +10,7 @@
     │   ├── ManagementNeededError                     AMQP does not tell it, and there is no management URL
     │   ├── EmptyRingError                            the ring has no buckets, so it has no answer
     │   └── NotDeterminedError                        no rule of that release decides it: read the broker
-    ├── BrokerRefusedError                            the broker answered, and the answer is no
+    ├── BrokerRefusedError                            the broker answered with a refusal
     │   ├── AccessRefusedError                        wrong password, or no permission
     │   ├── NotFoundError                             no such vhost, exchange or queue
     │   ├── MismatchError                             it exists, but with another type or properties
@@ -89,11 +89,11 @@ class UriError(InputError):
 
 
 class RowError(InputError):
-    """A routing key or a body that AMQP cannot carry."""
+    """A row cannot be sent over AMQP."""
 
 
 class TopologyError(InputError):
-    """A topology, or a file of one, with mistakes. The text lists all of them.
+    """A topology or topology file is invalid. The text lists all of them.
 
     Attributes:
         problems: each mistake, a :class:`~rabbit_chx.topology.Finding`.
@@ -124,7 +124,7 @@ class EmptyRingError(InputError):
 
 
 class NotDeterminedError(InputError):
-    """No rule of that release decides the answer. Only the broker knows it: read the ring."""
+    """The rules of the release do not determine the answer. Only the broker has it: read the ring."""
 
 
 class BrokerRefusedError(RabbitChxError):
@@ -148,11 +148,11 @@ class ConnectionLimitError(BrokerRefusedError):
 
 
 class ChannelClosedError(BrokerRefusedError):
-    """The broker closes the channel or the connection for such a message."""
+    """The broker would close the channel or the connection because of the message."""
 
 
 class UnreachableError(RabbitChxError, ConnectionError):
-    """The address does not answer, or no longer."""
+    """The address does not answer."""
 
 
 class ConnectionLostError(UnreachableError):
@@ -160,11 +160,11 @@ class ConnectionLostError(UnreachableError):
 
 
 class BrokerTimeoutError(UnreachableError, TimeoutError):
-    """The broker does not answer in time."""
+    """The broker did not answer in time."""
 
 
 class NoBrokerError(UnreachableError):
-    """No broker for tests was found or started; the message says what was tried."""
+    """No broker for tests was found or started; the message lists the attempts."""
 
 
 class RingSourceError(RabbitChxError):
@@ -208,7 +208,7 @@ class ApplyError(RabbitChxError):
 
 
 class PublishError(RabbitChxError):
-    """Some rows were not confirmed, or the ring that the client routes by has changed. `report` has the counts.
+    """Some rows were not confirmed, or the ring for client routing has changed. `report` has the counts.
 
     Attributes:
         report: the counts up to the error: a :class:`~rabbit_chx.publishing.publish_report.PublishReport`, of a `StreamPublisher` a
@@ -237,7 +237,7 @@ class MissingRowsError(RabbitChxError):
 
 
 class DeduplicationError(RabbitChxError):
-    """Another handler of the same message does not end in time. Do not ack the message."""
+    """Another handler of the same message did not end in time. Do not ack the message."""
 
 
 class HandlerError(RabbitChxError):
@@ -245,4 +245,4 @@ class HandlerError(RabbitChxError):
 
 
 class MissingExtraError(RabbitChxError, ImportError):
-    """An optional dependency is not installed; the message names the extra that brings it."""
+    """An optional dependency is not installed; the message names the extra."""

@@ -53,7 +53,7 @@ def shares(ring: KeyMap | ModuloMap, ax: Axes | None = None) -> Axes:
         if part.place is not None:
             _tick(ax, row, part.ideal, "share of the buckets")
         _value(ax, row, max(part.share, part.ideal), f"{part.share:.1%}")
-    return _finished(ax, _percent)
+    return _finish(ax, _percent)
 
 
 def movement(
@@ -85,7 +85,7 @@ def movement(
         ax.barh(row, stays[place], color=_GREY, label="stays")
         ax.barh(row, leaves[place], left=stays[place], color="C1", label="leaves")
     ax.axvline(0, color=_text_colour(ax), linewidth=1)
-    return _finished(ax, _percent)
+    return _finish(ax, _percent)
 
 
 def slots(table: SlotTable, ax: Axes | None = None) -> Axes:
@@ -96,7 +96,7 @@ def slots(table: SlotTable, ax: Axes | None = None) -> Axes:
         ax: the Axes to draw on; None for those of a new Figure.
     """
     if not isinstance(table, SlotTable):
-        raise InputError(f"{table!r:.60} is no table of slots: give a SlotTable")
+        raise InputError(f"{table!r:.60} is not a slot table: give a SlotTable")
     owners = [table.owners.get(slot) for slot in table.slots]
     queues, note = _most(
         sorted({*owners}, key=lambda queue: (queue is None, owners.index(queue))), owners.count
@@ -108,7 +108,7 @@ def slots(table: SlotTable, ax: Axes | None = None) -> Axes:
         _value(ax, row, len(owners) - 0.5, f"{table.shares().get(queue, 0.0):.1%}")
     ax.set_xlabel("number of the slot in the ring")
     ax.set_xlim(-0.5, max(len(owners), 1) - 0.5)
-    _finished(ax, _count)
+    _finish(ax, _count)
     ax.set_xticks([number for number in ax.get_xticks() if 0 <= number < len(owners)])
     return ax
 
@@ -122,7 +122,7 @@ def rows(report: Any, ax: Axes | None = None) -> Axes:  # noqa: ANN401  # a repo
         report: the report of a publisher or of a write by Spark, or a dry run.
         ax: the Axes to draw on; None for those of a new Figure.
     """
-    counts, title = _counts_of(report)
+    counts, title = _counts(report)
     names, note = _most(list(counts), counts.__getitem__)
     ax = _rows_on(ax, names, title, note, "no rows")
     expected = {name: share * sum(counts.values()) for name, share in getattr(report, "shares", {}).items()}
@@ -131,10 +131,10 @@ def rows(report: Any, ax: Axes | None = None) -> Axes:  # noqa: ANN401  # a repo
         if name in expected:
             _tick(ax, row, expected[name], "by its share of all keys")
         _value(ax, row, max(counts[name], expected.get(name, 0.0)), f"{counts[name]:,}")
-    return _finished(ax, _count)
+    return _finish(ax, _count)
 
 
-def _counts_of(report: Any) -> tuple[Mapping[str, int], str]:  # noqa: ANN401
+def _counts(report: Any) -> tuple[Mapping[str, int], str]:  # noqa: ANN401
     streams, predicted = getattr(report, "streams", None), getattr(report, "predicted", None)
     if streams is not None:
         by_stream = getattr(streams, "rows", streams)
@@ -186,7 +186,7 @@ def _plan_on(ax: Axes | None, plan: Plan) -> Axes:
             _tick(ax, row, way.limit, "may move", "C3")
         values = {f"{share:.1%}": None for share in (way.moved, way.at_worst)}  # each once
         _value(ax, row, max(way.at_worst, way.limit or 0.0), ", ".join(values))
-    return _finished(ax, _percent)
+    return _finish(ax, _percent)
 
 
 def _most(values: Sequence[_T], weight: Callable[[_T], float]) -> tuple[Sequence[_T], str]:
@@ -235,7 +235,7 @@ def _count(count: float, _: int | None = None) -> str:
     return f"{count:,.0f}"
 
 
-def _finished(ax: Axes, written: Callable[[float, int | None], str]) -> Axes:
+def _finish(ax: Axes, written: Callable[[float, int | None], str]) -> Axes:
     """Return the Axes with room for the values at the ends of bars, numbers below, and a legend."""
     low, high = ax.get_xlim()
     ax.set_xlim(low, high + 0.12 * (high - low))

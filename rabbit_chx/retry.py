@@ -31,7 +31,7 @@ class Backoff:
 
         Args:
             failures: how many attempts have failed before the last one.
-            chance: a random number from 0 to 1, which takes off up to half, so that many clients do not come back at once.
+            chance: a random number from 0 to 1, which takes off up to half, so that many clients do not retry at the same time.
         """
         return min(self.first_s * 2.0 ** min(failures, 30), self.longest_s) * (0.5 + chance / 2)
 

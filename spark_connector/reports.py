@@ -293,7 +293,7 @@ REPORT_START = b'{\n  "exchange": '
 
 @dataclass(frozen=True, slots=True)
 class WriteReport(PublishedCounts):
-    """A whole write, or one micro-batch of a stream. `str` renders it as text.
+    """The report of a batch write or of one micro-batch. `str` renders it as text.
 
     Attributes:
         exchange: name of the exchange or super stream; empty if a column contains it.

@@ -21,6 +21,7 @@ _KINDS: dict[Kind, dict[str, Any]] = {
     fields.KEY: {"type": "string"},
     fields.STRING: {"type": "string"},
     fields.NAMES: {"type": "array", "items": {"type": "string", "minLength": 1}},
+    fields.QUEUE_LIST: {"type": "array", "uniqueItems": True, "items": {"type": "string", "minLength": 1}},
     fields.FLAG: {"type": "boolean"},
     fields.SHARE: {"type": "number", "minimum": 0, "maximum": 1},
     fields.WEIGHT: {
@@ -61,7 +62,7 @@ _RULES: dict[EntryType, list[dict[str, Any]]] = {
             "then": {
                 "not": {"anyOf": [_has("ring"), _has("slots"), _has("members")]},
                 "if": {"not": _of_type(MODULUS_EXCHANGE)},
-                "then": {"not": _has("max_share_moved")},
+                "then": {"not": {"anyOf": [_has("max_share_moved"), _has("queues")]}},
             },
         },
         {
@@ -71,7 +72,8 @@ _RULES: dict[EntryType, list[dict[str, Any]]] = {
                     {**_has("ring"), "not": _HAS_SLOTS},
                     {**_has("slots", "members"), "not": _has("ring")},
                     {"not": {"anyOf": [_has("ring"), _HAS_SLOTS]}},
-                ]
+                ],
+                "not": _has("queues"),
             },
         },
     ],

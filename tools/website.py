@@ -25,7 +25,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.nodes import make_refnode
 
-from rabbit_chx.version import __version__
+from rabbit_chx import __version__
 
 _ROOT = Path(__file__).resolve().parents[1]
 _SOURCE = _ROOT / "build" / "site-source"

@@ -36,8 +36,7 @@ from uuid import UUID
 
 from rabbit_chx.amqp.client_fields import Headers
 from rabbit_chx.amqp.fields import integer_in, pairs_of
-from rabbit_chx.amqp.names import bytes_of
-from rabbit_chx.checks import is_number, is_whole, shown
+from rabbit_chx.checks import bytes_of, is_number, is_whole, shown
 from rabbit_chx.errors import InputError
 
 #: The primitive types of AMQP 1.0.
@@ -90,7 +89,7 @@ _OF_PROTON: dict[str, Amqp10Type] = {
 
 @dataclass(frozen=True, slots=True)
 class Amqp10Value:
-    """A value with its wire type.
+    """An AMQP 1.0 value with its wire type.
 
     Attributes:
         type: the wire type, by the specification's name.
@@ -106,7 +105,7 @@ class Amqp10Value:
     def __post_init__(self) -> None:
         if self.type not in get_args(Amqp10Type):
             raise InputError(
-                f"{self.type!r} is no type of AMQP 1.0: give one of {', '.join(get_args(Amqp10Type))}"
+                f"{self.type!r} is not a type of AMQP 1.0: give one of {', '.join(get_args(Amqp10Type))}"
             )
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "value", _value_of(self.type, self.value))
@@ -201,7 +200,7 @@ def _integer(type_: str, value: Any) -> int:  # noqa: ANN401
 
 
 def _mismatch(type_: str, value: object) -> InputError:
-    return InputError(f"{shown(value)} ({type(value).__name__}) is no {type_} of AMQP 1.0")
+    return InputError(f"{shown(value)} ({type(value).__name__}) is not of the AMQP 1.0 type {type_}")
 
 
 _READERS: dict[str, Callable[[str, Any], Any]] = {

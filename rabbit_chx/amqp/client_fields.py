@@ -34,8 +34,7 @@ from time import struct_time
 from typing import Any, Literal, TypeAlias, get_args
 
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType, pairs_of, too_deep
-from rabbit_chx.amqp.names import short_string
-from rabbit_chx.checks import shown
+from rabbit_chx.checks import short_string, shown
 from rabbit_chx.errors import InputError
 
 #: A client of AMQP 0-9-1, which determines the wire types of bare Python values in the headers.

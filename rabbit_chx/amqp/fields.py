@@ -38,8 +38,7 @@ from decimal import Decimal
 from time import struct_time
 from typing import Any, Literal, TypeAlias, get_args
 
-from rabbit_chx.amqp.names import bytes_of, short_string
-from rabbit_chx.checks import is_number, is_whole, shown
+from rabbit_chx.checks import bytes_of, is_number, is_whole, short_string, shown
 from rabbit_chx.errors import InputError
 
 #: The types of a field in the headers of AMQP 0-9-1, by the broker's names.
@@ -145,7 +144,7 @@ def integer_in(allowed: range, type_: str, value: int) -> int:
     """Return the value as an int; raise an InputError if it is outside the range of the wire type."""
     number = int(value)  # `in` is fast for an int itself, and compares one by one for a subclass
     if number not in allowed:
-        raise InputError(f"{shown(number)} is no {type_}: that goes from {allowed[0]} to {allowed[-1]}")
+        raise InputError(f"{shown(number)} is out of range for {type_}: give {allowed[0]} to {allowed[-1]}")
     return number
 
 
@@ -191,7 +190,7 @@ def _decimal(value: Any) -> tuple[int, int]:  # noqa: ANN401
     for number, bits in zip(value, (8, 32), strict=True):
         if not is_whole(number, 0, (1 << bits) - 1):
             raise InputError(
-                f"{value!r:.60} is no decimal: the scale goes to 255 and the unscaled value to 4294967295, both from "
+                f"{value!r:.60} is not a decimal: the scale is at most 255 and the unscaled value at most 4294967295, both from "
                 "0; what a client sends as -1 the server reads as 4294967295"
             )
     return int(value[0]), int(value[1])
@@ -231,11 +230,11 @@ def pairs_of(table: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[tuple
     if isinstance(table, Mapping):
         return list(table.items())
     if isinstance(table, (str, bytes)) or not hasattr(table, "__iter__"):
-        raise InputError(f"{table!r:.60} is no table: give a dict, or pairs of name and value")
+        raise InputError(f"{table!r:.60} is not a table: give a dict, or pairs of name and value")
     pairs = list(table)
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InputError(f"{pair!r:.60} is no pair of name and value: give a dict, or pairs")
+            raise InputError(f"{pair!r:.60} is not a pair of name and value: give a dict, or pairs")
     return [(name, value) for name, value in pairs]
 
 

@@ -26,8 +26,6 @@ FRAME_END: Final = b"\xce"
 FRAME_OVERHEAD: Final = 8
 #: Largest frame to negotiate, in bytes: the broker's default. Larger frames are not faster.
 FRAME_MAX: Final = 131_072
-#: Longest routing key or exchange name, in bytes.
-MAX_SHORTSTR: Final = 255
 #: Most bytes of a message's property flags and values: they are sent in one frame, after 12 bytes of class, weight and body size.
 MAX_PROPERTIES: Final = FRAME_MAX - FRAME_OVERHEAD - 12
 HEARTBEAT_FRAME: Final = ControlBytes(b"\x08\x00\x00\x00\x00\x00\x00\xce")
@@ -78,7 +76,7 @@ def next_frame(buffer: bytes, start: int, largest: int) -> Frame | None:
         return None
     frame_type, channel, size = _FRAME_HEADER.unpack_from(buffer, start)
     if frame_type not in _FRAME_TYPES:
-        raise ValueError(f"{buffer[start : start + 8]!r} is no AMQP frame")
+        raise ValueError(f"{buffer[start : start + 8]!r} is not an AMQP frame")
     if size + FRAME_OVERHEAD > largest:
         raise ValueError(f"an AMQP frame of {size} bytes, but {largest} were agreed on")
     payload = start + _FRAME_HEADER.size

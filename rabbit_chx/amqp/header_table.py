@@ -11,7 +11,7 @@ from typing import Any
 
 from rabbit_chx.amqp.client_fields import Headers, HeaderTable, table_for
 from rabbit_chx.amqp.fields import AmqpField, FieldType, too_deep
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
 
 #: The flag of each property of AMQP 0-9-1 (class basic, 4.2.6.1), in the order of the wire.
@@ -124,7 +124,7 @@ def properties_in(properties: bytes) -> dict[str, Any]:
     except (struct.error, IndexError):
         at = len(properties) + 1
     if at > len(properties):
-        raise InputError("these bytes are no message properties: they end too early")
+        raise InputError("these bytes are not message properties: they end too early")
     return found
 
 
@@ -133,7 +133,7 @@ def parse_table(data: bytes) -> HeaderTable:
     try:
         return _pairs(data)
     except (struct.error, IndexError):
-        raise InputError("these bytes are no header table: they end too early") from None
+        raise InputError("these bytes are not a header table: they end too early") from None
     except RecursionError:
         raise too_deep() from None
 
@@ -169,9 +169,9 @@ def _parse_field(data: bytes, position: int) -> tuple[AmqpField, int]:
     (size,) = _LENGTH.unpack_from(data, start)
     start, end = start + 4, start + 4 + size
     if end > len(data):
-        raise InputError(f"these bytes are no header table: a field of {size} bytes ends behind them")
+        raise InputError(f"these bytes are not a header table: a field of {size} bytes ends after them")
     if tag not in _SIZED_BY_TAG:
-        raise InputError(f"these bytes are no header table: {tag!r} is no field type")
+        raise InputError(f"these bytes are not a header table: {tag!r} is not a field type")
     content = data[start:end]
     type_ = _SIZED_BY_TAG[tag]
     if type_ == "table":

@@ -16,9 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.amqp.names import too_long
-from rabbit_chx.checks import check_whole, is_number
+from rabbit_chx.checks import MAX_SHORTSTR, check_whole, is_number, too_long
 from rabbit_chx.errors import InputError, UriError
 
 _Given = TypeVar("_Given")
@@ -54,7 +52,7 @@ class Secret:
             raise InputError(f"a Secret holds text, not {type(self._value).__name__}")
 
     def __reduce__(self) -> tuple[Callable[[bytes], Secret], tuple[bytes]]:
-        return _unpickled, (base64.b85encode(self._value.encode("utf-8", "surrogatepass")),)
+        return _unpickle, (base64.b85encode(self._value.encode("utf-8", "surrogatepass")),)
 
     def reveal(self) -> str:
         """Return the password itself."""
@@ -70,7 +68,7 @@ class Secret:
         return format(_MASK, spec)
 
 
-def _unpickled(covered: bytes) -> Secret:
+def _unpickle(covered: bytes) -> Secret:
     return Secret(base64.b85decode(covered).decode("utf-8", "surrogatepass"))
 
 
@@ -126,7 +124,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """One broker, one vhost, one user.
+    """Settings of a connection: broker, vhost and user.
 
     Attributes:
         host: name or address; IPv6 without brackets.
@@ -352,7 +350,7 @@ def _settings(text: str, schemes: Sequence[str]) -> ConnectionSettings:
         "protocol": "amqp" if url.scheme in _AMQP else "stream",
         "host": url.host or "localhost",
         "port": url.port or _PORTS[url.scheme],
-        "vhost": _decoded("vhost", url.path) or "/",
+        "vhost": _decode("vhost", url.path) or "/",
     }
     if url.username is not None:
         values["username"] = url.username
@@ -398,14 +396,14 @@ class _Parts:
 
 
 def _split(text: str, schemes: Sequence[str]) -> _Parts:
-    match = _matched(text, schemes)
+    match = _match(text, schemes)
     userinfo, at, address = match["authority"].rpartition("@")
     host, port = _address(address)
     username, colon, password = userinfo.partition(":")
     return _Parts(
         match["scheme"].lower(),
-        _decoded("user name", username) if at else None,
-        Secret(_decoded("password", password)) if at and colon else None,
+        _decode("user name", username) if at else None,
+        Secret(_decode("password", password)) if at and colon else None,
         host,
         port,
         match["path"] or "",
@@ -413,7 +411,7 @@ def _split(text: str, schemes: Sequence[str]) -> _Parts:
     )
 
 
-def _matched(text: str, schemes: Sequence[str]) -> re.Match[str]:
+def _match(text: str, schemes: Sequence[str]) -> re.Match[str]:
     if not isinstance(text, str):
         _fail(f"expected text such as {schemes[0]}://user:password@host, not {type(text).__name__}")
     if not text.lower().startswith(tuple(f"{scheme}://" for scheme in schemes)):
@@ -430,7 +428,7 @@ def _matched(text: str, schemes: Sequence[str]) -> re.Match[str]:
     return match
 
 
-def _decoded(name: str, text: str) -> str:
+def _decode(name: str, text: str) -> str:
     raw = unquote_to_bytes(text)
     decoded = raw.decode(errors="replace")
     if decoded.encode() != raw:
@@ -449,7 +447,7 @@ def _address(text: str) -> tuple[str, int | None]:
 
 
 def _host(text: str) -> str:
-    host = _decoded("host", text.removeprefix("[").removesuffix("]"))
+    host = _decode("host", text.removeprefix("[").removesuffix("]"))
     if text.startswith("["):
         if not _is_ipv6(host) or _NOT_IN_URLS.search(host):
             _fail("the text in brackets is not an IPv6 address")
@@ -480,7 +478,7 @@ def _parameters(url: _Parts, known: Collection[str]) -> Iterator[tuple[str, str]
         seen.add(name)
         if not (equals and raw):
             _fail(f"{name} has no value: write {name}=...")
-        yield name, _decoded(f"value of {name}", raw)
+        yield name, _decode(f"value of {name}", raw)
 
 
 def _fail_unknown(name: str, known: Collection[str], *, after_password: bool) -> NoReturn:

@@ -9,15 +9,12 @@ from typing import Any, NamedTuple
 
 from rabbit_chx.amqp.client_fields import Client, field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, FieldType
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.amqp.names import short_string
 from rabbit_chx.analysis.modulo_map import ModuloMap
-from rabbit_chx.checks import check_whole
+from rabbit_chx.checks import MAX_SHORTSTR, check_whole, short_string
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange, Destination
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.message import HashedOn
-from rabbit_chx.routing.received_message import property_bytes, property_seconds
+from rabbit_chx.routing.message import HashedOn, property_bytes, property_seconds
 from rabbit_chx.routing.slot_table import KeyMap, check_key_map, queue_behind, ring_beneath
 
 #: A sample of one of these alone has equal values where they are equal in Python.

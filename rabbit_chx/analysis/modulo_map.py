@@ -41,6 +41,12 @@ class ModuloMap:
     release: Release | None = None
     client: StreamClient = "java"
 
+    @classmethod
+    def of(cls, exchange: ModulusHashExchange) -> ModuloMap:
+        """Return the map of an ``x-modulus-hash`` exchange. Keys that ascend keep the order under the rules of each release."""
+        bindings = tuple((place, f"{number:09}") for number, place in enumerate(exchange.destinations))
+        return cls(exchange.name, "x-modulus-hash", bindings, exchange.release)
+
     @property
     def mirror(self) -> ModulusHashExchange | SuperStream:
         """What routes."""
@@ -140,7 +146,7 @@ def check_comparable(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> N
 
 
 def movement(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> MovementMatrix:
-    """Return the exact movement between two rings as `movement_matrix` does, or between two exchanges without one.
+    """Return the exact movement between two rings as `movement_matrix` does, or between two exchanges without a ring.
 
     Args:
         before: the map before the change.

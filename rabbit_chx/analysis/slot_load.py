@@ -37,7 +37,7 @@ class KeyCount:
 
 
 class KeySketch:
-    """The heavy keys of a stream. It holds a fixed number k of keys, however many there are.
+    """The most frequent keys of a sequence. It holds a fixed number k of keys, however many there are.
 
     This is Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams, ICDT 2005),
     with counts from 1. A new key without a free counter takes over the smallest one, and its count, which is the possible error. After N

@@ -263,7 +263,7 @@ _RINGS_AT_ONCE = 100
 
 
 class RingSource(Protocol):
-    """A source of the true ring."""
+    """A source of the broker's actual ring."""
 
     def read(self, vhost: str, exchange: str) -> tuple[Destination | None, ...]:
         """Return the destination of bucket 0, 1 and so on; None at a hole. :class:`Buckets` also contain the number of the next bucket.

@@ -98,7 +98,7 @@ class CheckReport:
         names = [name for check in self.ended.values() for name in check.without_ring]
         if not names:
             return ""
-        bindings = "not checked" if self.file is None else "compared with those in the file"
+        bindings = "compared with each other" if self.file is None else "compared with those in the file"
         return f"{listed(names, _MOST_NAMES)} (x-modulus-hash): bindings are {bindings}"
 
     def as_json(self) -> dict[str, Any]:

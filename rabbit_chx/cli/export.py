@@ -16,7 +16,7 @@ from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.fields import toml_value
-from rabbit_chx.topology.objects import HASH_EXCHANGE
+from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.shards import without_shards
 from rabbit_chx.topology.slots import collapsed, not_collapsed
@@ -78,7 +78,7 @@ def export(
         _report_left_out(topology)
     for exchange, why in not_collapsed(topology).items():
         say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
-    written = collapsed(topology)
+    written = _with_queues(collapsed(topology))
     return Outcome(TopologyText(_with_choices(written.to_toml(), written)))
 
 
@@ -111,7 +111,24 @@ def _without_exclusive(topology: Topology) -> Topology:
         queues=tuple(queue for queue in topology.queues if not queue.exclusive),
         bindings=tuple(binding for binding in topology.bindings if binding.destination not in exclusive),
         left_out=(*topology.left_out, *left_out),
+        sources_left_out=topology.sources_left_out
+        | {binding.source for binding in topology.bindings if binding.destination in exclusive},
     )
+
+
+def _with_queues(topology: Topology) -> Topology:
+    """Return the topology with `queues` instead of the bindings of each ``x-modulus-hash`` exchange whose bindings are those of queues."""
+    exchanges = []
+    for exchange in topology.exchanges:
+        bound = [binding for binding in topology.bindings if binding.source == exchange.name]
+        queues = [binding.destination for binding in bound if isinstance(binding.destination, str)]
+        with_queues = replace(exchange, queues=tuple(queues))
+        is_whole = (
+            bound and exchange.type == MODULUS_EXCHANGE and exchange.name not in topology.sources_left_out
+        )
+        same = is_whole and replace(topology, exchanges=(with_queues,), bindings=()).bindings == tuple(bound)
+        exchanges.append(with_queues if same else exchange)
+    return replace(topology, exchanges=tuple(exchanges))
 
 
 def _with_choices(text: str, topology: Topology) -> str:

@@ -88,9 +88,8 @@ class PlanReport:
             yield Section(f"Ring of {ring.exchange}", list(blocks))
         for modulus in plan.moduli.values():
             if modulus.before and modulus.moved_at_worst:
-                yield Section(
-                    f"Keys of {modulus.exchange} (x-modulus-hash)", [Facts(list(_modulus_facts(modulus)))]
-                )
+                shown = [Facts(list(_modulus_facts(modulus))), *_proposal_blocks(modulus)]
+                yield Section(f"Keys of {modulus.exchange} (x-modulus-hash)", shown)
         if unmanaged := _unmanaged(plan):
             counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all lists them")
             yield Section(
@@ -155,6 +154,10 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
         yield matrix_table(matrix, percent, most_moves=_MOST_MOVES)
     if over:
         yield _slots_table(over, whole=whole)
+    yield from _proposal_blocks(ring)
+
+
+def _proposal_blocks(ring: RingPlan | ModulusPlan) -> Iterator[Block]:
     if len(ring.proposals) > 1:
         if ring.moved_at_worst:
             rows = [

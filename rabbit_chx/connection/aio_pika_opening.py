@@ -43,13 +43,13 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  #
         arguments["heartbeat"] = _HEARTBEAT_S
     attempts: list[aio_pika.Connection] = []
 
-    def remembered(*args: Any, **named: Any) -> aio_pika.Connection:  # noqa: ANN401  # aio-pika's arguments
+    def create_connection(*args: Any, **named: Any) -> aio_pika.Connection:  # noqa: ANN401  # aio-pika's arguments
         attempts.append(aio_pika.Connection(*args, **named))
         return attempts[-1]
 
     try:
         async with asyncio.timeout(settings.connection_timeout_s):
-            return await aio_pika.connect(**arguments, connection_class=remembered)
+            return await aio_pika.connect(**arguments, connection_class=create_connection)
     except (aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
         error = _opening_error(settings, cause)
     for connection in attempts:  # otherwise the garbage collector closes them, without a running loop
@@ -57,30 +57,30 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  #
     raise error
 
 
-def refusal_in(error: BaseException) -> tuple[int, str]:
+def parse_refusal(error: BaseException) -> tuple[int, str]:
     """Return the code and text of the broker's reply. aiormq has the code in the type of its error, or before the text."""
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
     if code is not None:
-        return code, words_of(error)
+        return code, error_text(error)
     first, *rest = error.args or (0,)
     if isinstance(first, int):
-        return int(first), " ".join(map(text_of, rest))
-    return 541, words_of(error)
+        return int(first), " ".join(map(decode_text, rest))
+    return 541, error_text(error)
 
 
-def words_of(cause: BaseException) -> str:
+def error_text(cause: BaseException) -> str:
     """Return the text of an error of aiormq or of the system."""
-    return " ".join(" ".join(map(text_of, cause.args)).split()) or type(cause).__name__
+    return " ".join(" ".join(map(decode_text, cause.args)).split()) or type(cause).__name__
 
 
-def text_of(value: object) -> str:
+def decode_text(value: object) -> str:
     """Return text of the broker or aiormq, given as str or bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
-    words = words_of(cause)
-    answer = _refusal_of(cause, words)
+    words = error_text(cause)
+    answer = _opening_refusal(cause, words)
     if answer is not None:
         return error_for(*answer, where=settings.masked_url)
     if isinstance(cause.__cause__, asyncio.IncompleteReadError):
@@ -90,12 +90,12 @@ def _opening_error(settings: ConnectionSettings, cause: BaseException) -> Rabbit
     return opening_error(settings, system, words, _FAILURES)
 
 
-def _refusal_of(cause: BaseException, words: str) -> tuple[int, str] | None:
+def _opening_refusal(cause: BaseException, words: str) -> tuple[int, str] | None:
     """Return the code and text with which the broker refuses a connection; None if it sent none."""
     if isinstance(cause, aiormq_errors.ProbableAuthenticationError):
         return 403, words
     if isinstance(cause, aiormq_errors.ConnectionClosed):
-        return refusal_in(cause)
+        return parse_refusal(cause)
     if isinstance(cause, aiormq_errors.InvalidFrameError):
         # aiormq 7.2 reports a refused vhost as an unexpected frame; only the frame contains code and text.
         trace = cause.__traceback__

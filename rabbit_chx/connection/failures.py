@@ -108,7 +108,7 @@ def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:
     """Return the error for a peer that closes during the handshake: a starting broker behind a proxy, or another protocol."""
     tls = "" if settings.tls else f"; a port that speaks TLS needs {_TLS_SCHEMES[settings.protocol]}://"
     return UnreachableError(
-        f"{settings.masked_url}: {words}; a broker that is starting behind a proxy, such as Docker's, hangs up like this: try again "
+        f"{settings.masked_url}: {words}; a broker that is starting behind a proxy, such as Docker's, closes connections like this: try again "
         f"in a moment. Else: is {_PROTOCOLS[settings.protocol]} spoken there? Check the port{tls}"
     )
 
@@ -135,7 +135,7 @@ def unreachable(
             f"{where}: there is no file descriptor left ({words or cause}): close files or sockets, or raise the limit (ulimit -n)"
         )
     return UnreachableError(
-        f"{where}: nobody answers there ({words or cause}): check host and port, and that the broker runs"
+        f"{where}: no server answers there ({words or cause}): check host and port, and that the broker runs"
     )
 
 

@@ -15,7 +15,7 @@ from aiormq import spec
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for, is_transient
-from rabbit_chx.connection.aio_pika_opening import open_aio_pika, refusal_in, text_of, words_of
+from rabbit_chx.connection.aio_pika_opening import decode_text, error_text, open_aio_pika, parse_refusal
 from rabbit_chx.consuming.journal import JournalEntry
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
@@ -62,7 +62,7 @@ _REFUSAL = re.compile(
     re.DOTALL,
 )
 _REMEDY = (
-    "a group needs quorum queues with a single active consumer: declare the queue anew with "
+    "a group needs quorum queues with a single active consumer: declare the queue again with "
     'arguments = { x-queue-type = "quorum", x-single-active-consumer = true }; neither can be changed later'
 )
 #: Errors of aiormq after the loss of a channel or its connection.
@@ -82,9 +82,9 @@ async def _expect_reply(where: str, queue: str | None = None) -> AsyncIterator[N
             f"{where}: no answer within {_REPLY_S:g} s: look at the broker's log and alarms", queue=queue
         )
     except (aiormq_errors.ChannelClosed, aiormq_errors.ConnectionClosed) as refusal:
-        error = error_for(*refusal_in(refusal), where=where, queue=queue)
+        error = error_for(*parse_refusal(refusal), where=where, queue=queue)
     except _LOST as cause:
-        error = ConnectionLostError(f"{where}: the connection was lost ({words_of(cause)})", queue=queue)
+        error = ConnectionLostError(f"{where}: the connection was lost ({error_text(cause)})", queue=queue)
     else:
         return
     raise error
@@ -217,7 +217,7 @@ class ConsumerChannel:
         def closed(closing: asyncio.Future[Any]) -> None:
             cause = None if closing.cancelled() else closing.exception()
             if isinstance(cause, aiormq_errors.ChannelAccessRefused):
-                call(error_for(*refusal_in(cause), where=self._where, queue=self.queue))
+                call(error_for(*parse_refusal(cause), where=self._where, queue=self.queue))
             else:
                 call(None)
 
@@ -235,6 +235,7 @@ class ConsumingConnection:
         self._declaring: Any = None  # the channel of passive declarations
         self._declaring_lock = asyncio.Lock()
         self._last_number = 0  # of a channel
+        self._closing: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def open(cls, settings: ConnectionSettings) -> Self:
@@ -275,9 +276,15 @@ class ConsumingConnection:
         channel = await self._open_channel()
         async with _expect_reply(self.where, queue):
             await channel.basic_qos(prefetch_count=prefetch)
-            channel.on_consumer_cancel_callbacks.add(cancelled or (lambda _: channel.close()))
+            channel.on_consumer_cancel_callbacks.add(cancelled or (lambda _: self._close_soon(channel)))
             await channel.basic_consume(queue, take, **options)
         return ConsumerChannel(channel, queue, self.where, self._late_frames, prefetch)
+
+    def _close_soon(self, channel: Any) -> None:  # noqa: ANN401
+        # aiormq calls the callback in the task that reads the channel, which would wait for its own answer.
+        task = asyncio.create_task(_close(channel))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def declare_passively(self, queue: str) -> Any:  # noqa: ANN401
         """Return the queue's name, number of ready messages and number of consumers."""
@@ -321,7 +328,7 @@ class GroupConnection(ConsumingConnection):
         self.publish = self._writer.publish
         self.is_blocked = self._writer.is_blocked
         #: The version of the broker, such as ``4.3.6``.
-        self.server_version = text_of(self._aiormq.server_properties.get("version", "unknown"))
+        self.server_version = decode_text(self._aiormq.server_properties.get("version", "unknown"))
 
     async def close(self) -> None:
         """Close the connections. Abandon channels that hold messages first."""

@@ -211,7 +211,7 @@ class Deduplicator:
 def _check_id(message_id: object) -> str:
     if message_id is None or message_id == "":
         raise InputError(
-            "the message has no message_id: publish it with one, or give another text that tells it from all other messages, "
+            "the message has no message_id: publish it with one, or give another text that no other message has, "
             "such as an order number of its body"
         )
     if not isinstance(message_id, str):

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.names import check_name
 from rabbit_chx.analysis.wording import listed
+from rabbit_chx.checks import check_name
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import QueueOwnership
@@ -34,7 +34,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
-from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
+from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
@@ -48,10 +48,12 @@ _CONNECT_S = 1.5
 #: Since 4.0 a quorum queue drops a message that was requeued 20 times, unless an argument or a policy sets another limit.
 _LIMIT_SINCE = (4, 0, 0)
 _DEFAULT_LIMIT = 20
+#: From this release on, a consumer timeout returns single messages and cancels the consumer. Before, it closes the channel.
+_TIMEOUT_RETURNS_SINCE = (4, 3, 0)
 _MAX_LISTED = 5
 
-#: Names of queues, or a ring or slot table whose destinations are queues.
-GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable"
+#: Names of queues; or a ring, slot table or x-modulus-hash exchange whose destinations are queues.
+GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable | ModulusHashExchange"
 
 
 class ConsumerGroup:
@@ -62,13 +64,14 @@ class ConsumerGroup:
 
     Args:
         url: the AMQP URI, or the settings of a connection.
-        queues: the names of the queues; or a `HashRing` or a `SlotTable`, whose queues are consumed.
+        queues: the names of the queues; or a `HashRing`, a `SlotTable` or a `ModulusHashExchange`, whose queues are consumed.
         member: a name that is unique among the members and stays the same after a restart, such as that of the pod; by default the host's
             name and the process id.
         weight: this member's relative share: a member of weight 2 is assigned twice as many queues as one of weight 1.
         lanes: the number of messages of one queue that are handled at a time. All messages of a key have one lane, so their order is kept.
         prefetch: the number of messages of one queue that the broker may deliver ahead, at least `lanes`. When a queue changes hands,
-            messages that were not started are requeued in their place. A queue with a delivery limit delivers `lanes` messages at a time.
+            messages that were not started are requeued in their place. A queue with a delivery limit delivers `lanes` messages at a time,
+            and one with the argument ``x-consumer-timeout`` one message from RabbitMQ 4.3 on.
         retries: the number of times that a message is handled again after the handler raised. It stays in its place meanwhile.
         backoff_s: seconds before the first retry; each further one waits twice as long, at most 30 s.
         on_failure: the action after the last attempt. ``stop``: the group ends with a HandlerError, and the message is in its place for the
@@ -335,21 +338,19 @@ class ConsumerGroup:
             )
         if numbers < _PRIORITIES_SINCE and self._member.journal is None and self._static is None:
             _log.warning(
-                "RabbitMQ %s ignores the priority of consumers under a single active consumer: the member that comes first keeps every "
+                "RabbitMQ %s ignores the priority of consumers under a single active consumer: the first member keeps every "
                 "queue until it leaves. The order is kept. To share the queues, give static=(index, count), a journal, or upgrade to 4.0",
                 connection.server_version,
             )
         arguments = {queue: await connection.queue_arguments(queue) for queue in self.queues}
         _check_delivery_limits(arguments, numbers)
+        _check_delayed_retries(arguments)
         for warning in _queue_warnings(arguments, numbers, self._member.on_failure):
             _log.warning("%s", warning)
         # A message that kills its member is requeued with all messages delivered ahead. A delivery limit would drop them with it.
         # All members must use the same prefetch: a quorum queue puts a message that is requeued again after other requeued messages.
         self._prefetches = {
-            queue: self._member.prefetch
-            if _delivery_limit(arguments[queue], numbers) is None
-            else self._member.lanes
-            for queue in self.queues
+            queue: _prefetch(arguments[queue], numbers, self._member) for queue in self.queues
         }
 
 
@@ -383,13 +384,13 @@ def _settings(url: str | ConnectionSettings) -> ConnectionSettings:
 def _queue_names(queues: GroupQueues) -> tuple[str, ...]:
     if isinstance(queues, str):
         raise InputError(f"queues is the text {queues!r}: give a list of names")
-    destinations = queues.destinations if isinstance(queues, HashRing | SlotTable) else queues
+    destinations = (
+        queues.destinations if isinstance(queues, HashRing | SlotTable | ModulusHashExchange) else queues
+    )
     names = list(dict.fromkeys(name for name in destinations if name is not None))  # None: a hole
     for name in names:
         if isinstance(name, ExchangeRef):
-            raise InputError(
-                f"{name} is an exchange: give the slot table, or the names of the queues behind it"
-            )
+            raise InputError(f"{name} is an exchange: give the slot table, or the names of its queues")
         check_name(name, "queue")
     if not names:
         raise InputError("queues is empty: give one queue or more")
@@ -424,6 +425,26 @@ def _check_delivery_limits(queues: Mapping[str, Mapping[str, Any] | None], relea
                 "returned, as when a queue changes hands: declare the queue without it, since there is no limit before 4.0",
                 queue=queue,
             )
+
+
+def _check_delayed_retries(queues: Mapping[str, Mapping[str, Any] | None]) -> None:
+    """Reject queues of 4.3 that return a message after a delay, behind later messages (tested with 4.3.6)."""
+    for queue, arguments in queues.items():
+        retry = (arguments or {}).get("x-delayed-retry-type", "disabled")
+        if retry != "disabled":
+            raise MismatchError(
+                f"queue {queue!r}: x-delayed-retry-type is {retry!r}, with which a message that is returned waits, and later messages overtake it: "
+                "declare the queue again without it",
+                queue=queue,
+            )
+
+
+def _prefetch(arguments: Mapping[str, Any] | None, release: tuple[int, ...], member: GroupMember) -> int:
+    """Return the number of messages of a queue that a member takes at a time."""
+    if release >= _TIMEOUT_RETURNS_SINCE and "x-consumer-timeout" in (arguments or {}):
+        # The broker returns the messages that are over the timeout, and the next consumer handles them before the others are returned.
+        return 1
+    return member.prefetch if _delivery_limit(arguments, release) is None else member.lanes
 
 
 def _delivery_limit(arguments: Mapping[str, Any] | None, release: tuple[int, ...]) -> int | None:
@@ -468,7 +489,7 @@ def _limit_warning(queues: str, limit: int, *, is_argument: bool, is_dead_letter
         else "which RabbitMQ 4.0 and newer set by default, unless a policy sets another limit"
     )
     fate = (
-        "dead-letters the message, and the messages behind it overtake it"
+        "dead-letters the message, and later messages overtake it"
         if is_dead_lettered
         else "drops the message, unless a policy names a dead-letter exchange"
     )
@@ -480,6 +501,6 @@ def _limit_warning(queues: str, limit: int, *, is_argument: bool, is_dead_letter
     )
     return (
         f"{queues}: the delivery limit is {limit}, {source}. When a message was returned more often, as by members that die while they "
-        f"handle it, the broker {fate}. So that the messages behind it are not returned with it, the group takes `lanes` messages at a time (1 by "
+        f"handle it, the broker {fate}. So that later messages are not returned with it, the group takes `lanes` messages at a time (1 by "
         f"default), which is slower than `prefetch`. {remedy}"
     )

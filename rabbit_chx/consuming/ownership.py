@@ -219,7 +219,7 @@ class Subscription:
         is_fetching: whether the response to that request is outstanding.
         ended_early: ids of hand-overs whose `end` was read while another one was awaited. The mover of the awaited one has died.
         has_failed: whether a message of it stops the group.
-        is_step_back_due: whether it retires as soon as it is open, because it precedes members that should precede it.
+        is_step_back_due: whether it retires as soon as it is open, because it subscribed before members that the broker should elect first.
     """
 
     number: int

@@ -216,7 +216,7 @@ class QueueRunner:
 
     async def _run_hook(self, command: RunHook, call: Hook | None) -> None:
         member, queue = self.session.member, self.ownership.queue
-        verb = "has" if command.hook == "gained" else "has let go of"
+        verb = "owns" if command.hook == "gained" else "no longer owns"
         _log.info("group member %s %s %s, generation %s", member.name, verb, queue, command.generation)
         if call is None:
             return
@@ -224,7 +224,7 @@ class QueueRunner:
             async with asyncio.timeout(member.pace.hook_s):
                 await call(queue)
         except Exception:  # noqa: BLE001  # whatever a user's hook raises
-            _log.exception("%s: the hook on_%s failed; the group goes on", queue, command.hook)
+            _log.exception("%s: the hook on_%s failed; the group continues", queue, command.hook)
 
     def _on_hook_done(self, command: RunHook, task: asyncio.Task[None]) -> None:
         self._hook = None

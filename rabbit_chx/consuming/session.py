@@ -53,7 +53,7 @@ _ABANDON_S = 1.0
 #: After more renewals of a consumer without effect, the log names another cause.
 _MAX_SILENT_RENEWALS = 2
 _DEAD_CONSUMER_REMEDY = (
-    "consuming it anew did not help. The broker may deliver to a consumer that is dead, as RabbitMQ 4.3.6 may after a member was "
+    "consuming it again did not help. The broker may deliver to a consumer that is dead, as RabbitMQ 4.3.6 may after a member was "
     "killed: restart the node that leads the queue (docs/consuming.md, 'What RabbitMQ does to order')"
 )
 
@@ -65,7 +65,7 @@ class GroupSession:
         connection: the connection.
         member: the member.
         handle: the user's handler.
-        earlier_tokens: the tokens of this process's earlier sessions. Their entries do not come from another process.
+        earlier_tokens: the tokens of this process's earlier sessions. Their entries are not those of another process.
 
     `token` identifies the entries of this session in the journal. `roster` contains the members and the claims, as read from it.
     """
@@ -385,7 +385,7 @@ class GroupSession:
             return
         gone_s = self.member.pace.gone_s
         for member in self.roster.silent(read_at, gone_s):
-            _log.warning("group member %s is gone: nothing was heard of it for %g s", member, gone_s)
+            _log.warning("group member %s counts as dead: it wrote no heartbeat for %g s", member, gone_s)
             self.roster.seen.pop(member, None)  # so that it is evicted once
             gone = JournalEntry("gone", member, time.time(), token=self.roster.members[member].token)
             self.spawn(partial(self._append, gone))
@@ -462,5 +462,5 @@ class StallDetector:
             return None
         stall.checks = 0
         stall.renewals += 1
-        remedy = _DEAD_CONSUMER_REMEDY if stall.renewals > _MAX_SILENT_RENEWALS else "consuming it anew"
+        remedy = _DEAD_CONSUMER_REMEDY if stall.renewals > _MAX_SILENT_RENEWALS else "consuming it again"
         return f"{queue}: {ready:,} messages wait and none is delivered: {remedy}"

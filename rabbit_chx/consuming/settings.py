@@ -22,7 +22,7 @@ _MAX_BACKOFF_S = 30.0
 
 @dataclass(frozen=True)
 class GroupPace:
-    """The times of a group. All members of a group should have the same.
+    """Intervals and time limits of a group. All members of a group should have the same.
 
     Attributes:
         settle_s: seconds for which a member must be healthy before it takes its share of the queues. A member in a crash loop never reaches

@@ -116,12 +116,12 @@ class GroupStatus:
             if (queue := consumer["queue"]["name"]) in by_queue:
                 by_queue[queue].append(_consumer(consumer))
         statuses = tuple(_queue(name, by_name.get(name), by_queue[name]) for name in names)
-        began = {
+        connected_at = {
             connection["name"]: connection["connected_at"] / 1000
             for connection in connections
             if connection.get("connected_at")
         }
-        return cls(statuses, _members(statuses, began))
+        return cls(statuses, _members(statuses, connected_at))
 
     @property
     def nobody_active(self) -> tuple[QueueStatus, ...]:
@@ -155,7 +155,7 @@ def _queue(name: str, response: Mapping[str, Any] | None, consumers: Iterable[Qu
     )
 
 
-def _members(queues: Iterable[QueueStatus], began: Mapping[str, float]) -> tuple[MemberStatus, ...]:
+def _members(queues: Iterable[QueueStatus], connected_at: Mapping[str, float]) -> tuple[MemberStatus, ...]:
     active: dict[str, list[str]] = defaultdict(list)
     waiting: dict[str, list[str]] = defaultdict(list)
     since: dict[str, list[float]] = {}
@@ -166,8 +166,8 @@ def _members(queues: Iterable[QueueStatus], began: Mapping[str, float]) -> tuple
                 continue
             (active if consumer.active else waiting)[member].append(queue.name)
             times = since.setdefault(member, [])
-            if consumer.connection in began:
-                times.append(began[consumer.connection])
+            if consumer.connection in connected_at:
+                times.append(connected_at[consumer.connection])
     return tuple(
         MemberStatus(name, tuple(active[name]), tuple(waiting[name]), max(since[name], default=None))
         for name in sorted(since)
@@ -200,7 +200,7 @@ def _queue_findings(status: GroupStatus) -> Iterator[Finding]:
             "nobody-active",
             dead,
             "{} consumers and none of them active, so nothing is handled",
-            "members of a ConsumerGroup notice this and consume anew; cancel and consume again with other consumers",
+            "members of a ConsumerGroup notice this and consume again; cancel and consume again with other consumers",
         )
     if stalled := [queue for queue in status.nobody_active if queue.unacked]:
         count = sum(queue.unacked or 0 for queue in stalled)
@@ -225,7 +225,7 @@ def _queue_findings(status: GroupStatus) -> Iterator[Finding]:
             "no-single-active-consumer",
             unordered,
             "{} no single active consumer: two consumers handle messages of one key at the same time, and overtake each other",
-            "the argument cannot be added later: declare the queue anew with x-single-active-consumer = true, or use slots and "
+            "the argument cannot be added later: declare the queue again with x-single-active-consumer = true, or use slots and "
             "move them to new queues",
         )
     foreign_tags = {
@@ -237,7 +237,7 @@ def _queue_findings(status: GroupStatus) -> Iterator[Finding]:
         yield _finding(
             "other-consumer",
             foreign,
-            f"{{}} a consumer that is not a member of a group ({listed(tags, _MAX_LISTED)}): it knows nothing of hand-overs, and may take the queue",
+            f"{{}} a consumer that is not a member of a group ({listed(tags, _MAX_LISTED)}): it takes no part in hand-overs, and may become the active consumer",
             "stop it, or run its handler in a ConsumerGroup",
         )
 

@@ -1,14 +1,17 @@
-"""``erlang:phash2``.
+"""The hash ``erlang:phash2``, and the random number generator ``exs1024``, which the jump hash seeds with it.
 
-Mirrors erlang/otp ``erts/emulator/beam/erl_term_hashing.c``, ``make_hash2`` and ``block_hash``, and ``erts/emulator/beam/atom.c``,
+`phash2` mirrors erlang/otp ``erts/emulator/beam/erl_term_hashing.c``, ``make_hash2`` and ``block_hash``, and ``erts/emulator/beam/atom.c``,
 ``atom_hash``. OTP guarantees the same results on every machine and release; results of OTP 25, 27 and 29 were compared.
+
+The generator mirrors erlang/otp ``lib/stdlib/src/rand.erl``, ``exs1024_seed/1``, ``exs1024_next/1`` and ``uniform_s/1`` (OTP 25; later releases keep the
+sequences of old algorithms). Unlike ``exs1024s``, the float uses all 64 bits.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from rabbit_chx.erlang.terms import (
@@ -34,7 +37,7 @@ def _constant(k: int) -> int:
 HCONST_2, HCONST_3, HCONST_4 = _constant(2), _constant(3), _constant(4)
 HCONST_9, HCONST_10, HCONST_11, HCONST_12 = _constant(9), _constant(10), _constant(11), _constant(12)
 HCONST_13, HCONST_16, HCONST_19 = _constant(13), _constant(16), _constant(19)
-_EMPTY_LIST_AT_START = 3468870702
+EMPTY_LIST_AT_START = 3468870702
 SMALL_INTEGERS = range(-(1 << 27), 1 << 27)
 
 _blocks = struct.Struct("<III").iter_unpack
@@ -202,7 +205,7 @@ def _list_rest(elements: Sequence[Any], start: int, hash_: int, pending: list[An
         word = int.from_bytes(bytes(elements[position : min(position + 4, end)]), "big")
         hash_ = _step(word, 0, HCONST_4, hash_)
     if end == len(elements):
-        return _step(2, 0, HCONST_2, hash_) if hash_ else _EMPTY_LIST_AT_START
+        return _step(2, 0, HCONST_2, hash_) if hash_ else EMPTY_LIST_AT_START
     pending += (_ListRest(elements, end + 1), elements[end])
     return hash_
 
@@ -222,3 +225,47 @@ def _open_map(term: dict[Any, Any] | ErlangMap, hash_: int, pending: list[Any]) 
     for key, value in pairs:
         pending += (_PairDone(frame), value, key)
     return 0
+
+
+# -- exs1024
+
+_MASK_21 = (1 << 21) - 1
+_MASK_64 = (1 << 64) - 1
+PRIMES = (2097131, 2097133, 2097143)
+SEED_MULTIPLIER = 2685821657736338717
+OUTPUT_MULTIPLIER = 1181783497276652981
+WORDS = 16
+
+
+def exs1024_outputs(seed: tuple[int, int, int]) -> Iterator[int]:
+    """Yield the 64-bit outputs after ``rand:seed_s(exs1024, Seed)``, without end; 21 bits of each integer of the seed count."""
+    words = _seed_words(seed)
+    position = 0
+    while True:
+        s0 = words[position]
+        position = position + 1 & 15
+        s1 = words[position]
+        s1 ^= s1 << 31 & _MASK_64
+        word = s0 ^ s0 >> 30 ^ s1 ^ s1 >> 11
+        words[position] = word
+        yield word * OUTPUT_MULTIPLIER & _MASK_64
+
+
+def exs1024_uniform(seed: tuple[int, int, int]) -> Iterator[float]:
+    """Return the endless sequence of floats from 0.0 to 1.0 of ``rand:uniform_s/1``."""
+    return (output / 2.0**64 for output in exs1024_outputs(seed))
+
+
+def _seed_words(seed: tuple[int, int, int]) -> list[int]:
+    x, y, z = (
+        ((element & _MASK_21) + 1) * prime & _MASK_21 for element, prime in zip(seed, PRIMES, strict=True)
+    )
+    word = x << 43 | y << 22 | z << 1 | 1
+    words = []
+    for _ in range(WORDS):
+        word ^= word >> 12
+        word ^= word << 25 & _MASK_64
+        word ^= word >> 27
+        words.append(word * SEED_MULTIPLIER & _MASK_64)
+    words.reverse()
+    return words

@@ -147,7 +147,7 @@ class AsyncPublisher(PublisherBase):
             await self._run(self._delivery.drain(), then=self._compare_ring)
         except RabbitChxError as cause:
             raise self._error(cause) from cause
-        return self._finished(self._delivery.finish())
+        return self._finish(self._delivery.finish())
 
     async def _compare_ring(self) -> None:
         if self._read_ring is not None and self.report.rows:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Any, TypeAlias
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import ClientRouting, check_for_copies
 from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name
@@ -85,7 +85,7 @@ class RowDefaults:
         if self.routing is not None:
             if "exchanges" in columns:
                 raise InputError(
-                    "exchanges are given row by row, and routing='client' goes past all of them: leave them out, or let "
+                    "exchanges are given row by row, and routing='client' bypasses all of them: leave them out, or let "
                     "the exchange route"
                 )
             check_for_copies(columns.get("headers", ()), first_row)

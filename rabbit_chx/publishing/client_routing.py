@@ -7,12 +7,14 @@ functions of the exchange do not apply: its alternate exchange, its permissions,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from rabbit_chx.amqp.names import short_string
+from rabbit_chx.checks import short_string
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable
+from rabbit_chx.routing.bindings import Place
 
 #: A ring for a publisher: the result of `Broker.ring` or of `Broker.exchange`, which includes the hashed part.
 ClientRing: TypeAlias = HashRing | ConsistentHashExchange | ModulusHashExchange
@@ -46,18 +48,31 @@ class ClientRouting:
         """
         sent, self._sent = self._sent, [0] * len(self._names)
         now = _validated_ring(self._exchange, ring)
-        if now.buckets == self.ring.buckets:
+        if type(now) is not type(self.ring):
+            return "the exchange has another type now, and rows may have gone to a queue that no longer has their keys"
+        if _places(now) == _places(self.ring):
             return None
-        rows = dict(zip(self.ring.destinations, sent, strict=True))
+        rows: Counter[Any] = Counter()
+        for destination, count in zip(self.ring.destinations, sent, strict=True):
+            rows[destination] += count
         return describe_ring_change(self.ring, now, rows)
 
 
-def describe_ring_change(before: HashRing, now: HashRing, rows: Mapping[Any, int]) -> str:
-    """Describe the change between two rings and the rows that may be in a wrong queue; `rows` counts them by destination."""
-    from rabbit_chx.analysis.matrix import movement_matrix
+def _places(ring: HashRing | ModulusHashExchange) -> tuple[Place, ...]:
+    return ring.buckets if isinstance(ring, HashRing) else ring.destinations
+
+
+def describe_ring_change(
+    before: HashRing | ModulusHashExchange, now: HashRing | ModulusHashExchange, rows: Mapping[Any, int]
+) -> str:
+    """Describe the change between two rings and the rows that may be in a wrong queue; `rows` counts them by destination.
+
+    Both are of one type.
+    """
+    from rabbit_chx.analysis.modulo_map import ModuloMap, movement
     from rabbit_chx.analysis.wording import listed
 
-    matrix = movement_matrix(before, now)
+    matrix = movement(*(ring if isinstance(ring, HashRing) else ModuloMap.of(ring) for ring in (before, now)))
     totals = matrix.before_totals()
     moves = [
         f"{amount / totals[source]:.1%} of the keys of {source} belong to {target or 'no queue'} now, "
@@ -90,7 +105,7 @@ def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> No
                 )
 
 
-def _validated_ring(exchange: str, ring: object) -> HashRing:
+def _validated_ring(exchange: str, ring: object) -> HashRing | ModulusHashExchange:
     where = f"exchange {exchange!r}: routing='client'"
     if isinstance(ring, ConsistentHashExchange):
         if ring.hashed_on.kind != "routing-key":
@@ -104,7 +119,7 @@ def _validated_ring(exchange: str, ring: object) -> HashRing:
             f"{where} is not for slots, which change hands while the ring stays: publish to the exchange",
             exchange=exchange,
         )
-    if not isinstance(ring, HashRing):
+    if not isinstance(ring, HashRing | ModulusHashExchange):
         raise InputError(
             f"{where} needs ring=, a HashRing that was read, such as Broker(url, ring_source='docker exec NAME').ring({exchange!r}), "
             f"or a function that reads it; {ring!r:.60} is none",
@@ -113,12 +128,12 @@ def _validated_ring(exchange: str, ring: object) -> HashRing:
     if ring.provenance != "read":
         raise InputError(
             f"{where} needs a ring that was read from the broker, and this one is {ring.provenance}: give Broker a "
-            "ring_source, which reads the true one",
+            "ring_source, which reads the true one; an x-modulus-hash exchange is read through the management API",
             exchange=exchange,
         )
     if not ring.destinations:
         raise EmptyRingError(f"{where}: the ring has no buckets: bind queues first", exchange=exchange)
-    for bucket, place in enumerate(ring.buckets):
+    for bucket, place in enumerate(_places(ring)):
         if not isinstance(place, str):
             what = "has no destination" if place is None else f"belongs to {place}, not to a queue"
             raise InputError(

@@ -3,15 +3,16 @@
 An operation (`Delivery.connect`, `submit`, `drain`) is a generator of steps. The blocking publisher executes them with `drive`, the asyncio
 publisher with `drive_async`. So both make the same decisions.
 
-*Window.* A batch is sent if the window has room for it. The window holds the open rows: sent and not confirmed, or refused and waiting.
-*Poll.* A waiting operation polls the connection until its condition is true. After each poll, `Patience` raises an error if nothing
-progresses or the broker blocks for too long. *Retry.* The broker refuses single messages (basic.nack). They leave the ledger, wait in
-`_refused`, and are sent again on the same connection. A row that is refused too often is counted as nacked, and then the operation ends
-with an error. *Outage.* Any error of a poll ends the connection. If another connection may succeed, the rows in the ledger move to
-`_unsent` and are sent first on the next connection, in their order. An `Outage` lasts until the broker confirms a message again, and limits
-the time for attempts. An error that ends it is kept as `failure`, and every later operation raises it. *Interruption.* A cancelled task
-closes its operation between two steps. The state is consistent there, and the next operation continues from it. Ctrl-C may interrupt a
-step; then `interrupt` ends the delivery, and only the report remains.
+- **Window.** A batch is sent if the window has room for it. The window holds the open rows: sent and not confirmed, or refused and waiting.
+- **Poll.** A waiting operation polls the connection until its condition is true. After each poll, `Patience` raises an error if nothing
+  progresses or the broker blocks for too long.
+- **Refusal.** The broker may refuse single messages (basic.nack). They leave the ledger, wait in `_refused`, and are sent again on the same
+  connection. A row that is refused too often is counted as nacked, and then the operation ends with an error.
+- **Outage.** Any error of a poll ends the connection. If another connection may succeed, the rows in the ledger move to `_unsent` and are
+  sent first on the next connection, in their order. An `Outage` lasts until the broker confirms a message again, and limits the time for
+  attempts. An error that ends it is kept as `failure`, and every later operation raises it.
+- **Interruption.** A cancelled task closes its operation between two steps. The state is consistent there, and the next operation continues
+  from it. Ctrl-C may interrupt a step; then `interrupt` ends the delivery, and only the report remains.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class RefusedBatches:
         self.body_bytes = sum(len(body) for batch in waiting for body in batch.rows.bodies)
 
 
-def refusal(report: PublishReport) -> BrokerRefusedError:
+def refusal_error(report: PublishReport) -> BrokerRefusedError:
     """Return the error for rows that the broker refused too often."""
     key = next((sample.key for sample in report.samples if sample.code == NACK), "")
     return BrokerRefusedError(
@@ -236,7 +237,7 @@ class Delivery:
             has_room = partial(self._has_room, messages, len(wire), encoder)
             yield from self._wait_until(has_room, self._limits.max_in_flight - messages)
         if tally.nacked:
-            raise refusal(self.report)
+            raise refusal_error(self.report)
         assert self._connection is not None  # noqa: S101  # `_has_room` requires it
         tally.rows += messages
         if tally.first_row_at is None:
@@ -321,9 +322,8 @@ class Delivery:
                 continue
             try:
                 yield self._next_poll(connection, until_open)
-                if patience is not None or not self._settle_and_test(
-                    condition
-                ):  # usually the first poll is enough
+                # Usually the first poll is enough, and no `Patience` is created.
+                if patience is not None or not self._settle_and_test(condition):
                     patience = patience or Patience(self._limits, self._clock())
                     self.tally.blocked_s += patience.check(connection, self._clock())
             except RabbitChxError as cause:
@@ -331,6 +331,7 @@ class Delivery:
             self._report_progress()
 
     def _settle_and_test(self, condition: Callable[[], bool]) -> bool:
+        """Collect and resend refused messages, then return whether the condition is true."""
         connection = self._connection
         if connection is not None and (connection.session.ledger.refused or self._refused.rows):
             self._settle_refused(connection, self._clock())

@@ -20,7 +20,6 @@ from rabbit_chx.amqp.frames import (
     FRAME_END,
     FRAME_OVERHEAD,
     MAX_PROPERTIES,
-    MAX_SHORTSTR,
     body_head,
     body_size,
     header_head,
@@ -28,7 +27,7 @@ from rabbit_chx.amqp.frames import (
     split_body,
 )
 from rabbit_chx.amqp.header_table import PROPERTY_FLAGS, encode_headers
-from rabbit_chx.amqp.names import short_string, too_long
+from rabbit_chx.checks import MAX_SHORTSTR, short_string, too_long
 from rabbit_chx.errors import InputError, RowError
 
 _SHOWN_BYTES = 24
@@ -83,10 +82,10 @@ def _as_bytes(values: Sequence[str | bytes], what: str, first_row: int) -> Seque
             return list(map(str.encode, values))  # type: ignore[arg-type]
     elif set(map(type, values)) <= {bytes}:
         return values  # type: ignore[return-value]  # all values are bytes
-    return [_checked(value, what, first_row + i) for i, value in enumerate(values)]
+    return [_check_bytes(value, what, first_row + i) for i, value in enumerate(values)]
 
 
-def _checked(value: object, what: str, row: int) -> bytes:
+def _check_bytes(value: object, what: str, row: int) -> bytes:
     if isinstance(value, str):
         try:
             return value.encode()
@@ -157,7 +156,7 @@ class Properties:
             for flag, pieces in open_flags:
                 flags = [old | flag if piece else old for old, piece in zip(flags, pieces, strict=True)]
             head = [row_flags.to_bytes(2, "big") for row_flags in flags]
-        joined = _joined([head, *parts], rows)
+        joined = _join([head, *parts], rows)
         if max(map(len, joined)) > MAX_PROPERTIES:
             row, longest = next((i, piece) for i, piece in enumerate(joined) if len(piece) > MAX_PROPERTIES)
             raise RowError(f"row {first_row + row}: {_too_long(longest)}")
@@ -189,7 +188,7 @@ def _too_long(properties: bytes) -> str:
     )
 
 
-def _joined(parts: list[bytes | Sequence[bytes]], rows: int) -> list[bytes]:
+def _join(parts: list[bytes | Sequence[bytes]], rows: int) -> list[bytes]:
     """Join the parts of each row; adjacent parts that are the same for all rows are joined once."""
     merged: list[bytes | Sequence[bytes]] = []
     for part in parts:

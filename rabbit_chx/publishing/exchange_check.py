@@ -1,4 +1,4 @@
-"""The check before publishing that an exchange exists and has the type x-consistent-hash."""
+"""The check before publishing that an exchange exists and has the type x-consistent-hash or x-modulus-hash."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, MismatchError, NotFoundError
 from rabbit_chx.publishing.encoder import exchange_name
 
-_TYPE = "x-consistent-hash"
+_TYPE, _MODULUS = "x-consistent-hash", "x-modulus-hash"
 
 
 @dataclass(frozen=True, slots=True)
 class HashExchangeFacts:
-    """Properties of an x-consistent-hash exchange that AMQP reports.
+    """Properties of a hash exchange that AMQP reports.
 
     Attributes:
         version: the broker's version, such as ``"4.3.6"``.
@@ -31,13 +31,28 @@ class HashExchangeFacts:
 
 
 def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashExchangeFacts:
-    """Check over a short connection that the exchange exists and has the type x-consistent-hash.
+    """Check over a short connection that the exchange exists and has the type x-consistent-hash, else over another x-modulus-hash.
 
     A passive declare checks only the name. A second declare checks the type; it changes nothing on an existing exchange, and of the
     differences the broker reports the type first (rabbitmq-server v4.3.0, rabbit_exchange.erl, assert_equivalence/6). If the user may not
     declare, the type stays unchecked. If the exchange is deleted between the two, the second creates it again.
     """
     exchange_name(exchange)
+    try:
+        return _look_at(settings, exchange, _TYPE)
+    except (AccessRefusedError, NotFoundError):
+        raise
+    except BrokerRefusedError as cause:
+        # From 4.3 on the other type needs no plugin.
+        if f"is of type {_MODULUS}" not in str(cause) and "unknown exchange type" not in str(cause):
+            raise
+        try:
+            return _look_at(settings, exchange, _MODULUS)
+        except BrokerRefusedError:
+            raise cause from None
+
+
+def _look_at(settings: ConnectionSettings, exchange: str, type_: str) -> HashExchangeFacts:
     where = f"{settings.masked_url}: exchange {exchange!r}"
     alternate_exchange = False
     with contextlib.closing(Connection(settings)) as connection:
@@ -50,7 +65,7 @@ def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashEx
                 reply_code=cause.reply_code,
             ) from None
         try:
-            connection.request(_DeclareAnyName(exchange=exchange, exchange_type=_TYPE, durable=True))
+            connection.request(_DeclareAnyName(exchange=exchange, exchange_type=type_, durable=True))
         except AccessRefusedError:
             pass  # the user may publish but not configure, which is sufficient
         except MismatchError as cause:

@@ -193,7 +193,7 @@ class Publisher(PublisherBase):
                 self._compare(self._read_ring())
         except RabbitChxError as cause:
             raise self._error(cause) from cause
-        return self._finished(self._delivery.finish())
+        return self._finish(self._delivery.finish())
 
     def _run(self, steps: Steps) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ from rabbit_chx.connection.owner import Owned, Owner
 from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRing, ClientRouting, check_for_copies
-from rabbit_chx.publishing.delivery import Delivery, refusal
+from rabbit_chx.publishing.delivery import Delivery, refusal_error
 from rabbit_chx.publishing.encoder import Encoder, Properties, exchange_name
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
@@ -134,15 +134,15 @@ class PublisherBase(Owned):
         state = "closed" if self._delivery.failure else str(self.report)
         return f"<{type(self).__name__} exchange={self.exchange!r} at {self._delivery.where}: {state}>"
 
-    def _finished(self, tally: Tally) -> PublishReport:
+    def _finish(self, tally: Tally) -> PublishReport:
         report = tally.final
         assert report is not None  # noqa: S101  # `finish` has set it
         if report.nacked:
-            raise self._failed(tally, report, refusal(report))
+            raise self._publish_error(tally, report, refusal_error(report))
         if report.returned and self._on_unroutable == "raise":
-            raise self._failed(tally, report, _unroutable(report))
+            raise self._publish_error(tally, report, _unroutable(report))
         if report.unknown:
-            raise self._failed(tally, report, "an operation was interrupted")
+            raise self._publish_error(tally, report, "an operation was interrupted")
         if self._progress is not None and report.rows:
             self._progress(report)
         return report
@@ -151,9 +151,9 @@ class PublisherBase(Owned):
         """Return the error of an operation, with the report of its rows, and begin a new report."""
         tally = self._delivery.finish()
         assert tally.final is not None  # noqa: S101  # `finish` has set it
-        return self._failed(tally, tally.final, why)
+        return self._publish_error(tally, tally.final, why)
 
-    def _failed(self, tally: Tally, report: PublishReport, why: object) -> PublishError:
+    def _publish_error(self, tally: Tally, report: PublishReport, why: object) -> PublishError:
         error = PublishError(f"exchange {self.exchange!r}: {why}; {report}", report, exchange=self.exchange)
         tally.error = error
         if self._progress is not None and report.rows:
@@ -173,7 +173,7 @@ def _in_client(routing: object, ring: object) -> bool:
         raise InputError(f"routing is {routing!r:.60}: give 'exchange' or 'client'")
     if routing == "exchange" and ring is not None:
         raise InputError(
-            "a ring is given, and routing is 'exchange': say routing='client', or leave the ring out"
+            "a ring is given, and routing is 'exchange': give routing='client', or leave the ring out"
         )
     return routing == "client"
 

@@ -150,12 +150,12 @@ class ConsoleOutput:
             report: the result to write.
         """
         written = False
-        for block in _unfolded(report.blocks()):
+        for block in _unfold(report.blocks()):
             if isinstance(block, Verbatim) and not self._stream.isatty():
                 write_utf8(self._stream, block.text)
                 continue
             gap = "\n" if written else ""
-            for text in self._rendered(block):
+            for text in self._render(block):
                 self._stream.write(f"{gap}{text}\n")
                 self._stream.flush()
                 gap, written = "", True
@@ -170,7 +170,7 @@ class ConsoleOutput:
             self._stream.write(f"{record.as_line()}\n")
         self._stream.flush()
 
-    def _rendered(self, block: Line | Lines | Facts | Table | Verbatim) -> Iterator[str]:
+    def _render(self, block: Line | Lines | Facts | Table | Verbatim) -> Iterator[str]:
         if isinstance(block, Lines):
             yield from map(self._printable, block.texts)
         elif isinstance(block, Verbatim):
@@ -180,11 +180,11 @@ class ConsoleOutput:
 
     def _text_of(self, block: Line | Facts | Table) -> str:
         if isinstance(block, Line):
-            return _wrapped(self._printable(block.text), self._width)
+            return _wrap(self._printable(block.text), self._width)
         if isinstance(block, Facts):
             margin = max((len(name) for name, _ in block.pairs), default=0) + 2
             lines = (
-                f"{name:<{margin}}{_wrapped(self._printable(value), self._width - margin, margin)}"
+                f"{name:<{margin}}{_wrap(self._printable(value), self._width - margin, margin)}"
                 for name, value in block.pairs
             )
             return "\n".join(lines)
@@ -233,17 +233,17 @@ class JsonOutput:
         self._stream.flush()
 
 
-def _unfolded(blocks: Iterable[Block]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
+def _unfold(blocks: Iterable[Block]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
     """Yield the blocks of sections one by one, each section with its title before them."""
     for block in blocks:
         if isinstance(block, Section):
             yield Line(block.title)
-            yield from _unfolded(block.blocks)
+            yield from _unfold(block.blocks)
         else:
             yield block
 
 
-def _wrapped(text: str, width: int, margin: int = 0) -> str:
+def _wrap(text: str, width: int, margin: int = 0) -> str:
     """Break lines between words; a word that is too long stays whole."""
     lines = [
         wrapped
@@ -280,7 +280,7 @@ class MarkdownOutput:
             records: the results to write.
         """
         for record in records:
-            self._stream.write(f"- {_escaped(record.as_line())}\n")
+            self._stream.write(f"- {_escape(record.as_line())}\n")
         self._stream.flush()
 
 
@@ -288,37 +288,37 @@ def _parts(block: Block, level: int) -> Iterator[str]:
     if isinstance(block, Section):
         inner = [part for child in block.blocks for part in _parts(child, level + 1)]
         if block.folded:
-            yield f"<details>\n<summary>{_escaped(block.title)}</summary>"
+            yield f"<details>\n<summary>{_escape(block.title)}</summary>"
             yield from inner
             yield "</details>"
         else:
-            yield f"{'#' * level} {_escaped(block.title)}"
+            yield f"{'#' * level} {_escape(block.title)}"
             yield from inner
     elif isinstance(block, Line):
         yield _paragraph(block.text)
     elif isinstance(block, Lines):
         if text := "\n".join(block.texts):
-            yield _fenced(text)
+            yield _fence(text)
     elif isinstance(block, Verbatim):
-        yield _fenced(block.text.rstrip("\n"))
+        yield _fence(block.text.rstrip("\n"))
     elif isinstance(block, Facts):
         if block.pairs:
-            yield "\n".join(_listed(block.pairs))
+            yield "\n".join(_list_items(block.pairs))
     else:
         yield "\n".join(_markdown_rows(block))
 
 
 def _paragraph(text: str) -> str:
-    return _BEGINNING.sub(r"\1\\\2", _escaped(text))
+    return _BEGINNING.sub(r"\1\\\2", _escape(text))
 
 
-def _listed(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _list_items(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
     for name, value in pairs:
-        yield f"- **{_escaped(name)}**: {_escaped(value)}" if name else f"  <br>{_escaped(value)}"
+        yield f"- **{_escape(name)}**: {_escape(value)}" if name else f"  <br>{_escape(value)}"
 
 
 def _markdown_rows(table: Table) -> Iterator[str]:
-    yield _row([_escaped(column.heading) for column in table.columns])
+    yield _row([_escape(column.heading) for column in table.columns])
     yield _row(["---:" if column.numeric else "---" for column in table.columns])
     for row in table.rows:
         yield _row([_cell(column, value) for column, value in zip(table.columns, row, strict=True)])
@@ -332,7 +332,7 @@ def _row(cells: Iterable[str]) -> str:
 
 def _cell(column: TableColumn | None, value: object) -> str:
     text = f"{value:,}" if isinstance(value, int) else str(value)
-    return _code(text).replace("|", "\\|") if column is not None and column.code else _escaped(text)
+    return _code(text).replace("|", "\\|") if column is not None and column.code else _escape(text)
 
 
 def _code(text: str) -> str:
@@ -345,12 +345,12 @@ def _code(text: str) -> str:
     return f"{ticks}{space}{text}{space}{ticks}"
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     fence = "`" * max(3, 1 + max((len(run) for run in _BACKTICKS.findall(text)), default=0))
     return "\n".join([fence, *map(printable, text.splitlines()), fence])
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Return the text escaped for Markdown, on one line."""
     text = _ACTIVE.sub(r"\\\1", printable(text).replace("&", "&amp;"))
     return _LINK.sub(r"\1<!-- -->", _EDGE.sub(r"\\_", text))
@@ -412,17 +412,17 @@ def metrics_text(metrics: Iterable[Gauge]) -> str:
     """Return metrics as text."""
     lines: list[str] = []
     for metric in metrics:
-        lines.append(f"# HELP {metric.name} {_escaped_help(metric.help)}")
+        lines.append(f"# HELP {metric.name} {_escape_help(metric.help)}")
         lines.append(f"# TYPE {metric.name} gauge")
         for labels, value in metric.samples:
-            pairs = ",".join(f'{name}="{_escaped_label(text)}"' for name, text in labels.items())
+            pairs = ",".join(f'{name}="{_escape_label(text)}"' for name, text in labels.items())
             lines.append(f"{metric.name}{{{pairs}}} {value!r}" if pairs else f"{metric.name} {value!r}")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _escaped_help(text: str) -> str:
+def _escape_help(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _escaped_label(text: str) -> str:
-    return _escaped_help(text).replace('"', '\\"')
+def _escape_label(text: str) -> str:
+    return _escape_help(text).replace('"', '\\"')

@@ -58,9 +58,9 @@ def render_table(
         widths[i] -= 1
         excess -= 1
     rule = "─" if printable("─", encoding) == "─" else "-"
-    lines = [*_aligned(columns, head, widths), f" {rule * (sum(widths) + 3 * (len(widths) - 1))}"]
+    lines = [*_align(columns, head, widths), f" {rule * (sum(widths) + 3 * (len(widths) - 1))}"]
     for row in cells:
-        lines += _aligned(columns, row, widths)
+        lines += _align(columns, row, widths)
     return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
@@ -102,10 +102,10 @@ def _total_width(widths: Sequence[int]) -> int:
     return sum(widths) + 3 * (len(widths) - 1) + 2
 
 
-def _aligned(columns: Sequence[TableColumn], row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+def _align(columns: Sequence[TableColumn], row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     """Yield the lines of a row: several if a text is folded."""
     folded = [
-        [text.rstrip()] if column.numeric else _folded(text, width)
+        [text.rstrip()] if column.numeric else _fold(text, width)
         for column, text, width in zip(columns, row, widths, strict=True)
     ]
     for i in range(max(map(len, folded), default=0)):
@@ -117,7 +117,7 @@ def _aligned(columns: Sequence[TableColumn], row: Sequence[str], widths: Sequenc
         yield f" {'   '.join(padded)}"
 
 
-def _folded(text: str, width: int) -> list[str]:
+def _fold(text: str, width: int) -> list[str]:
     """Break a text into lines of at most this width, between words where that is possible."""
     if cell_width(text) <= width:
         return [text]

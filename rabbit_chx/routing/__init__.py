@@ -1,8 +1,8 @@
 """Routing of messages by the broker: releases and their rules, rings, hashing exchanges, and slots.
 
 `ring` is the ring of a consistent-hash exchange and `ring_changes` its binds and unbinds. `jump` maps a hash to a bucket. `exchange`
-applies `rules` of a `release` to a message: `message` is the message as sent, `received_message` the message as received. `slot_table` adds
-slots to a ring. `super_stream` and `sharding` name partitions and shards. `arrays` routes columns of keys.
+applies `rules` of a `release` to a `message`, as sent and as received. `slot_table` adds slots to a ring. `super_stream` finds the partition
+of a key. `arrays` routes columns of keys.
 """
 
 from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef

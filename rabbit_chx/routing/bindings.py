@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.amqp.names import check_name
+from rabbit_chx.checks import MAX_SHORTSTR, check_name
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import WEIGHT_IS_CAPPED

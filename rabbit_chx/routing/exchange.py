@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from rabbit_chx.amqp.client_fields import Headers, Sender
 from rabbit_chx.amqp.fields import AmqpField, FieldType, too_deep
-from rabbit_chx.amqp.names import short_string
+from rabbit_chx.checks import MAX_SHORTSTR, short_string
 from rabbit_chx.erlang import phash2
 from rabbit_chx.erlang.terms import Term, erlang_text
-from rabbit_chx.errors import ChannelClosedError, NotDeterminedError
+from rabbit_chx.errors import ChannelClosedError, EmptyRingError, InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
     Destination,
     Place,
@@ -29,11 +29,19 @@ from rabbit_chx.routing.bindings import (
     tuples_of,
 )
 from rabbit_chx.routing.jump import seed_of, walk_of_seed
-from rabbit_chx.routing.message import NO_KEYS, HashedOn, HashedTerm, SentMessage
-from rabbit_chx.routing.received_message import AMQP_1_0, Message091, Message10, field_term
+from rabbit_chx.routing.message import (
+    AMQP_1_0,
+    NO_KEYS,
+    HashedOn,
+    HashedTerm,
+    Message091,
+    Message10,
+    SentMessage,
+    field_term,
+)
 from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.ring import HashRing
-from rabbit_chx.routing.ring_changes import Provenance
+from rabbit_chx.routing.ring_changes import PROVENANCES, Provenance
 from rabbit_chx.routing.rules import (
     EMPTY_LIST_CRASHES,
     EMPTY_LIST_IS_HASHED,
@@ -57,6 +65,8 @@ if TYPE_CHECKING:
         missing_nulls: bool
 
 
+#: The range of ``erlang:phash2/1``.
+_HASHES = 1 << 27
 #: A message as the broker receives it.
 ReceivedMessage: TypeAlias = Message091 | Message10
 
@@ -366,14 +376,21 @@ class ModulusHashExchange(HashExchange):
         name: the exchange's name.
         destinations: the destination of each binding, in the order of the release; in the given order if the release has none.
         release: the release whose rules apply.
+        provenance: the origin of the bindings, which determine the destinations: ``read``, ``replayed`` or ``assumed``; ``assumed`` if the
+            release has no order. It does not count in comparisons.
     """
 
     name: str
     destinations: tuple[Destination, ...]
     release: Release
+    provenance: Provenance = field(compare=False)
 
     def __init__(
-        self, name: str, bindings: Iterable[tuple[Destination, int | str]], release: Release | None = None
+        self,
+        name: str,
+        bindings: Iterable[tuple[Destination, int | str]],
+        release: Release | None = None,
+        provenance: Provenance = "replayed",
     ) -> None:
         """Create an exchange with its bindings.
 
@@ -381,11 +398,14 @@ class ModulusHashExchange(HashExchange):
             name: the exchange's name.
             bindings: ``(destination, binding key)`` in any order, without arguments; duplicates are ignored.
             release: the release whose rules apply; None for the newest.
+            provenance: ``read`` if a broker listed the bindings; `Broker.exchange` and `Topology.modulus` set it.
 
         Raises:
             InputError: an argument is invalid.
         """
         short_string(name, "the exchange's name")
+        if provenance not in PROVENANCES:
+            raise InputError(f"the provenance is {provenance!r:.60}: give one of {', '.join(PROVENANCES)}")
         release = NEWEST if release is None else check_release(release)
         distinct = dict.fromkeys(
             _checked(*pair) for pair in tuples_of(bindings, 2, "(destination, binding key) pairs")
@@ -400,17 +420,59 @@ class ModulusHashExchange(HashExchange):
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "destinations", tuple(destination for destination, _ in ordered))
         object.__setattr__(self, "release", release)
+        object.__setattr__(self, "provenance", "assumed" if self._is_unordered else provenance)
 
-    def _destination(self, sent: SentMessage) -> Place:
-        message = received(sent, self.release)
+    def indices(self, keys: Iterable[Any]) -> NDArray[np.int32]:
+        """Return the destination of each message with a routing key, without CC and BCC, as an index into `destinations`.
+
+        A destination that is bound several times has the index of its first binding.
+
+        Args:
+            keys: a list of str or bytes; a NumPy array of them; a pyarrow Array or ChunkedArray of strings or binaries.
+
+        Raises:
+            EmptyRingError: the exchange has no bindings.
+            NotDeterminedError: the release orders bindings unpredictably.
+            RowError: a key is null, neither text nor bytes, or longer than 255 bytes; the error contains its position.
+            InputError: `keys` is not a sequence of keys.
+        """
+        import numpy as np
+
+        from rabbit_chx.routing import arrays
+
         if not self.destinations:
-            return None
-        if self.release.follows(MODULUS_UNORDERED) and len(set(self.destinations)) > 1:
+            raise EmptyRingError(f"exchange {self.name!r} has no bindings: bind a queue", exchange=self.name)
+        self._refuse_unordered()
+        first = np.array([self.destinations.index(place) for place in self.destinations], np.int32)
+        hashes = arrays.list_hashes(keys, MAX_SHORTSTR)
+        indices: NDArray[np.int32] = first[hashes % np.uint32(_HASHES) % np.uint32(len(first))]
+        return indices
+
+    def shares(self) -> dict[Destination, float]:
+        """Return the exact share of the 2^27 hashes of each destination; {} without bindings."""
+        shares: dict[Destination, float] = {}
+        for number, place in enumerate(self.destinations):
+            count = len(range(number, _HASHES, len(self.destinations)))
+            shares[place] = shares.get(place, 0.0) + count / _HASHES
+        return shares
+
+    @property
+    def _is_unordered(self) -> bool:
+        return self.release.follows(MODULUS_UNORDERED) and len(set(self.destinations)) > 1
+
+    def _refuse_unordered(self) -> None:
+        if self._is_unordered:
             raise NotDeterminedError(
                 f"{MODULUS_UNORDERED.about} {self.name!r} on RabbitMQ {self.release}: "
                 f"{MODULUS_UNORDERED.says}; use 4.3 or x-consistent-hash, or send probes",
                 exchange=self.name,
             )
+
+    def _destination(self, sent: SentMessage) -> Place:
+        message = received(sent, self.release)
+        if not self.destinations:
+            return None
+        self._refuse_unordered()
         return self.destinations[phash2(list(message.routing_keys)) % len(self.destinations)]
 
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 from rabbit_chx.checks import check_whole
 from rabbit_chx.erlang import phash2
-from rabbit_chx.erlang.exs1024 import exs1024_uniform
+from rabbit_chx.erlang.hashing import exs1024_uniform
 from rabbit_chx.erlang.terms import Term
 
 SEEDS = 1 << 21

@@ -187,7 +187,7 @@ def _bindings_added_by_restart(ring: RingState) -> list[Binding]:
         return []
     if bindings is None:
         raise NotDeterminedError(
-            f"RabbitMQ {release} makes the ring again from its bindings, and this ring does not know them: read the ring "
+            f"RabbitMQ {release} rebuilds the ring from its bindings, and this ring does not contain them: read the ring "
             "after the restart"
         )
     if release.follows(RESTART_SHUFFLES) and len(bindings) > 1:

@@ -130,7 +130,7 @@ DUPLICATES_APPEND = Rule(
     _before("3.9.21") + _between("3.10.0", "3.10.6"), f"{_CHX_ERL} add_binding/3, until 878f369b7a (#3386)",
 )
 UNBIND_SHIFTS_BY_WEIGHT = Rule(
-    "unbind", "moves later buckets down by the binding's weight, instead of by the buckets that went",
+    "unbind", "moves later buckets down by the binding's weight, instead of by the number of removed buckets",
     _before("3.8.24") + _between("3.9.0", "3.9.9"), f"{_CHX_ERL} remove_binding/1, until #3594",
 )
 UNSORTED_ENDS = Rule(

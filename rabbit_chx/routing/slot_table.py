@@ -40,7 +40,7 @@ class SlotOwners(Mapping[ExchangeRef, str]):
             if not isinstance(slot, ExchangeRef):
                 raise InputError(f"{slot!r:.60} is not a slot: give an ExchangeRef")
             if not isinstance(queue, str):
-                raise InputError(f"the slot {slot} goes to {queue!r:.60}: give the name of a queue")
+                raise InputError(f"the slot {slot} is assigned to {queue!r:.60}: give the name of a queue")
         self._owners = dict(owners)
 
     def __getitem__(self, slot: ExchangeRef) -> str:

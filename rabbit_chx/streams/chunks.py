@@ -121,7 +121,7 @@ class Piece(NamedTuple):
 
     def unpacked(self) -> tuple[memoryview | bytes, Places]:
         """Return the records and the end of each; a DamagedChunkError if a sub-entry cannot be unpacked."""
-        data = self.data if self.codec is None else _unpacked(self.offset, self.codec, self.data, self.size)
+        data = self.data if self.codec is None else _unpack(self.offset, self.codec, self.data, self.size)
         ends = ends_of(data, self.records) if self.ends is None else self.ends
         if ends is None:
             raise damaged_lengths(self.offset)
@@ -148,18 +148,20 @@ def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
         )
     end = _HEADER.size + size
     if end > len(data):
-        raise _damaged(
+        raise _damage_error(
             offset, f"{size} bytes of entries are announced, and {len(data) - _HEADER.size} are there"
         )
     body = data[_HEADER.size : end]
     if check_crc and zlib.crc32(body) != crc:
-        raise _damaged(offset, f"the CRC of its entries is {zlib.crc32(body):#010x} instead of {crc:#010x}")
+        raise _damage_error(
+            offset, f"the CRC of its entries is {zlib.crc32(body):#010x} instead of {crc:#010x}"
+        )
     trailer = data[end : end + trailer_size]
     chunk = Chunk(offset, records, timestamp_ms, epoch, crc, _KINDS[kind], body, trailer, entries)
     if chunk.kind != "user" and not _is_tracking(chunk):  # no CRC covers the header
-        raise _damaged(
+        raise _damage_error(
             offset,
-            f"its header says that the broker keeps its notes there (type {kind}), and its {entries} entries are none",
+            f"its header has type {kind}, tracking data of the broker, and its {entries} entries are not tracking data",
         )
     return chunk
 
@@ -222,11 +224,11 @@ def _sub_entry(chunk: Chunk, at: int, offset: int, most_bytes: int) -> Piece:
         raise damaged_lengths(chunk.offset)
     number = head >> 4 & 7
     if number >= len(CODECS):
-        raise _damaged(chunk.offset, f"a sub-entry is compressed by method {number}, which is not known")
+        raise _damage_error(chunk.offset, f"a sub-entry is compressed by method {number}, which is not known")
     if size > most_bytes:
         raise InputError(
             f"a sub-entry ({CODECS[number]}) of the chunk at offset {chunk.offset} has {size:,} bytes when unpacked, and "
-            f"max_sub_entry_bytes is {most_bytes:,}: raise it, or start behind the chunk, at offset {chunk.end}"
+            f"max_sub_entry_bytes is {most_bytes:,}: raise it, or start after the chunk, at offset {chunk.end}"
         )
     return Piece(offset, records, chunk.timestamp_ms, data, size, CODECS[number])
 
@@ -296,10 +298,10 @@ def ends_of(data: memoryview | bytes, records: int) -> Places | None:
 
 def damaged_lengths(offset: int) -> DamagedChunkError:
     """Return the error for lengths or numbers of records that do not match."""
-    return _damaged(offset, "the lengths of its records do not add up to its own")
+    return _damage_error(offset, "the lengths of its records do not add up to its own")
 
 
-def _unpacked(offset: int, name: Codec, data: memoryview, size: int) -> memoryview | bytes:
+def _unpack(offset: int, name: Codec, data: memoryview, size: int) -> memoryview | bytes:
     try:
         if name == "none":
             found: memoryview | bytes = data
@@ -309,9 +311,9 @@ def _unpacked(offset: int, name: Codec, data: memoryview, size: int) -> memoryvi
             with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
                 found = stream.read(size + 1)
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise _damaged(offset, f"a sub-entry ({name}) cannot be unpacked: {error}") from None
+        raise _damage_error(offset, f"a sub-entry ({name}) cannot be unpacked: {error}") from None
     if len(found) != size:
-        raise _damaged(offset, f"a sub-entry ({name}) announces {size} bytes and does not have as many")
+        raise _damage_error(offset, f"a sub-entry ({name}) announces {size} bytes and does not have as many")
     return found
 
 
@@ -410,7 +412,7 @@ def _crc_table() -> NDArray[np.uint32]:
     return table
 
 
-def _damaged(offset: int, what: str) -> DamagedChunkError:
+def _damage_error(offset: int, what: str) -> DamagedChunkError:
     return DamagedChunkError(
         f"the chunk at offset {offset} is damaged: {what}; read it again, from another replica if there is one"
     )

@@ -21,6 +21,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
+from rabbit_chx import __version__
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import parse_stream_uri
 from rabbit_chx.connection import failures
@@ -50,7 +51,6 @@ from rabbit_chx.streams.frames import (
     text_field,
     texts_field,
 )
-from rabbit_chx.version import __version__
 
 _T = TypeVar("_T")
 
@@ -228,7 +228,7 @@ class StreamConnection:
     def metadata(self, streams: Sequence[str], *, missing_ok: bool = False) -> dict[str, StreamMetadata]:
         """Return the leader and the replicas of each stream; with `missing_ok` an unavailable stream is not an error but has a `code`."""
         content = array(map(name_field, streams))
-        metadata = self._request(Key.METADATA, content, frames.read_metadata, "tell where streams are")
+        metadata = self._request(Key.METADATA, content, frames.read_metadata, "find the nodes of streams")
         if not metadata.keys() >= set(streams):
             missing = next(stream for stream in streams if stream not in metadata)
             raise failures.invalid_bytes(
@@ -236,7 +236,9 @@ class StreamConnection:
             )
         for stream in streams:
             if not missing_ok and metadata[stream].code != Code.OK:
-                raise refusal(self.where, f"tell where stream {stream!r} is", metadata[stream].code, stream)
+                raise refusal(
+                    self.where, f"find the nodes of stream {stream!r}", metadata[stream].code, stream
+                )
         return metadata
 
     def queues_of(self, exchange: str, action: str = "list the queues of exchange {!r}") -> tuple[str, ...]:
@@ -306,7 +308,7 @@ class StreamConnection:
     def publisher_sequence(self, reference: str, stream: str) -> int:
         """Return the last id that the leader has received of a reference, or 0. Its row may not be stored yet."""
         content = name_field(reference, "the publisher's name") + name_field(stream)
-        action = f"tell the last id of {reference!r} in stream {stream!r}"
+        action = f"return the last id of {reference!r} in stream {stream!r}"
         return self._request(
             Key.QUERY_PUBLISHER_SEQUENCE, content, lambda fields: fields.integer(8), action, stream
         )

@@ -254,7 +254,7 @@ class LogEnds:
                 self._cached_ends.pop(stream, None)
                 continue
             if metadata.code != Code.OK:
-                raise refusal(connection.where, f"tell where stream {stream!r} is", metadata.code, stream)
+                raise refusal(connection.where, f"find the nodes of stream {stream!r}", metadata.code, stream)
             self._leaders[stream] = self._leader_of(stream, metadata)
             ends[stream] = self._find_end(stream)
         return ends

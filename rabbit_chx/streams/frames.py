@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 
 import numpy as np
 
-from rabbit_chx.amqp.names import bytes_of, short_string
-from rabbit_chx.checks import check_whole, is_whole, shown
+from rabbit_chx.checks import bytes_of, check_whole, is_whole, short_string, shown
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -305,7 +304,7 @@ class FrameSplitter:
                 if may_be_chunk and _HEAD.unpack_from(buffer, at)[1] == Key.DELIVER:
                     raise InputError(
                         f"the broker sends a chunk in a frame of {size:,} bytes, and max_frame_bytes is {largest:,}: raise it, or "
-                        "start behind the chunk"
+                        "start after the chunk"
                     )
                 raise ValueError(
                     f"{buffer[at : at + 8]!r} begins no frame of the stream protocol: its size would be {size}"
@@ -375,7 +374,7 @@ def parse_frame(frame: memoryview) -> Message:
         Key.ROUTE,
         Key.PARTITIONS,
     ):  # 3.10 replies to them without the bit
-        raise ValueError(f"{key:#06x} is no command of the stream protocol that a broker sends us")
+        raise ValueError(f"{key:#06x} is not a command that a broker sends in the stream protocol")
     correlation_id = fields.integer(4)
     # Metadata has a code for each stream instead of a common one.
     code = Code.OK if key == _REPLY_BIT | Key.METADATA else fields.integer(2)

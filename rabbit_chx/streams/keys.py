@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.names import bytes_of, check_name
+from rabbit_chx.checks import bytes_of, check_name
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.routing.bindings import Place
@@ -33,7 +33,7 @@ KeyColumn: TypeAlias = Literal["key", "message_id"]
 
 
 class MisplacedRow(NamedTuple):
-    """A row in another stream than that of the mirror.
+    """A row that is not in the predicted stream.
 
     Attributes:
         offset: its offset in the stream.
@@ -101,7 +101,7 @@ def stream_parity(
     key_column: KeyColumn = "key",
     most_examples: int = 20,
 ) -> StreamParity:
-    """Compare the stream of rows with the mirror.
+    """Compare the stream of rows with the predicted stream.
 
     Args:
         stream: the stream that has the rows.
@@ -121,7 +121,7 @@ def stream_parity(
             print(stream_parity("orders-0", reader, ring, "orders"))
     """
     if not isinstance(placing, Placing):
-        raise InputError(f"{placing!r:.60} is no ring: give a HashRing, a SlotTable or a SuperStream")
+        raise InputError(f"{placing!r:.60} is not a ring: give a HashRing, a SlotTable or a SuperStream")
     places = places_of(placing)
     here = places.index(stream) if stream in places else -2  # a hole is -1
     rows = compared = without_key = right = 0
@@ -129,7 +129,9 @@ def stream_parity(
     for batch in batches:
         columns = columns_with(key_column)
         if missing := set(columns) - set(batch.schema.names):
-            raise InputError(f"the rows do not tell {', '.join(missing)}: read them with include={columns!r}")
+            raise InputError(
+                f"the rows have no column {', '.join(missing)}: read them with include={columns!r}"
+            )
         batch_keys = keys_in(batch, key_column)
         compares: Column = pc.and_(batch_keys.is_valid(), is_of(batch, exchange, key_column))
         ours, our_keys = batch.filter(compares), batch_keys.filter(compares)
@@ -171,7 +173,7 @@ def replay(
     timeout_s: float = 60.0,
     counts: Counter[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows of some keys, from a time on, as record batches; only the streams that have these keys are read.
+    """Return the rows of keys since a time as record batches; only the streams that have these keys are read.
 
     Each batch is of one stream, and has the column ``stream`` before those of `StreamReader`; ``key`` is the requested key. Its rows are in
     their order. Streams are read one after the other. The end of a stream is its end at the time of opening.
@@ -218,7 +220,7 @@ def replay(
     if not len(wanted):
         raise InputError("there is no key: give at least one")
     if (ring is None) == (super_stream is None):
-        raise InputError("give one of ring and super_stream: it says which streams have the keys")
+        raise InputError("give one of ring and super_stream: it determines which streams have the keys")
     schema_of(include if isinstance(include, str) else [*include])
     needed = columns_with(key_column)
     for moment in filter(None, (since, until)):
@@ -262,7 +264,7 @@ def replay(
 def keys_by_stream(placing: Placing | None, keys: Column) -> dict[str, Column]:
     """Return the keys of each stream that has some, in their order; an InputError for an assumed ring or a key without a stream."""
     if not isinstance(placing, HashRing | SlotTable | SuperStream):
-        raise InputError(f"{placing!r:.60} is no ring: give a HashRing or a SlotTable")
+        raise InputError(f"{placing!r:.60} is not a ring: give a HashRing or a SlotTable")
     if not isinstance(placing, SuperStream) and placing.provenance == "assumed":
         raise InputError(
             "the ring is assumed from the bindings, so the keys may be in another stream: read it with a ring source"
@@ -272,7 +274,9 @@ def keys_by_stream(placing: Placing | None, keys: Column) -> dict[str, Column]:
     for key, at in zip(keys.to_pylist(), placing.indices(keys).tolist(), strict=True):
         place = None if at < 0 else places[at]
         if not isinstance(place, str):
-            raise InputError(f"the key {key!r:.60} goes to {place or 'no destination'}, which is no stream")
+            raise InputError(
+                f"the key {key!r:.60} is routed to {place or 'no destination'}, which is not a stream"
+            )
         of_stream.setdefault(place, []).append(key)
     return {stream: pa.array(some, pa.binary()) for stream, some in of_stream.items()}
 

@@ -41,7 +41,7 @@ class Progress:
         """Set the range. It ends with the log at the latest: later offsets are missing."""
         if start > log_end and start == end:
             raise MissingRowsError(
-                f"stream {self._stream!r} ends at offset {log_end}, before the start, {start}: it was deleted and made again, or its "
+                f"stream {self._stream!r} ends at offset {log_end}, before the start, {start}: it was deleted and created again, or its "
                 "log was cut; start at an offset that it has",
                 queue=self._stream,
             )
@@ -70,7 +70,7 @@ class Progress:
             next_offset = self.log_start
         if next_offset > self.next:
             missing = min(next_offset, offset)
-            self._skip(self.next, missing, f" any more, it goes on at {next_offset}")
+            self._skip(self.next, missing, f" any more, it continues at {next_offset}")
         self.next = offset
 
     def check_landmarks(self, chunk: Chunk) -> None:
@@ -98,7 +98,7 @@ class Progress:
 
     def _rewritten_error(self, expected: Fingerprint, found: str) -> MissingRowsError:
         return MissingRowsError(
-            f"the log of stream {self._stream!r} has been rewritten: where {expected} was, {found}. The stream was deleted and made "
+            f"the log of stream {self._stream!r} has been rewritten: where {expected} was, {found}. The stream was deleted and created "
             "again, or its log was cut, and its offsets now mean other rows: read it from the first one",
             queue=self._stream,
         )
@@ -108,7 +108,7 @@ class Progress:
         begin: int,
         end: int,
         log_state: str,
-        remedy: str = "retention has removed them, or its log was cut; start behind them",
+        remedy: str = "retention has removed them, or its log was cut; start after them",
     ) -> None:
         if not self._count_missing:
             raise MissingRowsError(

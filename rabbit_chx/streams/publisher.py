@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.names import bytes_of, check_name
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
-from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
+from rabbit_chx.checks import bytes_of, check_name, check_seconds, check_whole, is_whole, shown
 from rabbit_chx.connection.owner import Owned, Owner, one_thread
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
@@ -178,13 +177,15 @@ class StreamPublisher(Owned):
         check_seconds("confirm_timeout_s", confirm_timeout_s, zero=False)
         check_seconds("reconnect_timeout_s", reconnect_timeout_s)
         if [stream, super_stream, ring].count(None) != 2:
-            raise InputError("give one of stream, super_stream and ring: it says where the rows go")
+            raise InputError(
+                "give one of stream, super_stream and ring: it determines where the rows are stored"
+            )
         if stream is not None:
             check_name(stream, "stream")
         if super_stream is not None:
             check_name(super_stream, "super stream")
         if ring is not None and exchange is None:
-            raise InputError("a ring does not know its exchange: give its name with exchange=")
+            raise InputError("a ring does not contain the name of its exchange: give its name with exchange=")
         _check_rows(name, filter_value, sub_entry_rows, compression)
         self._filter_value = filter_value
         self._exchange = (super_stream or "") if exchange is None else exchange
@@ -488,7 +489,7 @@ def _check_ring(ring: object) -> HashRing | SlotTable:
     """Return the ring if it was read from the broker and all of its destinations are queues; else raise an InputError."""
     if not isinstance(ring, HashRing | SlotTable):
         raise InputError(
-            f"{ring!r:.60} is no ring: give a HashRing or a SlotTable that was read from the broker"
+            f"{ring!r:.60} is not a ring: give a HashRing or a SlotTable that was read from the broker"
         )
     if ring.provenance != "read":
         raise InputError(
@@ -499,7 +500,7 @@ def _check_ring(ring: object) -> HashRing | SlotTable:
     for destination in ring.destinations:
         if not isinstance(destination, str):
             raise InputError(
-                f"{destination} of the ring is no stream: bind streams alone, or give a slot table"
+                f"{destination} of the ring is not a stream: bind only streams, or give a slot table"
             )
     return ring
 

@@ -262,9 +262,8 @@ class StreamReader:
             batch = self._next_batch()
             while batch is not None and self._filters and not batch.num_rows:
                 batch = self._next_batch()
-        except (
-            BaseException
-        ) as cause:  # also an interruption: a later call would skip the chunks that were already taken
+        except BaseException as cause:
+            # Also after an interruption: a later call would skip the chunks that were already taken.
             where = f"the reader of stream {self.stream!r}"
             self._failure = cause if isinstance(cause, Exception) else interruption(where, cause)
             self._disconnect()
@@ -373,7 +372,7 @@ class StreamReader:
         # If the log was cut, the broker moves the start to its end: the first chunk then is one before the start.
         if self._is_unverified and self._received and self._received[0][0].end <= progress.resume_at:
             self._retry(deadline, lambda: self._verify_range(deadline))
-        if not self._received:  # only the range was verified, or no further chunk matches
+        if not self._received:  # the range was verified, or no further chunk matches
             return deadline
         chunk, chunk_pieces = self._received.popleft()
         first = progress.next
@@ -382,7 +381,7 @@ class StreamReader:
             self._pieces.extend(
                 piece for piece in chunk_pieces if piece.end > first and piece.offset < progress.end
             )
-        if progress.next <= first:  # a known chunk does not extend the deadline
+        if progress.next <= first:  # a chunk that was received before does not extend the deadline
             return deadline
         if progress.next > self._damaged_offset:
             self._damaged_nodes.clear()
@@ -451,10 +450,10 @@ class StreamReader:
         while not self._received:
             left_s = silent_at - time.monotonic()
             if left_s <= 0:
-                with suppress(UnreachableError):  # the silence is the error then
+                with suppress(UnreachableError):  # then the silence itself is reported
                     self._check_log_end(max(deadline, time.monotonic() + MIN_ATTEMPT_S))
                 raise BrokerTimeoutError(
-                    f"{connection.where}: stream {self.stream!r} gives nothing from offset {self._progress.next} on, and the reading "
+                    f"{connection.where}: stream {self.stream!r} delivers nothing from offset {self._progress.next} on, and the reading "
                     f"ends at {self._progress.end}: look at its replicas (rabbitmq-streams stream_status), and whether it was made "
                     "again",
                     queue=self.stream,
@@ -488,7 +487,7 @@ class StreamReader:
             self._progress.check_reached_by(last.end)
 
     def _receive_within(self, connection: StreamConnection, wait_s: float) -> None:
-        """Receive the chunks that arrive within the wait, and replenish the credit."""
+        """Receive the chunks that arrive within `wait_s` seconds, and replenish the credit."""
         largest = self._largest_chunk // 2  # so that the effect of a single large chunk fades
         for event in connection.events(wait_s):
             match event:
@@ -516,7 +515,11 @@ class StreamReader:
                 case _:
                     pass
         self._largest_chunk = largest
-        limit = min(max(1, _READ_AHEAD_BYTES // max(largest, 1)), _MAX_CREDIT)
+        self._replenish_credit(connection)
+
+    def _replenish_credit(self, connection: StreamConnection) -> None:
+        """Give the broker credit for further chunks, once it has used half of it."""
+        limit = min(max(1, _READ_AHEAD_BYTES // max(self._largest_chunk, 1)), _MAX_CREDIT)
         # The limit only doubles: the first chunk often has the publisher's first row alone, and larger ones follow.
         limit = min(limit, 2 * self._credit_limit)
         if self._received and self._credit <= limit // 2:
@@ -583,5 +586,5 @@ def _check_range(start: OffsetSpec, end: int | datetime | None, expect: Fingerpr
             raise InputError(f"end is {end}, before the start, {start}")
     if expect is not None and not (isinstance(start, int) and expect.offset < start):
         raise InputError(
-            f"expect is {expect}, and start is {shown(start)}: start at an offset behind that chunk"
+            f"expect is {expect}, and start is {shown(start)}: start at an offset after that chunk"
         )

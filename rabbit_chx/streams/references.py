@@ -67,14 +67,14 @@ def writers_of(
             return dict(json.loads(content)["writers"])
     except (OSError, http.client.HTTPException, ValueError, KeyError) as cause:
         raise UnreachableError(
-            f"{url.masked}: the management API does not tell who writes to stream {stream!r} ({cause}): check the URL",
+            f"{url.masked}: the management API does not return the writers of stream {stream!r} ({cause}): check the URL",
             queue=stream,
         ) from None
     finally:
         connection.close()
     if status == http.client.NOT_FOUND:
         raise BrokerRefusedError(
-            f"{url.masked}: the management API does not tell who writes to stream {stream!r}: it needs RabbitMQ 3.13 or newer, and on each "
+            f"{url.masked}: the management API does not return the writers of stream {stream!r}: it needs RabbitMQ 3.13 or newer, and on each "
             "node rabbitmq-plugins enable rabbitmq_stream_management",
             queue=stream,
             reply_code=status,

@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rabbit_chx.amqp.names import bytes_of, short_string
+from rabbit_chx.checks import bytes_of, short_string
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.streams.chunks import Chunk, Codec, Piece, Places, damaged_lengths, ends_of, pack, pieces
 from rabbit_chx.streams.messages import (
@@ -165,14 +165,14 @@ def _records(pieces: Sequence[Piece]) -> tuple[bytes, Places]:
         raise InputError(f"the chunks have {size} bytes together: read fewer than 2 GiB at a time")
     parts, ends, before = [], [], 0
     for is_joined, group in groupby(pieces, lambda piece: piece.codec is None and piece.ends is None):
-        for part, inside in [_joined([*group])] if is_joined else map(Piece.unpacked, group):
+        for part, inside in [_join([*group])] if is_joined else map(Piece.unpacked, group):
             parts.append(part)
             ends.append(inside + before)
             before += len(part)
     return b"".join([*parts, bytes(_PADDING)]), np.concatenate(ends)
 
 
-def _joined(pieces: Sequence[Piece]) -> tuple[memoryview | bytes, Places]:
+def _join(pieces: Sequence[Piece]) -> tuple[memoryview | bytes, Places]:
     """Return the records of pieces that are not packed, and the end of each: many small pieces at once."""
     data = b"".join([piece.data for piece in pieces])
     ends = ends_of(data, sum(piece.records for piece in pieces))
@@ -597,7 +597,9 @@ def _column(values: Column, what: str, count: int | None = None) -> Column:
     try:
         column: Column = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
     except (pa.ArrowException, UnicodeEncodeError):  # str and bytes mixed, or the loop finds the error
-        column = pa.array([_checked(value, what, row) for row, value in enumerate(values)], pa.large_binary())
+        column = pa.array(
+            [_check_bytes(value, what, row) for row, value in enumerate(values)], pa.large_binary()
+        )
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
@@ -617,7 +619,7 @@ def _column(values: Column, what: str, count: int | None = None) -> Column:
         raise RowError(f"row 0: the {what} is of type {column.type}; give a str or bytes") from None
 
 
-def _checked(value: object, what: str, row: int) -> bytes:
+def _check_bytes(value: object, what: str, row: int) -> bytes:
     try:
         return bytes_of(bytes(value) if isinstance(value, bytearray) else value, f"row {row}: the {what}")
     except InputError as error:

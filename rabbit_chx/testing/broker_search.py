@@ -11,8 +11,7 @@ from typing import NoReturn
 
 from rabbit_chx.errors import InputError, NoBrokerError, RabbitChxError
 from rabbit_chx.testing.containers import start_docker_broker
-from rabbit_chx.testing.readiness import amqp_version, check_management
-from rabbit_chx.testing.running_broker import RunningBroker, masked
+from rabbit_chx.testing.running_broker import RunningBroker, amqp_version, check_management, masked
 
 _URL = "RABBIT_CHX_TEST_URL"
 _MANAGEMENT_URL = "RABBIT_CHX_TEST_MANAGEMENT_URL"
@@ -23,7 +22,7 @@ _RING_VIA = "RABBIT_CHX_TEST_RING_VIA"
 def find_broker() -> Iterator[RunningBroker]:
     """Find a broker for tests and examples. A broker that was started here is removed at the end.
 
-    The first of these that is available is taken, and one line on stderr says which:
+    The first of these that is available is taken, and one line on stderr names it:
 
     1. the broker of ``RABBIT_CHX_TEST_URL``, with ``RABBIT_CHX_TEST_MANAGEMENT_URL`` and
        ``RABBIT_CHX_TEST_RING_VIA``, a command prefix;
@@ -32,7 +31,7 @@ def find_broker() -> Iterator[RunningBroker]:
     ``AMQP_URL`` is never read: it may be someone's production. Nothing is installed.
 
     Raises:
-        NoBrokerError: no broker is available; the message says what was tried, why it failed and what to do.
+        NoBrokerError: no broker is available; the message contains what was tried, why it failed and what to do.
         InputError: a variable is malformed.
     """
     broker = _named_broker() or _own_broker()
@@ -106,7 +105,7 @@ def in_ci() -> bool:
 
 
 def skip_unless_ci(reason: str) -> NoReturn:
-    """Skip the running test; in CI fail it, since a test that does not run there proves nothing.
+    """Skip the running test; in CI fail it.
 
     Args:
         reason: why the test cannot run, for people.
@@ -128,4 +127,6 @@ def release_is_in(version: str, releases: str) -> bool:
     except InvalidSpecifier:
         raise InputError(f"{releases!r} is not a range of releases: give one such as '>=4.0,<4.3'") from None
     except InvalidVersion:
-        raise InputError(f"the broker says it is version {version!r}, which no range can judge") from None
+        raise InputError(
+            f"the broker reports the version {version!r}, which cannot be compared with a range"
+        ) from None

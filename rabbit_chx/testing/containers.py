@@ -11,8 +11,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rabbit_chx.errors import MissingExtraError, NoBrokerError, UnreachableError
-from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serving
-from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker, last_lines, masked, run_bounded
+from rabbit_chx.testing.running_broker import (
+    PLUGINS,
+    RunningBroker,
+    free_ports,
+    guest_urls,
+    last_lines,
+    masked,
+    run_bounded,
+    wait_until_serving,
+)
 
 _ANSWER_TIMEOUT_S = 10
 _PULL_TIMEOUT_S = 60
@@ -30,12 +38,12 @@ _PORT_TAKEN = ("port is already allocated", "address already in use")
 
 # A sample for each of the last 605 seconds.
 _RETENTION = ",".join(f"{{{name},[{{605,1}}]}}" for name in ("global", "basic", "detailed"))
-# The lists of connections and consumers, and the figures of queues, come each second and not every five: tests wait for them.
+# The lists of connections and consumers, and the figures of queues, are updated each second and not every five: tests wait for them.
 _EACH_SECOND = (
     f"-rabbit collect_statistics_interval 1000 -rabbitmq_management sample_retention_policies [{_RETENTION}]"
 )
 
-# Written by the container itself, at every start: it knows which plugins its release has.
+# Written by the container itself, at every start: only there the plugins of the release are known.
 SERVE = f"""
 enabled=
 for plugin in {" ".join(PLUGINS)}; do
@@ -49,7 +57,7 @@ exec docker-entrypoint.sh rabbitmq-server
 
 @contextmanager
 def docker_broker(series: str = "4.3", image: str | None = None) -> Iterator[RunningBroker]:
-    """Start a broker in a container of its own; the container is removed at the end.
+    """Start a broker in a container for a block, and remove the container at the end.
 
     Args:
         series: the release series; the image is then ``rabbitmq:SERIES-management``.
@@ -101,7 +109,7 @@ class _ContainerServer:
     def create(self, image: str, script: str = SERVE, *, more_ports: Sequence[int] = ()) -> None:
         """Start the container, whose program is a shell script; `broker` waits for it.
 
-        `ports` tells where the ports of the container are on 127.0.0.1: those of AMQP, the HTTP API, streams, and `more_ports`.
+        `ports` has the ports of 127.0.0.1 that lead to the container: those of AMQP, the HTTP API, streams, and `more_ports`.
         """
         settings = {"network": self._network, "hostname": self._name} if self._network else {}
         for attempt in range(1, _ATTEMPTS + 1):
@@ -153,7 +161,7 @@ class _ContainerServer:
             self.docker("kill")
 
     def shut_down(self) -> None:
-        self._thaw()  # a frozen server gets no signal; Docker thaws it too, but waits for ever if that fails
+        self._thaw()  # a frozen server gets no signal; Docker thaws it too, but waits forever if that fails
         self.docker("stop", "-t", str(_GRACE_S), timeout_s=_GRACE_S + _COMMAND_TIMEOUT_S)
 
     def pause(self) -> None:

@@ -16,7 +16,7 @@ _SAMPLES = 5  # of each kind of fault
 
 @dataclass(frozen=True, slots=True)
 class OrderFault:
-    """One fault of a history.
+    """A fault in the order of messages.
 
     Attributes:
         kind: ``out of order``, ``stale``, ``lost`` or ``unexpected``.
@@ -42,13 +42,13 @@ class OrderReport:
         messages: how many messages were handled, repeats included.
         keys: how many keys they have.
         out_of_order: messages that were handled for the first time after a newer message of their key.
-        stale: repeats of old messages after which the newer ones of their key did not come again. What a key's last message leaves is then
+        stale: repeats of old messages after which the newer ones of their key were not handled again. What a key's last message leaves is then
             wrong until the next message.
-        lost: messages that never came. Without `sent` only those that a newer message of their key follows.
-        repeated: messages that had been handled before. This is no fault: delivery is at least once.
+        lost: messages that were never handled. Without `sent` only those that a newer message of their key follows.
+        repeated: messages that had been handled before. This is not a fault: delivery is at least once.
         redelivered: those of the repeated that the broker marked as redelivered. The others were published twice, or handled by two
             consumers.
-        unexpected: messages that nobody sent: numbers below the first or beyond the last, and keys that are not in `sent`.
+        unexpected: messages that were not sent: numbers below the first or beyond the last, and keys that are not in `sent`.
         faults: the first few faults of each kind.
     """
 
@@ -79,9 +79,9 @@ class OrderReport:
 class OrderChecker:
     """Checks that the messages of each key are handled in the order of their numbers.
 
-    The publisher of the test numbers the messages of each key: `first`, and then counting up. The handler tells each message to `handled`
+    The publisher of the test numbers the messages of each key: `first`, and then counting up. The handler passes each message to `handled`
     at the moment of its effect. Threads and tasks may share a checker. If the handlers are in several processes, let them write down what
-    they handle in one place, such as a table, and tell the checker afterwards, in that order.
+    they handle in one place, such as a table, and pass the messages to the checker afterwards, in that order.
 
     Args:
         first: the number of each key's first message.
@@ -140,8 +140,8 @@ class OrderChecker:
         """Return what was found so far.
 
         Args:
-            sent: how many messages were sent of each key. With it the report knows of messages that are lost at the end of a key, and of
-                messages that nobody sent. None where that is not known.
+            sent: how many messages were sent of each key. With it the report contains messages that are lost at the end of a key, and of
+                messages that were not sent. None where that is not known.
 
         Raises:
             InputError: `sent` has no whole number from 0 for a key.
@@ -155,8 +155,8 @@ class OrderChecker:
                 if skipped := history.broken_off_by(None):
                     faults.add("stale", key, history.last, _stale(skipped))
                 end = history.highest + 1 if sent is None else self._first + sent.get(key, 0)
-                faults.add_many("lost", key, history.missing(end), "it never came")
-                faults.add_many("unexpected", key, history.beyond(end), "nobody sent it")
+                faults.add_many("lost", key, history.missing(end), "it was never handled")
+                faults.add_many("unexpected", key, history.beyond(end), "it was not sent")
             return OrderReport(
                 messages=self._messages,
                 keys=len(self._keys),
@@ -246,7 +246,7 @@ class _Faults:
 
 def _stale(skipped: int) -> str:
     return (
-        f"it came again, and the {skipped:,} after it did not"
+        f"it was handled again, and the {skipped:,} after it did not"
         if skipped > 1
-        else "it came again, and the one after it did not"
+        else "it was handled again, and the one after it did not"
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rabbit_chx.testing import RunningBroker
 
     class _Worker(Protocol):
-        """What pytest-xdist knows of a worker. It also has `workeroutput` once it has ended in good order."""
+        """A worker of pytest-xdist. It also has `workeroutput` once it has ended in good order."""
 
         config: pytest.Config
 
@@ -180,7 +180,7 @@ def _check(request: pytest.FixtureRequest, releases: str = "", *, restartable: b
         pytest.fail("the marker chx_broker is for tests that take chx_broker or chx_vhost", pytrace=False)
     broker: RunningBroker = request.getfixturevalue("chx_broker")
     if not release_is_in(broker.version, releases):
-        # In CI as well: where this release will not do, another one of the same run does.
+        # In CI as well: where this release does not match, another one of the same run does.
         pytest.skip(f"{_PREFIX}needs RabbitMQ {releases}, not {broker.version}")
     if restartable and not broker.owned:
         skip_unless_ci(f"{_PREFIX}needs a broker that may be restarted, not {broker.origin}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import listed, percent, plural
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import HashRing
+from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import FieldChange, NamedObject, fields_between, kind_of, name_of
 from rabbit_chx.topology.check_rings import (
     CheckedExchange,
@@ -30,8 +32,11 @@ from rabbit_chx.topology.differences import (
     by_name,
     object_differences,
     owned_binding,
+    queue_lists,
 )
 from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.modulus import numbered
+from rabbit_chx.topology.modulus_plan import largest_share, share_moved
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
@@ -59,10 +64,20 @@ CHECK_KINDS = (
     "unroutable-share",  # keys that reach no queue
     "expiring-destination",  # a queue that has a TTL, or expires
     "dropping-destination",  # a queue with a limit that drops its oldest messages
+    "order-breaking",  # a queue that returns or delivers messages out of order
     "odd-member",  # a queue whose type or arguments differ from the others
 )
 _BROKERS_OWN = "amq."
 _TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"
+_PRIORITIES, _DELAYED_RETRY, _CONSUMER_TIMEOUT = (
+    "x-max-priority",
+    "x-delayed-retry-type",
+    "x-consumer-timeout",
+)
+#: The broker's default. A shorter timeout is a decision about the queue.
+_DEFAULT_TIMEOUT_MS = 1_800_000
+#: From this release on quorum queues delay returned messages, and a consumer timeout returns single messages. Before, it closes the channel.
+_RETURNS_SINGLY_SINCE = (4, 3, 0)
 _LIMITS = {"x-max-length": "message", "x-max-length-bytes": "byte"}
 _DEAD_LETTERS = "x-dead-letter-exchange"
 #: Quorum queues have a message TTL since this release; before it a policy with one changes nothing.
@@ -98,8 +113,8 @@ class TopologyCheck:
         misplaced: the exact share of keys whose destination differs from that of the topology, by exchange; only exchanges that the
             topology contains.
         parked: the number of messages in the parking queue, by exchange; only exchanges with a parking queue.
-        without_ring: the existing ``x-modulus-hash`` exchanges. They have no ring to check; their bindings are compared with the topology,
-            if there is one.
+        without_ring: the existing ``x-modulus-hash`` exchanges. They have no ring: their bindings are checked, and compared with the
+            topology, if there is one.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
     """
 
@@ -127,7 +142,7 @@ def check(
     exchange: str | Sequence[str] | None = None,
     file: str | None = None,
 ) -> TopologyCheck:
-    """Return the faults of the live topology.
+    """Return the findings of a check of the live topology.
 
     Only rings that were read are checked, because an assumed ring proves nothing.
 
@@ -187,16 +202,18 @@ def check(
     if plain is not None and exchange is None:
         # The objects of slots are checked with their hash exchange.
         parts = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
-        findings += _object_findings(_without(plain, parts), _without(live, parts), file)
+        misplaced |= _misplaced_by_modulus(plain, live)
+        findings += _object_findings(_without(plain, parts), _without(live, parts), file, misplaced)
+    moduli = tuple(
+        listed.name for listed in live.exchanges if listed.type == MODULUS_EXCHANGE and exchange is None
+    )
+    findings += _modulus_findings(moduli, live)
     there = {exchange.name for exchange in live.exchanges}
     present = {
         listed.name: listed.name in there
         for listed in (() if wanted is None else wanted.exchanges)
         if listed.type in (HASH_EXCHANGE, MODULUS_EXCHANGE)
     }
-    without_ring = tuple(
-        listed.name for listed in live.exchanges if listed.type == MODULUS_EXCHANGE and exchange is None
-    )
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
         tuple(names),
@@ -204,7 +221,7 @@ def check(
         misplaced,
         parked,
         present,
-        without_ring,
+        moduli,
     )
 
 
@@ -265,7 +282,64 @@ def _without(topology: Topology, names: frozenset[str]) -> Topology:
     )
 
 
-def _object_findings(wanted: Topology, live: Topology, file: str | None) -> Iterator[Finding]:
+def _misplaced_by_modulus(wanted: Topology, live: Topology) -> dict[str, float]:
+    """Return the share of keys that each ``x-modulus-hash`` exchange with `queues` sends elsewhere than in the topology."""
+    shares = {}
+    for name in (exchange.name for exchange in wanted.exchanges if exchange.queues is not None):
+        sides = [[binding for binding in side.bindings if binding.source == name] for side in (live, wanted)]
+        release = live.release or NEWEST
+        if live.exchange(name) is not None and name not in live.sources_left_out:
+            moved = largest_share if release.follows(MODULUS_UNORDERED) else share_moved
+            same = {*map(binding_identity, sides[0])} == {*map(binding_identity, sides[1])}
+            shares[name] = 0.0 if same else moved(*(numbered(side, release) for side in sides))
+    return shares
+
+
+def _modulus_findings(names: Iterable[str], live: Topology) -> Iterator[Finding]:
+    """Yield the faults of the bindings of ``x-modulus-hash`` exchanges by themselves."""
+    for name in names:
+        bound = [binding for binding in live.bindings if binding.source == name]
+        yield from _modulus_binding_findings(name, bound, live.release or NEWEST)
+
+
+def _modulus_binding_findings(
+    name: str, bound: Sequence[BindingDefinition], release: Release
+) -> Iterator[Finding]:
+    counts = Counter(binding.destination for binding in bound)
+    weights = "for weights use an x-consistent-hash exchange with a ring or slots"
+    for place, count in counts.items():
+        if count > 1:
+            texts = " and ".join(
+                repr(binding.routing_key) for binding in bound if binding.destination == place
+            )
+            share = count / len(bound)
+            message = f"{place!s} is bound {count} times (keys {texts}), and each binding counts: it gets {percent(share)} of all keys"
+            fix = f"unbind all but one by a plan, which shows what moves; {weights}"
+            yield Finding("second-binding", message, fix, exchange=name, destination=place, share=share)
+    keys = {binding.routing_key for binding in bound}
+    if (
+        len(keys) > 1
+        and all(map(str.isdecimal, keys))
+        and not _is_numbering(sorted(map(int, keys)), len(bound))
+    ):
+        message = f"the binding keys of {name} look like weights, and have no weight: each binding gets {percent(1 / len(bound))} of all keys"
+        yield Finding("different", message, f"bind all with one key; {weights}", exchange=name)
+    if len(counts) > 1 and release.follows(MODULUS_UNORDERED):
+        message = (
+            f"on RabbitMQ {release} {MODULUS_UNORDERED.says}: the queue of a key is not known, and may change"
+        )
+        fix = "update to 4.3, which sorts the destinations by name, or use an x-consistent-hash exchange"
+        yield Finding("order", message, fix, exchange=name, share=1.0)
+
+
+def _is_numbering(keys: Sequence[int], bindings: int) -> bool:
+    """Return True if binding keys number the bindings, which orders them before 4.3."""
+    return len(keys) == bindings and keys[-1] - keys[0] == bindings - 1
+
+
+def _object_findings(
+    wanted: Topology, live: Topology, file: str | None, misplaced: Mapping[str, float]
+) -> Iterator[Finding]:
     """Yield a finding for each change that a plan would make, except those of rings."""
     live_objects = by_name(live)
     for key, wanted_object in by_name(wanted).items():
@@ -290,30 +364,32 @@ def _object_findings(wanted: Topology, live: Topology, file: str | None) -> Iter
     for deleted in differences.deleted:
         message = f"{kind_of(deleted)} {deleted.name} is owned and not in the topology"
         yield _object_finding("unexpected", deleted, message, _allow_delete(file))
-    yield from _binding_findings(wanted, live, differences.shards, file)
+    yield from _binding_findings(wanted, live, differences.shards, file, misplaced)
 
 
 def _binding_findings(
-    wanted: Topology, live: Topology, shards: frozenset[str], file: str | None
+    wanted: Topology, live: Topology, shards: frozenset[str], file: str | None, misplaced: Mapping[str, float]
 ) -> Iterator[Finding]:
+    listing = queue_lists(wanted)
     listed = {binding_identity(binding) for binding in wanted.bindings}
     bound = {binding_identity(binding) for binding in live.bindings}
     hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
     for binding in wanted.bindings:
         if binding_identity(binding) not in bound:
             message = f"the binding {name_of(binding)} does not exist: its messages do not reach {binding.destination!s}"
-            yield _binding_finding(
-                "missing", binding, message, apply_fix(file, external=binding.owner == "external")
-            )
+            fix = apply_fix(file, external=binding.owner == "external")
+            yield _binding_finding("missing", binding, message, fix, misplaced)
     for binding in live.bindings:
         if (
             binding_identity(binding) not in listed
             and binding.source not in hashing
             and not shard_binding(binding, shards)
-            and owned_binding(wanted, binding)
+            and (binding.source in listing or owned_binding(wanted, binding))
         ):
-            message = f"the binding {name_of(binding)} is owned and not in the topology: {binding.destination!s} gets its messages"
-            yield _binding_finding("unexpected", binding, message, _allow_delete(file))
+            owned = "" if binding.source in listing else "owned and "
+            message = f"the binding {name_of(binding)} is {owned}not in the topology: {binding.destination!s} gets its messages"
+            fix = apply_fix(file) if binding.source in listing else _allow_delete(file)
+            yield _binding_finding("unexpected", binding, message, fix, misplaced)
 
 
 def _allow_delete(file: str | None) -> str:
@@ -341,8 +417,13 @@ def _object_finding(
     return Finding(kind, message, fix, exchange=exchange, destination=queue, share=share)
 
 
-def _binding_finding(kind: str, binding: BindingDefinition, message: str, fix: str) -> Finding:
-    return Finding(kind, message, fix, exchange=binding.source, destination=binding.destination)
+def _binding_finding(
+    kind: str, binding: BindingDefinition, message: str, fix: str, misplaced: Mapping[str, float]
+) -> Finding:
+    share = misplaced.get(binding.source)
+    if share is not None:
+        message = f"{message}; {percent(share)} of all keys are elsewhere"
+    return Finding(kind, message, fix, exchange=binding.source, destination=binding.destination, share=share)
 
 
 def queue_findings(checked: CheckedExchange) -> Iterator[Finding]:
@@ -358,6 +439,7 @@ def queue_findings(checked: CheckedExchange) -> Iterator[Finding]:
         if queue.type != "stream":
             yield from _short_lived(checked, queue)
             yield from _dropping(checked, queue)
+            yield from _order_breaking(checked, queue)
     yield from _expiring(checked, queues)
     yield from _odd_members(checked, queues)
 
@@ -410,6 +492,34 @@ def _dropping(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Find
     else:
         fix = f"set overflow to reject-publish for {queue.name} by a policy: publishers then get a nack for what does not fit"
     yield _finding_of_queue(checked, "dropping-destination", queue, message, fix)
+
+
+def _order_breaking(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Finding]:
+    """Yield the settings under which a queue does not deliver in the order of its messages (tested on 4.3.6).
+
+    Priorities of messages in quorum queues are not visible in any setting.
+    """
+    found: list[tuple[str, str]] = []
+    if queue.type == "classic":
+        found.append((_PRIORITIES, "delivers messages of a higher priority first"))
+    elif checked.ring.release.numbers >= _RETURNS_SINGLY_SINCE:
+        found.append((_DELAYED_RETRY, "delays messages that are returned, and later ones overtake them"))
+        effect = (
+            "returns a message whose handler takes longer before those that were delivered with it: a consumer that takes more than one "
+            "message at a time gets them out of order"
+        )
+        found.append((_CONSUMER_TIMEOUT, effect))
+    for argument, effect in found:
+        setting = checked.setting(queue, argument)
+        if setting is None or setting.value in (0, "disabled"):
+            continue
+        if argument == _CONSUMER_TIMEOUT and setting.value >= _DEFAULT_TIMEOUT_MS:
+            continue
+        message = f"{queue.name} has {argument.removeprefix('x-')} = {setting.value}{_set_by(setting)}, and {effect}"
+        fix = _fix_of_setting(queue, argument, setting)
+        if argument == _CONSUMER_TIMEOUT:
+            fix = f"{fix}, or ignore this if each message is handled within {setting.value / 1000:g} s"
+        yield _finding_of_queue(checked, "order-breaking", queue, message, fix)
 
 
 def _named_policy(limits: Iterable[QueueSetting]) -> str | None:

@@ -179,6 +179,8 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
             message = (
                 f"{place!s} has {buckets} and no binding: {percent(checked.shares[place])} of all keys {ends}"
             )
+            if isinstance(place, ExchangeRef):
+                fix += "; unbind an exchange before you delete it: 4.3 before 4.3.6 leaves its buckets (rabbitmq-server #17255)"
         if finding.kind == "hole" and not checked.bound:
             fix = f"bind a queue to {checked.name}: {checked.applied}"
         yield replace(finding, message=message, fix=fix, exchange=checked.name)

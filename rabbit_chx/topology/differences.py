@@ -159,6 +159,7 @@ def binding_differences(
     """
     deleted, replaced = objects.deleted_refs, objects.replaced_refs
     hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
+    listing = queue_lists(wanted)
     live_bindings = {binding_identity(binding): binding for binding in live.bindings}
     wanted_bindings = {binding_identity(binding): binding for binding in wanted.bindings}
     first_unbinds: list[PlannedChange] = []
@@ -180,9 +181,9 @@ def binding_differences(
         if key not in wanted_bindings and binding.source in hashing:
             continue  # it becomes an exchange whose bindings are its ring
         if key not in wanted_bindings and not shard_binding(binding, objects.shards):
-            if owned_binding(wanted, binding):
+            if binding.source in listing or owned_binding(wanted, binding):
                 last_unbinds += [] if ends & replaced else [unbind]
-                refusals.append(deletion(binding, unbind.name))
+                refusals += [] if binding.source in listing else [deletion(binding, unbind.name)]
                 continue
             unmanaged.append(binding)
         if ends & replaced:
@@ -196,6 +197,15 @@ def binding_differences(
     ]
     return BindingDifferences(
         tuple(first_unbinds), tuple(binds), tuple(last_unbinds), tuple(unmanaged), tuple(refusals)
+    )
+
+
+def queue_lists(wanted: Topology) -> frozenset[str]:
+    """Return the exchanges that keep only the bindings of their `queues`."""
+    return frozenset(
+        exchange.name
+        for exchange in wanted.exchanges
+        if exchange.queues is not None and exchange.owner == "ours"
     )
 
 

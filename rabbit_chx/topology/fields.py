@@ -8,16 +8,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.amqp.names import too_long
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.checks import is_number, is_whole
+from rabbit_chx.checks import MAX_SHORTSTR, is_number, is_whole, too_long
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.objects import (
@@ -217,6 +216,22 @@ def _slots_of(part: object) -> range | None:
     return range(part, part + 1) if is_whole(part) else None
 
 
+def _queues_fault(value: Any) -> Fault | None:  # noqa: ANN401
+    if not _is_list_of_names(value):
+        return "the value must be a list of names of queues", 'write it as ["orders.{1..8}"]'
+    try:
+        names = _expanded(value)
+    except RangeError as error:
+        return error.rule, error.remedy
+    if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+        return f"queue {twice} is listed twice", "write each queue once: x-modulus-hash has no weights"
+    return next(filter(None, map(_name_fault, names)), None)
+
+
+def _expanded(names: Iterable[str]) -> list[str]:
+    return [entry["queue"] for name in names for entry in expand({"queue": name}, ["queue"])]
+
+
 def _is_list_of_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
 
@@ -234,6 +249,7 @@ SHARE = _kind("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5 % as
 WEIGHT = Kind("integer from 1", _weight_fault)
 TABLE = Kind("table", _table_fault)
 SLOT_LIST = Kind("list of slots", _slots_fault)
+QUEUE_LIST = Kind("list of names", _queues_fault)
 OWNER = choice("ours", "external")
 
 
@@ -287,6 +303,8 @@ class EntryType:
             values["key"] = values.pop("weight")
         if isinstance(slots := values.get("slots"), list):
             values["slots"] = [number for part in slots for number in _slots_of(part) or ()]
+        if (queues := values.get("queues")) is not None:
+            values["queues"] = _expanded(queues)
         return self.model(**values)
 
 
@@ -311,6 +329,10 @@ def _exchange_faults(entry: Entry) -> Faults:
         message = f"only an exchange of type {HASH_EXCHANGE} has a ring, and this one is of type {type_}"
         fix = f'write type = "{HASH_EXCHANGE}", or [[bindings]] instead of `{written[0]}`'
         yield written[0], message, fix
+    elif "queues" in entry and type_ != MODULUS_EXCHANGE:
+        message = f"only an exchange of type {MODULUS_EXCHANGE} has `queues`, and this one is of type {type_}"
+        fix = "write its members as `ring`" if type_ == HASH_EXCHANGE else "write [[bindings]] instead"
+        yield "queues", message, fix
     elif "max_share_moved" in entry and type_ not in (HASH_EXCHANGE, MODULUS_EXCHANGE):
         hashing = f"{HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
         message = f"only an exchange of type {hashing} hashes keys, and this one is of type {type_}"
@@ -343,11 +365,11 @@ EXCHANGE = EntryType(
     "an exchange", ExchangeDefinition,
     {
         "name": NAME, "type": NAME, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG, "arguments": TABLE,
-        "ring": MEMBER, "slots": whole_number(1, MAX_SLOTS), "members": SLOT_MEMBER, "max_share_moved": SHARE,
-        "owner": OWNER,
+        "ring": MEMBER, "slots": whole_number(1, MAX_SLOTS), "members": SLOT_MEMBER, "queues": QUEUE_LIST,
+        "max_share_moved": SHARE, "owner": OWNER,
     },
     required=("name",), ranged=("name", "arguments"),
-    rules=_exchange_faults, reads=("type", "ring", "slots", "members", "max_share_moved"),
+    rules=_exchange_faults, reads=("type", "ring", "slots", "members", "queues", "max_share_moved"),
 )  # fmt: skip
 QUEUE = EntryType(
     "a queue", QueueDefinition,

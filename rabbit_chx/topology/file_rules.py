@@ -14,7 +14,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HASH_PROPERTIES
@@ -32,6 +32,7 @@ from rabbit_chx.topology.fields import (
 )
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
     QUEUE_TYPE,
     QUEUE_TYPES,
     BindingDefinition,
@@ -77,10 +78,13 @@ _QUEUE_ARGUMENTS: dict[str, Kind | None] = {
     "x-dead-letter-routing-key": STRING,
     "x-single-active-consumer": FLAG,
     "x-overflow": choice("drop-head", "reject-publish", "reject-publish-dlx"),
+    "x-delayed-retry-type": choice("all", "failed", "returned", "disabled"),
+    "x-delayed-retry-min": whole_number(1, unit=_MILLISECONDS),
+    "x-delayed-retry-max": whole_number(1, unit=_MILLISECONDS),
 } | dict.fromkeys((
     "x-max-age", "x-dead-letter-strategy", "x-queue-mode", "x-queue-version", "x-queue-master-locator",
     "x-queue-leader-locator", "x-delivery-limit", "x-initial-cluster-size", "x-quorum-initial-group-size",
-    "x-quorum-target-group-size", "x-consumer-timeout", "x-max-in-memory-length", "x-max-in-memory-bytes",
+    "x-quorum-target-group-size", "x-consumer-timeout", "x-consumer-disconnected-timeout", "x-max-in-memory-length", "x-max-in-memory-bytes",
     "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
 ))  # fmt: skip
 _UNSUPPORTED = {
@@ -97,7 +101,7 @@ _ARGUMENTS_OF_TYPE: dict[str, dict[str, Kind | None]] = {
 _ARGUMENTS_OF_TYPE["stream"]["x-max-age"] = Kind("", _max_age_fault)
 _ARGUMENTS_OF_TYPE[HASH_EXCHANGE] = {"hash-header": STRING, "hash-property": choice(*HASH_PROPERTIES)}
 _EXCHANGE_ARGUMENTS: dict[str, Kind | None] = {"alternate-exchange": STRING}
-_EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers", HASH_EXCHANGE, "x-modulus-hash")
+_EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers", HASH_EXCHANGE, MODULUS_EXCHANGE)
 _QUEUE_TYPE = choice(*QUEUE_TYPES)
 _MATCH = choice("all", "any", "all-with-x", "any-with-x")
 #: The value of a flag that queues other than classic ones refuse, and the rule.
@@ -112,6 +116,7 @@ _DEAD_LETTER_KEY = "x-dead-letter-routing-key"
 def check_rules(objects: FileObjects) -> None:
     """Add the faults beyond single fields to the problems of a file."""
     types = {entry.value.name: entry.value.type for entry in objects.exchanges if "type" not in entry.bad}
+    listing = {entry.value.name for entry in objects.exchanges if entry.value.queues is not None}
     policies = [entry.value for entry in objects.policies]
     rules: tuple[tuple[list[FileEntry], tuple[Callable[[FileEntry], _Found], ...]], ...] = (
         (
@@ -119,7 +124,7 @@ def check_rules(objects: FileObjects) -> None:
             (_name, _exchange, _arguments, _ring, _slots, lambda entry: _missing_ring(entry, policies)),
         ),
         (objects.queues, (_name, _queue, _queue_type, _arguments)),
-        (objects.bindings, (lambda entry: _binding(entry.value, types),)),
+        (objects.bindings, (lambda entry: _binding(entry.value, types, listing),)),
     )
     for entries, of_entry in rules:
         for entry in entries:
@@ -232,8 +237,16 @@ def _queue_type(entry: FileEntry) -> _Found:
         yield field, type_, "`type` has another value", f"remove {QUEUE_TYPE}"
 
 
-def _binding(binding: BindingDefinition, types: Mapping[str, str]) -> _Found:
+def _binding(binding: BindingDefinition, types: Mapping[str, str], listing: Collection[str]) -> _Found:
     type_ = types.get(binding.source)
+    if binding.source in listing:
+        message = f"the bindings of {binding.source} are those of its `queues`"
+        yield (
+            "source",
+            binding.source,
+            message,
+            "write the queue there, or all of its bindings as [[bindings]]",
+        )
     if type_ == HASH_EXCHANGE:
         message = f"{binding.source} is of type {HASH_EXCHANGE}, so the order of its bindings matters"
         yield "source", binding.source, message, "write the destination as a member of its `ring`"

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from rabbit_chx.amqp import names
 from rabbit_chx.amqp.replies import error_for
+from rabbit_chx.checks import check_name
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology.changes import PlannedChange
@@ -85,7 +85,7 @@ def check_declared_name(name: str, kind: str) -> None:
     Raises:
         InputError: the name is empty, longer than 255 bytes, or has a line break.
     """
-    names.check_name(name, kind)
+    check_name(name, kind)
     if "\r" in name or "\n" in name:
         raise InputError(f"the {kind} name {name!r} has a line break, which RabbitMQ drops: remove it")
 

@@ -11,13 +11,17 @@ from typing import Any
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
+from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.topology.definitions import definitions_content
 from rabbit_chx.topology.fields import read_document
 from rabbit_chx.topology.file_rules import check_rules, misspellings
+from rabbit_chx.topology.modulus import modulus_of, numbered
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
     OBJECT_LISTS,
     ExchangeDefinition,
     ObjectSet,
@@ -56,6 +60,7 @@ class Topology(ObjectSet):
         operator_policies: of a live topology, the operator policies of the vhost. A topology file does not contain them.
         applied_policies: of a live topology, the name of the policy that applies to each queue, None if no policy does; empty if the broker
             does not return it.
+        denied_features: of a live topology, the deprecated features that the broker denies, such as ``queue_master_locator``.
         left_out: descriptions, without values, of the source's contents that a topology does not contain.
         sources_left_out: the exchanges whose bindings to server-named queues are left out.
     """
@@ -66,6 +71,7 @@ class Topology(ObjectSet):
     consumers: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
     operator_policies: tuple[PolicyDefinition, ...] = field(default=(), compare=False)
     applied_policies: Mapping[str, str | None] = field(default_factory=dict, compare=False)
+    denied_features: frozenset[str] = field(default=frozenset(), compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     sources_left_out: frozenset[str] = field(default=frozenset(), compare=False)
 
@@ -204,13 +210,34 @@ class Topology(ObjectSet):
         queues = {ExchangeRef(slot): queue for slot, queue in owners.items()}
         return SlotTable(ring, queues, owners_assumed=assumed)
 
-    def _hash_exchange(self, name: str) -> ExchangeDefinition:
+    def modulus(self, exchange: str, release: Release | None = None) -> ModulusHashExchange:
+        """Return an ``x-modulus-hash`` exchange.
+
+        Its bindings determine the queue of each key. So that of a broker's topology is ``read``, without a ring source. It is ``assumed``
+        if the release has no order, or if bindings to queues with names of the broker are left out.
+
+        Args:
+            exchange: the exchange's name.
+            release: the release whose rules apply; None: the broker's release, or else the newest.
+
+        Raises:
+            InputError: the exchange does not exist or is of another type.
+        """
+        self._hash_exchange(exchange, MODULUS_EXCHANGE)
+        rules = release or self.release or NEWEST
+        bound = [binding for binding in self.bindings if binding.source == exchange]
+        provenance: Provenance = "replayed" if self.release is None else "read"
+        if exchange in self.sources_left_out or rules != (self.release or rules):
+            provenance = "assumed"
+        return modulus_of(exchange, numbered(bound, rules), rules, provenance)
+
+    def _hash_exchange(self, name: str, type_: str = HASH_EXCHANGE) -> ExchangeDefinition:
         exchange = self.exchange(name)
-        if exchange is not None and exchange.type == HASH_EXCHANGE:
+        if exchange is not None and exchange.type == type_:
             return exchange
-        hashing = [other.name for other in self.exchanges if other.type == HASH_EXCHANGE]
+        hashing = [other.name for other in self.exchanges if other.type == type_]
         fault = "does not exist" if exchange is None else f"is of type {exchange.type}"
-        choices = f"those of type {HASH_EXCHANGE} are {listed(hashing, _MOST_NAMES) or 'none'}"
+        choices = f"those of type {type_} are {listed(hashing, _MOST_NAMES) or 'none'}"
         raise InputError(f"exchange {name!r} {fault}: {choices}", exchange=name)
 
     def owned(self, name: str) -> bool:

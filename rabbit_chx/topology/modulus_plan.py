@@ -1,4 +1,4 @@
-"""The plan of one ``x-modulus-hash`` exchange: its bindings before and after, and the exact shares of keys that move.
+"""The plan of one ``x-modulus-hash`` exchange: its bindings before and after, the exact shares of keys that move, and alternatives.
 
 The broker takes the hash of a key modulo the number of bindings. `ModulusHashExchange` contains the order of the bindings.
 """
@@ -14,21 +14,26 @@ from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.routing import Destination, ExchangeRef, Release
-from rabbit_chx.routing.bindings import order_of_binding, order_of_destination
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.release import NEWEST
-from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
+from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange, reference_to
 from rabbit_chx.topology.differences import ObjectDifferences
 from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.modulus import ascending, numbered
 from rabbit_chx.topology.objects import (
     MODULUS_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
+    RingMember,
 )
+from rabbit_chx.topology.proposals import RingProposal, new_exchange
 from rabbit_chx.topology.refusals import allow_moved
 
 _HASHES = 1 << 27
+#: An exchange with slots is proposed with at least this many, and with ten for each queue.
+_LEAST_SLOTS, _SLOTS_EACH, _MOST_SLOTS = 64, 10, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,57 @@ class ModulusPlan:
             return ()
         flag = allow_moved(self.moved_at_worst)
         message = f"{self.exchange} is an x-modulus-hash exchange, and the plan moves {self.moves}; max_share_moved is {self.limit:g}"
-        fix = f"raise max_share_moved, or allow it once with {flag}"
+        best = min(self.proposals, key=lambda proposal: proposal.moved_at_worst, default=None)
+        better = ""
+        if best is not None and best.moved_at_worst < self.moved_at_worst:
+            better = (
+                f"follow the proposal {best.strategy} ({percent(best.moved_at_worst)} at the worst moment), "
+            )
+        fix = f"{better}raise max_share_moved, or allow it once with {flag}"
         return (Finding("moved", message, fix, share=self.moved_at_worst, allow_with=flag),)
+
+    @property
+    def proposals(self) -> tuple[RingProposal, ...]:
+        """The plan as written, and alternatives that move fewer keys now or later; empty if nothing moves or the shares are not known."""
+        if self.unknown or not (self.before and self.after and self.moved_at_worst):
+            return ()
+        shares = self.moved, self.moved_at_worst
+        members = tuple(map(RingMember, dict.fromkeys(self.after)))
+        return (
+            RingProposal("as-written", *shares, members, "the queues of the file"),
+            *new_exchange(self.exchange, "queues", members, shares, worse=1),
+            *self._more_queues(),
+            *self._slots(members),
+        )
+
+    def _more_queues(self) -> Iterator[RingProposal]:
+        now, then = len(self.before), len(self.after)
+        if then < now:
+            description = f"the {now} queues stay bound, and fewer consumers share them in a ConsumerGroup, so no key moves"
+            yield RingProposal("more-queues", 0.0, 0.0, (), description)
+        elif then > now:
+            count = now * max(2, -(-then // now))
+            moved = share_moved(self.before, (*self.before, *(None,) * (count - now)))
+            description = (
+                f"{count} queues in a new exchange, the {now} of now first in the order of names: later consumers share them in a "
+                "ConsumerGroup, and no key moves again"
+            )
+            yield RingProposal("more-queues", moved, moved, (), description)
+
+    def _slots(self, members: tuple[RingMember, ...]) -> Iterator[RingProposal]:
+        if not all(isinstance(member.destination, str) for member in members):
+            return
+        count = min(max(_LEAST_SLOTS, _SLOTS_EACH * len(members)), _MOST_SLOTS)
+        if len(members) > count:
+            return
+        wanted = {member.destination for member in members}
+        # The two types hash differently, so the two destinations of a key are independent.
+        moved = 1 - sum(place in wanted for place in self.before) / len(self.before) / len(members)
+        description = (
+            f"a new exchange of type x-consistent-hash with slots = {count} and the same members: about {percent(moved)} of the keys "
+            f"move once; after that a queue that comes or goes moves about 1/{len(members)} of them"
+        )
+        yield RingProposal("slots", moved, moved, members, description, count)
 
     def matrix(self) -> MovementMatrix | None:
         """Return the exact share of keys that move from each destination to each other one; None if it is not known."""
@@ -82,9 +136,7 @@ class ModulusPlan:
         return movement(*(self._modulo_map(side) for side in (self.before, self.after)))
 
     def _modulo_map(self, numbered: Sequence[Destination]) -> ModuloMap:
-        # Binding keys that ascend keep the order under the rules of each release.
-        bindings = tuple((place, f"{number:09}") for number, place in enumerate(numbered))
-        return ModuloMap(self.exchange, "x-modulus-hash", bindings, self.release)
+        return ModuloMap(self.exchange, "x-modulus-hash", ascending(numbered), self.release)
 
 
 def modulus_plans(
@@ -190,28 +242,14 @@ def _unknown_order(
     return ""
 
 
-def numbered(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
-    """Return the destination of each binding, in the order of the broker's numbers.
-
-    If the order of `release` cannot be computed, that of 4.3 is used.
-    """
-    if release.follows(MODULUS_BY_BINDING_KEY):
-        ordered = sorted(
-            bindings, key=lambda binding: order_of_binding((binding.destination, binding.routing_key))
-        )
-    else:
-        ordered = sorted(bindings, key=lambda binding: order_of_destination(binding.destination))
-    return tuple(binding.destination for binding in ordered)
-
-
-def share_moved(before: Sequence[Destination], after: Sequence[Destination]) -> float:
+def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:
     """Return the exact share of the 2^27 hashes whose destination differs between two sequences of numbered destinations."""
     if not before or not after:
         return float(bool(before or after))
     sizes = len(before), len(after)
     common, period = math.gcd(*sizes), math.lcm(*sizes)
     inverse = pow(sizes[0] // common, -1, sizes[1] // common)
-    numbers: dict[tuple[Destination, int], list[int]] = {}
+    numbers: dict[tuple[Place, int], list[int]] = {}
     for number, place in enumerate(after):
         numbers.setdefault((place, number % common), []).append(number)
     staying = 0

@@ -213,6 +213,7 @@ class ExchangeDefinition:
         ring: the members of an ``x-consistent-hash`` exchange, in bind order: the order of the buckets.
         slots: instead of ``ring``, the number of slots.
         members: with ``slots``, the queues that own them.
+        queues: all queues that are bound to an ``x-modulus-hash`` exchange, each once with an empty key. RabbitMQ 4.3 sorts them by name.
         max_share_moved: the limit for this exchange. Default: that of the file.
         owner: ``external``: only checked, never declared or deleted.
     """
@@ -226,13 +227,15 @@ class ExchangeDefinition:
     ring: tuple[RingMember, ...] | None = None
     slots: int | None = None
     members: tuple[RingMember, ...] | None = None
+    queues: tuple[str, ...] | None = None
     max_share_moved: float | None = None
     owner: Owner = "ours"
 
     def __post_init__(self) -> None:
         _set(self, arguments=_as_table(self.arguments), max_share_moved=_share(self.max_share_moved))
         ring, members = (None if some is None else tuple(some) for some in (self.ring, self.members))
-        _set(self, ring=ring, members=members)
+        queues = None if self.queues is None else tuple(sorted(self.queues, key=order_of_name))
+        _set(self, ring=ring, members=members, queues=queues)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +359,7 @@ def natural_order(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectSet:
-    """The attributes of a `Topology` that a file contains."""
+    """The attributes of a `Topology` that a file contains. The bindings of an exchange with `queues` are exactly those of these queues."""
 
     exchanges: tuple[ExchangeDefinition, ...] = ()
     queues: tuple[QueueDefinition, ...] = ()
@@ -367,6 +370,15 @@ class ObjectSet:
     owns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        listing = [exchange for exchange in self.exchanges if exchange.queues is not None]
+        sources = {exchange.name for exchange in listing}
+        bindings = [binding for binding in self.bindings if binding.source not in sources]
+        bindings += [
+            BindingDefinition(exchange.name, queue, owner=exchange.owner)
+            for exchange in listing
+            for queue in exchange.queues or ()
+        ]
+        _set(self, bindings=bindings)
         _set(self, **{name: tuple(sorted(getattr(self, name), key=natural_order)) for name in OBJECT_LISTS})
         _set(self, owns=tuple(self.owns), max_share_moved=_share(self.max_share_moved))
 

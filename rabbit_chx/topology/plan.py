@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, percent
@@ -42,6 +43,7 @@ from rabbit_chx.topology.refusals import (
     bound_ends,
     cluster_refusals,
     deletions,
+    denied_features,
     is_allowed,
     last_binding_refusals,
     replacement,
@@ -49,7 +51,7 @@ from rabbit_chx.topology.refusals import (
     unremovable_holes,
 )
 from rabbit_chx.topology.ring_plan import RingPlan, RingWork, movement_refusal, plan_rings
-from rabbit_chx.topology.slots import expand_slots, parking_queues
+from rabbit_chx.topology.slots import SlotLayout, expand_slots, parking_queues
 
 _MOST_NAMES = 10
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.
@@ -127,23 +129,7 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
                 f"{name} is a {type(side).__name__}: give a Topology, of Topology.from_toml(text) or broker.topology()"
             )
     expanded, live, layouts = expand_slots(wanted, live)
-    slots = {slot: name for name, layout in layouts.items() for slot in layout.names.slots}
-    own_exchanges = {exchange.name for exchange in expanded.exchanges if exchange.owner == "ours"}
-    slot_exchanges = {
-        name for layout in layouts.values() if layout.is_ours for name in layout.names.exchanges
-    }
-    replaced: set[str] = set()
-    # If no unbind can make a wanted ring, its exchange is replaced. A replacement changes other differences: its bindings are removed and
-    # made again, also in the rings of other exchanges. So the differences are computed until no further exchange must be replaced.
-    while True:
-        objects = object_differences(expanded, live, replaced)
-        bindings = binding_differences(expanded, live, objects, slot_exchanges)
-        rings = plan_rings(expanded, live, objects, (*bindings.first_unbinds, *bindings.binds))
-        impossible = {name for name, work in rings.items() if work.impossible}
-        if not impossible & own_exchanges - replaced:
-            break
-        replaced |= impossible & own_exchanges
-
+    objects, bindings, rings, impossible_rings = _find_differences(expanded, live, layouts)
     existing = _existing_refs(live, objects)
     changes = order_changes(objects, bindings, rings, existing | objects.deleted_refs)
 
@@ -155,28 +141,29 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
             slot_members = layouts[name].exchange.members or () if name in layouts else ()
         if propose or rings[name].is_over_limit:
             rings[name] = rings[name].with_proposals(slot_members)
+    plans = {name: work.plan for name, work in rings.items()}
 
+    slots = {slot: name for name, layout in layouts.items() for slot in layout.names.slots}
     refusals = (
         *cluster_refusals(wanted, live, changes),
         *objects.refusals,
         *(refusal for work in rings.values() for refusal in _ring_refusals(work)),
         *(refusal for modulus in moduli.values() for refusal in modulus.refusals),
-        *(unremovable_holes(name) for name in dict.fromkeys([*sorted(replaced), *sorted(impossible)])),
+        *map(unremovable_holes, impossible_rings),
         *absent_destinations(changes, existing, slots),
         *(
             replacement(old, new)
             for old, new in objects.replaced
-            if not isinstance(new, ExchangeDefinition) or new.name not in replaced
+            if not isinstance(new, ExchangeDefinition) or new.name not in impossible_rings
         ),
         *deletions(live, objects.deleted),
         *bindings.refusals,
         *last_binding_refusals(live, changes),
         *sharded_declarations(live, changes),
+        *denied_features(live, changes),
     )
-    plans = {name: work.plan for name, work in rings.items()}
-    parked_in = {
-        name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges
-    }
+    own_exchanges = _own_exchanges(expanded)
+    parks = {name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges}
     return Plan(
         changes,
         plans,
@@ -186,8 +173,8 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         wanted,
         moduli,
         tuple(_warnings(expanded, live, objects, plans, moduli)),
-        parked_in,
-        {queue: live.messages[queue] for queue in parked_in.values() if live.messages.get(queue)},
+        parks,
+        {queue: live.messages[queue] for queue in parks.values() if live.messages.get(queue)},
     )
 
 
@@ -213,6 +200,41 @@ def arrange(wanted: Topology, live: Topology) -> Topology:
             for exchange in wanted.exchanges
         ),
     )
+
+
+class _Differences(NamedTuple):
+    """The differences between both sides; `impossible_rings` are the exchanges whose ring no binds and unbinds make."""
+
+    objects: ObjectDifferences
+    bindings: BindingDifferences
+    rings: dict[str, RingWork]
+    impossible_rings: tuple[str, ...]
+
+
+def _find_differences(expanded: Topology, live: Topology, layouts: Mapping[str, SlotLayout]) -> _Differences:
+    """Return the differences between both sides.
+
+    If no binds and unbinds make a wanted ring, its exchange is replaced. A replacement changes other differences: its bindings are removed
+    and made again, also in the rings of other exchanges. So the differences are computed until no further exchange must be replaced.
+    """
+    own_exchanges = _own_exchanges(expanded)
+    slot_exchanges = {
+        name for layout in layouts.values() if layout.is_ours for name in layout.names.exchanges
+    }
+    replaced: set[str] = set()
+    while True:
+        objects = object_differences(expanded, live, replaced)
+        bindings = binding_differences(expanded, live, objects, slot_exchanges)
+        rings = plan_rings(expanded, live, objects, (*bindings.first_unbinds, *bindings.binds))
+        impossible = {name for name, work in rings.items() if work.impossible}
+        if not impossible & own_exchanges - replaced:
+            impossible_rings = tuple(dict.fromkeys([*sorted(replaced), *sorted(impossible)]))
+            return _Differences(objects, bindings, rings, impossible_rings)
+        replaced |= impossible & own_exchanges
+
+
+def _own_exchanges(topology: Topology) -> set[str]:
+    return {exchange.name for exchange in topology.exchanges if exchange.owner == "ours"}
 
 
 def _existing_refs(live: Topology, objects: ObjectDifferences) -> frozenset[Destination]:

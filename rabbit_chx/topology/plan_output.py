@@ -20,7 +20,7 @@
       "parked": [{"queue": "events.park", "messages": 12}]        only if messages are parked
     }
 
-`rings` also has an entry for each ``x-modulus-hash`` exchange, without proposals. Its ``before`` and ``after`` are
+`rings` also has an entry for each ``x-modulus-hash`` exchange. Its ``before`` and ``after`` are
 ``{"exchange": "bills", "release": ..., "destinations": ["bills.1", ...]}``: one destination for each binding, in the order of the broker's
 numbers. If that order is not known, the matrix is null, and the shares are the largest possible ones.
 
@@ -90,18 +90,19 @@ def _ring(ring: RingPlan) -> dict[str, Any]:
     matrix, owners = ring.matrix(), ring.ownership
     return {
         **entry(ring, "exchange", "moved", "moved_at_worst"),
-        "proposals": [
-            {
-                **entry(proposal, "strategy", "moved", "moved_at_worst"),
-                "ring": list(map(_member, proposal.ring)),
-                **({} if proposal.slots is None else entry(proposal, "slots")),
-            }
-            for proposal in ring.proposals
-        ],
+        "proposals": list(map(_proposal, ring.proposals)),
         "before": _key_map(ring.before, owners.before if owners else {}),
         "after": _key_map(ring.after, owners.after if owners else {}),
         "matrix": matrix if ring.is_explained_by(matrix) else None,
         **({"handed_over": entries(ring.handed_over, "slot", "old", "new")} if owners else {}),
+    }
+
+
+def _proposal(proposal: RingProposal) -> dict[str, Any]:
+    return {
+        **entry(proposal, "strategy", "moved", "moved_at_worst"),
+        "ring": list(map(_member, proposal.ring)),
+        **({} if proposal.slots is None else entry(proposal, "slots")),
     }
 
 
@@ -130,7 +131,8 @@ def _modulus(modulus: ModulusPlan) -> dict[str, Any]:
         for numbered in (modulus.before, modulus.after)
     )
     moved = entry(modulus, "exchange", "moved", "moved_at_worst")
-    return {**moved, "proposals": [], "before": before, "after": after, "matrix": modulus.matrix()}
+    proposals = list(map(_proposal, modulus.proposals))
+    return {**moved, "proposals": proposals, "before": before, "after": after, "matrix": modulus.matrix()}
 
 
 def text_of_plan(plan: Plan) -> str:
@@ -225,13 +227,16 @@ def _texts(objects: Iterable[TopologyObject]) -> list[str]:
 
 
 def _canonical_json(value: object) -> str:
-    """Return canonical JSON text of a value. The texts of 1, 1.0 and true differ, as the values do in the broker."""
+    """Return canonical JSON text of a value. The texts of 1, 1.0 and true differ, as the values do in the broker.
+
+    `queues` are left out, because they are among the bindings.
+    """
 
     def as_dict(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any type that JSON does not have
         if isinstance(value, Mapping):
             return dict(value)
         return {"is": type(value).__name__} | {
-            part.name: getattr(value, part.name) for part in fields_of(value)
+            part.name: getattr(value, part.name) for part in fields_of(value) if part.name != "queues"
         }
 
     return json.dumps(value, default=as_dict, sort_keys=True, separators=(",", ":"))

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_Strategy: TypeAlias = Literal["as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots"]
+_Strategy: TypeAlias = Literal[
+    "as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots", "more-queues"
+]
 
 #: The most members of which all orders are tried.
 ALL_ORDERS = 6
@@ -55,7 +57,8 @@ class RingProposal:
     Attributes:
         moved: the exact share of keys whose destination differs at the end.
         moved_at_worst: the same at the worst moment between the steps.
-        ring: the members in their order; for the proposal ``slots`` the queues that share the slots.
+        ring: the members in their order; for the proposal ``slots`` the queues that share the slots; empty for the proposal
+            ``more-queues``, whose queues do not exist.
         description: the method and its cost, in words.
         slots: the number of slots of the proposal ``slots``; else None.
     """
@@ -96,7 +99,7 @@ def proposals_of(
         fewest_steps_order(live.ring, wanted),
         "the same members in the order of the live ring, followed by the new ones: this takes the fewest operations",
     )
-    proposals += _new_exchange(live.exchange, "ring", wanted, shares)
+    proposals += new_exchange(live.exchange, "ring", wanted, shares)
     return (*proposals, *_slots_for_buckets(live, wanted, counter))
 
 
@@ -112,18 +115,22 @@ def conversions_of(
         shares: the share that moves as written, at the end and at the worst moment.
     """
     written = slots_as_written(after, shares)
-    proposals = [written, *_new_exchange(live.exchange, "slots", written.ring, shares)]
+    proposals = [written, *new_exchange(live.exchange, "slots", written.ring, shares)]
     if len(after.destinations) != live.ring.bucket_count and all(member.slots is None for member in sharing):
         proposals += _slots_for_buckets(live, sharing, MovementCounter(live.ring.buckets))
     return tuple(proposals)
 
 
-def _new_exchange(
-    name: str, kind: Literal["ring", "slots"], order: Order, shares: tuple[float, float]
+def new_exchange(
+    name: str,
+    kind: Literal["ring", "slots", "queues"],
+    order: Order,
+    shares: tuple[float, float],
+    worse: float = _MUCH_WORSE,
 ) -> Iterator[RingProposal]:
-    """Yield a second exchange that replaces the live one, if the worst moment is much worse than the end."""
+    """Yield a second exchange that replaces the live one, if the worst moment moves at least `worse` times the keys of the end."""
     moved, at_worst = shares
-    if at_worst > moved and at_worst >= _MUCH_WORSE * moved:
+    if at_worst > moved and at_worst >= worse * moved:
         description = (
             f"a new exchange with the {kind} as written, next to {name}: publishers reach {name} through an exchange "
             "in front, which is bound to the new one and then unbound from the old one, so no key moves more than once; "

@@ -30,10 +30,10 @@ from rabbit_chx.routing import (
     Release,
 )
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.routing.sharding import ShardName
 from rabbit_chx.topology.definitions import topology_content
 from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
 from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.modulus import modulus_of, numbered
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -45,7 +45,7 @@ from rabbit_chx.topology.objects import (
     live_slots,
 )
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
-from rabbit_chx.topology.shards import Shard, ShardedExchange
+from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.slots import queues_behind_slots
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.
@@ -105,6 +105,7 @@ def read_topology(broker: LiveBroker) -> Topology:
             applied_policies={entry["name"]: entry.get("policy") for entry in queues}
             if release.numbers >= _TELLS_POLICIES
             else {},
+            denied_features=_read_denied_features(api),
             cluster=overview.get("cluster_name"),
             messages={
                 entry["name"]: entry["messages"]
@@ -158,6 +159,23 @@ def _count_parked(topology: Topology, broker: LiveBroker) -> Mapping[str, int]:
     """Count the messages of each parking queue over AMQP, because the management API's counts are some seconds old."""
     counted = {queue: try_count(broker.amqp, queue) for queue in queues_behind_slots(topology)}
     return {queue: counts.messages for queue, counts in counted.items() if counts is not None}
+
+
+def _read_denied_features(api: ManagementApi) -> frozenset[str]:
+    """Read the deprecated features that the broker denies.
+
+    Releases before 3.13 do not list them. 4.3 lists a state; before that, the phase is the default, which the configuration may change.
+    """
+    try:
+        listed = api.get_list("deprecated-features", fields={"name": str, "deprecation_phase": str})
+    except (NotFoundError, AccessRefusedError):
+        return frozenset()
+    permitted = ("permitted", "permitted_by_default")
+    return frozenset(
+        feature["name"]
+        for feature in listed
+        if feature.get("state", feature["deprecation_phase"]) not in permitted
+    )
 
 
 def read_release(api: ManagementApi, version: str | None = None) -> Release:
@@ -322,7 +340,8 @@ class LiveExchange:
             RingSourceError: the ring could not be read.
         """
         if self.type == MODULUS_EXCHANGE:
-            return ModulusHashExchange(self.name, self.bindings, release=self.release)
+            places = numbered(self._binding_definitions, self.release)
+            return modulus_of(self.name, places, self.release, "read")
         if self.type != HASH_EXCHANGE:
             self._refuse_type("")
         return ConsistentHashExchange(self.name, self.ring, arguments=self.hash_arguments)

@@ -310,3 +310,35 @@ def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> It
                     f"remove the policy (rabbitmqctl clear_policy {shlex.quote(policy.name)}), declare the exchange, and then set the "
                     "policy again; apply does that in this order if the topology has the policy, too",
                 )
+
+
+def denied_features(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
+    """Yield a refusal for each object that uses a deprecated feature that the broker denies.
+
+    For a queue, the broker would close the connection with 541; a policy it would refuse (``rabbit_deprecated_features.erl`` is_permitted/1,
+    tested on 4.3.6).
+    """
+    for change in changes:
+        use = None if change.wanted is None else _deprecated_use(change.wanted)
+        if use is not None and use[0] in live.denied_features:
+            feature, usage, fix = use
+            yield Finding(
+                "denied-feature",
+                f"{change.kind} {change.name} {usage}, and the broker denies the deprecated feature {feature}",
+                fix,
+            )
+
+
+def _deprecated_use(subject: TopologyObject) -> tuple[str, str, str] | None:
+    """Return the deprecated feature that an object uses, how it uses it, and the remedy."""
+    if isinstance(subject, QueueDefinition):
+        if "x-queue-master-locator" in subject.arguments:
+            return "queue_master_locator", "has x-queue-master-locator", "use x-queue-leader-locator"
+        if not subject.durable and not subject.exclusive:
+            return "transient_nonexcl_queues", "is not durable", "declare it as durable"
+    if isinstance(subject, PolicyDefinition):
+        if "queue-master-locator" in subject.definition:
+            return "queue_master_locator", "sets queue-master-locator", "use queue-leader-locator"
+        if "ha-mode" in subject.definition:
+            return "classic_queue_mirroring", "sets ha-mode", "use quorum queues"
+    return None

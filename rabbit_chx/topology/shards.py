@@ -1,24 +1,68 @@
 """The objects of the plugin rabbitmq_sharding: its exchanges, their shards, and the queues of a topology that it keeps.
 
 A topology file need not list the shards, and a plan does not delete them.
+
+The names mirror rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``, ``make_queue_name/3``, and
+``rabbit_sharding_shard.erl``, ``ensure_sharded_queues/1`` (v3.8.0 to v4.3.6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, plural
+from rabbit_chx.checks import check_whole, short_string
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Release
+from rabbit_chx.routing.bindings import listed as as_tuple
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.routing.sharding import ShardName, shard_names
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, setting_of
 
 _MODULUS = "x-modulus-hash"
 _MOST_NAMED = 3
+_NAME = re.compile(r"sharding: (.+) - (\S+@\S+) - (0|[1-9][0-9]*)", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardName:
+    """The parts of a shard's name; `number` counts from 0 on each node."""
+
+    exchange: str
+    node: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"sharding: {self.exchange} - {self.node} - {self.number}"
+
+    @classmethod
+    def parsed(cls, queue: str) -> ShardName | None:
+        """Parse the name of a queue; return None if it is not the name of a shard."""
+        match = _NAME.fullmatch(queue)
+        return None if match is None else cls(match[1], match[2], int(match[3]))
+
+
+def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tuple[str, ...]:
+    """Return the names of an exchange's shards on the running nodes, in the order in which ``x-modulus-hash`` counts them.
+
+    All have the same binding key, so the order is that of the names: by node, then by number as text, 10 before 2. Shards of an earlier,
+    larger policy remain bound; the caller adds them.
+    """
+    check_whole("shards-per-node", shards_per_node, 0)
+    node_names = as_tuple(nodes, "the names of the nodes, even of one")
+    for name in (exchange, *node_names):
+        if not isinstance(name, str):
+            raise InputError(f"{name!r:.60} is not the name of an exchange or node: give str")
+    names = [
+        str(ShardName(exchange, node, number))
+        for node in dict.fromkeys(node_names)
+        for number in range(shards_per_node)
+    ]
+    return tuple(sorted(names, key=lambda name: short_string(name, "the shard")))
 
 
 def is_sharded(exchange: ExchangeDefinition, topology: Topology) -> bool:

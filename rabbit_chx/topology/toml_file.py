@@ -19,6 +19,7 @@ from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.fields import (
     FILE,
+    QUEUE_LIST,
     EntryType,
     file_finding,
     read_document,
@@ -132,12 +133,14 @@ def toml_text(topology: ObjectSet) -> str:
         TopologyError: an argument is None, which TOML cannot express.
     """
     settings, parts = {}, []
+    sources = {exchange.name for exchange in topology.exchanges if exchange.queues is not None}
+    listed = {binding for binding in topology.bindings if binding.source in sources}
     for name, kind in FILE.fields.items():
         value: Any = getattr(topology, name)
         if not isinstance(kind, EntryType):
             settings[name] = value
             continue
-        entries = [_entry_of(definition) for definition in value]
+        entries = [_entry_of(definition) for definition in value if definition not in listed]
         _refuse_none(name, entries)
         parts += ["\n".join([f"[[{name}]]", *_lines(entry, kind)]) for entry in fold(entries, kind.ranged)]
     head = "\n".join(_lines(settings, FILE))
@@ -163,6 +166,10 @@ def _lines(entry: Mapping[str, Any], type_: EntryType) -> Iterator[str]:
         value = entry.get(name)
         if value is not None and (value != type_.defaults[name] or name in type_.required):
             is_list = isinstance(kind, EntryType)
+            if kind is QUEUE_LIST:
+                value = [
+                    folded["queue"] for folded in fold([{"queue": queue} for queue in value], ("queue",))
+                ]
             yield f"{name} = {members_text(value) if is_list else toml_value(value)}"
 
 

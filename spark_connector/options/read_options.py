@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from rabbit_chx.amqp.names import check_name
 from rabbit_chx.amqp.settings import ManagementUrl
+from rabbit_chx.checks import check_name
 from rabbit_chx.errors import InputError
 from spark_connector.options.common import (
     ADDRESS_OPTIONS,

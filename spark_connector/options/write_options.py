@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
-from rabbit_chx.amqp.names import too_long
 from rabbit_chx.amqp.settings import ManagementUrl
+from rabbit_chx.checks import MAX_SHORTSTR, too_long
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.routing.slot_table import KeyMap, key_map_from_json

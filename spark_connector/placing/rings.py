@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import describe_ring_change
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, SlotTable, SuperStream
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable, SuperStream
 from rabbit_chx.routing.slot_table import (
     KeyMap,
     check_key_map,
@@ -40,13 +40,29 @@ def as_ring(ring: KeyMap | str) -> KeyMap:
     return ring
 
 
+def as_placing(ring: KeyMap | ModulusHashExchange | str) -> KeyMap | ModulusHashExchange:
+    """Return an ``x-modulus-hash`` exchange with a known order, or a ring as `as_ring`."""
+    if not isinstance(ring, ModulusHashExchange):
+        return as_ring(ring)
+    ring.indices([])  # raises an error without bindings, and for releases without an order
+    return ring
+
+
+def unshipped(placing: str | SuperStream | ModulusHashExchange) -> KeyMap | SuperStream | ModulusHashExchange:
+    """Return the ring of a JSON; anything else is returned unchanged."""
+    return cached_ring(placing) if isinstance(placing, str) else placing
+
+
 @lru_cache(CACHED_RINGS)
 def cached_ring(ring_json: str) -> KeyMap:
     """Return a ring that is parsed once in each Python worker; its table of seeds is kept."""
     return key_map_from_json(ring_json)
 
 
-def destination_indices(ring: KeyMap | SuperStream, keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
+def destination_indices(
+    ring: KeyMap | SuperStream | ModulusHashExchange,
+    keys: Any,  # noqa: ANN401  # Arrow has no types
+) -> NDArray[np.int32]:
     """Return the indices of the destinations, -1 for a hole and for a null key."""
     if not getattr(keys, "null_count", 0):
         return ring.indices(keys)
@@ -57,7 +73,7 @@ def destination_indices(ring: KeyMap | SuperStream, keys: Any) -> NDArray[np.int
     return indices
 
 
-def stream_names(placing: SuperStream | KeyMap) -> tuple[str, ...]:
+def stream_names(placing: SuperStream | KeyMap | ModulusHashExchange) -> tuple[str, ...]:
     """Return the partitions of a super stream, or the destinations of a ring or slot table."""
     return placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
 

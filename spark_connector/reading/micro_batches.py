@@ -156,7 +156,7 @@ class MicroBatches:
         if end.offset < place.next:
             self._sources.lose(
                 stream,
-                f"{was_read} it ends at offset {end.offset}: it was deleted and made again, or its log was cut, and its offsets "
+                f"{was_read} it ends at offset {end.offset}: it was deleted and created again, or its log was cut, and its offsets "
                 "now mean other rows",
             )
             return Place(*end)

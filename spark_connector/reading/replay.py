@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp.names import bytes_of
+from rabbit_chx.checks import bytes_of
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import SuperStream
 from spark_connector.options.read_options import ReadOptions

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
+from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import RowError
 from spark_connector.options.write_options import MAX_HEADERS_BYTES, WriteOptions
 from spark_connector.reports import MAX_SAMPLES, RowSample, hash_key

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import subprocess
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
-from group_stage import QUICK, GroupStage, eventually, in_order
+from group_stage import QUICK, GroupStage, Handled, eventually, in_order
 
 from rabbit_chx import ConsumerGroup, HandlerError, HashRing
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.routing import Release
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
@@ -263,6 +266,43 @@ def test_a_restart_under_the_same_name_while_the_last_run_still_finishes(stage: 
     assert in_order(stage.handled)
 
 
+def test_a_consumer_timeout(vhost: RunningBroker) -> None:
+    """From 4.3 on the broker returns a message that takes too long, and cancels the consumer. Other messages of it return later."""
+    if Release(vhost.version).numbers < (4, 3, 0):
+        pytest.skip("before 4.3 a consumer timeout closes the channel, and its check takes up to a minute")
+    stage = GroupStage(vhost.url, ["q.0", "q.1"])
+    stage.declare(**{"x-consumer-timeout": 1000})
+    slow: list[int] = []
+    cancelled: list[float] = []
+
+    async def handle(name: str, message: GroupMessage) -> None:
+        number = int(message.body)
+        if message.queue == "q.0" and number % 100 == 50 and number not in slow:
+            slow.append(number)
+            began = time.monotonic()
+            try:
+                await asyncio.sleep(30)
+            finally:
+                cancelled.append(time.monotonic() - began)
+        stage.handled.append(
+            Handled(message.queue, number, message.generation or 0, name, message.redelivered)
+        )
+
+    async def story() -> None:
+        async with (
+            stage.member("a", prefetch=PREFETCH, handle=partial(handle, "a")),
+            stage.member("b", prefetch=PREFETCH, handle=partial(handle, "b")) as b,
+        ):
+            await eventually(partial(knows_two, b), "both know of each other")
+            await asyncio.to_thread(stage.publish, 300)
+            await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert slow == [50, 150, 250]
+    assert max(cancelled) < 5, "the handler was cancelled with its consumer"
+    assert all(in_order(handled) for handled in stage.by_queue().values())
+
+
 def test_queues_that_are_not_fit(stage: GroupStage) -> None:
     with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
         channel = connection.channel()
@@ -277,6 +317,11 @@ def test_queues_that_are_not_fit(stage: GroupStage) -> None:
         asyncio.run(enter("q.0", "classic"))
     with pytest.raises(MismatchError, match="queue 'crowd': x-single-active-consumer is not set"):
         asyncio.run(enter("crowd"))
+    with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
+        delayed = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delayed-retry-type": "all"}
+        connection.channel().queue_declare("late", durable=True, arguments=delayed)
+    with pytest.raises(MismatchError, match="queue 'late': x-delayed-retry-type is 'all'"):
+        asyncio.run(enter("q.0", "late"))
     with pytest.raises(NotFoundError, match="no queue 'nope'"):
         asyncio.run(enter("nope"))
 

@@ -54,4 +54,4 @@ def test_a_queue_that_exists_until_the_node_restarts(
 
     with caplog.at_level(logging.WARNING, "rabbit_chx"):
         asyncio.run(story())
-    assert "q.0: 19 messages wait and none is delivered: consuming it anew" in caplog.text
+    assert "q.0: 19 messages wait and none is delivered: consuming it again" in caplog.text

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.broker
         (
             ("verify", "orders", "--url", "amqp://guest:c4nary@127.0.0.1:1/{vhost}"),
             69,
-            "nobody answers there",
+            "no server answers there",
         ),
         (
             ("verify", "orders", "--management-url", "http://u:c4nary@127.0.0.1:1"),

@@ -25,7 +25,7 @@ from shop import Shop
 from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.testing import skip_unless_ci
-from rabbit_chx.testing.readiness import free_ports
+from rabbit_chx.testing.running_broker import free_ports
 from rabbit_chx.topology import Topology, check
 
 MONITORING = Path(__file__).resolve().parents[2] / "monitoring"

@@ -58,7 +58,7 @@ def test_an_interruption_is_not_a_confirm(
     [
         (("guest:guest@", "guest:wrong-secret@"), AccessRefusedError, "403 ACCESS_REFUSED.*check user name"),
         ((r"/rabbit_chx-\w+", "/nowhere"), NotFoundError, "vhost nowhere not found: check the vhost"),
-        ((r":\d+/", ":1/"), UnreachableError, "nobody answers there.*check host and port"),
+        ((r":\d+/", ":1/"), UnreachableError, "no server answers there.*check host and port"),
         ((r"@[^:]+:", "@no-such-host.invalid:"), UnreachableError, "host name cannot be resolved"),
     ],
 )

@@ -24,7 +24,7 @@ from local_server import local_broker
 from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, InputError
 from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker
 from rabbit_chx.testing.containers import docker
-from rabbit_chx.testing.readiness import amqp_version, check_management, free_ports
+from rabbit_chx.testing.running_broker import amqp_version, check_management, free_ports
 
 Kind = Literal["docker", "local"]
 KINDS = {"docker": docker_broker, "local": local_broker}

@@ -13,10 +13,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.errors import PlanRefusedError
-from rabbit_chx.routing.sharding import shard_names
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import Topology, check, plan
-from rabbit_chx.topology.shards import ShardedExchange
+from rabbit_chx.topology.shards import ShardedExchange, shard_names
 
 pytestmark = pytest.mark.broker
 

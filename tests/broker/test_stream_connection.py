@@ -216,7 +216,7 @@ def test_a_port_of_amqp(vhost_url: str) -> None:
 def test_where_a_stream_is(stream: StreamConnection) -> None:
     assert stream.metadata(["s"])["s"] == (stream.node, (), Code.OK)
     with pytest.raises(
-        NotFoundError, match=r"where stream 'no' is \(code 2, stream does not exist\)"
+        NotFoundError, match=r"the nodes of stream 'no' \(code 2, stream does not exist\)"
     ) as caught:
         stream.metadata(["s", "no"])
     assert (caught.value.queue, caught.value.reply_code) == ("no", Code.STREAM_DOES_NOT_EXIST)
@@ -228,7 +228,7 @@ def test_missing_streams(stream: StreamConnection) -> None:
     for call, doing in (
         (lambda: stream.declare_publisher(1, "no", None), "declare publisher 1 of"),
         (lambda: stream.subscribe(1, "no", "first", 1), "subscribe to"),
-        (lambda: stream.publisher_sequence("r", "no"), "tell the last id of 'r' in"),
+        (lambda: stream.publisher_sequence("r", "no"), "return the last id of 'r' in"),
         (lambda: stream.delete_stream("no"), "delete"),
     ):
         with pytest.raises(NotFoundError, match=f"the broker refuses to {doing} stream 'no'"):
@@ -411,7 +411,7 @@ def test_the_node_that_has_the_stream(stream: StreamConnection, url: str) -> Non
     for leader in (True, False):
         with closing(open_at(settings_of(url), "s", leader=leader, timeout_s=30)) as opened:
             assert opened.node == stream.node
-    with pytest.raises(NotFoundError, match="where stream 'no' is"):
+    with pytest.raises(NotFoundError, match="the nodes of stream 'no'"):
         open_at(settings_of(url), "no", leader=True, timeout_s=30)
 
 

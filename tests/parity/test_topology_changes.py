@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import aio_pika
+import pika
+import pika.exceptions
 import pytest
 from changed_site import ChangedSite, changed_site
 from exchange_types import CHX
@@ -350,6 +353,34 @@ def test_slots_are_exported_checked_and_repaired(site: ChangedSite) -> None:
     site.apply(plan(repair_target(live, "events", wanted), live))
     site.check_done(wanted)
     assert check(site.live(), wanted).sound
+
+
+def test_slots_that_are_removed_leave_no_buckets(site: ChangedSite) -> None:
+    """RabbitMQ 4.3 before 4.3.6 keeps the buckets of a destination exchange that is deleted while it is bound (rabbitmq-server #17255)."""
+    declare_slots(site.channel, "events", 8, ["events.1", "events.2"])
+    site.apply(Topology(owns=("events.slot.*",)))
+    live = site.live()
+    assert live.rings["events"].buckets == ()
+    assert [exchange.name for exchange in live.exchanges if exchange.name.startswith("events.slot")] == []
+
+
+def test_a_deprecated_feature_is_refused_where_the_broker_denies_it(
+    rabbit: Rabbit, site: ChangedSite
+) -> None:
+    wanted = Topology.from_toml(
+        '[[queues]]\nname = "near"\narguments = { x-queue-master-locator = "client-local" }\n'
+    )
+    refusals = site.planned(wanted).refusals
+    denied = pika.exceptions.ConnectionClosedByBroker
+    with pika.BlockingConnection(pika.URLParameters(site.broker.url)) as connection:
+        refused = pytest.raises(denied, match="541") if refusals else contextlib.nullcontext()
+        with refused:
+            connection.channel().queue_declare(
+                "near", durable=True, arguments={"x-queue-master-locator": "client-local"}
+            )
+    assert [refusal.kind for refusal in refusals] == (
+        ["denied-feature"] if rabbit.release.numbers >= (4, 3, 0) else []
+    )
 
 
 def test_a_change_that_the_broker_refuses_is_reported_and_the_rest_applied_later(

@@ -178,7 +178,7 @@ def test_bad_options(spark: SparkSession, vhost_url: str, options: dict[str, obj
     ("pattern", "replacement", "message"),
     [
         ("guest:guest@", "guest:secret@", "AccessRefusedError.*check user name, password"),
-        (r":\d+/", ":1/", "UnreachableError.*nobody answers there .*check host and port"),
+        (r":\d+/", ":1/", "UnreachableError.*no server answers there .*check host and port"),
         (r"/rabbit_chx-\w+", "/nowhere", "NotFoundError.*vhost nowhere not found"),
         ("guest:guest@", "guest:sec/secret@", "UriError"),
         ("$", "?cacert=x", "UriError.*cacertfile"),

@@ -180,7 +180,7 @@ def test_a_dry_run_names_what_is_wrong_with_the_broker(
     assert run.predicted[str(RING.destination_for("constant"))] == 10
     assert [(hot.key, hot.rows) for hot in run.hottest] == [("constant", 10)]
     (problem,) = dry_run(values, {"url": "amqp://127.0.0.1:1", "exchange": "x", "routingKey": "k"}).problems
-    assert "nobody answers there" in problem
+    assert "no server answers there" in problem
     with pytest.raises(InputError, match="column 'key' is missing"):
         dry_run(values, options)
 

@@ -25,7 +25,7 @@ def find_broker() -> Iterator[RunningBroker]:
     """Find a broker as `rabbit_chx.testing.find_broker` does; if there is none, start a private server of this machine.
 
     Raises:
-        NoBrokerError: no broker is available; the message says what was tried, why it failed and what to do.
+        NoBrokerError: no broker is available; the message contains what was tried, why it failed and what to do.
         InputError: a variable is malformed.
     """
     watch_containers()

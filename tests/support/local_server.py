@@ -22,8 +22,14 @@ from typing import NamedTuple, NoReturn
 from reaper import Reaper, kill_group
 
 from rabbit_chx.errors import InputError, NoBrokerError
-from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serving
-from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker, last_lines
+from rabbit_chx.testing.running_broker import (
+    PLUGINS,
+    RunningBroker,
+    free_ports,
+    guest_urls,
+    last_lines,
+    wait_until_serving,
+)
 
 _SERVING_TIMEOUT_S = 150
 _SHUTDOWN_TIMEOUT_S = 60

@@ -222,7 +222,7 @@ def test_a_name_is_shown_as_it_is() -> None:
         (lambda: plot.movement(RING), "give the ring after the change"),
         (lambda: plot.movement(NOTHING, RING), "None is not a ring"),
         (lambda: plot.movement(plan(Topology(), Topology()), RING), "leave the second argument out"),
-        (lambda: plot.slots(NOTHING), "None is no table of slots"),
+        (lambda: plot.slots(NOTHING), "None is not a slot table"),
         (lambda: plot.rows(NOTHING), "None has no rows by queue"),
         (lambda: plot.rows(DryRun("x", "amqp://h", {}, ())), "given a ring"),
     ],

@@ -4,7 +4,7 @@ This is the only part of `routing` that uses NumPy; it is imported on first use.
 pyarrow.
 """
 
-from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds
+from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds, list_hashes
 from rabbit_chx.routing.arrays.keys import hashes, murmur3_hashes
 from rabbit_chx.routing.arrays.seeds import (
     all_buckets,
@@ -28,6 +28,7 @@ __all__ = [
     "indices",
     "indices_of_all_seeds",
     "indices_of_seeds",
+    "list_hashes",
     "murmur3_hashes",
     "share_moved",
     "shares",

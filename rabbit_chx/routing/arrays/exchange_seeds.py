@@ -21,10 +21,18 @@ from rabbit_chx.amqp.client_fields import (
     field_of_type,
 )
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.amqp.names import short_string
+from rabbit_chx.checks import MAX_SHORTSTR, short_string
 from rabbit_chx.erlang import Atom, phash2
-from rabbit_chx.erlang.hashing import GOLDEN, HCONST_10, HCONST_11, HCONST_13, MASK, SMALL_INTEGERS
+from rabbit_chx.erlang.hashing import (
+    EMPTY_LIST_AT_START,
+    GOLDEN,
+    HCONST_2,
+    HCONST_10,
+    HCONST_11,
+    HCONST_13,
+    MASK,
+    SMALL_INTEGERS,
+)
 from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing.arrays.keys import (
@@ -40,9 +48,10 @@ from rabbit_chx.routing.arrays.keys import (
     refuse_nulls,
 )
 from rabbit_chx.routing.jump import seed_of
-from rabbit_chx.routing.message import HashedOn, SentMessage
-from rabbit_chx.routing.received_message import (
+from rabbit_chx.routing.message import (
     AMQP_1_0,
+    HashedOn,
+    SentMessage,
     hashed_term,
     property_bytes,
     property_seconds,
@@ -295,7 +304,16 @@ def _hash_chunk(values: NDArray[Integers], initial: int) -> UInt32s:
     return hashes
 
 
-def _step(x: UInt32s, y: UInt32s | np.uint32, constant: int, hashes: UInt32s) -> UInt32s:
+def list_hashes(keys: Iterable[Any], longest: int) -> UInt32s:
+    """Return the 32-bit phash2 of a list with each key as its only element; `longest` is the most bytes of a key."""
+    hashed = hashes(keys, longest=longest)
+    starts = hashed == 0  # the end of a list has another hash after a hash of 0
+    hashed = _step(np.uint32(2), _ZERO, HCONST_2, hashed)
+    hashed[starts] = EMPTY_LIST_AT_START
+    return hashed
+
+
+def _step(x: UInt32s | np.uint32, y: UInt32s | np.uint32, constant: int, hashes: UInt32s) -> UInt32s:
     a, b = (np.full(len(hashes), constant, np.uint32) for _ in range(2))
     mix_in(a, b, hashes, (x, y, _ZERO), np.empty_like(hashes))
     return hashes

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rabbit_chx.amqp.names import bytes_of, too_long
+from rabbit_chx.checks import bytes_of, too_long
 from rabbit_chx.erlang.hashing import GOLDEN, HCONST_13, MASK, hash_binary
 from rabbit_chx.errors import InputError, RowError
 
@@ -49,12 +49,12 @@ def hashed_parts(
 ) -> Iterator[UInt32s]:
     """Return the hashes of the keys in chunks; see `hashes`."""
     if is_arrow(keys):
-        yield from _hashed_arrow(keys, initial, seed_of_null, longest)
+        yield from _hash_arrow(keys, initial, seed_of_null, longest)
         return
     if isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind not in "SUOT":
         raise InputError(f"a NumPy array of type {keys.dtype} holds no keys: give one of str or bytes")
     for first, piece in pieces(keys):
-        hashed, null = _hashed_list(piece, first, initial, longest)
+        hashed, null = _hash_list(piece, first, initial, longest)
         if null:
             if seed_of_null is None:
                 raise null_error(first + null[0])
@@ -127,11 +127,11 @@ def is_null(value: object) -> bool:
 def null_error(position: int) -> RowError:
     """Return the error for a null at a position."""
     return RowError(
-        f"the value at position {position} is null: drop such rows, or say with fill_null what they count as"
+        f"the value at position {position} is null: drop such rows, or give fill_null, the value that they count as"
     )
 
 
-def _hashed_list(keys: list[Any], first: int, initial: int, longest: int | None) -> tuple[UInt32s, list[int]]:
+def _hash_list(keys: list[Any], first: int, initial: int, longest: int | None) -> tuple[UInt32s, list[int]]:
     """Return the hashes of a chunk, and the indices of its nulls, whose hashes are undefined."""
     null: list[int] = []
     kinds = set(map(type, keys))
@@ -143,7 +143,7 @@ def _hashed_list(keys: list[Any], first: int, initial: int, longest: int | None)
     data, offsets = _spans_of_list(keys, kinds, first)
     if longest is not None:
         _refuse_long(np.diff(offsets), longest, first)
-    return next(hashed_spans(data, offsets, initial)), null
+    return next(hash_spans(data, offsets, initial)), null
 
 
 def _spans_of_list(
@@ -168,7 +168,7 @@ def _bytes_of(position: int, key: object) -> bytes:
         raise RowError(str(error)) from None
 
 
-def _hashed_arrow(
+def _hash_arrow(
     keys: Any,  # noqa: ANN401 - pyarrow may be absent
     initial: int,
     seed_of_null: SeedOfNull,
@@ -178,7 +178,7 @@ def _hashed_arrow(
     """Hash a pyarrow Array or ChunkedArray; `first` is the position of its first key in the column."""
     if hasattr(keys, "chunks"):
         for chunk in keys.chunks:
-            yield from _hashed_arrow(chunk, initial, seed_of_null, longest, first)
+            yield from _hash_arrow(chunk, initial, seed_of_null, longest, first)
             first += len(chunk)
         return
     if not hasattr(keys, "buffers"):
@@ -188,7 +188,7 @@ def _hashed_arrow(
     if seed_of_null is None:
         refuse_nulls(keys, first)
     start = 0
-    for part in _hashed_array(keys, initial, longest, first):
+    for part in _hash_array(keys, initial, longest, first):
         if keys.null_count and seed_of_null:
             null = keys.slice(start, len(part)).is_null().to_numpy(zero_copy_only=False)
             if null.any():
@@ -197,20 +197,20 @@ def _hashed_arrow(
         start += len(part)
 
 
-def _hashed_array(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:  # noqa: ANN401
+def _hash_array(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:  # noqa: ANN401
     """Hash a pyarrow Array; the hash of a null is undefined."""
     if hasattr(keys, "dictionary"):
-        yield from _hashed_dictionary(keys, initial, longest, first)
+        yield from _hash_dictionary(keys, initial, longest, first)
         return
     for start in range(0, max(len(keys), 1), CHUNK_KEYS):
         data, offsets = _spans_of_arrow(keys.slice(start, CHUNK_KEYS))
         if longest is not None:
             _refuse_long(np.diff(offsets), longest, first + start)
-        yield from hashed_spans(data, offsets, initial)
+        yield from hash_spans(data, offsets, initial)
 
 
-def _hashed_dictionary(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:  # noqa: ANN401
-    values = np.concatenate([*_hashed_array(keys.dictionary, initial, None, 0), np.zeros(1, np.uint32)])
+def _hash_dictionary(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:  # noqa: ANN401
+    values = np.concatenate([*_hash_array(keys.dictionary, initial, None, 0), np.zeros(1, np.uint32)])
     sizes = np.append(0 if longest is None else np.diff(_spans_of_arrow(keys.dictionary)[1]), 0)
     for start in range(0, len(keys), CHUNK_KEYS):
         places = keys.indices.slice(start, CHUNK_KEYS).fill_null(0).to_numpy(zero_copy_only=False)
@@ -279,7 +279,7 @@ _TAIL_MASKS = tuple(
 )
 
 
-def hashed_spans(data: NDArray[np.uint8], offsets: NDArray[Any], initial: int = 0) -> Iterator[UInt32s]:
+def hash_spans(data: NDArray[np.uint8], offsets: NDArray[Any], initial: int = 0) -> Iterator[UInt32s]:
     """Yield the hashes of consecutive keys in chunks. `initial` is the hash of the part of the term before each key."""
     for start in range(0, len(offsets) - 1, CHUNK_KEYS):
         bounds = offsets[start : start + CHUNK_KEYS + 1].astype(np.int64)
@@ -398,9 +398,9 @@ def _hashed(data: NDArray[np.uint8], offsets: NDArray[np.int64], seed: int) -> U
     hashed = np.full(len(order), seed, np.uint32)
     for word in range(int(words[-1]) if len(words) else 0):
         first = int(np.searchsorted(words, word, side="right"))
-        mixed = _rotated(hashed[first:] ^ _scrambled(at[starts[first:] + _WORD * word]), 13)
+        mixed = _rotate(hashed[first:] ^ _scramble(at[starts[first:] + _WORD * word]), 13)
         hashed[first:] = mixed * np.uint32(5) + np.uint32(0xE6546B64)
-    hashed ^= _scrambled(at[starts + _WORD * words] & _MURMUR_TAIL_MASKS[lengths % _WORD])
+    hashed ^= _scramble(at[starts + _WORD * words] & _MURMUR_TAIL_MASKS[lengths % _WORD])
     hashed ^= lengths.astype(np.uint32)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         hashed = (hashed ^ hashed >> np.uint32(shift)) * np.uint32(factor)
@@ -409,9 +409,9 @@ def _hashed(data: NDArray[np.uint8], offsets: NDArray[np.int64], seed: int) -> U
     return result
 
 
-def _scrambled(words: UInt32s) -> UInt32s:
-    return _rotated(words * _C1, 15) * _C2
+def _scramble(words: UInt32s) -> UInt32s:
+    return _rotate(words * _C1, 15) * _C2
 
 
-def _rotated(words: UInt32s, bits: int) -> UInt32s:
+def _rotate(words: UInt32s, bits: int) -> UInt32s:
     return words << np.uint32(bits) | words >> np.uint32(32 - bits)

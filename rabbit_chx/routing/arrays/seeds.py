@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rabbit_chx.amqp.names import bytes_of
-from rabbit_chx.erlang.exs1024 import OUTPUT_MULTIPLIER, PRIMES, SEED_MULTIPLIER, WORDS
-from rabbit_chx.erlang.hashing import hash_binary
+from rabbit_chx.checks import bytes_of
+from rabbit_chx.erlang.hashing import OUTPUT_MULTIPLIER, PRIMES, SEED_MULTIPLIER, WORDS, hash_binary
 from rabbit_chx.errors import RowError
 from rabbit_chx.routing.arrays.keys import CHUNK_KEYS, UInt32s, hashed_parts, is_arrow
 from rabbit_chx.routing.bindings import Destination, Place

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from rabbit_chx.amqp.client_fields import Client, HeaderTable, Sender, table_for
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing import ConsistentHashExchange, Destination, HashRing, ModulusHashExchange, Release
-from rabbit_chx.routing.received_message import property_bytes, property_seconds
+from rabbit_chx.routing.message import property_bytes, property_seconds
 from routes import amqp10
 
 CHX = "x-consistent-hash"

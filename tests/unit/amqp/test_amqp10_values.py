@@ -130,7 +130,9 @@ def test_named_values_keep_their_order_and_names_given_twice() -> None:
     assert [name for name, _ in named_values([("b", 1), (b"a", 2), ("b", 3)])] == [b"b", b"a", b"b"]
 
 
-@pytest.mark.parametrize(("given", "says"), [("ab", "no table"), ({5: 1}, "name of an application property")])
+@pytest.mark.parametrize(
+    ("given", "says"), [("ab", "not a table"), ({5: 1}, "name of an application property")]
+)
 def test_an_invalid_table_is_refused(given: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         named_values(given)

@@ -38,8 +38,8 @@ def test_a_frame_longer_than_agreed_on_is_refused_at_its_head(size: int) -> None
     ("data", "words"),
     [
         (frame(1, end=b"\0"), "does not end with its end mark"),
-        (frame(1, kind=9), "is no AMQP frame"),
-        (b"HTTP/1.1 400", r"b'HTTP/1\.1' is no AMQP frame"),
+        (frame(1, kind=9), "is not an AMQP frame"),
+        (b"HTTP/1.1 400", r"b'HTTP/1\.1' is not an AMQP frame"),
     ],
 )
 def test_an_invalid_frame(data: bytes, words: str) -> None:

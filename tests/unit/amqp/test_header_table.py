@@ -99,13 +99,13 @@ def test_equal_names_are_both_there() -> None:
 
 @pytest.mark.parametrize("data", [b"\1h", b"\1hS\0\0\0\5abc", b"\1hI\0", b"\1hS\0", b"\1hZ\0\0\0\0", b"\1h?"])
 def test_bytes_that_are_not_a_table(data: bytes) -> None:
-    with pytest.raises(InputError, match="no header table"):
+    with pytest.raises(InputError, match="not a header table"):
         parse_table(data)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\x20\0", b"\x80\0"])
 def test_bytes_that_are_not_properties(data: bytes) -> None:
-    with pytest.raises(InputError, match="no message properties"):
+    with pytest.raises(InputError, match="not message properties"):
         properties_in(data)
 
 

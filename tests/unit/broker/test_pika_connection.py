@@ -68,7 +68,7 @@ def test_nobody_listens() -> None:
 
     error = connect(f"amqp://u:c4nary@127.0.0.1:{port}")
 
-    assert f"amqp://u:***@127.0.0.1:{port}/%2F: nobody answers there" in str(error)
+    assert f"amqp://u:***@127.0.0.1:{port}/%2F: no server answers there" in str(error)
     assert "refused" in str(error)
 
 
@@ -99,8 +99,9 @@ def test_a_proxy_whose_broker_is_starting(serve: Callable[[Callable[[socket.sock
     error = connect(f"amqp://u:c4nary@127.0.0.1:{port}")
 
     assert isinstance(error, UnreachableError)
-    assert "a broker that is starting behind a proxy, such as Docker's, hangs up like this: try again" in str(
-        error
+    assert (
+        "a broker that is starting behind a proxy, such as Docker's, closes connections like this: try again"
+        in str(error)
     )
 
 

@@ -49,7 +49,7 @@ COMMANDS = (
         (
             ("ring", "show", "x", "--url", "amqp://127.0.0.1:1", "--ring-via", "false"),
             69,
-            "nobody answers there",
+            "no server answers there",
         ),
     ],
 )

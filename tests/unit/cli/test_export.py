@@ -94,3 +94,24 @@ def test_what_limits_a_plan_is_a_comment_to_be_chosen(
     again = ran("topology", "export", "--from", str(chosen))[1]
     assert "#" not in again, "what the file says is not asked for"
     assert Topology.from_toml(again) == file
+
+
+def test_queues_are_listed_if_they_are_all_bindings(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "bound.toml"
+    head = '[[exchanges]]\nname = "bills{}"\ntype = "x-modulus-hash"\n'
+    bindings = '[[bindings]]\nsource = "bills{}"\nqueue = "b.{{1..3}}"\n'
+    path.write_text(
+        "".join(head.format(n) for n in "123")
+        + bindings.format(1)
+        + bindings.format(2)
+        + 'routing_key = "5"\n'
+        + '[[queues]]\nname = "b.{1..3}"\n'
+    )
+    code, out, _ = ran("topology", "export", "--from", str(path))
+
+    assert code == 0
+    found = Topology.from_toml(out)
+    assert [exchange.queues for exchange in found.exchanges] == [("b.1", "b.2", "b.3"), None, None]
+    assert found.bindings == Topology.from_toml(path.read_text()).bindings

@@ -96,7 +96,7 @@ def test_addresses_are_pairs() -> None:
 
 def test_nobody_answers(ran: Callable[..., tuple[int, str, str]]) -> None:
     code, _, errors = ran("stream", "show", "s", *NOBODY, "--wait", "0.1")
-    assert (code, "nobody answers" in errors, "(after --wait 0.1)" in errors) == (69, True, True)
+    assert (code, "no server answers there" in errors, "(after --wait 0.1)" in errors) == (69, True, True)
 
 
 def report(ring: HashRing = READ, **counts: Any) -> StoredReport:

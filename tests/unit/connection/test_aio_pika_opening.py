@@ -6,7 +6,7 @@ import pytest
 from aiormq import exceptions as aiormq_errors
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection.aio_pika_opening import _opening_error, refusal_in
+from rabbit_chx.connection.aio_pika_opening import _opening_error, parse_refusal
 from rabbit_chx.errors import BrokerRefusedError, UnreachableError
 
 SETTINGS = ConnectionSettings.from_uri("amqp://u:c4nary@host/shop")
@@ -20,16 +20,16 @@ CODES = [
 
 @pytest.mark.parametrize(("kind", "code"), CODES)
 def test_the_code_of_a_channel_that_was_closed(kind: type[BaseException], code: int) -> None:
-    assert refusal_in(kind("SAID - by the broker")) == (code, "SAID - by the broker")
+    assert parse_refusal(kind("SAID - by the broker")) == (code, "SAID - by the broker")
 
 
 @pytest.mark.parametrize("code", [320, 501, 504, 530, 540, 541])
 def test_the_code_of_a_connection_that_was_closed(code: int) -> None:
-    assert refusal_in(aiormq_errors.ConnectionClosed(code, "SAID")) == (code, "SAID")
+    assert parse_refusal(aiormq_errors.ConnectionClosed(code, "SAID")) == (code, "SAID")
 
 
 def test_a_channel_that_was_closed_without_a_code() -> None:
-    assert refusal_in(aiormq_errors.ChannelClosed("words"))[0] == 541
+    assert parse_refusal(aiormq_errors.ChannelClosed("words"))[0] == 541
 
 
 def test_a_vhost_that_is_refused_without_a_word() -> None:
@@ -46,4 +46,4 @@ def test_an_error_of_the_system_keeps_its_meaning() -> None:
     cause.__cause__ = ConnectionRefusedError(111, "refused")
     error = _opening_error(SETTINGS, cause)
     assert type(error) is UnreachableError
-    assert "nobody answers there" in str(error)
+    assert "no server answers there" in str(error)

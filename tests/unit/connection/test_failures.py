@@ -26,8 +26,8 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
 @pytest.mark.parametrize(
     ("error", "kind", "sentence"),
     [
-        (failures.unreachable(SETTINGS, REFUSED), UnreachableError, "nobody answers there .*refused.*: check host"),
-        (failures.unreachable(SETTINGS, REFUSED, "as told"), UnreachableError, r"nobody answers there \(as told\)"),
+        (failures.unreachable(SETTINGS, REFUSED), UnreachableError, "no server answers there .*refused.*: check host"),
+        (failures.unreachable(SETTINGS, REFUSED, "as told"), UnreachableError, r"no server answers there \(as told\)"),
         (failures.unreachable(SETTINGS, OSError(errno.EMFILE, "Too many")), UnreachableError, "no file descriptor left .*Too many"),
         (failures.unreachable(SETTINGS, OSError(errno.ENFILE, "All in use")), UnreachableError, "no file descriptor left .*All in"),
         (failures.unreachable(SETTINGS, socket.gaierror("unknown")), UnreachableError, "cannot be resolved .unknown"),

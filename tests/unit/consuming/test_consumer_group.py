@@ -12,7 +12,7 @@ import pytest
 from group_stage import eventually
 from scripted_group import ScriptedConnection, ScriptedJournal
 
-from rabbit_chx import ConsumerGroup, HashRing
+from rabbit_chx import ConsumerGroup, HashRing, ModulusHashExchange
 from rabbit_chx.consuming import GroupMessage, GroupPace, group
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -84,7 +84,7 @@ async def handling(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Site,
 
 
 async def refused() -> None:
-    raise UnreachableError("nobody answers there")
+    raise UnreachableError("no server answers there")
 
 
 async def hangs() -> None:
@@ -295,6 +295,8 @@ def test_the_queues_of_a_ring_are_those_of_its_buckets_each_once_and_no_hole() -
     ring = HashRing.from_buckets(["q2", None, "q1", "q2"])
 
     assert ConsumerGroup("amqp://host", ring).queues == ("q2", "q1")
+    modulus = ModulusHashExchange("bills", [("q2", "1"), ("q1", "1"), ("q2", "2")])
+    assert ConsumerGroup("amqp://host", modulus).queues == ("q1", "q2")
 
 
 async def test_an_error_that_no_connection_mends_lets_what_is_in_hand_be_done(

@@ -306,11 +306,11 @@ def test_the_log_lists_the_queues_of_each_member(caplog: pytest.LogCaptureFixtur
         asyncio.run(story())
     said = "\n".join(record.getMessage() for record in caplog.records)
     assert "group member a: the members are a\n" in said
-    assert "group member a has q.0, generation" in said
+    assert "group member a owns q.0, generation" in said
     assert "group member a: the members are a, b\n" in said
-    for told in (" steps back from q.", " for b, generation", " has let go of q."):
+    for told in (" steps back from q.", " for b, generation", " no longer owns q."):
         assert told in said
-    assert "group member b is gone: nothing was heard of it for 0.2 s" in said
+    assert "group member b counts as dead: it wrote no heartbeat for 0.2 s" in said
 
 
 async def test_the_first_error_ends_a_session_and_an_error_of_a_handler_is_not_a_loss() -> None:
@@ -378,7 +378,7 @@ def test_a_queue_without_deliveries_is_consumed_again_at_growing_intervals() -> 
 def test_after_two_renewals_in_vain_the_cure_is_named() -> None:
     watch = StallDetector()
     told = [warning for _ in range(10) if (warning := watch.check("q", 1234, 7))]
-    assert told[0] == told[1] == "q: 1,234 messages wait and none is delivered: consuming it anew"
+    assert told[0] == told[1] == "q: 1,234 messages wait and none is delivered: consuming it again"
     assert "restart the node that leads the queue" in told[2]
 
 

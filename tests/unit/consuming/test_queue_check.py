@@ -63,7 +63,7 @@ def test_a_default_limit_is_reported_with_and_without_a_dead_letter_exchange() -
     assert "drops the message" in dropping
     assert "policy with delivery-limit = -1" in dropping
     assert moving.startswith("d: the delivery limit is 20, which RabbitMQ 4.0")
-    assert "dead-letters the message, and the messages behind it overtake it" in moving
+    assert "dead-letters the message, and later messages overtake it" in moving
     assert list(_queue_warnings({**plain, **dead_lettered}, (3, 13, 7), "stop")) == []
     unlimited = {"u": {**REQUIRED_ARGUMENTS, "x-delivery-limit": -1}, "unknown": None}
     assert len(list(_queue_warnings(unlimited, (4, 3, 6), "stop"))) == 1, (

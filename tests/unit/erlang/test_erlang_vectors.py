@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rabbit_chx.erlang import Atom, ErlangMap, phash2
-from rabbit_chx.erlang.exs1024 import exs1024_outputs, exs1024_uniform
+from rabbit_chx.erlang.hashing import exs1024_outputs, exs1024_uniform
 from rabbit_chx.erlang.terms import Term
 from rabbit_chx.routing import arrays, jump_consistent_hash
 from rabbit_chx.routing.jump import seed_of

@@ -11,7 +11,7 @@ from scripted_peer import Peer
 
 from rabbit_chx.errors import EmptyRingError, InputError, PublishError, RingSourceError, RowError
 from rabbit_chx.publishing.client_routing import ClientRouting
-from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, SlotTable
 
 RING = HashRing.from_buckets(["q1", "q2", "q2", "q3"])
 GROWN = HashRing.from_buckets(["q1", "q2", "q2", "q3", "q4"])
@@ -139,7 +139,7 @@ def test_arguments_that_contradict_each_other_are_refused(
 def test_rows_name_no_exchange(publisher_of: AnyPublisher, peer: Peer) -> None:
     with (
         in_client(publisher_of, peer, RING) as publisher,
-        pytest.raises(PublishError, match=r"goes past all of them") as caught,
+        pytest.raises(PublishError, match=r"bypasses all of them") as caught,
     ):
         publisher.publish_many(["k"], ["b"], exchanges=["other"])
     assert isinstance(caught.value.__cause__, InputError)
@@ -236,3 +236,41 @@ def test_a_ring_may_be_awaited(peer: Peer) -> None:
 
     with in_client(Awaited, peer, read) as publisher:
         assert publisher.publish_many(KEYS, KEYS).complete
+
+
+MODULUS = ModulusHashExchange("orders", [("q2", "1"), ("q1", "1"), ("q1", "2")], None, "read")
+
+
+def test_a_modulus_exchange_that_was_read_routes_rows(publisher_of: AnyPublisher, peer: Peer) -> None:
+    with in_client(publisher_of, peer, MODULUS) as publisher:
+        publisher.publish_many(KEYS, KEYS)
+
+    assert [message.routing_key for message in peer.messages] == [MODULUS.route(key) for key in KEYS]
+
+
+def test_a_change_of_a_modulus_exchange_is_described() -> None:
+    routing = ClientRouting("orders", MODULUS)
+    routing.queues([key.encode() for key in KEYS])
+    grown = ModulusHashExchange("orders", [("q1", "1"), ("q2", "1"), ("q3", "1")], None, "read")
+
+    change = str(routing.compare(grown))
+    assert "66.7% of all keys have another queue now" in change
+    rows = sum(MODULUS.route(key) == "q1" for key in KEYS)
+    assert f"50.0% of the keys of q1 belong to q2 now, and {rows:,} rows went to q1" in change
+    assert routing.compare(MODULUS) is None
+    assert "another type now" in str(routing.compare(RING))
+
+
+@pytest.mark.parametrize(
+    ("ring", "says"),
+    [
+        (ModulusHashExchange("orders", [("q1", "1")]), "this one is replayed"),
+        (
+            ModulusHashExchange("orders", [(ExchangeRef("e"), "1")], None, "read"),
+            "belongs to exchange e, not to a queue",
+        ),
+    ],
+)
+def test_a_modulus_exchange_by_which_nothing_can_be_routed_is_refused(ring: object, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        ClientRouting("orders", ring)

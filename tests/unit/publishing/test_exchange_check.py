@@ -58,3 +58,31 @@ def test_a_broker_without_the_plugin_is_reported_with_the_exchange(monkeypatch: 
         _looked_at(monkeypatch, BrokerRefusedError("unknown exchange type 'x-consistent-hash'"))
 
     assert caught.value.exchange == "orders"
+
+
+@pytest.mark.parametrize("plugin", [True, False])
+def test_a_modulus_exchange_is_a_hash_exchange_also_without_the_plugin(
+    monkeypatch: pytest.MonkeyPatch, *, plugin: bool
+) -> None:
+    asked: list[Any] = []
+
+    def request(declaration: Any) -> None:
+        if declaration.passive:
+            return
+        asked.append(declaration.exchange_type)
+        if len(asked) == 2:
+            raise MismatchError("inequivalent arg 'alternate-exchange' for exchange 'orders' in vhost '/'")
+        if plugin:
+            raise MismatchError(
+                "inequivalent arg 'type' for exchange 'orders' in vhost '/': received ... but current is 'x-modulus-hash'"
+            )
+        raise BrokerRefusedError("unknown exchange type 'x-consistent-hash'")
+
+    connection = SimpleNamespace(
+        request=request, close=lambda: None, session=SimpleNamespace(server={"version": "4.3.6"})
+    )
+    monkeypatch.setattr(exchange_check, "Connection", lambda _: connection)
+
+    found = look_at_hash_exchange(ConnectionSettings(), "orders")
+    assert found == HashExchangeFacts("4.3.6", alternate_exchange=True)
+    assert asked == ["x-consistent-hash", "x-modulus-hash"]

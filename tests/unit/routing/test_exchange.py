@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pika
+import pyarrow as pa
 import pytest
 from hash_exchanges import CRASHING, NEW, OLD, answers, by_header, ring
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.erlang import phash2
-from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
+from rabbit_chx.errors import ChannelClosedError, EmptyRingError, InputError, NotDeterminedError, RowError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 
 LONGSTR_A = AmqpField("longstr", "a")
@@ -300,9 +302,9 @@ def test_of_two_headers_with_routes_the_first_counts(name: str) -> None:
         ({"HASH-PROPERTY": "timestamp"}, "did you mean 'hash-property'"),
         ([(b"x-hash-header", "a")], "did you mean 'hash-header'"),
         ({"hash-headers": "a"}, "did you mean 'hash-header'"),
-        ("hash-header", "no table"),
-        (5, "no table"),
-        (["hash-header"], "no pair of name and value"),
+        ("hash-header", "not a table"),
+        (5, "not a table"),
+        (["hash-header"], "not a pair of name and value"),
         ({5: "a"}, "the name of an argument is 5"),
     ],
 )
@@ -327,3 +329,48 @@ def test_other_arguments_do_not_matter() -> None:
     arguments = {"alternate-exchange": "ae", "x-anything": 1.5}
     assert str(ConsistentHashExchange("x", ring(1, NEW), arguments).hashed_on) == "routing-key"
     assert str(by_header(NEW).hashed_on) == "header 't'"
+
+
+MANY = [f"key {n}" * (n % 9) for n in range(500)] + ["é", ""]
+
+
+@pytest.mark.parametrize(
+    "as_array", [list, np.array, pa.array, lambda keys: pa.chunked_array([keys[:7], keys[7:]])]
+)
+def test_many_keys_of_a_modulus_exchange_reach_the_destinations_of_single_ones(as_array: Any) -> None:
+    x = ModulusHashExchange("m", [("q2", "a"), ("q1", "b"), ("q2", "c"), (ExchangeRef("e"), "d")], NEW)
+    assert x.destinations == (ExchangeRef("e"), "q1", "q2", "q2")
+    indices = x.indices(as_array(MANY))
+
+    assert [x.destinations[index] for index in indices] == [x.route(key) for key in MANY]
+    assert set(indices.tolist()) == {0, 1, 2}  # 3 is q2 again
+    assert x.shares() == {ExchangeRef("e"): 0.25, "q1": 0.25, "q2": 0.5}
+
+
+def test_shares_of_a_modulus_exchange_count_every_hash() -> None:
+    shares = ModulusHashExchange("m", [(f"q{n}", "") for n in range(3)], NEW).shares()
+
+    assert [share * 2**27 for share in shares.values()] == [44_739_243, 44_739_243, 44_739_242]
+    assert ModulusHashExchange("m", []).shares() == {}
+
+
+def test_keys_that_no_modulus_exchange_hashes_are_refused() -> None:
+    x = ModulusHashExchange("m", BINDINGS, NEW)
+    with pytest.raises(RowError, match="position 1"):
+        x.indices(["a", "b" * 256])
+    with pytest.raises(RowError, match="position 0 is null"):
+        x.indices([None])
+    with pytest.raises(EmptyRingError, match="'m' has no bindings"):
+        ModulusHashExchange("m", []).indices(["a"])
+    with pytest.raises(NotDeterminedError):
+        ModulusHashExchange("m", BINDINGS, KHEPRI).indices(["a"])
+
+
+def test_the_provenance_of_bindings_is_that_of_their_list_unless_their_order_is_not_known() -> None:
+    assert ModulusHashExchange("m", BINDINGS, NEW).provenance == "replayed"
+    assert ModulusHashExchange("m", BINDINGS, NEW, "read").provenance == "read"
+    assert ModulusHashExchange("m", BINDINGS, MNESIA, "read").provenance == "read"
+    assert ModulusHashExchange("m", BINDINGS, KHEPRI, "read").provenance == "assumed"
+    assert ModulusHashExchange("m", BINDINGS, NEW) == ModulusHashExchange("m", BINDINGS, NEW, "read")
+    with pytest.raises(InputError, match="the provenance is 'seen'"):
+        ModulusHashExchange("m", BINDINGS, NEW, "seen")  # type: ignore[arg-type]

@@ -189,7 +189,7 @@ def test_a_chunk_of_large_rows_is_cut_between_rows(monkeypatch: pytest.MonkeyPat
 def test_rows_are_not_taken_for_what_the_broker_notes(kind: int, rows: list[bytes]) -> None:
     """No CRC covers the header."""
     data = chunk_bytes(map(entry, rows), offset=41, kind=kind)
-    with pytest.raises(DamagedChunkError, match=rf"offset 41 .* notes there \(type {kind}\)"):
+    with pytest.raises(DamagedChunkError, match=rf"offset 41 .* type {kind}, tracking data of the broker"):
         read_chunk(memoryview(data))
 
 

@@ -71,7 +71,7 @@ def test_the_message_id_may_be_the_key() -> None:
         "s0", batches, HashRing.from_bindings([("s0", 1)]), "orders", key_column="message_id"
     )
     assert (found.rows, found.right, found.without_key, found.other_exchange) == (9, 4, 3, 2)
-    with pytest.raises(InputError, match="do not tell message_id"):
+    with pytest.raises(InputError, match="have no column message_id"):
         stream_parity("s0", [rows([b"k"])], RING, "orders", key_column="message_id")
     with pytest.raises(InputError, match="key_column is 'value'"):
         stream_parity("s0", [rows([b"k"])], RING, "orders", key_column="value")  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ def test_a_row_of_no_destination_is_not_right_in_a_stream_outside_of_the_ring() 
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(InputError, match=r"include=\['exchange'\]"):
         stream_parity("s0", [rows(KEYS).drop_columns(["exchange"])], RING, "orders")
-    with pytest.raises(InputError, match="'ring' is no ring"):
+    with pytest.raises(InputError, match="'ring' is not a ring"):
         stream_parity("s0", [rows(KEYS)], "ring", "orders")  # type: ignore[arg-type]
     with pytest.raises(EmptyRingError):
         stream_parity("s0", [rows(KEYS)], HashRing.from_bindings([]), "orders")

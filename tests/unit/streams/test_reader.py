@@ -70,9 +70,7 @@ def test_offsets_that_are_jumped_over_are_missing(before, after, gone):
     for one in before:
         reading.advance(one)
         counting.advance(one)
-    words = (
-        f"stream 's' does not have the offsets {gone[0]} to {gone[-1]} any more, it goes on at {after.offset}"
-    )
+    words = f"stream 's' does not have the offsets {gone[0]} to {gone[-1]} any more, it continues at {after.offset}"
     with pytest.raises(MissingRowsError, match=words) as error:
         reading.advance(after)
     assert (error.value.offsets, error.value.queue) == (gone, "s")
@@ -182,7 +180,7 @@ def test_what_was_before_the_start_is_compared():
         ({"end": "last"}, "end is 'last': give an offset from 0, an aware datetime, or None"),
         ({"start": 5, "end": 4}, "end is 4, before the start, 5"),
         ({"start": NOON, "end": NOON - timedelta(seconds=1)}, "before the start"),
-        ({"expect": Fingerprint(5, 1, 1)}, "start is 'first': start at an offset behind that chunk"),
+        ({"expect": Fingerprint(5, 1, 1)}, "start is 'first': start at an offset after that chunk"),
         ({"expect": Fingerprint(5, 1, 1), "start": 5}, "start is 5"),
         ({"batch_rows": 0}, "batch_rows is 0"),
         ({"timeout_s": 0}, "timeout_s is 0"),

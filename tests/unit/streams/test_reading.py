@@ -340,7 +340,7 @@ def test_a_replica_that_repeats_known_chunks_ends_at_the_timeout(log: ListeningN
         behind.delivered = repeated
         started = time.monotonic()
         with opened(log, timeout_s=1.0) as reading:
-            words = "gives nothing from offset 10 on, and the reading ends at 80"
+            words = "delivers nothing from offset 10 on, and the reading ends at 80"
             with pytest.raises((BrokerTimeoutError, UnreachableError), match=words):
                 list(reading)
         assert time.monotonic() - started < 15

@@ -61,10 +61,10 @@ def test_the_counts_are_those_of_the_definitions(numbers: list[int], sent: int |
         ([0, 2, 1, 3], "out of order: key 'k', message 1: 2 was handled before it"),
         ([0, 1, 2, 1, 2, 3], ""),  # a killed consumer held 1 and 2
         ([0, 1, 2, 1, 1, 2, 3], ""),  # killed twice
-        ([0, 1, 2, 3, 1, 4], "stale: key 'k', message 1: it came again, and the 2 after it did not"),
-        ([0, 1, 2, 3, 2], "stale: key 'k', message 2: it came again, and the one after it did not"),
-        ([0, 1, 3], "lost: key 'k', message 2: it never came"),
-        ([0, 1, 3, 1, 3], "lost: key 'k', message 2: it never came"),
+        ([0, 1, 2, 3, 1, 4], "stale: key 'k', message 1: it was handled again, and the 2 after it did not"),
+        ([0, 1, 2, 3, 2], "stale: key 'k', message 2: it was handled again, and the one after it did not"),
+        ([0, 1, 3], "lost: key 'k', message 2: it was never handled"),
+        ([0, 1, 3, 1, 3], "lost: key 'k', message 2: it was never handled"),
         ([-1, 0, 1], "unexpected: key 'k', message -1: numbers begin at 0"),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_report_for_people() -> None:
     report = checker.report(sent={"a": 37, "b": 2})
     assert str(report).splitlines() == [
         "14 messages of 1 keys: 0 out of order, 0 stale, 26 lost, 0 unexpected; 1 repeated, of which 1 redelivered",
-        *(f"  lost: key 'a', message {number}: it never came" for number in (2, 3, 5, 6, 8)),
+        *(f"  lost: key 'a', message {number}: it was never handled" for number in (2, 3, 5, 6, 8)),
     ]
     assert checker.report(sent={}).unexpected == 13
 

@@ -10,8 +10,15 @@ import pytest
 
 from rabbit_chx.errors import BrokerTimeoutError, InputError, MissingExtraError, UnreachableError
 from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker
-from rabbit_chx.testing.readiness import check_management, free_ports, guest_urls, wait_until_serving
-from rabbit_chx.testing.running_broker import last_lines, masked, run_bounded
+from rabbit_chx.testing.running_broker import (
+    check_management,
+    free_ports,
+    guest_urls,
+    last_lines,
+    masked,
+    run_bounded,
+    wait_until_serving,
+)
 
 SOMEBODYS = RunningBroker(
     url="amqp://me:s3cret@broker.example/%2F",

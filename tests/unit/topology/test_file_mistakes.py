@@ -13,6 +13,7 @@ from rabbit_chx.topology.fields import file_finding, shown_value, similar
 from rabbit_chx.topology.toml_file import parse
 
 HASH = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n'
+MODULUS = HASH.replace("consistent", "modulus")
 QUEUE = '[[queues]]\nname = "q"\n'
 LONG = "é" * 127 + "abc"
 
@@ -66,6 +67,13 @@ def queue(type_: str, *arguments: str) -> str:
         (f"{HASH}slots = 4\nmembers = [{{ weight = 1 }}]", "exchanges[0].members[0].queue: a member needs `queue`; write queue = ..."),
         ('[[exchanges]]\nname = "x"\nring = []', 'exchanges[0].ring: only an exchange of type x-consistent-hash has a ring, and this one is of type direct; write type = "x-consistent-hash", or [[bindings]] instead of `ring`'),
         ('[[exchanges]]\nname = "x"\ntype = "topic"\nmax_share_moved = 1', "exchanges[0].max_share_moved: only an exchange of type x-consistent-hash or x-modulus-hash hashes keys, and this one is of type topic; remove `max_share_moved`"),
+        (f'{MODULUS}queues = "q"', 'exchanges[0].queues: the value must be a list of names of queues; write it as ["orders.{1..8}"]'),
+        (f'{MODULUS}queues = ["q.{{1..3}}", "q.2"]', "exchanges[0].queues: queue q.2 is listed twice; write each queue once: x-modulus-hash has no weights"),
+        (f'{MODULUS}queues = ["q.{{3..1}}"]', "exchanges[0].queues: {3..1} counts down; write {1..3}, or an entry for each"),
+        (f'{MODULUS}queues = ["{LONG}"]', "exchanges[0].queues: the name has 257 bytes: AMQP carries at most 255; write a shorter name"),
+        (f'{MODULUS}queues = ["q"]\n[[bindings]]\nsource = "x"\nqueue = "r"', "bindings[0].source: the bindings of x are those of its `queues`; write the queue there, or all of its bindings as [[bindings]]"),
+        (f'{HASH}ring = []\nqueues = ["q"]', "exchanges[0].queues: only an exchange of type x-modulus-hash has `queues`, and this one is of type x-consistent-hash; write its members as `ring`"),
+        ('[[exchanges]]\nname = "x"\nqueues = ["q"]', "exchanges[0].queues: only an exchange of type x-modulus-hash has `queues`, and this one is of type direct; write [[bindings]] instead"),
         ('[[bindings]]\nqueue = "q"', "bindings[0].source: a binding needs `source`; write source = ..."),
         ('[[bindings]]\nsource = "x"', "bindings[0].queue: the destination must be either a queue or an exchange; write `queue` or `exchange`"),
         ('[[bindings]]\nsource = ""\nqueue = "q"', "bindings[0].source: a name must be a non-empty string; write the name in quotes"),

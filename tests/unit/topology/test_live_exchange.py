@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 from rabbit_chx.topology.reading import LiveExchange
 
 RELEASE = Release("4.3.6")
@@ -103,3 +103,17 @@ def test_a_name_that_does_not_exist_or_is_not_valid() -> None:
         live(Api(ORDERS), "other")
     with pytest.raises(InputError, match="line break"):
         live(Api(ORDERS), "a\nb")
+
+
+def test_a_modulus_exchange_is_read_from_its_bindings_alone() -> None:
+    api = Api(
+        {"name": "bills", "type": "x-modulus-hash", "arguments": {}},
+        bound("bills", "q2"),
+        bound("bills", "q1"),
+        {**bound("bills", "q2"), "arguments": {"x": 1}},
+    )
+    mirror = live(api, "bills").mirror()
+
+    assert isinstance(mirror, ModulusHashExchange)
+    assert (mirror.destinations, mirror.provenance) == (("q1", "q2", "q2"), "read")
+    assert len(api.requests) == 2

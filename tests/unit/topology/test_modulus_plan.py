@@ -11,6 +11,7 @@ import pytest
 from rabbit_chx import Release
 from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.cli.ring import RingList, _listed_moduli
+from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
 from rabbit_chx.topology import Plan, Topology, check, plan
 from rabbit_chx.topology.modulus_plan import share_moved
@@ -138,7 +139,7 @@ def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> 
         for block in CheckReport("b:5672", {"/": checked}, (), 1.0).blocks()
         if isinstance(block, Facts)
     )
-    assert shown == "bills (x-modulus-hash): bindings are not checked"
+    assert shown == "bills (x-modulus-hash): bindings are compared with each other"
 
     deleted = check(replace(bills(2), exchanges=(), bindings=()), bills(2))
     written = CheckReport("b:5672", {"/": deleted}, (), 1.0, "file").metrics()
@@ -152,3 +153,109 @@ def test_a_list_reports_that_a_modulus_exchange_has_no_ring() -> None:
     assert listed.as_json()["modulus"] == [{"vhost": "/", "exchange": "bills", "members": 3, "bindings": 3}]
     *_, line = listed.blocks()
     assert "not checked: 3 members, 3 bindings, each with 1/3 of the keys" in str(line)
+
+
+def listing(queues: str, head: str = HEAD) -> Topology:
+    """Return a topology whose exchange lists its queues, as `queues = ["b.{1..8}"]`, of a new broker."""
+    text = f'{head}queues = [{queues}]\n[[queues]]\nname = "b.{{0..20}}"\n'
+    return replace(Topology.from_toml(text), release=NEWEST)
+
+
+@pytest.mark.parametrize("name", ["bills", "bills.{1..2}"])
+def test_a_list_of_queues_is_read_as_bindings_and_written_again(name: str) -> None:
+    text = f'[[exchanges]]\nname = "{name}"\ntype = "x-modulus-hash"\nqueues = ["b.{{1..8}}", "x"]\n'
+    read = Topology.from_toml(text)
+
+    assert read.to_toml() == text
+    assert Topology.from_toml(read.to_toml()) == read
+    exchange = read.exchanges[0]
+    assert exchange.queues == ("b.1", "b.2", "b.3", "b.4", "b.5", "b.6", "b.7", "b.8", "x")
+    assert [
+        (binding.destination, binding.routing_key)
+        for binding in read.bindings
+        if binding.source == exchange.name
+    ] == [(queue, "") for queue in exchange.queues]
+
+
+def test_the_bindings_follow_the_list_of_queues() -> None:
+    topology = listing('"b.{1..3}"')
+    exchange = replace(topology.exchanges[0], queues=("b.2",))
+
+    assert [binding.destination for binding in replace(topology, exchanges=(exchange,)).bindings] == ["b.2"]
+
+
+def test_a_queue_that_leaves_the_list_is_unbound_although_nothing_is_owned() -> None:
+    made = plan(listing('"b.{1..7}"'), listing('"b.{1..8}"'))
+
+    assert [str(change) for change in made.changes] == ["unbind bills -> b.8"]
+    assert made.refusals == ()
+    assert made.moduli["bills"].moved == pytest.approx(7 / 8, abs=1e-6)
+    assert plan(listing('"b.{1..7}"', HEAD), made.wanted).changes == ()
+    external = plan(listing('"b.{1..7}"', f'{HEAD}owner = "external"\n'), listing('"b.{1..8}"'))
+    assert external.changes == ()
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "moved", "at_worst", "strategies"),
+    [
+        (8, 9, 8 / 9, 8 / 9, ["as-written", "more-queues", "slots"]),
+        (9, 8, 8 / 9, 8 / 9, ["as-written", "more-queues", "slots"]),
+        (8, 10, 32 / 40, 8 / 9, ["as-written", "new-exchange", "more-queues", "slots"]),
+    ],
+)
+def test_proposals_move_less_now_or_later(
+    now: int, then: int, moved: float, at_worst: float, strategies: list[str]
+) -> None:
+    sides = [listing(f'"b.{{0..{count - 1}}}"') for count in (then, now)]
+    modulus = plan(*sides).moduli["bills"]
+
+    order = [sorted(f"b.{n}" for n in range(count)) for count in (now, then)]
+    period = math.lcm(now, then)
+    counted = sum(order[0][n % now] != order[1][n % then] for n in range(period)) / period
+    assert (modulus.moved, modulus.moved_at_worst) == pytest.approx((counted, at_worst), abs=1e-6)
+    if then != 10:
+        assert counted == pytest.approx(moved)
+    proposals = {proposal.strategy: proposal for proposal in modulus.proposals}
+    assert list(proposals) == strategies
+    assert proposals["more-queues"].moved == pytest.approx(0.5 if then > now else 0.0, abs=1e-6)
+    assert proposals["slots"].slots == max(64, 10 * then)
+    written = json.loads(plan(*sides).to_json())["rings"][0]["proposals"]
+    assert [proposal["strategy"] for proposal in written] == strategies
+    assert written[0]["ring"][0] == {"queue": "b.0", "weight": "1"}
+
+
+def test_a_refusal_names_the_proposal_that_moves_least() -> None:
+    limited = listing('"b.{0..8}"', f"{HEAD}max_share_moved = 0.1\n")
+    (refusal,) = plan(limited, listing('"b.{0..7}"')).refusals
+
+    assert refusal.fix == (
+        "follow the proposal more-queues (50.000% at the worst moment), raise max_share_moved, or allow it once with "
+        "--allow-moved 0.8889"
+    )
+
+
+def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file() -> None:
+    live = listing('"b.{1..10}"')
+    of_file = replace(live, release=None)
+
+    assert live.modulus("bills").destinations == tuple(sorted(live.exchanges[0].queues or ()))
+    assert live.modulus("bills").destinations[1] == "b.10"
+    assert (live.modulus("bills").provenance, of_file.modulus("bills").provenance) == ("read", "replayed")
+    assert of_file.modulus("bills") == live.modulus("bills", NEWEST)
+    assert live.modulus("bills", Release("4.0.5", "mnesia")).provenance == "assumed"
+    hidden = replace(live, sources_left_out=frozenset({"bills"}))
+    assert hidden.modulus("bills").provenance == "assumed"
+    assert bills(2, release=KHEPRI).modulus("bills").provenance == "assumed"
+    with pytest.raises(InputError, match="those of type x-modulus-hash are bills"):
+        live.modulus("other")
+    with pytest.raises(InputError, match="'bills' is of type x-modulus-hash"):
+        live.ring("bills")
+
+
+def test_bindings_that_differ_in_their_arguments_count_twice() -> None:
+    twice = replace(
+        bills(2),
+        bindings=(*bills(2).bindings, replace(bills(2).bindings[0], arguments={"a": 1})),
+    )
+
+    assert twice.modulus("bills").destinations == ("b.0", "b.0", "b.1")

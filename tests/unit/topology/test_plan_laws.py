@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from random import Random  # hypothesis reads annotations
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from model_broker import ModelBroker
 from topologies import topologies
 
-from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
 
 _RELEASES = [Release("4.3.6"), Release("4.0.5"), Release("3.10.8"), Release("3.10.0"), Release("3.8.20")]
@@ -51,6 +52,24 @@ def test_a_plan_ends_at_what_is_wanted(there: Topology, wanted: Topology, releas
     for name, ring in planned.rings.items():
         if name in broker.rings:
             assert broker.rings[name].buckets == ring.after.buckets
+
+
+@_slow
+@given(declared_topologies(), declared_topologies(owns=("*",)), releases)
+def test_an_exchange_is_unbound_before_it_is_deleted(
+    there: Topology, wanted: Topology, release: Release
+) -> None:
+    """RabbitMQ 4.3 before 4.3.6 leaves the buckets of a destination exchange that is deleted (rabbitmq-server #17255)."""
+    live = ModelBroker.holding(there, release).topology()
+    bound = Counter(
+        member.destination for exchange in live.exchanges for member in exchange.ring or ()
+    ) + Counter(binding.destination for binding in live.bindings)
+
+    for change in plan(wanted, live).changes:
+        if change.action in ("bind", "unbind"):
+            bound[change.binding.destination] += 1 if change.action == "bind" else -1
+        elif change.kind == "exchange" and change.action in ("delete", "replace"):
+            assert not bound[ExchangeRef(change.name)], change
 
 
 @_slow

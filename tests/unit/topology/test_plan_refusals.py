@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, Topology, plan
 from rabbit_chx.topology.refusals import is_allowed, replacement
 from rabbit_chx.topology.ring_plan import RingPlan, movement_refusal
 
@@ -65,3 +66,43 @@ def test_an_alternate_exchange_can_be_set_by_a_policy() -> None:
     wanted = ExchangeDefinition("x", arguments={"alternate-exchange": "lost"})
 
     assert "set alternate-exchange by a policy" in replacement(ExchangeDefinition("x"), wanted).text
+
+
+def test_what_the_broker_denies_is_refused_before_it_is_declared() -> None:
+    wanted = Topology.from_toml(
+        """
+        [[queues]]
+        name = "near"
+        arguments = { x-queue-master-locator = "client-local" }
+        [[queues]]
+        name = "short"
+        durable = false
+        [[queues]]
+        name = "own"
+        durable = false
+        exclusive = true
+        [[policies]]
+        name = "mirrors"
+        pattern = "^near$"
+        definition = { ha-mode = "all" }
+        [[policies]]
+        name = "leaders"
+        pattern = "^near$"
+        definition = { queue-master-locator = "min-masters" }
+        """
+    )
+    features = {"queue_master_locator", "transient_nonexcl_queues", "classic_queue_mirroring"}
+
+    def refused(denied: set[str]) -> set[str]:
+        live = Topology(denied_features=frozenset(denied))
+        return {refusal.message.partition(" and the broker")[0] for refusal in plan(wanted, live).refusals}
+
+    assert refused(features) == {
+        "queue near has x-queue-master-locator,",
+        "queue short is not durable,",
+        "policy mirrors sets ha-mode,",
+        "policy leaders sets queue-master-locator,",
+    }
+    assert refused({"transient_nonexcl_queues"}) == {"queue short is not durable,"}
+    assert refused(set()) == set()
+    assert plan(wanted, replace(wanted, denied_features=frozenset(features))).refusals == ()

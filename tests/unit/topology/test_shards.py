@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from rabbit_chx.routing import ExchangeRef, Release
-from rabbit_chx.routing.sharding import shard_names
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -18,7 +17,7 @@ from rabbit_chx.topology import (
     check,
     plan,
 )
-from rabbit_chx.topology.shards import kept_shards, without_shards
+from rabbit_chx.topology.shards import kept_shards, shard_names, without_shards
 
 SHARDS = shard_names("images", ["rabbit@a", "rabbit@b"], 2)
 IMAGES = ExchangeDefinition("images", "x-modulus-hash")

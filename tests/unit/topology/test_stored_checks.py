@@ -176,6 +176,7 @@ RINGS: dict[str, Scenario] = {
     "another order of an external exchange": Scenario(orders("q2", "q1", "q1", "q3"), Topology.from_toml(EXTERNAL)),
     "a ghost": Scenario(orders(*RING, "gone"), WANTED),
     "a ghost and an alternate exchange": Scenario(orders(*RING, "gone", text=ALTERNATE)),
+    "a ghost that is an exchange": Scenario(orders(*RING, ExchangeRef("gone")), WANTED),
     "buckets of a queue that exists": Scenario(orders(*RING, "q4", text=ORDERS.replace("1..3", "1..4"))),
     "an empty ring": Scenario(read(WANTED, {"orders": ()}), WANTED),
     "a durable exchange without bindings": Scenario(
@@ -373,6 +374,8 @@ DEAD = {
 }
 LIMITS = policy("^q1$", message_ttl=9_000, max_length=50, expires=10)
 SKIPPED = (policy(name="skipped", priority=9, delivery_limit=5), policy(message_ttl=9_000))
+DELAYED = 'type = "quorum"\narguments = { x-delayed-retry-type = "all", x-delayed-retry-min = 1000 }'
+SHORT = 'type = "quorum"\narguments = { x-consumer-timeout = 5000 }'
 PARKING = """
 [[exchanges]]
 name = "orders"
@@ -428,6 +431,19 @@ QUEUES: dict[str, Scenario] = {
     "a TTL of quorum queues since 3.10": alike(
         'type = "quorum"', policy(message_ttl=5), release=Release("3.10.0")
     ),
+    "priorities": queues({**FOUR, "q2": "arguments = { x-max-priority = 5 }"}),
+    "no priorities": queues({**FOUR, "q2": "arguments = { x-max-priority = 0 }"}),
+    "a delayed retry": alike(DELAYED),
+    "a delayed retry by a policy": alike(
+        'type = "quorum"', policy(delayed_retry_type="failed", delayed_retry_min=1000)
+    ),
+    "a delayed retry that is disabled": alike('type = "quorum"', policy(delayed_retry_type="disabled")),
+    "a delayed retry before 4.3": alike(DELAYED, release=Release("4.2.0")),
+    "a short consumer timeout": alike(SHORT),
+    "a short consumer timeout by a policy": alike('type = "quorum"', policy(consumer_timeout=60_000)),
+    "a consumer timeout of half an hour": alike(SHORT.replace("5000", "1_800_000")),
+    "a short consumer timeout before 4.3": alike(SHORT, release=Release("4.2.0")),
+    "a short consumer timeout of classic queues": alike(SHORT.replace("quorum", "classic")),
     "an odd member": queues({**dict.fromkeys(FOUR, ODD), "q3": "arguments = { x-max-priority = 5 }"}),
     "two kinds of queues": queues({"q1": "", "q2": 'type = "quorum"'}),
     "queues whose names are in their type": queues(dict.fromkeys(("a", "b"), "")),
@@ -441,7 +457,34 @@ QUEUES: dict[str, Scenario] = {
     "queues of slots, and their park": Scenario(read(Topology.from_toml(PARKING))),
 }
 
-SCENARIOS = {**RINGS, **SLOTS, **QUEUES}
+# -- the bindings of exchanges that hash modulo their number
+
+BILLS = '[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\n'
+BILLED = '[[queues]]\nname = "b.{1..4}"\n'
+
+
+def bills(*keys: str, release: Release = RELEASE, text: str = BILLS) -> Topology:
+    """Return an exchange with a binding for each key; ``2:b`` is the key b of the queue b.2."""
+    bindings = (BindingDefinition("bills", f"b.{key[0]}", key[2:]) for key in keys)
+    return replace(Topology.from_toml(f"{text}{BILLED}"), bindings=tuple(bindings), release=release)
+
+
+LISTED = Topology.from_toml(f'{BILLS}queues = ["b.{{1..3}}"]\n{BILLED}')
+THREE = ("1:", "2:", "3:")
+MODULI: dict[str, Scenario] = {
+    "a sound modulus": Scenario(bills(*THREE), LISTED),
+    "a modulus without a file": Scenario(bills(*THREE)),
+    "a queue bound twice to a modulus": Scenario(bills(*THREE, "2:again")),
+    "keys of a modulus that look like weights": Scenario(bills("1:10", "2:10", "3:5")),
+    "keys of a modulus that number its bindings": Scenario(bills("1:10", "2:11", "3:12")),
+    "a modulus whose order nobody knows": Scenario(bills(*THREE, release=Release("4.1.0", "khepri")), LISTED),
+    "one more queue of a modulus than listed": Scenario(bills(*THREE, "4:"), LISTED),
+    "one queue of a modulus less than listed": Scenario(bills("1:", "3:"), LISTED),
+    "one more queue of a modulus, as bindings": Scenario(bills(*THREE, "4:"), bills(*THREE)),
+    "other keys of a modulus on 4.3": Scenario(bills("1:a", "2:a", "3:a"), LISTED),
+}
+
+SCENARIOS = {**RINGS, **SLOTS, **QUEUES, **MODULI}
 
 
 def stored() -> dict[str, str]:
@@ -457,7 +500,7 @@ def test_the_findings_are_as_stored(name: str) -> None:
 
 def test_each_stored_check_has_a_scenario() -> None:
     assert list(stored()) == list(SCENARIOS)
-    assert len(SCENARIOS) == len(RINGS) + len(SLOTS) + len(QUEUES)
+    assert len(SCENARIOS) == len(RINGS) + len(SLOTS) + len(QUEUES) + len(MODULI)
 
 
 def test_each_kind_of_finding_is_stored() -> None:

@@ -9,7 +9,7 @@ import pytest
 from model_broker import ModelBroker
 from model_client import ModelClient
 
-from rabbit_chx.errors import UnreachableError
+from rabbit_chx.errors import AccessRefusedError, NotFoundError, UnreachableError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology import PolicyDefinition, Topology, check
 from rabbit_chx.topology.live_broker import QueueCounts
@@ -86,3 +86,27 @@ def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> N
     live = WithOperatorPolicy(ModelBroker.holding(topology, Release("4.3.6"))).live()
     assert live.operator_policies == (PolicyDefinition("caps", "^q", "queues", {"max-length": 5}),)
     assert live.policies == ()
+
+
+@pytest.mark.parametrize(
+    ("listed", "denied"),
+    [
+        ([{"name": "a", "state": "denied", "deprecation_phase": "permitted_by_default"}], {"a"}),
+        ([{"name": "a", "state": "permitted", "deprecation_phase": "denied_by_default"}], set()),
+        ([{"name": "a", "deprecation_phase": "permitted_by_default"}], set()),
+        ([{"name": "a", "deprecation_phase": "removed"}], {"a"}),
+        (NotFoundError("no such path"), set()),
+        (AccessRefusedError("not permitted"), set()),
+    ],
+)
+def test_denied_features_are_read(listed: Any, denied: set[str]) -> None:
+    class WithFeatures(ModelClient):
+        def _listed(self, kind: str, *path: str) -> Any:
+            if kind != "deprecated-features":
+                return super()._listed(kind, *path)
+            if isinstance(listed, Exception):
+                raise listed
+            return listed
+
+    live = WithFeatures(ModelBroker.holding(Topology(), Release("4.3.6"))).live()
+    assert live.denied_features == denied

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 
 import pyarrow as pa
@@ -10,11 +11,11 @@ from pyspark.sql.types import StringType, StructType
 
 from rabbit_chx.errors import InputError, RingSourceError
 from rabbit_chx.publishing import PublishReport
-from rabbit_chx.routing import ConsistentHashExchange, HashRing
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.placement import queue_names
-from spark_connector.placing.rings import WatchedRing, count_by_queue
+from spark_connector.placing.placement import Placement, partition_numbers, queue_names
+from spark_connector.placing.rings import WatchedRing, as_placing, count_by_queue
 from spark_connector.reports import TaskReport
 from spark_connector.writing.write_plan import WritePlan
 
@@ -119,3 +120,25 @@ def test_an_exchange_serves_as_its_ring_if_it_hashes_the_routing_key() -> None:
     by_header = ConsistentHashExchange("x", BEFORE, arguments={"hash-header": "tenant"})
     with pytest.raises(InputError, match=r"exchange 'x' hashes .*tenant.*predicted here is by routing key"):
         WatchedRing(lambda: by_header)
+
+
+MODULUS = ModulusHashExchange("bills", [("q1", "1"), ("q2", "1"), ("q1", "2")], Release("4.3.6"), "read")
+
+
+def test_a_modulus_exchange_names_the_queue_of_each_key_and_places_it() -> None:
+    shipped = pickle.loads(pickle.dumps(as_placing(MODULUS)))  # noqa: S301  # as Spark does
+    keys = pa.array([*KEYS, None])
+    expected = [*map(MODULUS.route, KEYS), None]
+
+    assert queue_names(shipped, keys).to_pylist() == expected
+    placement = Placement.of(shipped, spare=True)
+    numbers = partition_numbers(shipped, placement, None, keys).to_numpy().tolist()
+    assert [(*MODULUS.destinations, None)[number] for number in numbers] == expected
+    assert numbers[-1] == placement.partitions - 1
+
+
+def test_a_modulus_exchange_without_bindings_or_without_an_order_predicts_nothing() -> None:
+    with pytest.raises(InputError, match="has no bindings"):
+        as_placing(ModulusHashExchange("bills", []))
+    with pytest.raises(InputError, match="in an order that cannot be computed"):
+        as_placing(ModulusHashExchange("bills", [("a", ""), ("b", "")], Release("4.1.0", "khepri")))

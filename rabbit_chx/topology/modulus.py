@@ -1,0 +1,37 @@
+"""The order in which an ``x-modulus-hash`` exchange numbers its bindings, from a list of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rabbit_chx.routing import Binding, Destination, ModulusHashExchange, Release
+from rabbit_chx.routing.bindings import order_of_binding, order_of_destination
+from rabbit_chx.routing.ring_changes import Provenance
+from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
+from rabbit_chx.topology.objects import BindingDefinition
+
+
+def numbered(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
+    """Return the destination of each binding, in the order of the broker's numbers.
+
+    If the order of `release` cannot be computed, that of 4.3 is used.
+    """
+    if release.follows(MODULUS_BY_BINDING_KEY):
+        ordered = sorted(
+            bindings, key=lambda binding: order_of_binding((binding.destination, binding.routing_key))
+        )
+    else:
+        ordered = sorted(bindings, key=lambda binding: order_of_destination(binding.destination))
+    return tuple(binding.destination for binding in ordered)
+
+
+def modulus_of(
+    name: str, places: Iterable[Destination], release: Release, provenance: Provenance
+) -> ModulusHashExchange:
+    """Return the exchange whose bindings are `numbered` so. Bindings that differ only in their arguments count, too."""
+    return ModulusHashExchange(name, ascending(places), release, provenance)
+
+
+def ascending(places: Iterable[Destination]) -> tuple[Binding, ...]:
+    """Return bindings that keep the order of the places under the rules of each release: their keys ascend."""
+    return tuple((place, f"{number:09}") for number, place in enumerate(places))
