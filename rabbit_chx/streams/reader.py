@@ -35,9 +35,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
+from rabbit_chx.checks import bytes_of, check_seconds, check_whole, is_whole, shown
 from rabbit_chx.connection.failures import interruption
 from rabbit_chx.errors import (
     BrokerTimeoutError,
