@@ -30,6 +30,8 @@ from rabbit_chx.errors import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rabbit_chx.streams.chunks import Fingerprint
+
 Item = TypeVar("Item")
 
 #: The start of a subscription: the first chunk, the last chunk, after the last row, an offset, or a time.
@@ -464,6 +466,24 @@ def offset_spec(start: OffsetSpec) -> bytes:
     raise InputError(
         f"the start of a stream is {shown(start)}: give 'first', 'last', 'next', an offset from 0 or an aware datetime"
     )
+
+
+def check_range(start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None) -> None:
+    """Raise an InputError for an invalid start or end of a range, an end before the start, or a chunk not before it."""
+    offset_spec(start)
+    if not (
+        end is None
+        or is_whole(end, 0, (1 << 63) - 1)
+        or (isinstance(end, datetime) and end.tzinfo is not None)
+    ):
+        raise InputError(f"end is {shown(end)}: give an offset from 0, an aware datetime, or None")
+    for kind in (int, datetime):
+        if isinstance(start, kind) and isinstance(end, kind) and end < start:  # type: ignore[operator]
+            raise InputError(f"end is {end}, before the start, {start}")
+    if expect is not None and not (isinstance(start, int) and expect.offset < start):
+        raise InputError(
+            f"expect is {expect}, and start is {shown(start)}: start at an offset after that chunk"
+        )
 
 
 def milliseconds(time: datetime) -> int:

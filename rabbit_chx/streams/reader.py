@@ -8,13 +8,10 @@ Method:
    driver. Then the constructor does not connect. The range is verified on the leader only if the log may have been cut since: if no chunk
    arrives, or one that ends before the start.
 3. The reader subscribes at a replica with ``chunk_selector=all``, which delivers the broker's tracking chunks too. So the chunks are
-   contiguous, and a skipped offset is a lost one (`Progress`).
+   contiguous, and a skipped offset is a lost one (`_Progress`).
 4. After a lost connection it resubscribes at the last chunk of rows that it received. A different chunk there is an error.
 
-With filters the broker skips chunks, and never tells that it has skipped the last ones. So a second subscription without filters has the
-last chunk of the range delivered: its replica has all rows then. When no more chunks arrive, a third subscription starts where the first
-one is, with the same filters: the broker sends its first chunk, if there is one, before the reply to a later request (`ends`), so that no
-chunk in the range matches if none arrives. Skipped offsets count as missing only if the log begins behind them.
+5. With filters the broker omits chunks: `rabbit_chx.streams.filters` explains how the reader finds the end then.
 
 rabbitmq-server v4.3.5 and v3.10, rabbit_stream_reader.erl (Subscribe, Credit, ``chunk_selector``); osiris 1.13.1, osiris_log.erl
 (``init_offset_reader0``: a start outside of the log is moved into it, silently).
@@ -29,20 +26,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Literal, Self, TypeVar
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.checks import bytes_of, check_seconds, check_whole, is_whole, shown
+from rabbit_chx.checks import check_seconds, check_whole, shown
 from rabbit_chx.connection.failures import interruption
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
     DamagedChunkError,
     InputError,
+    MissingRowsError,
     RabbitChxError,
     UnreachableError,
 )
@@ -50,19 +45,21 @@ from rabbit_chx.retry import Backoff, Retry
 from rabbit_chx.streams.chunks import MAX_SUB_ENTRY_BYTES, Chunk, Fingerprint, Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
+from rabbit_chx.streams.filters import Filters
 from rabbit_chx.streams.frames import (
     LARGEST_FRAME,
-    MAX_TEXT_BYTES,
     CreditRefused,
     Delivery,
     Node,
     OffsetSpec,
     StreamChanged,
-    offset_spec,
+    check_range,
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at, settings_of
-from rabbit_chx.streams.progress import Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _T = TypeVar("_T")
 
@@ -174,7 +171,7 @@ class StreamReader:
             self._settings = settings_of(url)
         finally:
             del url  # a traceback with local variables must not show the password
-        _check_range(start, end, expect)
+        check_range(start, end, expect)
         check_whole("batch_rows", batch_rows, 1)
         check_seconds("timeout_s", timeout_s, zero=False)
         if on_missing not in ("raise", "count"):
@@ -183,10 +180,7 @@ class StreamReader:
         check_whole("max_sub_entry_bytes", max_sub_entry_bytes, 1)
         schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
         self._include = tuple(include)
-        self._filters, self._match_unfiltered = (
-            _checked_filters(filters, unfiltered=match_unfiltered),
-            match_unfiltered,
-        )
+        self._filters = Filters.of(filters, match_unfiltered) if filters or match_unfiltered else None
         # With filters: whether the replica of the connection has the whole range, and whether a further chunk in the range matches.
         self._has_end = self._has_next = False
         if not isinstance(stream, str):
@@ -208,7 +202,7 @@ class StreamReader:
         self._pieces: deque[Piece] = deque()  # the rest of the current chunk
         self._unreturned_chunk: Chunk | None = None  # the current chunk, until a row of it is returned
         self._failure: Exception | None = None
-        self._progress = Progress(stream, count_missing=on_missing == "count")
+        self._progress = _Progress(stream, count_missing=on_missing == "count")
         self.end_fingerprint: Fingerprint | None = None
         self._is_unverified = landmarks is not None  # whether the caller found the range
         if landmarks is None:
@@ -268,11 +262,6 @@ class StreamReader:
             self._disconnect()
             raise
         if batch is None:
-            if self._connection is not None and self._filters:
-                _log.info(
-                    "stream %s: the broker delivered %d rows in chunks that match the filters, and %d of them match",
-                    self.stream, self.rows_read, self.rows_returned,
-                )  # fmt: skip
             self._disconnect()
             raise StopIteration
         self.rows_returned += batch.num_rows
@@ -349,17 +338,10 @@ class StreamReader:
 
     def _matching_rows(self, batch: list[Piece]) -> pa.RecordBatch:
         """Return the rows of the range that match the filters."""
-        if not self._filters:
-            rows = columns_in(batch, self.start_offset, self.end_offset, self._include)
-            self.rows_read += rows.num_rows
-            return rows
-        include = tuple(dict.fromkeys([*self._include, "filter_value"]))
+        include = self._include if self._filters is None else self._filters.columns(self._include)
         rows = columns_in(batch, self.start_offset, self.end_offset, include)
         self.rows_read += rows.num_rows
-        wanted = pa.array([*self._filters, *([b""] if self._match_unfiltered else [])], pa.binary())
-        given = rows["filter_value"]
-        rows = rows.filter(pc.or_(given.is_null(), pc.is_in(given, value_set=wanted)))
-        return rows.select(schema_of(self._include).names)
+        return rows if self._filters is None else self._filters.select(rows, self._include)
 
     def _take_chunk(self, deadline: float) -> float:
         """Take the next chunk of the range, wait for it if necessary, and return the deadline for the following one."""
@@ -420,12 +402,6 @@ class StreamReader:
             f"stream {self.stream!r}: {cause} (read {len(self._damaged_nodes)} times, from {nodes})"
         )
 
-    @property
-    def _filter_properties(self) -> dict[str, str | bytes]:
-        """The properties of a filtered subscription; empty without filters."""
-        values: dict[str, str | bytes] = {f"filter.{n}": value for n, value in enumerate(self._filters)}
-        return values and values | {"match-unfiltered": str(self._match_unfiltered).lower()}
-
     def _subscribe(self, deadline: float) -> StreamConnection:
         connection = self._connection = self._open(deadline, leader=False)
         # The broker waits for more than half of the *first* credit. That is 1 here, so it never waits.
@@ -433,7 +409,7 @@ class StreamReader:
         self._has_end = False
         if self._filters:
             connection.subscribe(_END_SUBSCRIPTION_ID, self.stream, self._progress.end - 1, 1, all_chunks)
-        properties = self._filter_properties or all_chunks
+        properties = self._filters.properties if self._filters else all_chunks
         connection.subscribe(_SUBSCRIPTION_ID, self.stream, self._progress.resume_at, 1, properties)
         self._credit = self._credit_limit = 1
         return connection
@@ -466,9 +442,8 @@ class StreamReader:
     def _finish(self, connection: StreamConnection) -> bool:
         """Look for the next matching chunk in the range, on a replica that has all of it, and end the range if there is none."""
         self._has_next = False
-        connection.subscribe(
-            _NEXT_SUBSCRIPTION_ID, self.stream, self._progress.next, 1, self._filter_properties
-        )
+        properties = self._filters.properties if self._filters else {}
+        connection.subscribe(_NEXT_SUBSCRIPTION_ID, self.stream, self._progress.next, 1, properties)
         log_start = connection.stats(self.stream)["first_chunk_id"]  # the reply arrives after the chunk
         connection.unsubscribe(_NEXT_SUBSCRIPTION_ID)
         self._receive_within(connection, 0.0)
@@ -554,36 +529,119 @@ class StreamReader:
             self._connection = None
 
 
-def _checked_filters(filters: Collection[str | bytes], *, unfiltered: bool) -> tuple[bytes, ...]:
-    if isinstance(filters, str | bytes):
-        raise InputError(
-            f"filters is the single value {filters!r:.60}: give a list of values, as [{filters!r:.60}]"
+class _Progress:
+    """The position in a range.
+
+    Attributes:
+        next: the first offset that was not received yet.
+        end: the first offset after the range.
+        last: the last chunk of rows before `next`: received, or that of the reader that ended at the start.
+        landmarks: further chunks that the stream had when the range was found.
+        log_start: with filters: the first offset of the log now, so that omitted offsets are not missing; else None.
+        missing: the number of missing offsets, if they are counted.
+    """
+
+    def __init__(self, stream: str, *, count_missing: bool) -> None:
+        self.next = self.end = 0
+        self.last: Fingerprint | None = None
+        self.landmarks: list[Fingerprint] = []
+        self.log_start: int | None = None
+        self.missing = 0
+        self._stream = stream
+        self._count_missing = count_missing
+
+    @property
+    def is_done(self) -> bool:
+        """True if the whole range was received."""
+        return self.next >= self.end
+
+    @property
+    def resume_at(self) -> int:
+        """The offset to subscribe at: the last chunk of rows again, to detect a rewritten log."""
+        return self.next if self.last is None else self.last.offset
+
+    def set_range(self, start: int, end: int, log_end: int) -> None:
+        """Set the range. It ends with the log at the latest: later offsets are missing."""
+        if start > log_end and start == end:
+            raise MissingRowsError(
+                f"stream {self._stream!r} ends at offset {log_end}, before the start, {start}: it was deleted and created again, or its "
+                "log was cut; start at an offset that it has",
+                queue=self._stream,
+            )
+        self.next, self.end = start, end
+        if end > log_end:
+            self.end = max(start, log_end)
+            self._skip(self.end, end, f", it ends at {log_end}", "end there")
+
+    def advance(self, chunk: Chunk) -> bool:
+        """Advance past a received chunk, and return whether it has new rows of the range."""
+        self.check_landmarks(chunk)
+        if chunk.end <= self.next:  # received before, or from a replica that lags behind
+            return False
+        if chunk.offset > self.next:
+            self.skip_to(min(chunk.offset, self.end), chunk.offset)
+            if self.is_done:
+                return False
+        self.next = chunk.end
+        if chunk.kind == "user":
+            self.last = chunk.fingerprint
+        return chunk.kind == "user"
+
+    def skip_to(self, offset: int, next_offset: int) -> None:
+        """Advance past offsets that were not delivered: the log does not have them and continues at the next one, or filters omit them."""
+        if self.log_start is not None:
+            next_offset = self.log_start
+        if next_offset > self.next:
+            missing = min(next_offset, offset)
+            self._skip(self.next, missing, f" any more, it continues at {next_offset}")
+        self.next = offset
+
+    def check_landmarks(self, chunk: Chunk) -> None:
+        """Check that a received chunk is the known one of its offset."""
+        for known in filter(None, (self.last, *self.landmarks)):
+            if chunk.offset <= known.offset < chunk.end:
+                self._check_same(known, chunk)
+
+    def check_chunk(self, expected: Fingerprint, found: Chunk | None, log_end: int) -> None:
+        """Check that a chunk is still in the log, unless retention has removed it; `found` is the first chunk at its offset or after it."""
+        if found is None or log_end <= expected.offset:
+            raise self._rewritten_error(expected, f"it ends at {log_end}")
+        if found.offset <= expected.offset:
+            self._check_same(expected, found)
+
+    def check_reached_by(self, log_end: int) -> None:
+        """Check that the log still has the range."""
+        if log_end < self.end:
+            raise self._rewritten_error(self.landmarks[-1], f"it ends at {log_end}")
+
+    def _check_same(self, expected: Fingerprint, chunk: Chunk) -> None:
+        found = chunk.fingerprint
+        if found != expected:
+            raise self._rewritten_error(expected, f"{found} is there")
+
+    def _rewritten_error(self, expected: Fingerprint, found: str) -> MissingRowsError:
+        return MissingRowsError(
+            f"the log of stream {self._stream!r} has been rewritten: where {expected} was, {found}. The stream was deleted and created "
+            "again, or its log was cut, and its offsets now mean other rows: read it from the first one",
+            queue=self._stream,
         )
-    if unfiltered and not filters:
-        raise InputError("match_unfiltered is for filters: give filters, or leave it out")
-    values = tuple(dict.fromkeys(bytes_of(value, "a filter") for value in filters))
-    for value in values:
-        if not 0 < len(value) <= MAX_TEXT_BYTES:
-            raise InputError(f"the filter {value!r:.60} has {len(value)} bytes: give 1 to {MAX_TEXT_BYTES}")
-    return values
+
+    def _skip(
+        self,
+        begin: int,
+        end: int,
+        log_state: str,
+        remedy: str = "retention has removed them, or its log was cut; start after them",
+    ) -> None:
+        if not self._count_missing:
+            raise MissingRowsError(
+                f"stream {self._stream!r} does not have the offsets {begin} to {end - 1}{log_state}: {remedy}, or give "
+                "on_missing='count'",
+                queue=self._stream,
+                offsets=range(begin, end),
+            )
+        self.missing += end - begin
 
 
 def _remaining_s(deadline: float) -> float:
     return max(0.001, deadline - time.monotonic())
-
-
-def _check_range(start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None) -> None:
-    offset_spec(start)  # raises for an invalid start
-    if not (
-        end is None
-        or is_whole(end, 0, (1 << 63) - 1)
-        or (isinstance(end, datetime) and end.tzinfo is not None)
-    ):
-        raise InputError(f"end is {shown(end)}: give an offset from 0, an aware datetime, or None")
-    for kind in (int, datetime):
-        if isinstance(start, kind) and isinstance(end, kind) and end < start:  # type: ignore[operator]
-            raise InputError(f"end is {end}, before the start, {start}")
-    if expect is not None and not (isinstance(start, int) and expect.offset < start):
-        raise InputError(
-            f"expect is {expect}, and start is {shown(start)}: start at an offset after that chunk"
-        )

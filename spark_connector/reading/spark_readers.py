@@ -164,6 +164,13 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                 yield pa.RecordBatch.from_arrays(
                     [stream if name == "stream" else batch[name] for name in names], schema=schema
                 )
+            if options.filter_values:
+                _log.info(
+                    "stream %r: %d rows read in chunks that may match the filters, %d rows match",
+                    each.stream,
+                    reader.rows_read,
+                    reader.rows_returned,
+                )
             if reader.missing:
                 _log.warning(
                     "stream %r does not have %d of the offsets %d to %d: they are passed over (failOnDataLoss is false)",

@@ -11,7 +11,7 @@ import pytest
 from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.streams import Fingerprint, StreamReader
 from rabbit_chx.streams.chunks import Chunk
-from rabbit_chx.streams.progress import Progress
+from rabbit_chx.streams.reader import _Progress
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -21,8 +21,8 @@ def chunk(offset: int, records: int = 10, *, kind="user", epoch: int = 1, crc: i
     return Chunk(offset, records, 0, epoch, crc, kind, memoryview(b""), memoryview(b""), records)
 
 
-def progress(start: int, end: int, log_end: int | None = None, *, count_missing: bool = False) -> Progress:
-    made = Progress("s", count_missing=count_missing)
+def progress(start: int, end: int, log_end: int | None = None, *, count_missing: bool = False) -> _Progress:
+    made = _Progress("s", count_missing=count_missing)
     made.set_range(start, end, end if log_end is None else log_end)
     return made
 

@@ -23,7 +23,7 @@ class Scripted:
     """Stands for StreamReader: two rows, or an error."""
 
     asked: dict[str, Any]
-    missing = 0
+    missing = rows_read = rows_returned = 0
     error: Exception | None = None
 
     def __init__(self, _addresses: object, stream: str, **asked: Any) -> None:
