@@ -141,6 +141,7 @@ class MessageColumns:
     exchange: int | None
     headers: int | None
     properties: Mapping[str, int]
+    filter_value: int | None = None
 
     @property
     def positions(self) -> dict[str, int]:
@@ -152,9 +153,15 @@ class MessageColumns:
     def of(cls, schema: StructType, options: WriteOptions) -> MessageColumns:
         """Return the positions of the columns of a frame; an InputError if a column is missing, repeated, unknown, or of the wrong type."""
         positions: dict[str, int] = {}
+        filter_value = None
         for position, field in enumerate(schema.fields):
             name = field.name.lower()
             role = _ALIASES.get(name, name)
+            if name == (options.filter_value_column or "").lower():
+                _check_type(field, _BY_NAME["key"])
+                filter_value = position
+                if role not in ("key", "value"):
+                    continue
             if role not in _BY_NAME:
                 if options.ignore_unknown_columns:
                     continue
@@ -167,6 +174,10 @@ class MessageColumns:
             _check_type(field, _BY_NAME[role])
             positions[role] = position
         _check_options(positions, options)
+        if options.filter_value_column is not None and filter_value is None:
+            raise InputError(
+                f"column {options.filter_value_column!r} is missing, which filterValueColumn names: add it, or leave the option out"
+            )
         for role, content in (("value", "the body of the message"), ("key", "its routing key")):
             if role not in positions and not (role == "key" and options.routing_key is not None):
                 names = ", ".join(repr(field.name) for field in schema.fields) or "none"
@@ -179,6 +190,7 @@ class MessageColumns:
             exchange=positions.get("exchange"),
             headers=positions.get("headers"),
             properties={name: at for name, at in positions.items() if name not in _NO_PROPERTIES},
+            filter_value=filter_value,
         )
 
 

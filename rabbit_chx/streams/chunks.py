@@ -8,8 +8,9 @@ from __future__ import annotations
 import struct
 import zlib
 from datetime import UTC, datetime
+from functools import cache
 from itertools import repeat
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,8 @@ from rabbit_chx.errors import DamagedChunkError, InputError
 
 #: The most unpacked bytes of a sub-entry: the default limit of RabbitMQ 4.3.5 and newer for publishers.
 MAX_SUB_ENTRY_BYTES = 64 * 1024 * 1024
+#: The most rows of a sub-entry: their number has 16 bits.
+MAX_SUB_ENTRY_ROWS = (1 << 16) - 1
 #: A chunk without sub-entries is cut into pieces of about this size in bytes.
 _PIECE_BYTES = 16 << 20
 
@@ -34,15 +37,12 @@ _SUB_ENTRY = struct.Struct(">BHII")
 _IS_SUB_ENTRY = 1 << 31
 _LAST_TRACKING_TYPE = 2  # 0 is a publisher's id, 1 a consumer's offset, 2 a consumer's time
 Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-_CODECS: tuple[Codec, ...] = (
-    "none",
-    "gzip",
-    "snappy",
-    "lz4",
-    "zstd",
-)
+#: The codecs by their numbers.
+CODECS: tuple[Codec, ...] = get_args(Codec)
 _SNAPPY_STREAM = b"\xff\x06\0\0sNaPpY"
 _COMPRESSED, _UNCOMPRESSED, _SNAPPY_SKIPPABLE = 0x00, 0x01, 0x80
+_SNAPPY_BLOCK = 1 << 16
+_CRC_LANES = 256
 
 
 class Fingerprint(NamedTuple):
@@ -223,14 +223,14 @@ def _sub_entry(chunk: Chunk, at: int, offset: int, most_bytes: int) -> Piece:
     if len(data) < packed or (size and not records):
         raise damaged_lengths(chunk.offset)
     number = head >> 4 & 7
-    if number >= len(_CODECS):
+    if number >= len(CODECS):
         raise _damage_error(chunk.offset, f"a sub-entry is compressed by method {number}, which is not known")
     if size > most_bytes:
         raise InputError(
-            f"a sub-entry ({_CODECS[number]}) of the chunk at offset {chunk.offset} has {size:,} bytes when unpacked, and "
+            f"a sub-entry ({CODECS[number]}) of the chunk at offset {chunk.offset} has {size:,} bytes when unpacked, and "
             f"max_sub_entry_bytes is {most_bytes:,}: raise it, or start after the chunk, at offset {chunk.end}"
         )
-    return Piece(offset, records, chunk.timestamp_ms, data, size, _CODECS[number])
+    return Piece(offset, records, chunk.timestamp_ms, data, size, CODECS[number])
 
 
 def _plain(chunk: Chunk) -> list[Piece] | None:
@@ -345,6 +345,71 @@ def _bare_snappy(data: memoryview, most: int) -> bytes:
     if size > most:
         raise ValueError(f"{size} bytes instead of {most}")
     return bytes(pa.Codec("snappy").decompress(pa.py_buffer(data), size, asbytes=True))
+
+
+def pack(codec: Codec, data: memoryview) -> tuple[int, memoryview | bytes]:
+    """Compress the records of a sub-entry as all clients do; return the number of the codec, 0 where it does not save bytes, and the bytes."""
+    if codec == "none":
+        return 0, data
+    if codec == "snappy":
+        packed = _framed_snappy(data)
+    else:
+        packed = pa.Codec(codec).compress(pa.py_buffer(data), asbytes=True)
+    return (CODECS.index(codec), packed) if len(packed) < len(data) else (0, data)
+
+
+def _framed_snappy(data: memoryview) -> bytes:
+    parts = [_SNAPPY_STREAM]
+    for at in range(0, len(data), _SNAPPY_BLOCK):
+        block = data[at : at + _SNAPPY_BLOCK]
+        crc = crc32c(block)
+        masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        packed = pa.Codec("snappy").compress(pa.py_buffer(block), asbytes=True)
+        parts += [
+            (_COMPRESSED | len(packed) + 4 << 8).to_bytes(4, "little"),
+            masked.to_bytes(4, "little"),
+            packed,
+        ]
+    return b"".join(parts)
+
+
+def crc32c(data: memoryview | bytes) -> int:
+    """Return the CRC-32C, which neither Python nor PyArrow has: of 256 parts at once, which are then joined in pairs."""
+    width = max(4, -(-len(data) // _CRC_LANES))
+    padded = np.zeros(_CRC_LANES * width, np.uint8)  # zeros in front do not change a CRC that begins with 0
+    begin = len(padded) - len(data)
+    padded[begin:] = np.frombuffer(data, np.uint8)
+    padded[begin : begin + 4] ^= 0xFF  # instead of beginning with 0xFFFFFFFF
+    table = _crc_table()
+    crcs = np.zeros(_CRC_LANES, np.uint32)
+    for column in padded.reshape(_CRC_LANES, width).T:
+        crcs = table[(crcs ^ column) & 0xFF] ^ crcs >> 8
+    # How the four bytes of a CRC change with `width` zeros after it.
+    shift = np.arange(256, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, None]
+    for _ in range(width):
+        shift = table[shift & 0xFF] ^ shift >> 8
+    while len(crcs) > 1:
+        crcs = _shifted(shift, crcs[::2]) ^ crcs[1::2]
+        shift = _shifted(shift, shift)
+    return int(crcs[0]) ^ 0xFFFFFFFF ^ 0xFFFFFFFF >> 8 * len(data)
+
+
+def _shifted(shift: NDArray[np.uint32], crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    found: NDArray[np.uint32] = (
+        shift[0][crcs & 0xFF]
+        ^ shift[1][crcs >> 8 & 0xFF]
+        ^ shift[2][crcs >> 16 & 0xFF]
+        ^ shift[3][crcs >> 24]
+    )
+    return found
+
+
+@cache
+def _crc_table() -> NDArray[np.uint32]:
+    table: NDArray[np.uint32] = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = (table >> 1 ^ (table & 1) * np.uint32(0x82F63B78)).astype(np.uint32)
+    return table
 
 
 def _damage_error(offset: int, what: str) -> DamagedChunkError:

@@ -272,6 +272,16 @@ class StreamConnection:
         action = f"give the figures of stream {stream!r}"
         return self._request(Key.STREAM_STATS, name_field(stream), frames.read_statistics, action, stream)
 
+    @property
+    def no_filters(self) -> str:
+        """Why the broker does not filter streams; "" if it does (rabbitmq-server v3.13.0, rabbit_stream_utils.erl, ``command_versions``)."""
+        if self.commands.get(Key.PUBLISH, (1, 1))[1] > 1:
+            return ""
+        return (
+            f"{self.where}: RabbitMQ {self.server_version} does not filter streams: upgrade to 3.13 or newer, enable the feature flag "
+            "stream_filtering there, or leave filters and filter values out"
+        )
+
     # -- publishing
 
     def declare_publisher(self, publisher_id: int, stream: str, reference: str | None) -> None:
@@ -333,7 +343,7 @@ class StreamConnection:
         stream: str,
         start: OffsetSpec,
         credit: int,
-        properties: Mapping[str, str] = _NO_PROPERTIES,
+        properties: Mapping[str, str | bytes] = _NO_PROPERTIES,
     ) -> None:
         """Subscribe to a stream that has a member on this node; its chunks arrive as events.
 

@@ -30,6 +30,8 @@ from rabbit_chx.errors import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rabbit_chx.streams.chunks import Fingerprint
+
 Item = TypeVar("Item")
 
 #: The start of a subscription: the first chunk, the last chunk, after the last row, an offset, or a time.
@@ -42,6 +44,9 @@ _LARGEST_OPENING_FRAME: Final = 1 << 20
 #: The largest frame that is received by default. A Deliver frame is a whole chunk, and frame_max does not bound it: a leader that
 #: receives large messages fast writes many of them at once (a chunk of 240 MiB: sixteen messages of 15 MiB on 4.3.6).
 LARGEST_FRAME: Final = 512 << 20
+
+#: The longest text, such as a filter value, in bytes.
+MAX_TEXT_BYTES: Final = 0x7FFF
 
 _SIZE: Final = struct.Struct(">I")
 #: Size, key and version: the smallest frame.
@@ -403,15 +408,17 @@ def array(items: Iterable[bytes]) -> bytes:
     return len(items).to_bytes(4) + b"".join(items)
 
 
-def text_field(text: str, label: str) -> bytes:
+def text_field(text: str | bytes, label: str) -> bytes:
     """Return a text as a field; `label` names it in errors."""
     data = bytes_of(text, label)
-    if len(data) > 0x7FFF:
-        raise InputError(f"{label} has {len(data)} bytes: the stream protocol carries at most {0x7FFF}")
+    if len(data) > MAX_TEXT_BYTES:
+        raise InputError(
+            f"{label} has {len(data)} bytes: the stream protocol carries at most {MAX_TEXT_BYTES}"
+        )
     return len(data).to_bytes(2) + data
 
 
-def texts_field(values: Mapping[str, str], label: str) -> bytes:
+def texts_field(values: Mapping[str, str | bytes], label: str) -> bytes:
     """Return names and values as an array of pairs; `label` names them in errors."""
     return array(
         text_field(name, label) + text_field(value, f"{label} {name!r}") for name, value in values.items()
@@ -431,7 +438,7 @@ def id_field(value: int, label: str) -> bytes:
 
 
 def subscription(
-    subscription_id: int, stream: str, start: OffsetSpec, chunks: int, properties: Mapping[str, str]
+    subscription_id: int, stream: str, start: OffsetSpec, chunks: int, properties: Mapping[str, str | bytes]
 ) -> bytes:
     """Return the content of a Subscribe request with a credit of `chunks`."""
     check_whole("credit", chunks, 0, _MAX_CREDIT)
@@ -459,6 +466,24 @@ def offset_spec(start: OffsetSpec) -> bytes:
     raise InputError(
         f"the start of a stream is {shown(start)}: give 'first', 'last', 'next', an offset from 0 or an aware datetime"
     )
+
+
+def check_range(start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None) -> None:
+    """Raise an InputError for an invalid start or end of a range, an end before the start, or a chunk not before it."""
+    offset_spec(start)
+    if not (
+        end is None
+        or is_whole(end, 0, (1 << 63) - 1)
+        or (isinstance(end, datetime) and end.tzinfo is not None)
+    ):
+        raise InputError(f"end is {shown(end)}: give an offset from 0, an aware datetime, or None")
+    for kind in (int, datetime):
+        if isinstance(start, kind) and isinstance(end, kind) and end < start:  # type: ignore[operator]
+            raise InputError(f"end is {end}, before the start, {start}")
+    if expect is not None and not (isinstance(start, int) and expect.offset < start):
+        raise InputError(
+            f"expect is {expect}, and start is {shown(start)}: start at an offset after that chunk"
+        )
 
 
 def milliseconds(time: datetime) -> int:

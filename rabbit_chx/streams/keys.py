@@ -24,7 +24,7 @@ from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import schema_of
 
 if TYPE_CHECKING:
-    from rabbit_chx.streams.rows import Column
+    from rabbit_chx.streams.rows import Column, FilterValue
 
 #: The mirror that maps a key to its stream.
 Placing: TypeAlias = HashRing | SlotTable | SuperStream
@@ -165,6 +165,7 @@ def replay(
     super_stream: str | None = None,
     exchange: str | None = None,
     key_column: KeyColumn = "key",
+    filter_value: FilterValue | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     include: Collection[str] = (),
@@ -188,6 +189,9 @@ def replay(
             refused.
         exchange: skip rows that were published to another exchange.
         key_column: ``"message_id"`` for rows whose key is the message id, as clients of super streams often write it.
+        filter_value: that of the `StreamPublisher` of the rows, ``"key"`` or a function of the key: then the broker omits chunks without
+            these keys. A stream does not tell how its filter values were made, so another one loses rows. Rows without a filter value
+            are found. None to read all chunks.
         since: an aware datetime: the first chunk of that time or later is the first; None for the whole stream.
         until: an aware datetime: the first chunk of that time or later is not read.
         include: further columns, as of `StreamReader`.
@@ -227,6 +231,7 @@ def replay(
         with closing(open_any(settings)) as connection:
             placing = SuperStream(connection.partitions(super_stream))
     keys_of = keys_by_stream(placing, wanted)
+    value_of = filter_value if callable(filter_value) else bytes
     seen = Counter[str]() if counts is None else counts
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -237,6 +242,8 @@ def replay(
                 start=since or "first",
                 end=until,
                 include=list(dict.fromkeys([*include, *needed])),
+                filters=[] if filter_value is None else list(map(value_of, of_stream.to_pylist())),
+                match_unfiltered=filter_value is not None,
                 addresses=addresses,
                 timeout_s=timeout_s,
             ) as reader:

@@ -60,6 +60,7 @@ class StoredMessage(NamedTuple):
     message_id: str | None = None
     properties: list[tuple[str, str | None]] | None = None
     headers: list[tuple[str, str | None]] | None = None
+    filter_value: bytes | None = None
 
 
 def read_message(row: bytes) -> StoredMessage:
@@ -70,9 +71,10 @@ def read_message(row: bytes) -> StoredMessage:
         return StoredMessage(row)
     try:
         annotations, _ = _read(row, places[ANNOTATIONS])
-        key, exchange = annotations.get("x-routing-key"), annotations.get("x-exchange")
+        names = ("x-routing-key", "x-exchange", "x-stream-filter-value")
+        key, exchange, filter_value = map(annotations.get, names)
     except (KeyError, AttributeError, *_DAMAGE):
-        key = exchange = None
+        key = exchange = filter_value = None
     texts = {code: texts_in(code, row[at:]) for code, at in places.items() if code in COLUMN_OF}
     properties = texts.get(PROPERTIES, {})
     headers = {**texts.get(ANNOTATIONS, {}), **texts.get(APPLICATION, {})}
@@ -83,6 +85,7 @@ def read_message(row: bytes) -> StoredMessage:
         _message_id(row, places.get(PROPERTIES, len(row))),
         list(properties.items()) or None,
         list(headers.items()) or None,
+        _bytes(filter_value) if isinstance(filter_value, (str, bytes)) else None,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -24,15 +24,22 @@ from rabbit_chx.checks import bytes_of, check_name, check_seconds, check_whole, 
 from rabbit_chx.connection.owner import Owned, Owner, one_thread
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
+from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
+from rabbit_chx.streams.frames import MAX_TEXT_BYTES
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
-from rabbit_chx.streams.rows import Column, encode_rows
-from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, Rows, StreamWriter
+from rabbit_chx.streams.rows import SUB_ENTRY, Column, FilterValue, encode_rows
+from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, Rows, StreamWriter, as_single_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MAX_ID = 2**63 - 1  # the protocol has unsigned 64-bit ids, and clients on the JVM signed ones
+_FILTERED_SUB_ENTRIES = (
+    "sub_entry_rows and filter values are both given, and sub-entries cannot have filter values: give one"
+)
+#: The bytes that a row with a filter value has in addition to two copies of it, at most.
+_FILTER_OVERHEAD = 40
 _MAX_NAME_BYTES = 230  # bytes, so that a message id has at most 255, which AMQP 0-9-1 can carry
 #: The bounds of a batch, which is encoded at once, and confirmed before the next one is encoded.
 _BATCH_ROWS = 1 << 18
@@ -117,6 +124,12 @@ class StreamPublisher(Owned):
         management_url: ``http[s]://user:password@host:15672`` of a broker from 3.13 on, to count the names. The login is by default
             that of `url`.
         proof: whether the ids that the broker claims to have are looked up in the stream; only with a name.
+        filter_value: the filter value of each row, by which a `StreamReader` selects: ``"key"``, or a function of the key (bytes) that
+            returns str or bytes and is called once for each distinct key of a call. Needs RabbitMQ 3.13.
+        sub_entry_rows: the most rows of a sub-entry, up to 65,535: rows that are stored, compressed and confirmed together, which is faster
+            for small rows. Delivery is then at least once: the rows of a sub-entry have one id. AMQP consumers receive only
+            sub-entries that are not compressed. None for single rows.
+        compression: that of sub-entries: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``.
 
     Attributes:
         streams: the streams, in the order of the ring or super stream.
@@ -148,6 +161,9 @@ class StreamPublisher(Owned):
         addresses: Mapping[str, str] | None = None,
         management_url: str | None = None,
         proof: bool = True,
+        filter_value: FilterValue | None = None,
+        sub_entry_rows: int | None = None,
+        compression: Codec = "none",
     ) -> None:
         self.streams: tuple[str, ...] = ()
         self._name = name
@@ -168,20 +184,20 @@ class StreamPublisher(Owned):
             check_name(stream, "stream")
         if super_stream is not None:
             check_name(super_stream, "super stream")
-        if name is not None and not (
-            isinstance(name, str) and 0 < len(bytes_of(name, "name")) <= _MAX_NAME_BYTES
-        ):
-            raise InputError(f"name is {name!r:.60}: give a text of 1 to {_MAX_NAME_BYTES} bytes")
         if ring is not None and exchange is None:
             raise InputError("a ring does not contain the name of its exchange: give its name with exchange=")
+        _check_rows(name, filter_value, sub_entry_rows, compression)
+        self._filter_value = filter_value
         self._exchange = (super_stream or "") if exchange is None else exchange
-        self._overhead = _overhead(name, self._exchange)
+        self._overhead = _overhead(name, self._exchange) + (SUB_ENTRY.size if sub_entry_rows else 0)
         self._placement: HashRing | SlotTable | SuperStream | None = (
             None if ring is None else _check_ring(ring)
         )
         with closing(open_any(settings)) as connection:
             connection.request_timeout_s = confirm_timeout_s
+            self._no_filters = connection.no_filters
             self._frame_max = connection.frame_max or DEFAULT_FRAME_MAX
+            self._check_filters(filter_value)
             if super_stream is not None:
                 self._placement = SuperStream(connection.partitions(super_stream))
             self.streams = _streams_of(self._placement, stream)
@@ -194,6 +210,9 @@ class StreamPublisher(Owned):
         if name is not None and management is not None:
             for destination in self.streams:
                 check_references(management, settings[0], destination, name)
+        format_ = {"most_rows": sub_entry_rows, "codec": compression}
+        bounds = {"most_bytes": self._frame_max, "overhead": self._overhead}
+        self._sub_entries = None if sub_entry_rows is None else {**format_, **bounds}
         reading = {"url": settings.copy(), "addresses": addresses, "timeout_s": confirm_timeout_s}
         self._writers = [
             StreamWriter(
@@ -205,6 +224,7 @@ class StreamPublisher(Owned):
                 reconnect_timeout_s=reconnect_timeout_s,
                 reading=reading,
                 proof=proof,
+                sub_entries=self._sub_entries,
             )
             for destination in self.streams
         ]
@@ -247,7 +267,14 @@ class StreamPublisher(Owned):
             writer.close()
 
     @one_thread
-    def publish_many(self, keys: Column, bodies: Column, *, ids: Iterable[int] | None = None) -> StreamReport:
+    def publish_many(
+        self,
+        keys: Column,
+        bodies: Column,
+        *,
+        ids: Iterable[int] | None = None,
+        filter_values: Column = None,
+    ) -> StreamReport:
         """Publish rows, and wait until the broker has confirmed all of them.
 
         After an error repeat the call with the same rows and ids, at least from the id that the error names.
@@ -256,6 +283,8 @@ class StreamPublisher(Owned):
             keys: routing keys: a list, a NumPy or an Arrow array of str (UTF-8) or bytes.
             bodies: one body for each key, in the same forms.
             ids: with a name, one id for each row: increasing integers from 1 to 2^63 - 1, also from call to call; gaps are allowed.
+            filter_values: instead of the publisher's `filter_value`, one filter value for each key, in the same forms; an empty one is
+                none. Needs RabbitMQ 3.13.
 
         Returns:
             The counts of these rows.
@@ -266,7 +295,7 @@ class StreamPublisher(Owned):
         """
         if self._closed:
             raise InputError(f"{self!r} is closed: open a new one")
-        rows = self._validated_rows(keys, bodies, ids)
+        rows = self._validated_rows(keys, bodies, ids, filter_values)
         began = time.monotonic()
         for writer in self._writers:
             writer.counts = Counts()
@@ -311,7 +340,9 @@ class StreamPublisher(Owned):
             seconds=time.monotonic() - began,
         )
 
-    def _validated_rows(self, keys: Column, bodies: Column, ids: Iterable[int] | None) -> Rows:
+    def _validated_rows(
+        self, keys: Column, bodies: Column, ids: Iterable[int] | None, filter_values: Column
+    ) -> Rows:
         """Validate all rows before any is sent, and return them with the stream of each."""
         if (self._name is None) != (ids is None):
             raise InputError(
@@ -322,7 +353,8 @@ class StreamPublisher(Owned):
             raise InputError(
                 f"{len(key_column)} keys and {len(body_column)} bodies: give one body for each key"
             )
-        self._check_row_sizes(key_column, body_column)
+        filter_column = self._filter_column(key_column, filter_values)
+        self._check_row_sizes(key_column, body_column, filter_column)
         numbers = np.empty(0, np.int64) if ids is None else _increasing_ids(ids, len(key_column))
         if len(numbers):
             if len(self._unconfirmed_ids) and numbers[0] > self._unconfirmed_ids[0]:
@@ -336,21 +368,55 @@ class StreamPublisher(Owned):
                     "from call to call"
                 )
         if self._placement is None:
-            return Rows(key_column, body_column, numbers, None)
+            return Rows(key_column, body_column, numbers, None, filter_column)
         streams = self._placement.indices(key_column)
         if len(streams) and streams.min() < 0:
             row = int(streams.argmin())
             raise InputError(f"row {row}: the ring has no stream for the key {key_column[row].as_py()!r:.60}")
-        return Rows(key_column, body_column, numbers, streams)
+        return Rows(key_column, body_column, numbers, streams, filter_column)
 
-    def _check_row_sizes(self, keys: Column, bodies: Column) -> None:
+    def _check_filters(self, filter_value: object) -> None:
+        """Raise an InputError if rows with this filter value, or with these filter values, cannot be published."""
+        if filter_value is not None and self._no_filters:
+            raise InputError(self._no_filters)
+
+    def _filter_column(self, keys: Column, given: Column) -> Column:
+        """Return the filter values of rows, or None."""
+        if given is None and self._filter_value is None:
+            return None
+        if given is None:
+            return _mapped(self._filter_value, keys) if callable(self._filter_value) else keys
+        if self._filter_value is not None:
+            raise InputError(
+                "the publisher has a filter_value, and filter_values are given: give one of them"
+            )
+        if self._sub_entries is not None:
+            raise InputError(_FILTERED_SUB_ENTRIES)
+        self._check_filters(given)
+        column = _column(given, "filter_values")
+        if len(column) != len(keys):
+            raise InputError(f"{len(keys)} keys and {len(column)} filter_values: give one for each key")
+        return column
+
+    def _check_row_sizes(self, keys: Column, bodies: Column, filter_values: Column) -> None:
         sizes: Any = pc.add(pc.binary_length(keys), pc.binary_length(bodies))
         sizes = sizes.to_numpy()
-        max_bytes = self._frame_max - self._overhead
+        overhead, what = self._overhead, "key and body"
+        if filter_values is not None:
+            lengths: Any = pc.binary_length(filter_values)
+            lengths = lengths.to_numpy()
+            if lengths.max(initial=0) > MAX_TEXT_BYTES:
+                row = int(np.argmax(lengths > MAX_TEXT_BYTES))
+                raise RowError(
+                    f"row {row} has a filter value of {lengths[row]} bytes: give at most {MAX_TEXT_BYTES}"
+                )
+            sizes = sizes + 2 * lengths  # in the frame, and in the row as an annotation
+            overhead, what = overhead + _FILTER_OVERHEAD, "key, body and twice the filter value"
+        max_bytes = self._frame_max - overhead
         if sizes.max(initial=0) > max_bytes:
             row = int(np.argmax(sizes > max_bytes))
             raise RowError(
-                f"row {row} has {sizes[row]} bytes of key and body: at most {max_bytes} fit into a frame of this broker, which has "
+                f"row {row} has {sizes[row]} bytes of {what}: at most {max_bytes} fit into a frame of this broker, which has "
                 f"{self._frame_max}; shorten it, or raise the broker's stream.frame_max"
             )
 
@@ -383,7 +449,40 @@ def _overhead(name: str | None, exchange: str) -> int:
     return len(frame) - 2 * len(text)
 
 
+def _mapped(function: Callable[[bytes], str | bytes], keys: Column) -> Column:
+    """Return the values of a function of each key, which is called once for each distinct key."""
+    distinct = as_single_array(keys).dictionary_encode()
+    values = [function(key) for key in distinct.dictionary.to_pylist() if key is not None]
+    return _column(values, "the values of filter_value").take(distinct.indices)
+
+
 # -- validation of arguments
+
+
+def _check_rows(name: object, filter_value: object, rows: int | None, compression: object) -> None:
+    """Check the arguments for ids, filter values and sub-entries."""
+    if name is not None and not (
+        isinstance(name, str) and 0 < len(bytes_of(name, "name")) <= _MAX_NAME_BYTES
+    ):
+        raise InputError(f"name is {name!r:.60}: give a text of 1 to {_MAX_NAME_BYTES} bytes")
+    if filter_value not in (None, "key") and not callable(filter_value):
+        raise InputError(
+            f"filter_value is {filter_value!r:.60}: give 'key', or a function of the key; a column is filter_values= of publish_many"
+        )
+    if compression not in CODECS:
+        raise InputError(f"compression is {compression!r:.60}: give one of {', '.join(map(repr, CODECS))}")
+    if rows is None:
+        if compression != "none":
+            raise InputError(f"compression is {compression!r}: give sub_entry_rows, too, such as 100")
+        return
+    check_whole("sub_entry_rows", rows, 1, MAX_SUB_ENTRY_ROWS)
+    if name is not None:
+        raise InputError(
+            "sub_entry_rows and a name are both given: the rows of a sub-entry have one id, so each row would be stored once only if every "
+            "run made the same sub-entries; leave the name out (at least once), or sub_entry_rows"
+        )
+    if filter_value is not None:
+        raise InputError(_FILTERED_SUB_ENTRIES)
 
 
 def _check_ring(ring: object) -> HashRing | SlotTable:

@@ -11,6 +11,8 @@ Method:
    contiguous, and a skipped offset is a lost one (`_Progress`).
 4. After a lost connection it resubscribes at the last chunk of rows that it received. A different chunk there is an error.
 
+5. With filters the broker omits chunks: `rabbit_chx.streams.filters` explains how the reader finds the end then.
+
 rabbitmq-server v4.3.5 and v3.10, rabbit_stream_reader.erl (Subscribe, Credit, ``chunk_selector``); osiris 1.13.1, osiris_log.erl
 (``init_offset_reader0``: a start outside of the log is moved into it, silently).
 """
@@ -28,7 +30,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
+from rabbit_chx.checks import check_seconds, check_whole, shown
 from rabbit_chx.connection.failures import interruption
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -43,6 +45,7 @@ from rabbit_chx.retry import Backoff, Retry
 from rabbit_chx.streams.chunks import MAX_SUB_ENTRY_BYTES, Chunk, Fingerprint, Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
+from rabbit_chx.streams.filters import Filters
 from rabbit_chx.streams.frames import (
     LARGEST_FRAME,
     CreditRefused,
@@ -50,7 +53,7 @@ from rabbit_chx.streams.frames import (
     Node,
     OffsetSpec,
     StreamChanged,
-    offset_spec,
+    check_range,
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at, settings_of
 from rabbit_chx.streams.rows import columns_in, schema_of
@@ -67,6 +70,12 @@ _BATCH_BYTES = 16 << 20
 _READ_AHEAD_BYTES = 8 << 20
 _MAX_CREDIT = 128
 _SUBSCRIPTION_ID = 0
+#: With filters: the subscription to the last chunk of the range.
+_END_SUBSCRIPTION_ID = 1
+#: With filters: the subscription to the next matching chunk.
+_NEXT_SUBSCRIPTION_ID = 2
+#: Seconds without a chunk after which a reader with filters looks for the next matching one.
+_QUIET_S = 0.05
 _RETRY_PAUSE_S = 0.2
 #: Seconds without a chunk after which the range of `landmarks` is verified.
 _VERIFY_AFTER_S = 1.0
@@ -93,6 +102,11 @@ class StreamReader:
         end: the first offset that is not read, or an aware datetime: the first chunk of that time or later is not read. None for the
             end of the stream at the time of opening.
         include: further columns: ``"exchange"``, ``"message_id"``, ``"properties"``, ``"headers"``; see `rabbit_chx.streams.rows`.
+        filters: read only rows with one of these filter values (str or bytes), which needs RabbitMQ 3.13. The broker omits chunks in which
+            its Bloom filter excludes them all. In the other chunks the reader omits rows whose annotation ``x-stream-filter-value`` has
+            another value: `StreamPublisher` and AMQP publishers write it. Rows without it are returned; other clients of the stream
+            protocol do not write it.
+        match_unfiltered: whether rows that were published without a filter value are read too; with `filters`.
         batch_rows: the approximate largest number of rows of a batch. It also ends at about 16 MiB of unpacked rows. Sub-entries are
             not split, nor are chunks of less than 16 MiB without sub-entries.
         addresses: the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
@@ -115,6 +129,9 @@ class StreamReader:
         end_fingerprint: the fingerprint of the last chunk of rows at the time of opening; None without rows, and with `landmarks`.
         fingerprint: the fingerprint of the last returned chunk; before the first one it is `expect`.
         chunks: the number of returned chunks; the broker writes a chunk at once.
+        rows_read: the rows of the batches before the reader applied `filters` to them.
+        rows_returned: the rows of the returned batches.
+        bytes_read: the received bytes of chunks, without those that find the range.
 
     Raises:
         InputError: an argument is not valid.
@@ -138,6 +155,8 @@ class StreamReader:
         start: OffsetSpec = "first",
         end: int | datetime | None = None,
         include: Collection[str] = (),
+        filters: Collection[str | bytes] = (),
+        match_unfiltered: bool = False,
         batch_rows: int = 65_536,
         addresses: Mapping[str, str] | None = None,
         on_missing: Literal["raise", "count"] = "raise",
@@ -152,7 +171,7 @@ class StreamReader:
             self._settings = settings_of(url)
         finally:
             del url  # a traceback with local variables must not show the password
-        _check_range(start, end, expect)
+        check_range(start, end, expect)
         check_whole("batch_rows", batch_rows, 1)
         check_seconds("timeout_s", timeout_s, zero=False)
         if on_missing not in ("raise", "count"):
@@ -161,6 +180,9 @@ class StreamReader:
         check_whole("max_sub_entry_bytes", max_sub_entry_bytes, 1)
         schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
         self._include = tuple(include)
+        self._filters = Filters.of(filters, match_unfiltered) if filters or match_unfiltered else None
+        # With filters: whether the replica of the connection has the whole range, and whether a further chunk in the range matches.
+        self._has_end = self._has_next = False
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: give its name")
         self.stream = stream
@@ -197,7 +219,7 @@ class StreamReader:
             )
         self.fingerprint = self._progress.last = expect
         self.start_offset = self.next_offset = self._progress.next
-        self.chunks = 0
+        self.chunks = self.rows_read = self.rows_returned = self.bytes_read = 0
         self.end_offset = self._progress.end
 
     @property
@@ -231,6 +253,8 @@ class StreamReader:
             raise self._failure
         try:
             batch = self._next_batch()
+            while batch is not None and self._filters and not batch.num_rows:
+                batch = self._next_batch()
         except BaseException as cause:
             # Also after an interruption: a later call would skip the chunks that were already taken.
             where = f"the reader of stream {self.stream!r}"
@@ -240,6 +264,7 @@ class StreamReader:
         if batch is None:
             self._disconnect()
             raise StopIteration
+        self.rows_returned += batch.num_rows
         return batch
 
     def close(self) -> None:
@@ -262,11 +287,17 @@ class StreamReader:
         end_offset = log_end.offset
         if end is not None:
             end_offset = end if isinstance(end, int) else finder.locate(self.stream, end, log_end)[0]
+        end_chunk = None
+        if self._filters and start_offset < end_offset < log_end.offset:
+            last = finder.chunk_at(self.stream, end_offset - 1)
+            end_chunk = last and last.fingerprint
         found = finder.chunk_at(self.stream, expect.offset) if expect else None
         self._disconnect()  # rows are read from a replica
         self._damaged_nodes.clear()
         self._progress.set_range(start_offset, max(start_offset, end_offset), log_end.offset)
-        self._progress.landmarks += [chunk for chunk in (start_chunk, log_end.fingerprint) if chunk]
+        self._progress.landmarks += [
+            chunk for chunk in (start_chunk, end_chunk, log_end.fingerprint) if chunk
+        ]
         if expect is not None:
             self._progress.check_chunk(expect, found, log_end.offset)
         self._is_unverified = False
@@ -300,10 +331,17 @@ class StreamReader:
             if self._unreturned_chunk is not None:
                 self.fingerprint, self._unreturned_chunk = self._unreturned_chunk.fingerprint, None
                 self.chunks += 1
-        columns = columns_in(batch, self.start_offset, self.end_offset, self._include) if batch else None
+        columns = self._matching_rows(batch) if batch else None
         # Not before `columns_in`, which fails for a damaged chunk: its rows were not returned.
         self.next_offset = min(self._pieces[0].offset if self._pieces else progress.next, progress.end)
         return columns
+
+    def _matching_rows(self, batch: list[Piece]) -> pa.RecordBatch:
+        """Return the rows of the range that match the filters."""
+        include = self._include if self._filters is None else self._filters.columns(self._include)
+        rows = columns_in(batch, self.start_offset, self.end_offset, include)
+        self.rows_read += rows.num_rows
+        return rows if self._filters is None else self._filters.select(rows, self._include)
 
     def _take_chunk(self, deadline: float) -> float:
         """Take the next chunk of the range, wait for it if necessary, and return the deadline for the following one."""
@@ -315,7 +353,7 @@ class StreamReader:
         # If the log was cut, the broker moves the start to its end: the first chunk then is one before the start.
         if self._is_unverified and self._received and self._received[0][0].end <= progress.resume_at:
             self._retry(deadline, lambda: self._verify_range(deadline))
-        if not self._received:  # the range was verified, and no chunk received yet
+        if not self._received:  # the range was verified, or no further chunk matches
             return deadline
         chunk, chunk_pieces = self._received.popleft()
         first = progress.next
@@ -367,9 +405,12 @@ class StreamReader:
     def _subscribe(self, deadline: float) -> StreamConnection:
         connection = self._connection = self._open(deadline, leader=False)
         # The broker waits for more than half of the *first* credit. That is 1 here, so it never waits.
-        connection.subscribe(
-            _SUBSCRIPTION_ID, self.stream, self._progress.resume_at, 1, {"chunk_selector": "all"}
-        )
+        all_chunks = {"chunk_selector": "all"}
+        self._has_end = False
+        if self._filters:
+            connection.subscribe(_END_SUBSCRIPTION_ID, self.stream, self._progress.end - 1, 1, all_chunks)
+        properties = self._filters.properties if self._filters else all_chunks
+        connection.subscribe(_SUBSCRIPTION_ID, self.stream, self._progress.resume_at, 1, properties)
         self._credit = self._credit_limit = 1
         return connection
 
@@ -378,7 +419,7 @@ class StreamReader:
         silent_at = min(deadline, time.monotonic() + self._timeout_s / 2)
         if self._is_unverified and not self._received:
             self._receive_within(connection, min(_VERIFY_AFTER_S, _remaining_s(silent_at)))
-            if not self._received:
+            if not self._received and not self._has_end:
                 self._verify_range(deadline)
                 return
         while not self._received:
@@ -392,7 +433,25 @@ class StreamReader:
                     "again",
                     queue=self.stream,
                 )
-            self._receive_within(connection, left_s)
+            self._receive_within(connection, min(left_s, _QUIET_S) if self._has_end else left_s)
+            if self._has_end and not self._received and self._finish(connection):
+                return
+        if self._filters:
+            self._progress.log_start = connection.stats(self.stream)["first_chunk_id"]
+
+    def _finish(self, connection: StreamConnection) -> bool:
+        """Look for the next matching chunk in the range, on a replica that has all of it, and end the range if there is none."""
+        self._has_next = False
+        properties = self._filters.properties if self._filters else {}
+        connection.subscribe(_NEXT_SUBSCRIPTION_ID, self.stream, self._progress.next, 1, properties)
+        log_start = connection.stats(self.stream)["first_chunk_id"]  # the reply arrives after the chunk
+        connection.unsubscribe(_NEXT_SUBSCRIPTION_ID)
+        self._receive_within(connection, 0.0)
+        if self._received or self._has_next:
+            return False
+        self._progress.log_start = log_start
+        self._progress.skip_to(self._progress.end, self._progress.end)
+        return True
 
     def _check_log_end(self, deadline: float) -> None:
         """Check that the leader still has the range, which a majority had at the time of opening."""
@@ -406,11 +465,21 @@ class StreamReader:
         largest = self._largest_chunk // 2  # so that the effect of a single large chunk fades
         for event in connection.events(wait_s):
             match event:
-                case Delivery():
-                    chunk = read_chunk(event.chunk, check_crc=self._check_crc)
+                case Delivery(subscription_id, data):
+                    chunk = read_chunk(data, check_crc=self._check_crc)
+                    self.bytes_read += len(data)
+                    if subscription_id == _NEXT_SUBSCRIPTION_ID:
+                        self._has_next = chunk.offset < self._progress.end
+                        continue
+                    if subscription_id == _END_SUBSCRIPTION_ID:
+                        self._progress.check_landmarks(chunk)
+                        self._has_end = chunk.end >= self._progress.end
+                        if not self._has_end:
+                            connection.give_credit(_END_SUBSCRIPTION_ID, 1)
+                        continue
                     self._received.append((chunk, self._wanted_pieces(chunk)))
                     self._credit -= 1
-                    largest = max(largest, len(event.chunk))
+                    largest = max(largest, len(data))
                 case StreamChanged() | CreditRefused():
                     raise ConnectionLostError(
                         f"{connection.where}: the broker has ended the subscription of stream {self.stream!r}: the stream is "
@@ -449,6 +518,9 @@ class StreamReader:
             stay=self._is_unverified,  # with landmarks one connection is enough
         )
         connection.deadline = deadline
+        if self._filters and connection.no_filters:
+            connection.close()
+            raise InputError(connection.no_filters)
         return connection
 
     def _disconnect(self) -> None:
@@ -458,13 +530,14 @@ class StreamReader:
 
 
 class _Progress:
-    """The position in a range: decides which chunks have rows of it, and which rows are missing. No I/O.
+    """The position in a range.
 
     Attributes:
         next: the first offset that was not received yet.
         end: the first offset after the range.
         last: the last chunk of rows before `next`: received, or that of the reader that ended at the start.
         landmarks: further chunks that the stream had when the range was found.
+        log_start: with filters: the first offset of the log now, so that omitted offsets are not missing; else None.
         missing: the number of missing offsets, if they are counted.
     """
 
@@ -472,12 +545,14 @@ class _Progress:
         self.next = self.end = 0
         self.last: Fingerprint | None = None
         self.landmarks: list[Fingerprint] = []
+        self.log_start: int | None = None
         self.missing = 0
         self._stream = stream
         self._count_missing = count_missing
 
     @property
     def is_done(self) -> bool:
+        """True if the whole range was received."""
         return self.next >= self.end
 
     @property
@@ -500,20 +575,32 @@ class _Progress:
 
     def advance(self, chunk: Chunk) -> bool:
         """Advance past a received chunk, and return whether it has new rows of the range."""
-        for known in filter(None, (self.last, *self.landmarks)):
-            if chunk.offset <= known.offset < chunk.end:
-                self._check_same(known, chunk)
+        self.check_landmarks(chunk)
         if chunk.end <= self.next:  # received before, or from a replica that lags behind
             return False
         if chunk.offset > self.next:
-            self._skip(self.next, min(chunk.offset, self.end), f" any more, it continues at {chunk.offset}")
-            self.next = min(chunk.offset, self.end)
+            self.skip_to(min(chunk.offset, self.end), chunk.offset)
             if self.is_done:
                 return False
         self.next = chunk.end
         if chunk.kind == "user":
             self.last = chunk.fingerprint
         return chunk.kind == "user"
+
+    def skip_to(self, offset: int, next_offset: int) -> None:
+        """Advance past offsets that were not delivered: the log does not have them and continues at the next one, or filters omit them."""
+        if self.log_start is not None:
+            next_offset = self.log_start
+        if next_offset > self.next:
+            missing = min(next_offset, offset)
+            self._skip(self.next, missing, f" any more, it continues at {next_offset}")
+        self.next = offset
+
+    def check_landmarks(self, chunk: Chunk) -> None:
+        """Check that a received chunk is the known one of its offset."""
+        for known in filter(None, (self.last, *self.landmarks)):
+            if chunk.offset <= known.offset < chunk.end:
+                self._check_same(known, chunk)
 
     def check_chunk(self, expected: Fingerprint, found: Chunk | None, log_end: int) -> None:
         """Check that a chunk is still in the log, unless retention has removed it; `found` is the first chunk at its offset or after it."""
@@ -523,6 +610,7 @@ class _Progress:
             self._check_same(expected, found)
 
     def check_reached_by(self, log_end: int) -> None:
+        """Check that the log still has the range."""
         if log_end < self.end:
             raise self._rewritten_error(self.landmarks[-1], f"it ends at {log_end}")
 
@@ -557,20 +645,3 @@ class _Progress:
 
 def _remaining_s(deadline: float) -> float:
     return max(0.001, deadline - time.monotonic())
-
-
-def _check_range(start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None) -> None:
-    offset_spec(start)  # raises for an invalid start
-    if not (
-        end is None
-        or is_whole(end, 0, (1 << 63) - 1)
-        or (isinstance(end, datetime) and end.tzinfo is not None)
-    ):
-        raise InputError(f"end is {shown(end)}: give an offset from 0, an aware datetime, or None")
-    for kind in (int, datetime):
-        if isinstance(start, kind) and isinstance(end, kind) and end < start:  # type: ignore[operator]
-            raise InputError(f"end is {end}, before the start, {start}")
-    if expect is not None and not (isinstance(start, int) and expect.offset < start):
-        raise InputError(
-            f"expect is {expect}, and start is {shown(start)}: start at an offset after that chunk"
-        )

@@ -19,6 +19,7 @@ column           type                        content
 ``properties``   map<string, string>         the properties that the message has, by their names in AMQP 1.0
 ``headers``      map<string, string>         application properties, and message annotations; of two with one name, the
                                              application property. Null if both are absent
+``filter_value``  binary                     the message annotation ``x-stream-filter-value``; null if it is absent
 ===============  ==========================  ======================================================================
 
 Values as text: numbers in decimal, times as ISO 8601 in UTC with milliseconds (which Spark and pandas cast to a timestamp), UUIDs
@@ -28,9 +29,9 @@ in their usual form, binaries as their UTF-8 or else in hexadecimal, lists and m
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +39,7 @@ import pyarrow.compute as pc
 
 from rabbit_chx.checks import bytes_of, short_string
 from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.streams.chunks import Chunk, Piece, Places, damaged_lengths, ends_of, pieces
+from rabbit_chx.streams.chunks import Chunk, Codec, Piece, Places, damaged_lengths, ends_of, pack, pieces
 from rabbit_chx.streams.messages import (
     ANNOTATIONS,
     APPLICATION,
@@ -73,11 +74,14 @@ COLUMN_TYPES: dict[str, Any] = {
     "message_id": pa.string(),
     "properties": _TEXTS,
     "headers": _TEXTS,
+    "filter_value": pa.binary(),
 }
 _ALWAYS = 4
 _MOST_BYTES = 2**31 - 1  # offsets of Arrow's binary columns have 32 bits
 _FRAME_HEAD = struct.Struct(">IHHBI")
-_PUBLISH, _PUBLISH_VERSION = 2, 1
+_PUBLISH = 2
+#: The head of a sub-entry with its id: the highest bit of the second field, and the codec in the next three bits; rows; sizes.
+SUB_ENTRY = struct.Struct(">QBHII")
 
 _SYMBOL, _NULL = 0xA3, 0x40
 # The bytes of the size field of a section, by the section's first four bytes; the other forms are odd.
@@ -93,12 +97,18 @@ _SIZE_BYTES = {
     for constructor in constructors
 }
 _SIMPLE = {*TEXT_TYPES, *FORMATS, *FIXED}
-_ANNOTATION_FIELDS = {b"x-routing-key": "key", b"x-exchange": "exchange"}
+_ANNOTATION_FIELDS = {
+    b"x-routing-key": "key",
+    b"x-exchange": "exchange",
+    b"x-stream-filter-value": "filter_value",
+}
 _PADDING = 272  # a name of 255 bytes may be looked for after the last byte
 _MOST_LAYOUTS = 64
 _SLICE_ROWS = 16_384  # so that their bytes stay in a second-level cache, or nearly
 _MOST_PAIRS = 32
 
+#: The filter value of a row: its key, or a function of the key.
+FilterValue: TypeAlias = Literal["key"] | Callable[[bytes], str | bytes]
 # A column, an array of numbers or truth values, or one number for all: the stubs of pyarrow and NumPy are incomplete.
 Column: TypeAlias = "Any"
 Values: TypeAlias = "Any"
@@ -386,16 +396,21 @@ def _as_text(values: Column) -> Column:
 class EncodedRows:
     """Rows as the messages of Publish frames, without their ids. Frames of the same rows have the same bytes.
 
+    `rows` is the number of rows that each id stands for.
+
     Args:
         messages: the concatenated messages, each preceded by room for its id.
         bounds: the begin of each message, and the end of the last one.
+        version: that of the Publish frames: 2 if a filter value precedes each message.
     """
 
-    def __init__(self, messages: NDArray[np.uint8], bounds: Places) -> None:
-        self._messages, self._bounds = messages, bounds
+    def __init__(self, messages: NDArray[np.uint8], bounds: Places, version: int = 1) -> None:
+        self._messages, self._bounds, self._version = messages, bounds, version
+        self.rows: Places = np.ones(len(bounds) - 1, np.int64)
 
-    def __len__(self) -> int:
-        return len(self._bounds) - 1
+    def message(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """Return the messages of some rows."""
+        return self._messages[self._bounds[start] : self._bounds[stop]]
 
     def frames(
         self, publisher_id: int, ids: NDArray[np.uint64], start: int, stop: int, frame_max: int
@@ -412,7 +427,7 @@ class EncodedRows:
                 )
             frame: Values = np.empty(_FRAME_HEAD.size + int(bounds[after]) - first, np.uint8)
             _FRAME_HEAD.pack_into(
-                frame, 0, len(frame) - 4, _PUBLISH, _PUBLISH_VERSION, publisher_id, after - row
+                frame, 0, len(frame) - 4, _PUBLISH, self._version, publisher_id, after - row
             )
             frame[_FRAME_HEAD.size :] = self._messages[first : int(bounds[after])]
             places = np.ndarray((len(frame) - 7,), ">u8", frame, 0, (1,))
@@ -422,16 +437,76 @@ class EncodedRows:
         return frames
 
 
+class SubEntries:
+    """Rows as sub-entries: several rows under one publishing id, which are encoded and compressed when they are sent.
+
+    Args:
+        keys: the routing key of each row, as for `encode_rows`.
+        bodies: as many bodies.
+        exchange: the exchange of the routing keys.
+        most_rows: the most rows of a sub-entry.
+        codec: the compression. A sub-entry that it would not shorten is not compressed.
+        most_bytes: the most unpacked bytes of a sub-entry, which determine where it ends if they are fewer than `most_rows` have.
+        overhead: the most bytes of a row in addition to key and body.
+
+    `rows` is the number of rows of each sub-entry.
+    """
+
+    def __init__(
+        self,
+        keys: Column,
+        bodies: Column,
+        *,
+        exchange: str,
+        most_rows: int,
+        codec: Codec,
+        most_bytes: int,
+        overhead: int,
+    ) -> None:
+        self._keys, self._bodies = _column(keys, "key"), _column(bodies, "body")
+        self._exchange, self._codec = exchange, codec
+        ends = np.cumsum(_sizes(self._keys) + _sizes(self._bodies) + overhead)
+        cuts, before = [0], 0
+        while cuts[-1] < len(ends):
+            fitting = int(np.searchsorted(ends, before + most_bytes, "right"))
+            cuts.append(max(cuts[-1] + 1, min(cuts[-1] + most_rows, fitting)))
+            before = int(ends[cuts[-1] - 1])
+        self._cuts = cuts
+        self.rows: Places = np.diff(cuts)
+
+    def frames(
+        self, publisher_id: int, ids: NDArray[np.uint64], start: int, stop: int, frame_max: int
+    ) -> list[memoryview]:
+        """Return complete Publish frames of the sub-entries from `start` to `stop`, as few as possible, as `EncodedRows.frames`."""
+        cuts = self._cuts[start : stop + 1]
+        rows = slice(cuts[0], cuts[-1])
+        encoded = encode_rows(
+            self._keys[rows], self._bodies[rows], exchange=self._exchange, is_sub_entry=True
+        )
+        parts: list[memoryview | bytes] = []
+        bounds = [0]
+        for first, last in pairwise(cuts):
+            records = encoded.message(first - cuts[0], last - cuts[0])
+            number, packed = pack(self._codec, records.data)
+            parts += [SUB_ENTRY.pack(0, 0x80 | number << 4, last - first, len(records), len(packed)), packed]
+            bounds.append(bounds[-1] + SUB_ENTRY.size + len(packed))
+        entries = EncodedRows(np.frombuffer(b"".join(parts), np.uint8), np.array(bounds))
+        return entries.frames(publisher_id, ids[start:stop], 0, stop - start, frame_max)
+
+
 def encode_rows(
     keys: Column,
     bodies: Column,
     *,
     exchange: str = "",
     message_ids: Column = None,
+    filter_values: Column = None,
+    is_sub_entry: bool = False,
 ) -> EncodedRows:
     """Return rows as messages: annotations as the broker writes them for AMQP publishers, the id, the data.
 
-    The annotations are ``x-exchange`` and ``x-routing-key``, as `protocol_state_message_annotations` of ``mc_amqp.erl`` adds them.
+    The annotations are ``x-exchange`` and ``x-routing-key``, as `protocol_state_message_annotations` of ``mc_amqp.erl`` adds them, and
+    ``x-stream-filter-value``, as AMQP publishers write it.
 
     Args:
         keys: the routing key of each row: a list, or an Arrow, NumPy or pandas column, of str or bytes. None for rows without keys, which
@@ -439,46 +514,62 @@ def encode_rows(
         bodies: as many bodies.
         exchange: the exchange of the routing keys.
         message_ids: as many message ids, as text; None for none.
+        filter_values: as many filter values, of rows with keys; an empty one is no filter value. None for none.
+        is_sub_entry: whether the messages are those in a sub-entry, without room for ids.
     """
     body = _column(bodies, "body")
-    sections = []
+    sections = list[tuple[_Fields, Column]]()
+    filter_value = None if filter_values is None else _column(filter_values, "filter value", len(body))
     if keys is not None:
         key = _column(keys, "key", len(body))
         name = short_string(exchange, "the exchange", exchange=exchange)
-        names = b"\xa3\x0ax-exchange\xa1" + bytes([len(name)]) + name + b"\xa3\x0dx-routing-key"
-        sections.append((_text_section(b"\0Sr", 0xC1, 4, names, key), key))
+        texts = [(b"\xa3\x0dx-routing-key", key)]
+        if filter_value is not None:
+            texts.insert(0, (b"\xa3\x15x-stream-filter-value", filter_value))
+        texts[0] = b"\xa3\x0ax-exchange\xa1" + bytes([len(name)]) + name + texts[0][0], texts[0][1]
+        sections += _text_section(b"\0Sr", 0xC1, 2 + 2 * len(texts), texts)
     if message_ids is not None:
         id_ = _column(message_ids, "message id", len(body))
-        sections.append((_text_section(b"\0Ss", 0xC0, 1, b"", id_), id_))
+        sections += _text_section(b"\0Ss", 0xC0, 1, [(b"", id_)])
     sizes = _sizes(body)
     short = sizes.max(initial=0) < 256
     sections.append(([b"\0Su\xa0" if short else b"\0Su\xb0", (">u1" if short else ">u4", sizes)], body))
     if not len(body):
         return EncodedRows(np.empty(0, np.uint8), np.zeros(1, np.int64))
     lengths = sum(_width(fields) + _sizes(column) for fields, column in sections)
-    sections[0][0][:0] = [(">u8", 0), (">u4", lengths)]
+    sections[0][0].insert(0, (">u4", lengths))
+    if not is_sub_entry:
+        if filter_value is not None:
+            sections.insert(0, ([(">u2", _sizes(filter_value))], filter_value))
+        sections[0][0].insert(0, (">u8", 0))
     parts = [part for fields, column in sections for part in (_fixed(fields, len(body)), column)]
     joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
     _, bounds, messages = joined.buffers()
-    return EncodedRows(np.frombuffer(messages, np.uint8), np.frombuffer(bounds, np.int64, len(body) + 1))
+    version = 1 if filter_value is None else 2
+    return EncodedRows(
+        np.frombuffer(messages, np.uint8), np.frombuffer(bounds, np.int64, len(body) + 1), version
+    )
 
 
 # The parts of a row of fixed size: bytes that all rows share, or a type with the values of all rows.
 _Fields: TypeAlias = "list[bytes | tuple[str, Any]]"
 
 
-def _text_section(head: bytes, constructor: int, count: int, names: bytes, texts: Column) -> _Fields:
-    """Return the parts before a text at the end of a list or map, in the short form if all rows fit into it."""
-    sizes = _sizes(texts)
-    content = 1 + len(names) + 2 + sizes
-    if content.max(initial=0) < 256:
-        return [
-            head + bytes([constructor]), (">u1", content), bytes([count]) + names + b"\xa1", (">u1", sizes)
-        ]  # fmt: skip
-    content += 6
-    return [
-        head + bytes([constructor | 0x10]), (">u4", content), count.to_bytes(4) + names + b"\xb1", (">u4", sizes)
-    ]  # fmt: skip
+def _text_section(
+    head: bytes, constructor: int, count: int, texts: Sequence[tuple[bytes, Column]]
+) -> list[tuple[_Fields, Column]]:
+    """Return a list or map of texts, each with the bytes before it, in the short form if all rows fit into it."""
+    content: Values = 1 + sum(len(before) + 2 + _sizes(text) for before, text in texts)
+    is_short = content.max(initial=0) < 256
+    if not is_short:
+        content += 3 + 3 * len(texts)
+    type_, long = (">u1", 0) if is_short else (">u4", 0x10)
+    parts: list[tuple[_Fields, Column]] = [
+        ([before + bytes([0xA1 | long]), (type_, _sizes(text))], text) for before, text in texts
+    ]
+    size: _Fields = [head + bytes([constructor | long]), (type_, content), count.to_bytes(4 if long else 1)]
+    parts[0][0][:0] = size
+    return parts
 
 
 def _width(fields: _Fields) -> int:

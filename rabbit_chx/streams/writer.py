@@ -52,7 +52,7 @@ from rabbit_chx.retry import Backoff
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, Confirms, Key, PublishErrors, StreamChanged, refusal
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
-from rabbit_chx.streams.rows import EncodedRows, encode_rows
+from rabbit_chx.streams.rows import EncodedRows, SubEntries, encode_rows
 from rabbit_chx.streams.stored_ids import StoredRow, read_pieces_back
 
 if TYPE_CHECKING:
@@ -79,21 +79,24 @@ class Rows(NamedTuple):
     Attributes:
         ids: the publishing ids; empty without a name.
         streams: the index of each row's stream; None for a single stream.
+        filter_values: the filter values; None without.
     """
 
     keys: pa.Array[Any]
     bodies: pa.Array[Any]
     ids: NDArray[np.int64]
-    streams: NDArray[np.int32] | None
+    streams: NDArray[np.int32] | None = None
+    filter_values: pa.Array[Any] | None = None
 
     def slice(self, start: int, rows: int) -> Rows:
         """Return so many rows from `start` on."""
         selected = slice(start, start + rows)
         return Rows(
-            _as_single_array(self.keys.slice(start, rows)),
-            _as_single_array(self.bodies.slice(start, rows)),
+            as_single_array(self.keys.slice(start, rows)),
+            as_single_array(self.bodies.slice(start, rows)),
             self.ids[selected],
             None if self.streams is None else self.streams[selected],
+            None if self.filter_values is None else as_single_array(self.filter_values.slice(start, rows)),
         )
 
     def by_stream(self) -> Iterator[tuple[int, Rows]]:
@@ -107,7 +110,11 @@ class Rows(NamedTuple):
             if start < end:
                 indices = order[start:end]
                 ids = self.ids[indices] if len(self.ids) else self.ids
-                yield number, Rows(self.keys.take(indices), self.bodies.take(indices), ids, None)
+                filter_values = None if self.filter_values is None else self.filter_values.take(indices)
+                yield (
+                    number,
+                    Rows(self.keys.take(indices), self.bodies.take(indices), ids, None, filter_values),
+                )
 
 
 class Window:
@@ -185,6 +192,7 @@ class StreamWriter:
         reconnect_timeout_s: the longest time of an outage, in seconds.
         reading: the arguments of the readers for the lookup of our rows: url, addresses, timeout_s.
         proof: whether claimed ids are verified.
+        sub_entries: the arguments of `SubEntries`, only without a name; None for rows that are not in sub-entries.
 
     `counts` are those of the current call.
     """
@@ -200,12 +208,18 @@ class StreamWriter:
         reconnect_timeout_s: float,
         reading: dict[str, Any],
         proof: bool,
+        sub_entries: dict[str, Any] | None = None,
     ) -> None:
         self.stream = stream
         self.counts = Counts()
         self._settings = settings
         self._name = name
-        self._window_size = window
+        self._sub_entries = sub_entries
+        # Both count ids: rows, or sub-entries.
+        self._window_size, self._send_size = window, _SEND_ROWS
+        if sub_entries is not None:
+            self._window_size = max(1, window // sub_entries["most_rows"])
+            self._send_size = max(1, _SEND_ROWS // sub_entries["most_rows"])
         self._confirm_timeout_s = confirm_timeout_s
         self._reconnect_timeout_s = reconnect_timeout_s
         self._reading = reading
@@ -220,8 +234,8 @@ class StreamWriter:
         # Our stored row with the highest id, until it is compared with the given row of that id, perhaps in a later call.
         self._unchecked_row: StoredRow | None = None
         self._last_number = 0  # without a name, rows are numbered to match their confirms
-        self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64), None)
-        self._encoded: EncodedRows | None = None
+        self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64))
+        self._encoded: EncodedRows | SubEntries | None = None
         self._window = Window(self._rows.ids, window)
         # Of each row: whether it was not stored although the broker confirmed it, and so was sent under a further reference.
         self._is_repaired = np.empty(0, bool)
@@ -243,14 +257,23 @@ class StreamWriter:
     def start_batch(self, rows: Rows, exchange: str) -> None:
         """Begin with the next rows; all earlier ones are confirmed. `exchange` is their annotation ``x-exchange``."""
         message_ids = None
-        if self._name is None:
-            numbers = np.arange(self._last_number + 1, self._last_number + len(rows.keys) + 1)
-            self._last_number += len(numbers)
-            rows = rows._replace(ids=numbers)
-        else:
+        if self._name is not None:
             texts = pa.array(rows.ids).cast(pa.string())
             message_ids = pc.binary_join_element_wise(pa.scalar(self._name), texts, ":")  # type: ignore[call-overload]
-        self._encoded = encode_rows(rows.keys, rows.bodies, exchange=exchange, message_ids=message_ids)
+        if self._sub_entries is not None:
+            self._encoded = SubEntries(rows.keys, rows.bodies, exchange=exchange, **self._sub_entries)
+        else:
+            self._encoded = encode_rows(
+                rows.keys,
+                rows.bodies,
+                exchange=exchange,
+                message_ids=message_ids,
+                filter_values=rows.filter_values,
+            )
+        if self._name is None:
+            count = len(self._encoded.rows)
+            rows = rows._replace(ids=np.arange(self._last_number + 1, self._last_number + count + 1))
+            self._last_number += count
         self._rows = rows
         self._window = Window(rows.ids, self._window_size)
         self._is_repaired = np.zeros(len(rows.ids), bool)
@@ -323,7 +346,8 @@ class StreamWriter:
             if not self._connection_count:
                 self._known_id = self._claimed_id
         self.counts.reconnects += self._connection_count > 0
-        self.counts.resent += self._window.rewind()
+        self.counts.resent += self._in_flight
+        self._window.rewind()
         self._connection_count += 1
         self._next_note_at = 0.0
         connection.request_timeout_s = self._confirm_timeout_s
@@ -347,11 +371,17 @@ class StreamWriter:
         self._next_attempt = now + _BACKOFF.delay_s(self._attempts, random.random())  # noqa: S311  # no secret
         self._attempts += 1
 
+    @property
+    def _in_flight(self) -> int:
+        """The number of rows that were sent on this connection, from the first unconfirmed one on."""
+        window = self._window
+        return 0 if self._encoded is None else int(self._encoded.rows[window.lowest : window.next].sum())
+
     def _send(self, publisher_id: int, window: Window) -> int:
-        """Send the rows that the window allows, and return their number."""
-        rows = min(window.room, _SEND_ROWS)
+        """Send the rows or sub-entries that the window allows, and return their number."""
+        rows = min(window.room, self._send_size)
         # Many small frames would be slow: wait for more room, unless these are the last rows.
-        min_rows = min(_SEND_ROWS, self._window_size // 4, window.stop - window.next)
+        min_rows = min(self._send_size, self._window_size // 4, window.stop - window.next)
         if rows < max(1, min_rows):
             return 0
         assert self._connection is not None and self._encoded is not None  # noqa: S101, PT018  # `poll` connects
@@ -395,15 +425,16 @@ class StreamWriter:
         if window.next > window.lowest and silent_s > self._confirm_timeout_s:
             raise BrokerTimeoutError(
                 f"{self._connection.where}: stream {self.stream!r} has confirmed nothing for {silent_s:.0f} s, and "
-                f"{window.next - window.lowest} rows are unconfirmed: look at the broker's alarms and log",
+                f"{window.next - window.lowest if window is not self._window else self._in_flight} rows are unconfirmed: look at the broker's alarms and log",
                 queue=self.stream,
             )
         return confirmed
 
     def _count_confirmed(self, indices: NDArray[np.intp]) -> None:
         """Count newly confirmed rows, each once as known, repaired or neither."""
+        assert self._encoded is not None  # noqa: S101  # rows were sent
         is_repaired = self._is_repaired[indices]
-        self.counts.confirmed += len(indices)
+        self.counts.confirmed += int(self._encoded.rows[indices].sum())
         self.counts.repaired += int(np.count_nonzero(is_repaired))
         self.counts.known += int(
             np.count_nonzero(~is_repaired & (indices < self._index_after(self._known_id)))
@@ -598,5 +629,6 @@ class _SearchBound(NamedTuple):
     id: int
 
 
-def _as_single_array(column: Any) -> pa.Array[Any]:  # noqa: ANN401
+def as_single_array(column: Any) -> pa.Array[Any]:  # noqa: ANN401
+    """Return a chunked array as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -53,6 +54,15 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
+def _filter_values(text: str) -> tuple[str, ...]:
+    values = (
+        json.loads(text) if text.lstrip().startswith("[") else [value.strip() for value in text.split(",")]
+    )
+    if not values or not all(isinstance(value, str) and value for value in values):
+        raise ValueError
+    return tuple(values)
+
+
 def _columns(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.lower().split(",")]
     if not set(names) <= set(FURTHER_COLUMNS):
@@ -93,6 +103,9 @@ def _moment(text: str) -> datetime:
 _NAMES = Kind("names", _names, "the name of a stream, or several with commas between them", ", ".join)
 _COLUMNS = Kind(
     "names", _columns, f"some of {', '.join(FURTHER_COLUMNS)}, with commas between them", ", ".join
+)
+_FILTER_VALUES = Kind(
+    "texts", _filter_values, 'texts with commas between them, or a JSON array: ["a,b", "c"]', ", ".join
 )
 _OFFSETS = Kind(
     "earliest, latest or JSON object",
@@ -143,6 +156,14 @@ class ReadOptions:
     )
     include_columns: tuple[str, ...] = option("include", _COLUMNS, _INCLUDE, default=())
     include_headers: bool = option("includeHeaders", FLAG, _INCLUDE_HEADERS, default=False)
+    filter_values: tuple[str, ...] = option(
+        "filterValues", _FILTER_VALUES,
+        "read only rows with one of these [filter values](streams.md#filters), separated by commas or as a JSON array",
+        default=(),
+    )
+    filter_match_unfiltered: bool = option(
+        "filterMatchUnfiltered", FLAG, "with `filterValues`: also rows without a filter value", default=False
+    )
     starting_offsets: Bound | None = option(
         "startingOffsets", _OFFSETS,
         "`earliest` (default of batches), `latest` (default of new queries), or an offset for each stream: "
@@ -279,6 +300,10 @@ def _check(options: ReadOptions, *, streaming: bool | None) -> None:
         )
     if not options.timeout_s:
         raise InputError("option 'readTimeout' is 0: give more than 0 seconds")
+    if options.filter_match_unfiltered and not options.filter_values:
+        raise InputError(
+            "option 'filterMatchUnfiltered' needs the option 'filterValues': give both, or neither"
+        )
     check_exclusive(startingOffsets=options.starting_offsets, startingTimestamp=options.starting_timestamp)
     check_exclusive(endingOffsets=options.ending_offsets, endingTimestamp=options.ending_timestamp)
     if streaming is not False:

@@ -16,6 +16,7 @@ from rabbit_chx.checks import MAX_SHORTSTR, too_long
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.routing.slot_table import KeyMap
+from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
 from spark_connector.options.common import (
     ADDRESS_OPTIONS,
     COUNT,
@@ -115,9 +116,19 @@ def _version(text: str) -> int:
     return number
 
 
+def _sub_entry_rows(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= MAX_SUB_ENTRY_ROWS:
+        raise ValueError
+    return number
+
+
 _HEADERS = Kind("JSON object", _headers, "a JSON object")
 _NAME_PATTERN = Kind("text", _name_pattern)
 _REPORT_PATH = Kind("text", _report_path)
+_SUB_ENTRY_ROWS = Kind(
+    "whole number, 1 or more", _sub_entry_rows, f"a whole number from 1 to {MAX_SUB_ENTRY_ROWS}"
+)
 _VERSION = Kind("whole number, 1 or more", _version, "a whole number from 1 to 2147483647")
 
 
@@ -273,6 +284,19 @@ class WriteOptions:
     window: int = option(
         "window", COUNT, "maximum number of unconfirmed rows of a stream", default=20_000, only="streams"
     )
+    filter_value_column: str | None = option(
+        "filterValueColumn", TEXT,
+        "column (string or binary) with the [filter value](streams.md#filters) of each row, may be `key`; null is none",
+        only="streams",
+    )
+    sub_entry_rows: int | None = option(
+        "subEntryRows", _SUB_ENTRY_ROWS,
+        "maximum number of rows of a [sub-entry](streams.md#sub-entries); by default rows are single; not with `exactly-once`",
+        only="streams",
+    )
+    compression: Codec = option(
+        "compression", one_of(*CODECS), "compression of sub-entries", default="none", only="streams"
+    )
     node_addresses: Mapping[str, str] = option(
         "addresses", NODE_ADDRESSES,
         'reachable addresses of advertised ones: `{"rabbit-1:5552": "127.0.0.1:15552"}`',
@@ -342,6 +366,16 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
             f"rows go past exchange {options.exchange!r}, straight to the streams behind it, so its ring must be known: give ringVia, "
             "such as 'docker exec NAME', or ring"
         )
+    if options.compression != "none" and options.sub_entry_rows is None:
+        raise InputError(
+            f"option 'compression' is {options.compression!r}, and needs the option 'subEntryRows': set it, such as to 100"
+        )
+    if options.sub_entry_rows is not None and options.exactly_once:
+        raise InputError(
+            "option 'subEntryRows' is for at-least-once: the rows of a sub-entry have one id, so each row would be stored once only if "
+            "every attempt made the same sub-entries; leave it out"
+        )
+    check_exclusive(subEntryRows=options.sub_entry_rows, filterValueColumn=options.filter_value_column)
     if options.app_id is not None and len(options.app_id.encode()) > _LONGEST_APP_ID:
         raise InputError(
             f"option 'appId' is {quote_text(options.app_id)}: give at most {_LONGEST_APP_ID} bytes"

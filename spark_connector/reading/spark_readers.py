@@ -158,6 +158,8 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
             start=each.start,
             end=each.end,
             include=options.include,
+            filters=options.filter_values,
+            match_unfiltered=options.filter_match_unfiltered,
             addresses=options.addresses,
             on_missing="raise" if strict else "count",
             landmarks=each.landmarks if strict else (),
@@ -168,6 +170,13 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                 stream = pa.repeat(each.stream, batch.num_rows)
                 yield pa.RecordBatch.from_arrays(
                     [stream if name == "stream" else batch[name] for name in names], schema=schema
+                )
+            if options.filter_values:
+                _log.info(
+                    "stream %r: %d rows read in chunks that may match the filters, %d rows match",
+                    each.stream,
+                    reader.rows_read,
+                    reader.rows_returned,
                 )
             if reader.missing:
                 _log.warning(

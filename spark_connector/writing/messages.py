@@ -258,6 +258,7 @@ class Messages:
         exchanges: names of exchanges; None if all messages have one exchange.
         skipped: number of bad rows, which are omitted.
         samples: the first few bad rows.
+        filter_values: the filter value of each row, empty for none; None without the option.
     """
 
     keys: Any
@@ -266,6 +267,7 @@ class Messages:
     exchanges: Any
     skipped: int = 0
     samples: tuple[RowSample, ...] = ()
+    filter_values: Any = None
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -308,6 +310,9 @@ def build_messages(
     exchanges = None
     if columns.exchange is not None:
         exchanges = as_binary(batch.column(columns.exchange).fill_null(options.exchange))
+    filter_values = None
+    if columns.filter_value is not None:
+        filter_values = as_binary(batch.column(columns.filter_value)).fill_null(b"")
     return Messages(
         keys=keys,
         bodies=as_binary(batch.column(columns.value)),
@@ -315,6 +320,7 @@ def build_messages(
         exchanges=exchanges,
         skipped=skipped,
         samples=shown,
+        filter_values=filter_values,
     )
 
 

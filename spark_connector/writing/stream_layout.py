@@ -133,6 +133,8 @@ def plan_layout(
 
 
 def _look_at(connection: StreamConnection, layout: StreamLayout, options: WriteOptions) -> None:
+    if options.filter_value_column is not None and connection.no_filters:
+        raise InputError(connection.no_filters)
     try:
         connection.metadata(layout.streams)
     except NotFoundError as cause:

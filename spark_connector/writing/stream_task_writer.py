@@ -96,9 +96,15 @@ class StreamTaskWriter:
         ring = (
             {} if isinstance(placing, SuperStream) else {"ring": placing, "exchange": self._options.exchange}
         )
-        with self._open(super_stream=self._options.super_stream or None, **ring) as publisher:
-            for keys, bodies in chain((first,), pieces):
-                self._add(publisher.publish_many(keys, bodies))
+        options = self._options
+        with self._open(
+            super_stream=options.super_stream or None,
+            sub_entry_rows=options.sub_entry_rows,
+            compression=options.compression,
+            **ring,
+        ) as publisher:
+            for keys, bodies, filter_values in chain((first,), pieces):
+                self._add(publisher.publish_many(keys, bodies, filter_values=filter_values))
 
     def _publish_once(self, batches: Iterable[pa.RecordBatch]) -> None:
         partition, streams = self._task.partition, self._layout.streams
@@ -126,14 +132,14 @@ class StreamTaskWriter:
         if piece is not None:
             exchange, proof = self._options.target, self._options.verify != "off"
             with self._open(stream=stream, name=name, exchange=exchange, proof=proof) as publisher:
-                for keys, bodies in chain((piece,), pieces):
+                for keys, bodies, filter_values in chain((piece,), pieces):
                     self._check_rows(keys, bodies, rows)
                     if rows + len(keys) >= 1 << ROW_BITS:
                         raise InputError(
                             f"stream {stream!r} gets 2^{ROW_BITS} rows or more: write them in several versions"
                         )
                     ids = np.arange(first + rows, first + rows + len(keys))
-                    self._add(publisher.publish_many(keys, bodies, ids=ids))
+                    self._add(publisher.publish_many(keys, bodies, ids=ids, filter_values=filter_values))
                     rows += len(keys)
                     if is_full:
                         hashes.frombytes(row_hashes(keys, bodies).tobytes())
@@ -198,10 +204,9 @@ class StreamTaskWriter:
             )
         self._last_row = keys[-1].as_py(), bodies[-1].as_py()
 
-    def _sorted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any]]:
+    def _sorted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any, Any]]:
         """Yield all rows of a task of a micro-batch at once, sorted."""
-        keys: list[Any] = []
-        bodies: list[Any] = []
+        held: list[Messages] = []
         size = 0
         for messages in self._counter.messages(batches):
             size += messages.keys.nbytes + messages.bodies.nbytes
@@ -210,13 +215,13 @@ class StreamTaskWriter:
                     f"the rows of this task have more than {_MOST_SORTED >> 20} MiB, and those of a stream are sorted in memory: give its "
                     "source fewer rows in a micro-batch (maxOffsetsPerTrigger, maxFilesPerTrigger), or write to more streams"
                 )
-            keys.append(messages.keys)
-            bodies.append(messages.bodies)
-        if keys:
-            columns: list[Any] = [pa.chunked_array(keys), pa.chunked_array(bodies)]
-            table = pa.table(columns, names=["key", "value"])
-            table = table.take(pc.sort_indices(table, [("key", "ascending"), ("value", "ascending")]))
-            yield table["key"], table["value"]
+            held.append(messages)
+        if held:
+            keys, bodies, filter_values = _joined(held)
+            table = pa.table([keys, bodies], names=["key", "value"])
+            order = pc.sort_indices(table, [("key", "ascending"), ("value", "ascending")])
+            table = table.take(order)
+            yield table["key"], table["value"], None if filter_values is None else filter_values.take(order)
 
     def _open(self, **arguments: Any) -> StreamPublisher:  # noqa: ANN401  # of the publisher
         options = self._options
@@ -252,20 +257,27 @@ def _stored(rows: int) -> str:
     )
 
 
-def _pieces(messages: Iterator[Messages]) -> Iterator[tuple[Any, Any]]:
-    keys: list[Any] = []
-    bodies: list[Any] = []
+def _joined(held: Sequence[Messages]) -> tuple[Any, Any, Any]:
+    """Return the keys, the bodies and the filter values of messages; None without filter values."""
+    filter_values = None
+    if held[0].filter_values is not None:
+        filter_values = pa.chunked_array([some.filter_values for some in held])
+    keys = pa.chunked_array([some.keys for some in held])
+    return keys, pa.chunked_array([some.bodies for some in held]), filter_values
+
+
+def _pieces(messages: Iterator[Messages]) -> Iterator[tuple[Any, Any, Any]]:
+    held: list[Messages] = []
     rows = size = 0
     for some in messages:
-        keys.append(some.keys)
-        bodies.append(some.bodies)
+        held.append(some)
         rows += len(some)
         size += some.keys.nbytes + some.bodies.nbytes
         if rows >= _PIECE_ROWS or size >= _PIECE_BYTES:
-            yield pa.chunked_array(keys), pa.chunked_array(bodies)
-            keys, bodies, rows, size = [], [], 0, 0
+            yield _joined(held)
+            held, rows, size = [], 0, 0
     if rows:
-        yield pa.chunked_array(keys), pa.chunked_array(bodies)
+        yield _joined(held)
 
 
 def _first_unsorted(keys: Any, bodies: Any) -> int | None:  # noqa: ANN401  # Arrow has no types

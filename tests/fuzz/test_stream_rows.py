@@ -16,7 +16,7 @@ from rabbit_chx.streams.chunks import Chunk, pieces, read_chunk
 from rabbit_chx.streams.messages import read_message
 from rabbit_chx.streams.rows import columns_of
 
-INCLUDE = ("exchange", "message_id", "properties", "headers")
+INCLUDE = ("exchange", "message_id", "properties", "headers", "filter_value")
 CHUNKS = [chunk for client in WRITERS for chunk in recorded(client)[1]]
 MESSAGES = [
     bytes(piece.data[4:])

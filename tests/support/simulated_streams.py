@@ -94,16 +94,23 @@ def publish(seed: int) -> None:
     """
     chance = random.Random(seed)  # noqa: S311  # it scripts faults
     named = chance.random() < 0.8
+    also = random.Random(~seed)  # noqa: S311  # a second one, so that the others stay as they are
     ids = sorted(chance.sample(range(1, 1_000), chance.randint(1, 200)))
     texts = list(map(str, ids))
     resent = 0
     with running_broker() as broker, pytest.MonkeyPatch.context() as patch:
         _repeatable(patch, chance)
+        broker.commands = (*broker.commands, Key.PUBLISH)
         patch.setattr(publisher_module, "_BATCH_ROWS", chance.choice([10, 40, 1_000]))
         for _ in range(chance.randint(1, 3) if named else 1):
             broker.fault = _Trouble(chance, chance.randint(0, 12), chance.randint(0, 2) if named else 0)
             window = chance.choice([1, 7, 20, 500])
-            with publisher(name="load" if named else None, window=window) as made:
+            how: dict[str, Any] = (
+                {"name": "load"} if named else {"sub_entry_rows": also.choice([None, 1, 7, 500])}
+            )
+            if not how.get("sub_entry_rows"):
+                how["filter_value"] = also.choice([None, "key"])
+            with publisher(window=window, **how) as made:
                 report = made.publish_many(texts, texts, ids=ids if named else None)
             assert report.confirmed == len(ids)
             assert report.known + report.repaired <= len(ids)
@@ -138,11 +145,18 @@ class _GrowingLog(ChunkLog):
         self.chunks.append(chunk_bytes(rows, offset=self._next, kind=kind))
         self._next += records
 
-    def rows(self, start: int, end: int) -> list[int]:
-        """The offsets of the rows in a range."""
-        headers = [header_of(chunk) for chunk in self.chunks]
+    def rows(self, start: int, end: int, value: bytes = b"") -> list[int]:
+        """The offsets of the rows in a range; of those in chunks with a filter value."""
+        chunks = [chunk for chunk in self.chunks if not value or value in _parity(chunk)]
+        headers = map(header_of, chunks)
         ranges = (range(offset, offset + records) for kind, records, offset in headers if kind == _USER)
         return [offset for each in ranges for offset in each if start <= offset < end]
+
+
+def _parity(chunk: bytes) -> set[bytes]:
+    """Stands for the filter values of a chunk."""
+    kind, _, offset = header_of(chunk)
+    return set() if kind else {b"even", b"all"} if offset % 2 == 0 else {b"odd", b"all"}
 
 
 class _Node(StreamNode):
@@ -153,7 +167,8 @@ class _Node(StreamNode):
     def __init__(self, host: str, log: ChunkLog, chance: random.Random, faults: list[bool]) -> None:
         super().__init__(host)
         self.streams = {"s": log}
-        self.version, self.commands = "4.3.6", (Key.STREAM_STATS,)
+        self.version, self.commands = "4.3.6", (Key.STREAM_STATS, Key.PUBLISH)
+        self.filter_values = _parity
         self.at_once = 0  # chunks come when the reader waits for them
         self.on_read = self._trouble
         self._chance, self._faults = chance, faults
@@ -199,16 +214,19 @@ def read(seed: int) -> None:
         began = clock.now
         log_end = max(log.rows(0, 1 << 62), default=-1) + 1
         start: Any = chance.choice(["first", "last", "next", chance.randint(0, log_end)])
+        value = random.Random(~seed).choice([b"", b"", b"even", b"odd", b"all", b"none"])  # noqa: S311
         made = StreamReader(
             "rabbitmq-stream://leader",
             "s",
             start=start,
             end=chance.choice([None, log_end]),
             on_missing="count",
+            filters=[value] if value else [],
             batch_rows=chance.choice([1, 30]),
             timeout_s=_TIMEOUT_S,
         )
-        wanted = log.rows(made.start_offset, made.end_offset)
+        in_range = log.rows(made.start_offset, made.end_offset)
+        wanted = log.rows(made.start_offset, made.end_offset, value)
         removed, found = 0, list[Any]()
         with made:
             for batch in made:
@@ -225,4 +243,5 @@ def read(seed: int) -> None:
     assert all(offset < removed for offset in set(wanted) - set(found)), "rows that are there were not given"
     assert made.missing >= len(wanted) - len(found)
     assert removed or not made.missing
-    assert clock.now - began < (len(wanted) + 1) * _TIMEOUT_S
+    assert made.next_offset == made.end_offset
+    assert clock.now - began < (len(in_range) + 1) * _TIMEOUT_S

@@ -23,6 +23,7 @@ from stream_logs import ChunkLog, RowLog, header_of
 from rabbit_chx import retry
 from rabbit_chx.errors import ConnectionLostError
 from rabbit_chx.streams import connection, ends, nodes, reader, writer
+from rabbit_chx.streams.chunks import CODECS, Piece, read_chunk
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import (
     Confirms,
@@ -37,6 +38,7 @@ from rabbit_chx.streams.frames import (
     name_field,
     texts_field,
 )
+from rabbit_chx.streams.rows import columns_of
 
 OK = b"\0\1"
 EMPTY = b"\0\0\0\0"
@@ -82,6 +84,7 @@ class _Subscription:
     next: int  # the number of a chunk
     credit: int
     has_all_kinds: bool
+    filters: frozenset[bytes] = frozenset()
 
 
 class Session:
@@ -149,16 +152,18 @@ class Session:
     def delete_publisher(self, publisher_id: int) -> None:
         del self._references[publisher_id]
 
-    def publish(self, content: bytes) -> None:
-        """Take a Publish frame."""
+    def publish(self, content: bytes, version: int) -> None:
+        """Take a Publish frame, of version 2 with a filter value before each message."""
         assert len(content) + 8 <= self.node.frame_max
         reference, place = self._references[content[0]], 5
         for _ in range(int.from_bytes(content[1:5])):
-            row_id, length = struct.unpack_from(">QI", content, place)
+            row_id, place = int.from_bytes(content[place : place + 8]), place + 8
+            if version > 1:
+                place += 2 + int.from_bytes(content[place : place + 2])
+            messages, place = _entry_at(content, place)
             self.sent.append((reference, row_id))
-            needed = self.stream.take(reference, row_id, content[place + 12 : place + 12 + length])
+            needed = [self.stream.take(reference, row_id, message) for message in messages][-1]
             self.unconfirmed.append((content[0], row_id, needed))
-            place += 12 + length
         assert place == len(content)
 
     def commit(self, rows: int) -> None:
@@ -190,7 +195,10 @@ class Session:
         elif place == log.end and self.node.moves_starts:
             place = log.begin
         has_all_kinds = properties.get("chunk_selector") == "all"
-        self.subscriptions[number] = _Subscription(log, place, credit, has_all_kinds)
+        filters = {value.encode() for name, value in properties.items() if name.startswith("filter.")}
+        if properties.get("match-unfiltered") == "true":
+            filters.add(b"")
+        self.subscriptions[number] = _Subscription(log, place, credit, has_all_kinds, frozenset(filters))
         return self.deliver(number)
 
     def give_credit(self, fields: Fields) -> bytes:
@@ -211,7 +219,8 @@ class Session:
         while subscription.credit and most and subscription.next < log.end - self.withheld:
             chunk = log.chunk(subscription.next)
             subscription.next += 1
-            if subscription.has_all_kinds or not header_of(chunk)[0]:
+            is_wanted = not subscription.filters or subscription.filters & self.node.filter_values(chunk)
+            if is_wanted and (subscription.has_all_kinds or not header_of(chunk)[0]):
                 subscription.credit, most = subscription.credit - 1, most - 1
                 if chunk := self.node.delivered(chunk):
                     found.append(frame(Key.DELIVER, bytes([number]) + chunk))
@@ -227,6 +236,27 @@ class Session:
         }
 
 
+def _entry_at(content: bytes, place: int) -> tuple[list[bytes], int]:
+    """Return the messages of an entry of a Publish frame, and its end."""
+    if not content[place] & 0x80:
+        end = place + 4 + int.from_bytes(content[place : place + 4])
+        return [content[place + 4 : end]], end
+    head, rows, size, packed = struct.unpack_from(">BHII", content, place)
+    end = place + 11 + packed
+    piece = Piece(0, rows, 0, memoryview(content[place + 11 : end]), size, CODECS[head >> 4 & 7])
+    data, ends = piece.unpacked()
+    begins = [0, *ends[:-1].tolist()]
+    return [bytes(data[begin + 4 : end]) for begin, end in zip(begins, ends.tolist(), strict=True)], end
+
+
+def filter_values(chunk: bytes) -> set[bytes]:
+    """Return the filter values of a chunk, as those of its rows' annotations; an empty one for a row without."""
+    if header_of(chunk)[0]:
+        return set()
+    rows = columns_of([read_chunk(memoryview(chunk))], 0, 1 << 62, ["filter_value"])
+    return {value or b"" for value in rows["filter_value"].to_pylist()}
+
+
 class StreamNode:
     """A node with streams, without I/O.
 
@@ -236,7 +266,7 @@ class StreamNode:
         leader: the node with the leaders of all streams; None while none is elected.
         replicas: the other nodes that have the streams.
         version: the release that it reports.
-        commands: the commands that it reports, each in version 1.
+        commands: the commands that it reports, each in version 1, Publish also in version 2.
         frame_max: the largest frame that it takes.
         opening: the properties of the vhost; by default its advertised address.
         answer: the answer to any request but the login, by its key and correlation id; None for an answer from the logs.
@@ -247,6 +277,7 @@ class StreamNode:
         sessions: the connections to it.
         fault: is called when a connection with a publisher waits for events.
         on_read: the same for a connection without.
+        filter_values: the filter values of a chunk.
         delivered: what is sent for a chunk: all of it, a changed one, or nothing.
         withheld: see `Session`; of the next connections.
         at_once: the most chunks that it delivers for a credit.
@@ -274,6 +305,7 @@ class StreamNode:
         self.sessions: list[Session] = []
         self.fault: Callable[[Session], object] = lambda _session: None
         self.on_read: Callable[[Session], object] = lambda _session: None
+        self.filter_values = filter_values
         self.delivered: Callable[[bytes], bytes] = lambda chunk: chunk
         self.withheld = 0
         self.at_once = 1 << 30
@@ -295,6 +327,9 @@ class StreamNode:
         key = int.from_bytes(request[:2])
         self.seen.append(key)
         self.requests.append(request[8:])
+        if key == Key.PUBLISH:
+            session.publish(request[4:], int.from_bytes(request[2:4]))
+            return b""
         return b"" if key in self.silent else self.said(session, key, request[4:])
 
     def said(  # noqa: C901, PLR0912  # one case for each command
@@ -306,9 +341,6 @@ class StreamNode:
             return self.answer(key, correlation_id)
         body, follows = b"", b""
         match key:
-            case Key.PUBLISH:
-                session.publish(content)
-                return b""
             case Key.CREDIT:
                 return session.give_credit(Fields(memoryview(content)))
             case Key.TUNE | Key.HEARTBEAT:
@@ -324,7 +356,10 @@ class StreamNode:
             case Key.OPEN:
                 body = texts_field(self.opening, "")
             case Key.EXCHANGE_COMMAND_VERSIONS:
-                body = array(command.to_bytes(2) + OK + OK for command in self.commands)
+                body = array(
+                    command.to_bytes(2) + OK + (b"\0\2" if command == Key.PUBLISH else OK)
+                    for command in self.commands
+                )
             case Key.DECLARE_PUBLISHER:
                 session.declare_publisher(fields.integer(1), fields.text() or None, fields.text())
             case Key.DELETE_PUBLISHER:

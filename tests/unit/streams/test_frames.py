@@ -276,8 +276,8 @@ def test_confirms_and_errors_are_arrays() -> None:
     [
         ("00", "ends in the middle of a field of 2 bytes"),
         ("00 08 00 02 05 50", "version 2 of the command 0x0008"),
-        ("00 1a 00 01 00 00 00 07", "0x001a is no command"),  # ConsumerUpdate, for single active consumers
-        ("00 63 00 01", "0x0063 is no command"),
+        ("00 1a 00 01 00 00 00 07", "0x001a is not a command"),  # ConsumerUpdate, for single active consumers
+        ("00 63 00 01", "0x0063 is not a command"),
         ("00 03 00 01 09 00 00 00 02 00 00 00 00 00 00 00 05", "a field of 16 bytes"),
         ("00 04 00 01 09 ff ff ff ff", "a field of"),
         ("00 10 00 01 00 06 00 09 73", "a field of 9 bytes"),

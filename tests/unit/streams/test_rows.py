@@ -22,7 +22,7 @@ from rabbit_chx.streams.chunks import Chunk, read_chunk
 from rabbit_chx.streams.messages import read_message
 from rabbit_chx.streams.rows import columns_of, encode_rows, schema_of
 
-ALL = ("exchange", "message_id", "properties", "headers")
+ALL = ("exchange", "message_id", "properties", "headers", "filter_value")
 FRAME_MAX = 1 << 20
 
 
@@ -62,6 +62,7 @@ EMPTY: dict[str, Any] = {
     "message_id": None,
     "properties": None,
     "headers": None,
+    "filter_value": None,
 }
 ROUTED = {"key": b"k", "exchange": "orders", "headers": {"x-exchange": "orders", "x-routing-key": "k"}}
 #: A message of each layout, and what of its columns is not as in EMPTY.
@@ -74,6 +75,18 @@ MESSAGES: dict[str, tuple[bytes, dict[str, Any]]] = {
     "empty header": (b"\0Sp\x45" + BODY, {}),
     "routed": (KEYED + BODY, ROUTED),
     "routed, turned": (TURNED + BODY, ROUTED),
+    "filtered": (
+        annotated(symbol("x-stream-filter-value"), text("eu"), symbol("x-routing-key"), text("k")) + BODY,
+        {
+            "key": b"k",
+            "filter_value": b"eu",
+            "headers": {"x-stream-filter-value": "eu", "x-routing-key": "k"},
+        },
+    ),
+    "a number as filter value": (
+        annotated(symbol("x-stream-filter-value"), b"\x54\x05") + BODY,
+        {"headers": {"x-stream-filter-value": "5"}},
+    ),
     "routed, wide": (
         annotated(symbol("x-exchange"), text("orders"), symbol("x-routing-key"), text("k"), wide=True) + BODY,
         ROUTED,
@@ -345,7 +358,7 @@ def test_frames_are_full_and_not_fuller() -> None:
     assert [number for number, _ in published(frames)] == ids.tolist()
     assert published(encoded.frames(3, ids, 500, 700, 400)) == published(frames)[500:700]
     assert encoded.frames(3, ids, 500, 500, 400) == []
-    assert len(encoded) == 1_000
+    assert encoded.rows.tolist() == [1] * 1_000
 
 
 def test_a_row_that_fits_into_no_frame_is_named() -> None:
@@ -357,7 +370,7 @@ def test_a_row_that_fits_into_no_frame_is_named() -> None:
 def test_no_rows_to_write() -> None:
     for keys in (None, list[str](), pa.array([], pa.string())):
         encoded = encode_rows(keys, [])
-        assert len(encoded) == 0
+        assert len(encoded.rows) == 0
         assert encoded.frames(0, np.empty(0, np.uint64), 0, 0, 100) == []
 
 

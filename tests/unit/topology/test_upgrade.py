@@ -241,4 +241,4 @@ def test_transient_members_are_reported() -> None:
     ghosts = findings(PAIR, "4.2.9", NEW, exclusive)["transient-destination"]
     assert "are unroutable until they go" in ghosts.message
     gone = findings(PAIR, "3.12.14", Release("4.0.9"), exclusive)["transient-destination"]
-    assert "its buckets go with it" in gone.message
+    assert "its buckets are removed with it" in gone.message

@@ -69,6 +69,13 @@ def test_columns_are_in_their_own_order_and_come_once() -> None:
     assert parse(includeHeaders="true").include == ("headers",)
 
 
+def test_filter_values_are_separated_by_commas_or_a_json_array() -> None:
+    assert (parse().filter_values, parse().filter_match_unfiltered) == ((), False)
+    assert parse(filterValues="eu , us").filter_values == ("eu", "us")
+    given = parse(filterValues='["a,b", " c"]', filterMatchUnfiltered="true")
+    assert (given.filter_values, given.filter_match_unfiltered) == (("a,b", " c"), True)
+
+
 def test_where_it_begins_and_ends() -> None:
     given = parse(startingOffsets='{"s": 23, "t": -2}', endingOffsets='{"s": -1}')
     assert (given.start, given.end) == ({"s": 23, "t": -2}, {"s": -1})
@@ -90,6 +97,10 @@ def test_where_it_begins_and_ends() -> None:
         ({"stream": ""}, "option 'stream' is missing: name the stream to read, or give superStream"),
         ({"superStream": "o"}, "options 'stream' and 'superStream' are both given"),
         ({"managementUrl": "http://here"}, "option 'managementUrl' needs the option 'exchange'"),
+        ({"filterValues": "a,,b"}, "option 'filterValues' is 'a,,b': give texts with commas between them"),
+        ({"filterValues": "[1]"}, "option 'filterValues' is"),
+        ({"filterValues": "[]"}, "option 'filterValues' is"),
+        ({"filterMatchUnfiltered": "true"}, "'filterMatchUnfiltered' needs the option 'filterValues'"),
         ({"stream": "a,,b"}, "option 'stream' is 'a,,b': give the name of a stream"),
         ({"stream": "a,a"}, "option 'stream' names 'a' twice"),
         ({"include": "header"}, "option 'include' is 'header': give some of exchange"),

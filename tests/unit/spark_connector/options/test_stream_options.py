@@ -57,6 +57,16 @@ def test_what_goes_by_the_stream_protocol(options: dict[str, str]) -> None:
         ({"url": "amqp://h", "superStream": "s", "version": "1"}, "option 'version': delivery is at-least-once"),
         ({"url": "amqp://h", "superStream": "s", "managementUrl": "http://h"}, "option 'managementUrl': delivery is"),
         ({"url": "amqp://h"}, "option 'exchange' is missing: name the exchange to publish to, or a superStream"),
+        ({"url": "amqp://h", "exchange": "x", "filterValueColumn": "key"}, "option 'filterValueColumn': rows go by AMQP"),
+        ({"url": "amqp://h", "exchange": "x", "subEntryRows": "10"}, "option 'subEntryRows': rows go by AMQP"),
+        ({"url": "amqp://h", "superStream": "s", "subEntryRows": "65536"}, "give a whole number from 1 to 65535"),
+        ({"url": "amqp://h", "superStream": "s", "compression": "zstd"}, "needs the option 'subEntryRows'"),
+        ({"url": "amqp://h", "superStream": "s", "compression": "brotli"}, "option 'compression' is 'brotli': give 'none' or 'gzip'"),
+        ({**ONCE, "subEntryRows": "10"}, "option 'subEntryRows' is for at-least-once: the rows of a sub-entry have one id"),
+        (
+            {"url": "amqp://h", "superStream": "s", "subEntryRows": "10", "filterValueColumn": "key"},
+            "'subEntryRows' and 'filterValueColumn' are both given",
+        ),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together(options: dict[str, str], says: str) -> None:

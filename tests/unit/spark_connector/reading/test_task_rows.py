@@ -23,7 +23,7 @@ class Scripted:
     """Stands for StreamReader: two rows, or an error."""
 
     asked: dict[str, Any]
-    missing = 0
+    missing = rows_read = rows_returned = 0
     error: Exception | None = None
 
     def __init__(self, _addresses: object, stream: str, **asked: Any) -> None:
@@ -63,7 +63,9 @@ def options_of(**options: str) -> ReadOptions:
 
 
 def test_columns_and_their_order(scripted: type[Scripted]) -> None:
-    (batch,) = rows_of(RANGE, options_of(include="message_id"))
+    (batch,) = rows_of(
+        RANGE, options_of(include="message_id", filterValues="eu", filterMatchUnfiltered="true")
+    )
     names = [column.split("`")[1] for column in columns(("message_id",)).split(", ")]
     assert batch.schema.names == names == ["key", "value", "stream", "offset", "timestamp", "message_id"]
     assert batch.select(["stream", "offset", "key", "message_id"]).to_pylist() == [
@@ -72,6 +74,7 @@ def test_columns_and_their_order(scripted: type[Scripted]) -> None:
     ]
     asked = scripted.asked
     assert (asked["stream"], asked["start"], asked["end"]) == ("a", 3, 5)
+    assert (asked["filters"], asked["match_unfiltered"]) == (("eu",), True)
     assert (asked["on_missing"], asked["expect"], asked["landmarks"]) == (
         "raise",
         RANGE.before,

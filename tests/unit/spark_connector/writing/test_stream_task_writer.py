@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import IntegerType, StringType, StructType
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import SuperStream
@@ -25,9 +25,10 @@ PLACING = SuperStream(["s0", "s1"])
 OF_S1 = [key for key in map(str, range(100)) if PLACING.partition_for(key) == "s1"]
 
 
-def writer(partition: int = 1) -> StreamTaskWriter:
-    options = WriteOptions.parse({"url": "amqp://h", "superStream": "s", "delivery": "exactly-once"})
-    columns = MessageColumns.of(SCHEMA, options)
+def writer(partition: int = 1, schema: StructType = SCHEMA, **options_: str) -> StreamTaskWriter:
+    once = {"url": "amqp://h", "superStream": "s", "delivery": "exactly-once"}
+    options = WriteOptions.parse({**once, **options_})
+    columns = MessageColumns.of(schema, options)
     plan = WritePlan(columns, options, streaming=True, layout=StreamLayout.of(PLACING, SCHEMA))
     return StreamTaskWriter(plan, Task(partition=partition))
 
@@ -67,7 +68,8 @@ def test_rows_of_a_micro_batch_are_sorted(monkeypatch: pytest.MonkeyPatch) -> No
     rows = [("b", "1"), ("a", "2"), ("\xff", "3"), ("a", "1")]
     keys, values = zip(*rows, strict=True)
     batches = [pa.record_batch([pa.array(keys), pa.array(values)], names=["key", "value"])] * 2
-    ((sorted_keys, sorted_values),) = writer()._sorted(batches)
+    ((sorted_keys, sorted_values, filter_values),) = writer()._sorted(batches)
+    assert filter_values is None
     found = zip(sorted_keys.to_pylist(), sorted_values.to_pylist(), strict=True)
     assert list(found) == sorted((key.encode(), value.encode()) for key, value in rows * 2)
     monkeypatch.setattr(stream_task_writer, "_MOST_SORTED", 10)
@@ -81,7 +83,35 @@ def test_a_piece_has_many_rows_or_many_bytes(monkeypatch: pytest.MonkeyPatch) ->
         with monkeypatch.context() as bounded:
             bounded.setattr(stream_task_writer, bound, most)
             pieces = stream_task_writer._pieces(writer()._counter.messages([batch] * 5))
-            assert [len(keys) for keys, _ in pieces] == [20, 20, 10]
+            assert [len(keys) for keys, *_ in pieces] == [20, 20, 10]
+
+
+@pytest.mark.parametrize("name", ["region", "Region", "type", "key"])
+def test_filter_values_stay_with_their_rows(name: str) -> None:
+    """Also of a column whose name AMQP has for something else; null is none."""
+    rows = [("b", "1", "eu"), ("a", "2", None), ("c", "3", "us")]
+    keys, values, regions = zip(*rows, strict=True)
+    columns = {"key": pa.array(keys), "value": pa.array(values)}
+    if name != "key":
+        columns[name] = pa.array(regions)
+    schema = StructType()
+    for column_name in columns:
+        schema = schema.add(column_name, StringType())
+    batch = pa.RecordBatch.from_pydict(columns)
+    made = writer(schema=schema, filterValueColumn=name.lower())
+    ((sorted_keys, _, filter_values),) = made._sorted([batch])
+    assert sorted_keys.to_pylist() == [b"a", b"b", b"c"]
+    assert filter_values.to_pylist() == ([b"a", b"b", b"c"] if name == "key" else [b"", b"eu", b"us"])
+    ((piece_keys, _, filter_values),) = stream_task_writer._pieces(made._counter.messages([batch]))
+    assert piece_keys.to_pylist() == [b"b", b"a", b"c"]
+    assert filter_values.to_pylist() == ([b"b", b"a", b"c"] if name == "key" else [b"eu", b"", b"us"])
+
+
+def test_a_column_of_filter_values_must_be_there_as_a_text() -> None:
+    with pytest.raises(InputError, match="column 'region' is missing, which filterValueColumn names"):
+        writer(filterValueColumn="region")
+    with pytest.raises(InputError, match="column 'region' is int, not string or binary"):
+        writer(schema=StructType(SCHEMA.fields).add("region", IntegerType()), filterValueColumn="region")
 
 
 def test_a_null_key_has_the_last_partition() -> None:

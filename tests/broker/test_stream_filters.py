@@ -1,0 +1,201 @@
+"""Filters and sub-entries on a real broker: what is read back, by us and by rstream; older brokers refuse filters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, get_args
+from urllib.parse import unquote, urlsplit
+
+import pika
+import pytest
+import rstream
+from tcp_proxy import Proxy
+
+from rabbit_chx import StreamPublisher, StreamReader, replay
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.errors import InputError, MissingRowsError
+from rabbit_chx.routing import SuperStream
+from rabbit_chx.streams.chunks import Codec
+from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+GROUPS, EACH = 40, 2_500
+KEYS = [f"k{n // EACH}" for n in range(GROUPS * EACH)]
+BODIES = [f"body {n}" for n in range(len(KEYS))]
+
+
+@pytest.fixture
+def connection(vhost: RunningBroker) -> Iterator[StreamConnection]:
+    with closing(StreamConnection(stream_settings(vhost.stream_url))) as opened:
+        opened.create_stream("s")
+        yield opened
+
+
+def texts(batches: Any) -> list[str]:
+    return [value.decode() for batch in batches for value in batch["value"].to_pylist()]
+
+
+def values(vhost: RunningBroker, stream: str = "s", **how: Any) -> list[str]:
+    with StreamReader(vhost.stream_url, stream, **how) as reader:
+        return texts(reader)
+
+
+def bodies_of(*keys: str) -> list[str]:
+    return [body for key, body in zip(KEYS, BODIES, strict=True) if key in keys]
+
+
+@pytest.fixture
+def filtering(connection: StreamConnection, vhost: RunningBroker) -> RunningBroker:
+    """A vhost with a stream of rows with filter values; an older broker has refused them, and the test is over."""
+    if connection.no_filters:
+        with pytest.raises(InputError, match=r"does not filter streams: upgrade to 3\.13 or newer"):
+            StreamPublisher(vhost.stream_url, stream="s", filter_value="key")
+        with pytest.raises(InputError, match="does not filter streams"):
+            StreamReader(vhost.stream_url, "s", filters=["k1"])
+        with StreamPublisher(vhost.stream_url, stream="s") as publisher:
+            with pytest.raises(InputError, match="does not filter streams"):
+                publisher.publish_many(KEYS, BODIES, filter_values=KEYS)
+            assert publisher.publish_many(["k"], ["x"]).complete
+        assert values(vhost) == ["x"]
+        pytest.skip(f"{connection.server_version} has no stream filters, and refuses them")
+    with StreamPublisher(vhost.stream_url, stream="s", name="load", filter_value="key") as publisher:
+        assert publisher.publish_many(KEYS, BODIES, ids=range(1, len(KEYS) + 1)).complete
+    return vhost
+
+
+def test_a_part_of_the_rows_is_read_by_a_part_of_the_chunks(filtering: RunningBroker) -> None:
+    for keys in (["k0"], ["k17"], [f"k{GROUPS - 1}"], ["k3", "k30"], ["none"]):
+        with StreamReader(filtering.stream_url, "s", filters=keys) as reader:
+            found = texts(reader)
+            assert found == bodies_of(*keys)
+            assert reader.rows_returned == len(found) <= reader.rows_read < len(KEYS) / 4
+            assert reader.next_offset == reader.end_offset
+    assert values(filtering) == BODIES
+
+
+def test_ids_with_filter_values_store_each_row_once(filtering: RunningBroker) -> None:
+    with StreamPublisher(filtering.stream_url, stream="s", name="load", filter_value="key") as publisher:
+        report = publisher.publish_many(KEYS, BODIES, ids=range(1, len(KEYS) + 1))
+    assert (report.known, report.repaired) == (len(KEYS), 0)
+    assert values(filtering) == BODIES
+
+
+def test_rows_without_a_filter_value(filtering: RunningBroker) -> None:
+    with StreamPublisher(filtering.stream_url, stream="s") as publisher:
+        publisher.publish_many(["x"] * 10, ["later"] * 10)
+        publisher.publish_many(["x"] * 2, ["k5 too", "none"], filter_values=["k5", ""])
+    assert values(filtering, filters=["k5"]) == [*bodies_of("k5"), "k5 too"]
+    assert values(filtering, filters=["k5"], match_unfiltered=True) == [
+        *bodies_of("k5"), *["later"] * 10, "k5 too", "none",
+    ]  # fmt: skip
+
+
+def test_a_range_of_offsets_and_a_range_of_a_task(filtering: RunningBroker) -> None:
+    first, last = 20 * EACH + 100, 21 * EACH - 100
+    with StreamReader(filtering.stream_url, "s", start=first, end=last) as reader:
+        expected = texts(reader)
+    assert values(filtering, filters=["k20"], start=first, end=last) == expected
+    with StreamReader(filtering.stream_url, "s") as reader:
+        end, known = reader.end_offset, reader.end_fingerprint
+    assert known is not None
+    for keys in (["k7"], ["none"]):
+        given: dict[str, Any] = {"start": 0, "end": end, "landmarks": [known]}
+        assert values(filtering, filters=keys, **given) == bodies_of(*keys)
+
+
+def test_lost_connections_lose_and_repeat_no_row(filtering: RunningBroker) -> None:
+    with closing(Proxy(filtering.stream_url)) as proxy:
+        before, _, vhost = filtering.stream_url.rpartition("/")
+        url = f"{before.rpartition(':')[0]}:{proxy.port}/{vhost}"
+        keys = ["k1", "k20", "k38"]
+        with StreamReader(url, "s", filters=keys, batch_rows=1) as reader:
+            found: list[str] = []
+            for number, batch in enumerate(reader):
+                found += texts([batch])
+                if number % 5 == 0 and number < 20:
+                    proxy.cut()
+        assert found == bodies_of(*keys)
+
+
+def test_rows_of_amqp_publishers_have_filter_values(filtering: RunningBroker) -> None:
+    with pika.BlockingConnection(pika_parameters(filtering.url)) as amqp:
+        channel = amqp.channel()
+        channel.confirm_delivery()
+        for value in ("eu", "us", None):
+            headers = {} if value is None else {"x-stream-filter-value": value}
+            channel.basic_publish("", "s", f"by AMQP {value}".encode(), pika.BasicProperties(headers=headers))
+    assert values(filtering, filters=["eu"]) in (["by AMQP eu"], ["by AMQP eu", "by AMQP None"])
+    assert values(filtering, filters=["eu"], match_unfiltered=True) == ["by AMQP eu", "by AMQP None"]
+
+
+def test_a_super_stream_and_a_replay(filtering: RunningBroker, connection: StreamConnection) -> None:
+    streams = ["orders-0", "orders-1", "orders-2"]
+    connection.create_super_stream("orders", streams, ["0", "1", "2"])
+    with StreamPublisher(filtering.stream_url, super_stream="orders", filter_value="key") as publisher:
+        assert publisher.publish_many(KEYS, BODIES).complete
+    placing = SuperStream(streams)
+    for key in ("k2", "k33"):
+        stream = str(placing.partition_for(key))
+        assert values(filtering, stream, filters=[key]) == bodies_of(key)
+        batches = replay(filtering.stream_url, key, super_stream="orders", filter_value="key")
+        assert texts(batches) == bodies_of(key)
+
+
+def test_rows_that_retention_has_removed_are_missing(
+    filtering: RunningBroker, connection: StreamConnection
+) -> None:
+    limits = {"max-length-bytes": "200000", "stream-max-segment-size-bytes": "100000"}
+    connection.create_stream("short", limits)
+    with StreamPublisher(filtering.stream_url, stream="short", filter_value="key") as publisher:
+        for _ in range(3):
+            publisher.publish_many(KEYS, BODIES)
+    with pytest.raises(MissingRowsError, match="does not have the offsets 0 to"):
+        values(filtering, "short", filters=["k1"], start=0)
+
+
+# -- sub-entries
+
+
+@pytest.mark.usefixtures("connection")
+@pytest.mark.parametrize("rows", [1, 100, 5_000])
+@pytest.mark.parametrize("codec", get_args(Codec))
+def test_sub_entries_are_read_back(vhost: RunningBroker, codec: Codec, rows: int) -> None:
+    given: dict[str, Any] = {"sub_entry_rows": rows, "compression": codec}
+    keys, bodies = KEYS[:20_000], BODIES[:20_000]
+    with StreamPublisher(vhost.stream_url, stream="s", **given) as publisher:
+        for number in (1, 2):
+            assert publisher.publish_many(keys, bodies).complete
+            assert values(vhost) == bodies * number
+
+
+@pytest.mark.usefixtures("connection")
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_sub_entries_are_read_by_rstream(vhost: RunningBroker, codec: Codec) -> None:
+    with StreamPublisher(vhost.stream_url, stream="s", sub_entry_rows=100, compression=codec) as publisher:
+        assert publisher.publish_many(KEYS[:1_000], BODIES[:1_000]).complete
+    found: list[str] = []
+
+    async def consume() -> None:
+        url = urlsplit(vhost.stream_url)
+        consumer = rstream.Consumer(
+            host=url.hostname or "", port=url.port or 5552, vhost=unquote(url.path[1:]),
+            username=unquote(url.username or ""), password=unquote(url.password or ""),
+        )  # fmt: skip
+
+        async def take(message: Any, _context: Any) -> None:
+            found.append(bytes(message.body).decode())
+            if len(found) == 1_000:
+                consumer.stop()
+
+        await consumer.start()
+        first = rstream.ConsumerOffsetSpecification(rstream.OffsetType.FIRST, None)
+        await consumer.subscribe("s", take, decoder=rstream.amqp_decoder, offset_specification=first)
+        await consumer.run()
+        await consumer.close()
+
+    asyncio.run(asyncio.wait_for(consume(), 60))
+    assert found == BODIES[:1_000]

@@ -1,0 +1,418 @@
+"""Filter values that a publisher writes, and filters of a reader, with a scripted node: what is sent, read and returned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from stream_bytes import chunk_bytes, entry, notes
+from stream_logs import ChunkLog, RowLog
+from stream_node import Session, StreamNode, in_memory
+from stream_publishers import FRAME_MAX, Broker, lose, once, publisher
+
+from rabbit_chx import replay
+from rabbit_chx.errors import BrokerTimeoutError, InputError, MissingRowsError, RabbitChxError, RowError
+from rabbit_chx.routing import HashRing
+from rabbit_chx.streams import StreamReader
+from rabbit_chx.streams.frames import Key, StreamChanged
+from rabbit_chx.streams.rows import encode_rows
+
+WITH_FILTERS = (Key.PUBLISH, Key.STREAM_STATS)
+COLOURS = ["red", "green", "blue", "grey", "red", "black", "green", "white"]
+
+
+def row(value: str | None, body: str, key: str = "k") -> bytes:
+    """A stored row with a filter value, or without."""
+    encoded = encode_rows([key], [body], filter_values=None if value is None else [value], is_sub_entry=True)
+    return bytes(encoded.message(0, 1))
+
+
+def chunk(offset: int, *values: str | None) -> bytes:
+    return chunk_bytes([row(value, f"{offset + at}") for at, value in enumerate(values)], offset=offset)
+
+
+class Filtering(StreamNode):
+    """A node of 4.3 whose stream has chunks of three rows with one filter value, and chunks of the broker's own between them."""
+
+    heartbeat_s = 0
+
+    def __init__(self, host: str = "broker") -> None:
+        super().__init__(host)
+        self.version, self.commands = "4.3.6", WITH_FILTERS
+        self.log = self.streams["s"] = ChunkLog()
+        offset = 0
+        for colour in COLOURS:
+            self.log.chunks.append(chunk(offset, *[colour] * 3))
+            self.log.chunks.append(chunk_bytes([entry(notes("consumer", kind=1))], offset=offset + 3, kind=1))
+            offset += 4
+
+
+@contextmanager
+def node() -> Iterator[Filtering]:
+    made = Filtering()
+    with in_memory(made) as made.clock:  # type: ignore[attr-defined]
+        yield made
+
+
+def reader(**how: Any) -> StreamReader:
+    return StreamReader("rabbitmq-stream://broker", "s", **{"timeout_s": 20.0, **how})
+
+
+def values(batches: Any) -> list[int]:
+    return [int(value) for batch in batches for value in batch["value"].to_pylist()]
+
+
+def offsets_of(colour: str) -> list[int]:
+    return [4 * at + row for at, each in enumerate(COLOURS) if each == colour for row in range(3)]
+
+
+# -- reading
+
+
+@pytest.mark.parametrize("batch_rows", [1, 1_000])
+@pytest.mark.parametrize("colour", COLOURS)
+def test_only_matching_chunks_are_read_and_the_reading_ends(colour: str, batch_rows: int) -> None:
+    """Also if the last chunks do not match, so that the end never arrives."""
+    with node() as broker, reader(filters=[colour], batch_rows=batch_rows) as reading:
+        began = broker.clock.now  # type: ignore[attr-defined]
+        assert values(reading) == offsets_of(colour)
+        assert reading.rows_read == reading.rows_returned == len(offsets_of(colour))
+        assert (reading.next_offset, reading.missing) == (reading.end_offset, 0)
+        assert broker.clock.now - began < 2.0, "it waits for a chunk that never arrives"  # type: ignore[attr-defined]
+
+
+def test_a_reading_without_matches_ends() -> None:
+    with node(), reader(filters=["violet"]) as reading:
+        assert list(reading) == []
+        assert (reading.rows_read, reading.next_offset) == (0, reading.end_offset)
+
+
+def test_rows_of_a_chunk_that_do_not_match_are_omitted() -> None:
+    with node() as broker:
+        broker.log.chunks = [
+            chunk(0, "red", "green", None, ""),
+            chunk(4, None, None),
+            chunk(6, "green", "red"),
+        ]
+        with reader(filters=["red"]) as reading:
+            assert values(reading) == [0, 2, 7]  # a row without the annotation may be of another client
+            assert (reading.rows_read, reading.rows_returned) == (6, 3)
+        with reader(filters=["red"], match_unfiltered=True, include=["exchange"]) as reading:
+            batches = list(reading)
+            assert values(batches) == [0, 2, 3, 4, 5, 7]
+            assert batches[0].schema.names == ["offset", "timestamp", "key", "value", "exchange"]
+        with reader(filters=[b"green", "red"], include=["filter_value"]) as reading:
+            assert [value for batch in reading for value in batch["filter_value"].to_pylist()] == [
+                b"red", b"green", None, b"green", b"red",
+            ]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", [9, 12, 18, 29])
+@pytest.mark.parametrize("start", ["first", 2, 6])
+def test_an_end_and_a_start_in_the_middle(start: Any, end: int) -> None:
+    for colour in ("red", "green"):
+        with node(), reader(filters=[colour], start=start, end=end) as reading:
+            first = 0 if start == "first" else start
+            assert values(reading) == [offset for offset in offsets_of(colour) if first <= offset < end]
+            assert reading.next_offset == end
+
+
+def test_rows_that_arrive_later_do_not_prolong_the_reading() -> None:
+    with node() as broker, reader(filters=["green"], batch_rows=1) as reading:
+        found = values([next(reading)])
+        broker.log.chunks += [chunk(32, *["green"] * 3), chunk(35, *["red"] * 3)]
+        assert found + values(reading) == offsets_of("green")
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_lost_connections_lose_and_repeat_no_row(after: int) -> None:
+    with node() as broker:
+        left = [after, after]
+
+        def trouble(session: Session) -> None:
+            if left and session.subscriptions:
+                left[-1] -= 1
+                if left[-1] < 0:
+                    left.pop()
+                    session.out.clear()
+                    session.lose()
+
+        broker.on_read = trouble
+        broker.at_once = 1
+        with reader(filters=["red", "green"], batch_rows=1) as reading:
+            assert values(reading) == sorted(offsets_of("red") + offsets_of("green"))
+
+
+def test_a_replica_that_lags_behind_does_not_end_the_reading() -> None:
+    with node() as broker:
+        replica = Filtering("replica")
+        replica.log.chunks = broker.log.chunks
+        broker.replicas = [replica]
+        with in_memory(broker, replica):
+            replica.leader, replica.replicas, replica.withheld = broker, [replica], 5
+
+            def catch_up(session: Session) -> None:
+                if session.withheld:
+                    session.withheld -= 1
+                    session.out += b"".join(map(session.deliver, list(session.subscriptions)))
+
+            replica.on_read = catch_up
+            with reader(filters=["green"]) as reading:
+                assert values(reading) == offsets_of("green")
+        assert replica.sessions
+
+
+def test_rows_that_retention_removes_meanwhile_are_missing() -> None:
+    for filters, remaining in ((["green"], [24, 25, 26]), (["violet"], [])):
+        with node() as broker, reader(filters=filters, batch_rows=1, on_missing="count") as reading:
+            broker.log.remove(8)
+            assert values(reading) == remaining
+            assert reading.missing == 16
+        with node() as broker, reader(filters=filters) as reading:
+            broker.log.remove(8)
+            with pytest.raises(MissingRowsError, match="does not have the offsets 0 to 15 any more"):
+                list(reading)
+
+
+def test_a_log_that_was_rewritten_is_an_error() -> None:
+    """Also if no chunk at all matches: the last one of the range is compared."""
+    with node() as broker, reader(filters=["violet"]) as reading:
+        broker.log.chunks[-2] = chunk(28, "other", "white", "white")
+        with pytest.raises(MissingRowsError, match="has been rewritten"):
+            list(reading)
+
+
+def test_a_log_that_was_cut_is_an_error() -> None:
+    with node() as broker, reader(filters=["violet"]) as reading:
+        del broker.log.chunks[-6:]
+        with pytest.raises(MissingRowsError, match="has been rewritten"):
+            list(reading)
+
+
+@pytest.mark.parametrize("colour", ["red", "violet", "white"])
+def test_a_task_reads_a_range_that_its_driver_has_found(colour: str) -> None:
+    with node() as broker:
+        with reader() as other:
+            end, known = other.end_offset, other.end_fingerprint
+        assert known is not None
+        broker.seen.clear()
+        with reader(filters=[colour], start=0, end=end, landmarks=[known]) as reading:
+            assert values(reading) == offsets_of(colour)
+        assert broker.seen.count(Key.SUBSCRIBE) <= 3
+
+
+def test_a_range_that_a_cut_log_does_not_have_is_an_error() -> None:
+    with node() as broker:
+        with reader() as other:
+            end, known = other.end_offset, other.end_fingerprint
+        assert known is not None
+        del broker.log.chunks[-6:]
+        with (
+            reader(filters=["violet"], start=0, end=end, landmarks=[known]) as reading,
+            pytest.raises(MissingRowsError),
+        ):
+            list(reading)
+
+
+def test_a_silent_node_is_an_error_in_time() -> None:
+    with node() as broker, reader(filters=["white"], timeout_s=20.0) as reading:
+        broker.delivered = lambda _: b""
+        began = broker.clock.now  # type: ignore[attr-defined]
+        with pytest.raises((BrokerTimeoutError, RabbitChxError)):
+            list(reading)
+        assert broker.clock.now - began < 60.0  # type: ignore[attr-defined]
+
+
+def test_a_stream_that_changes_is_subscribed_again() -> None:
+    with node() as broker:
+        told: list[bool] = []
+
+        def tell(session: Session) -> None:
+            if session.subscriptions and not told:
+                told.append(True)
+                session.tell(StreamChanged("s", 6))
+
+        broker.on_read = tell
+        with reader(filters=["red"]) as reading:
+            assert values(reading) == offsets_of("red")
+        assert told
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"filters": "red"}, "filters is the single value 'red'"),
+        ({"filters": [""]}, "the filter b'' has 0 bytes"),
+        ({"filters": ["x" * 40_000]}, "has 40000 bytes: give 1 to 32767"),
+        ({"filters": [7]}, "a filter is 7"),
+        ({"match_unfiltered": True}, "match_unfiltered is for filters"),
+    ],
+)
+def test_invalid_filters_are_refused(how: dict[str, Any], words: str) -> None:
+    with node() as broker, pytest.raises(InputError, match=words):
+        reader(**how)
+    assert not broker.seen
+
+
+@pytest.mark.parametrize("where", ["constructor", "task"])
+def test_a_broker_without_filters_is_refused_before_reading(where: str) -> None:
+    known: dict[str, Any] = {} if where == "constructor" else {"start": 0, "end": 8, "landmarks": ()}
+    with node() as broker:
+        broker.version, broker.commands = "3.12.14", (Key.STREAM_STATS,)
+        with pytest.raises(InputError, match=r"RabbitMQ 3\.12\.14 does not filter streams: upgrade to 3\.13"):
+            list(reader(filters=["red"], **known))
+        assert Key.SUBSCRIBE not in broker.seen
+
+
+# -- publishing
+
+
+@pytest.fixture
+def broker(broker: Broker) -> Broker:
+    broker.commands = WITH_FILTERS
+    return broker
+
+
+def stored(broker: Broker, stream: str = "s") -> list[tuple[str, str | None]]:
+    log = broker.rows[stream]
+    messages = [message for each in log.log if each for message in [each[2]]]
+    broker_log = ChunkLog([chunk_bytes([entry(message) for message in messages])])
+    made = StreamNode()
+    made.version, made.streams = "4.3.6", {"x": broker_log}
+    with in_memory(made), StreamReader("rabbitmq-stream://broker", "x", include=["filter_value"]) as reading:
+        rows = [row for batch in reading for row in batch.to_pylist()]
+    return [
+        (row["key"].decode(), None if row["filter_value"] is None else row["filter_value"].decode())
+        for row in rows
+    ]
+
+
+KEYS = ["a-1", "b-2", "a-3"]
+
+
+@pytest.mark.parametrize("columns", [list, np.array, pa.array])
+@pytest.mark.parametrize("name", [None, "load"])
+def test_rows_have_the_filter_values_of_a_column(broker: Broker, columns: Any, name: str | None) -> None:
+    ids = None if name is None else [1, 2, 3]
+    with publisher(name=name) as made:
+        report = made.publish_many(
+            columns(KEYS), columns(["x"] * 3), ids=ids, filter_values=columns(["a", "", "é"])
+        )
+        again = made.publish_many(columns(KEYS), columns(["y"] * 3), ids=ids and [4, 5, 6])
+    assert report.complete
+    assert again.complete
+    expected = [("a-1", "a"), ("b-2", ""), ("a-3", "é"), *((key, None) for key in KEYS)]
+    assert stored(broker) == expected
+
+
+def test_the_filter_value_is_the_key_or_a_function_of_it(broker: Broker) -> None:
+    calls: list[bytes] = []
+
+    def first(key: bytes) -> str:
+        calls.append(key)
+        return key.decode()[0]
+
+    keys = KEYS * 2
+    with publisher(filter_value="key") as made:
+        made.publish_many(keys, keys)
+    with publisher(filter_value=first) as made:
+        made.publish_many(pa.chunked_array([keys, keys[:1]]), [*keys, "x"])
+    expected = [(key, key) for key in keys] + [(key, key[0]) for key in [*keys, "a-1"]]
+    assert stored(broker) == expected
+    assert calls == [key.encode() for key in KEYS]
+
+
+def test_rows_of_several_streams_keep_their_filter_values(broker: Broker) -> None:
+    for stream in ("a", "b"):
+        broker.rows[stream] = RowLog()
+    ring = HashRing.from_buckets(["a", "b"])
+    keys = [f"k{n}" for n in range(40)]
+    with publisher(ring=ring, exchange="orders", name="load", filter_value="key") as made:
+        made.publish_many(keys, keys, ids=range(1, 41))
+    found = stored(broker, "a") + stored(broker, "b")
+    assert sorted(found) == sorted((key, key) for key in keys)
+    assert len(stored(broker, "a")) not in (0, 40)
+
+
+@pytest.mark.parametrize("after", [1, 30, 90])
+def test_ids_and_filter_values_together_store_each_row_once(broker: Broker, after: int) -> None:
+    broker.fault = once(lose, after)
+    keys = [f"k{n}" for n in range(100)]
+    with publisher(name="load", filter_value="key") as made:
+        report = made.publish_many(keys, keys, ids=range(1, 101))
+    assert report.complete
+    assert report.reconnects == 1
+    assert broker.rows["s"].originals == list(range(1, 101))
+    assert stored(broker) == [(key, key) for key in keys]
+
+
+@pytest.mark.parametrize("size", [1, 200, 255, 256, 1_000])
+def test_long_filter_values_fit_or_are_refused(broker: Broker, size: int) -> None:
+    value = "v" * size
+    with publisher(filter_value=lambda _: value) as made:
+        made.publish_many(["k"], ["x"])
+        assert stored(broker) == [("k", value)]
+        largest = FRAME_MAX - 2 * size
+        with pytest.raises(RowError, match="key, body and twice the filter value"):
+            made.publish_many(["k"], ["x" * largest])
+        for rest in range(60, 200):  # what is accepted also fits
+            try:
+                made.publish_many(["k"], ["x" * (largest - rest)])
+                break
+            except RowError as cause:
+                assert "at most" in str(cause)  # noqa: PT017
+
+
+def test_invalid_filter_values_are_refused(broker: Broker) -> None:
+    with pytest.raises(InputError, match="filter_value is 'region': give 'key', or a function"):
+        publisher(filter_value="region")
+    with publisher() as made:
+        for given, words in (
+            (["a"], "3 keys and 1 filter_values"),
+            (["a", None, "b"], "row 1 of filter_values is null"),
+            ("abc", "filter_values is a single str"),
+            (["a", "x" * 40_000, "b"], "row 1 has a filter value of 40000 bytes"),
+        ):
+            with pytest.raises(InputError, match=words):
+                made.publish_many(KEYS, KEYS, filter_values=given)
+    with publisher(filter_value="key") as made, pytest.raises(InputError, match="give one of them"):
+        made.publish_many(KEYS, KEYS, filter_values=KEYS)
+    assert not broker.rows["s"].log
+
+
+def test_a_broker_without_filters_is_refused_before_writing(broker: Broker) -> None:
+    broker.version, broker.commands = "3.10.8", ()
+    with pytest.raises(InputError, match=r"RabbitMQ 3\.10\.8 does not filter streams: upgrade to 3\.13"):
+        publisher(filter_value="key")
+    with publisher() as made, pytest.raises(InputError, match="does not filter streams"):
+        made.publish_many(KEYS, KEYS, filter_values=KEYS)
+    assert not broker.rows["s"].log
+
+
+# -- replaying
+
+
+@pytest.mark.parametrize("filter_value", [None, "key", lambda key: key.decode()[0]])
+def test_a_replay_reads_the_chunks_of_its_keys(filter_value: Any) -> None:
+    def value(key: str) -> str | None:
+        if filter_value is None:
+            return None
+        return key if filter_value == "key" else filter_value(key.encode())
+
+    with node() as broker:
+        keys = ["a1", "b1", "a2", "c1", "a1"]
+        broker.log.chunks = [
+            chunk_bytes([row(value(key), key, key)], offset=at) for at, key in enumerate(keys)
+        ] + [chunk_bytes([row(None, "old", "a1")], offset=5)]
+        counts = Counter[str]()
+        ring = HashRing.from_buckets(["s"])
+        batches = replay(
+            "rabbitmq-stream://broker", ["a1"], ring=ring, filter_value=filter_value, counts=counts
+        )
+        assert [body for batch in batches for body in batch["value"].to_pylist()] == [b"a1", b"a1", b"old"]
+        assert counts["read"] == (6 if filter_value is None else 3 if filter_value == "key" else 4)
