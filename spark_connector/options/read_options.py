@@ -189,7 +189,7 @@ class ReadOptions:
     push_filters: str = option(
         "pushFilters", one_of("none", "exact", "keys"),
         "`exact`: skip streams and offsets by filters of `stream`, `offset` and `timestamp`; `keys`: also streams by filters of `key`; see "
-        "[Filters](streams.md#filters)",
+        "[Filter pushdown](streams.md#filter-pushdown)",
         default="none", only="batch",
     )
     ring: KeyMap | None = option(
@@ -285,19 +285,7 @@ def _check(options: ReadOptions, *, streaming: bool | None) -> None:
         )
     if options.management_url is not None and options.exchange is None:
         raise InputError("option 'managementUrl' needs the option 'exchange': give both, or leave it out")
-    if (options.ring is not None) != (options.push_filters == "keys" and options.exchange is not None):
-        raise InputError(
-            "options 'exchange', 'ring' and 'pushFilters=keys' need each other: the ring has the stream of a key"
-        )
-    if options.push_filters == "keys" and options.streams:
-        raise InputError(
-            "option 'pushFilters' is 'keys', and a list of streams does not determine the stream of a key: give superStream, or exchange "
-            "with ring"
-        )
-    if options.ring is not None and options.ring.provenance == "assumed":
-        raise InputError(
-            "option 'ring' is assumed from the bindings, so keys may be in another stream: read it with a ring source"
-        )
+    _check_pushdown(options)
     if not options.timeout_s:
         raise InputError("option 'readTimeout' is 0: give more than 0 seconds")
     if options.filter_match_unfiltered and not options.filter_values:
@@ -318,6 +306,22 @@ def _check(options: ReadOptions, *, streaming: bool | None) -> None:
         )
     _in_json(options)
     _in_order(options)
+
+
+def _check_pushdown(options: ReadOptions) -> None:
+    if (options.ring is not None) != (options.push_filters == "keys" and options.exchange is not None):
+        raise InputError(
+            "options 'exchange', 'ring' and 'pushFilters=keys' need each other: the ring has the stream of a key"
+        )
+    if options.push_filters == "keys" and options.streams:
+        raise InputError(
+            "option 'pushFilters' is 'keys', and a list of streams does not determine the stream of a key: give superStream, or exchange "
+            "with ring"
+        )
+    if options.ring is not None and options.ring.provenance == "assumed":
+        raise InputError(
+            "option 'ring' is assumed from the bindings, so keys may be in another stream: read it with a ring source"
+        )
 
 
 def _in_json(options: ReadOptions) -> None:

@@ -24,8 +24,8 @@ from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import COLUMN_TYPES
 from spark_connector.executor_functions import reduce_as_code
 from spark_connector.options.read_options import ReadOptions
-from spark_connector.reading.filters import Selection, select
 from spark_connector.reading.micro_batches import MicroBatches, Place, anchor, is_anchor, offset_of, places_in
+from spark_connector.reading.pushdown import Selection, select
 from spark_connector.reading.sources import Sources, in_sparks_words
 from spark_connector.spark_errors import raising_without_traceback, strip_traceback
 
