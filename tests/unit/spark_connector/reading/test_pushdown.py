@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import datasource
 
@@ -114,6 +114,7 @@ PLAIN = (
 FILTERS = st.lists(PLAIN | PLAIN.map(datasource.Not), max_size=4)
 
 
+@settings(max_examples=1_000)
 @given(filters=FILTERS, by_key=st.booleans())
 @example(filters=[datasource.LessThanOrEqual(("timestamp",), NOW + 3 * HALF)], by_key=False)
 @example(filters=[datasource.GreaterThan(("timestamp",), NOW + 3 * HALF)], by_key=False)
@@ -139,6 +140,8 @@ def test_what_is_not_read() -> None:
     stream, offset, timestamp, key = ("stream",), ("offset",), ("timestamp",), ("key",)
     assert of(datasource.EqualTo(stream, "a"), datasource.GreaterThan(offset, 5)) == {"a": (6, ENDS)}
     assert of(datasource.In(stream, ("b", "c")), datasource.LessThanOrEqual(offset, 5)) == {"b": (3, 6)}
+    assert of(datasource.EqualTo(stream, "a"), datasource.LessThan(offset, 5)) == {"a": (3, 5)}
+    assert of(datasource.EqualTo(stream, "a"), datasource.GreaterThanOrEqual(offset, 5)) == {"a": (5, ENDS)}
     assert of(datasource.StringStartsWith(stream, "a")).keys() == {"a", "ab"}
     assert set(of(datasource.In(offset, (4, 8))).values()) == {(4, 9)}
     assert of(datasource.EqualTo(offset, 5), datasource.EqualTo(offset, 6)) == {}
