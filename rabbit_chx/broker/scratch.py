@@ -1,13 +1,13 @@
 """A scratch vhost that is deleted at the end of a block, a copy of a ring in it, and the queues that messages reach there.
 
-Names do not affect routing. So the copy has other names: one queue for each run of buckets.
+Names do not affect the routing of a ring. So its copy has other names: one queue for each run of buckets.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -28,6 +28,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology.live_broker import Operation
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     QueueDefinition,
@@ -104,7 +105,7 @@ def _try_to_remove(management: Management, name: str, *, may_still_appear: bool)
         time.sleep(_REMOVAL_PAUSE_S)
 
 
-_EXCHANGE = "copy"
+_EXCHANGE = "rabbit-chx.copy"
 _MOST_BUCKETS_OF_A_BINDING = 10_000
 _PATIENCE_S = 30.0
 _BETWEEN_LOOKS = 500
@@ -165,6 +166,26 @@ def declare_copy(connection: PikaConnection, runs: Sequence[CopiedRun], argument
             connection.perform(Operation("bind", BindingDefinition(run.name, run.name)))
         binding = BindingDefinition(_EXCHANGE, destination, str(run.weight))
         connection.perform(Operation("bind", binding))
+
+
+def declare_modulus_copy(connection: PikaConnection, places: Iterable[Destination]) -> list[CopiedRun]:
+    """Declare an ``x-modulus-hash`` exchange with destinations of these names, and return a run for each; it is deleted with its vhost.
+
+    Names determine the order from 4.3 on, and binding keys before, so the keys ascend.
+    """
+    connection.perform(Operation("declare", ExchangeDefinition(_EXCHANGE, MODULUS_EXCHANGE, durable=False)))
+    runs: dict[Destination, CopiedRun] = {}
+    for number, place in enumerate(places):
+        if place not in runs:
+            runs[place] = CopiedRun(str(place), place, 1)
+            connection.perform(Operation("declare", QueueDefinition(str(place))))
+            if isinstance(place, ExchangeRef):
+                connection.perform(
+                    Operation("declare", ExchangeDefinition(place.name, "fanout", durable=False))
+                )
+                connection.perform(Operation("bind", BindingDefinition(place.name, str(place))))
+        connection.perform(Operation("bind", BindingDefinition(_EXCHANGE, place, f"{number:09}")))
+    return list(runs.values())
 
 
 def route_on_copy(

@@ -14,9 +14,17 @@ import pika
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import document, entries, entry, place_text, plural, to_json
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.scratch import ScratchMessage, copied_runs, declare_copy, route_on_copy, scratch_vhost
+from rabbit_chx.broker.scratch import (
+    ScratchMessage,
+    copied_runs,
+    declare_copy,
+    declare_modulus_copy,
+    route_on_copy,
+    scratch_vhost,
+)
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say, typed
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
@@ -26,7 +34,6 @@ from rabbit_chx.cli.report import (
     hashes_text,
     numbers,
     outcome_text,
-    ring_as_json,
     source_as_json,
     source_fact,
     texts,
@@ -36,8 +43,9 @@ from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.streams import Placement, StreamOptions, text_or_base64
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
-from rabbit_chx.routing import HashRing, SlotTable, SuperStream
+from rabbit_chx.routing import HashRing, ModulusHashExchange, SlotTable, SuperStream
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.topology.objects import MODULUS_EXCHANGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,7 +226,7 @@ class ScratchReport:
     exchange: str
     vhost: str
     arguments: Mapping[str, str]
-    ring: HashRing
+    ring: HashRing | ModulusHashExchange
     findings: Sequence[Finding]
     found: Mapping[Place, int]
     predicted: Mapping[Place, int]
@@ -227,8 +235,8 @@ class ScratchReport:
     @property
     def guess(self) -> str | None:
         """The uncertainty of a ring that was not read; None if it was read."""
-        if self.ring.provenance == "read":
-            return None
+        if self.ring.provenance == "read" or isinstance(self.ring, ModulusHashExchange):
+            return None  # the bindings determine where an x-modulus-hash exchange routes
         if self.ring.provenance == "assumed":
             origin, remedy = "that guess", "give --ring-via PREFIX to read it"
         else:
@@ -245,7 +253,16 @@ class ScratchReport:
     @property
     def destinations(self) -> Iterable[Place]:
         """All destinations with buckets or messages."""
-        return dict.fromkeys((*self.ring.buckets, *self.found))
+        places = self.ring.buckets if isinstance(self.ring, HashRing) else self.ring.destinations
+        return dict.fromkeys((*places, *self.found))
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """The facts in the heading."""
+        if isinstance(self.ring, HashRing):
+            return exchange_facts(self.exchange, self.vhost, self.arguments, self.ring)
+        _, source = source_fact(ModuloMap.of(self.ring))
+        return [("exchange", self.exchange), ("vhost", self.vhost), ("type", source)]
 
     def blocks(self) -> Iterator[Block]:
         """Return the compared objects, the destinations of the messages, and the differences."""
@@ -253,7 +270,7 @@ class ScratchReport:
         copied = f"{plural(compared, 'message')} with a copy in a vhost of its own, now removed"
         yield Facts(
             [
-                *exchange_facts(self.exchange, self.vhost, self.arguments, self.ring),
+                *self.facts,
                 ("compared", copied if compared else "nothing"),
                 ("mismatches", f"{len(self.differences):,}"),
                 *([("verified", f"not the ring, which is a guess: {self.guess}")] if self.guess else []),
@@ -284,7 +301,7 @@ class ScratchReport:
             "verify",
             way="scratch",
             **entry(self, "exchange", "vhost", "arguments"),
-            ring=ring_as_json(self.ring),
+            **source_as_json(self.ring if isinstance(self.ring, HashRing) else ModuloMap.of(self.ring)),
             findings=entries(self.findings, "kind", "destination", "share", "says=message", "message"),
             compared=sum(self.found.values()),
             mismatches=len(self.differences),
@@ -366,6 +383,9 @@ def _of_messages(
     wanted = None if topology is None else read_topology(topology, at.settings.vhost)
     name = str(exchange) if wanted is None else exchange_in(wanted, exchange).name
     live = at.exchange(name, "arguments and bindings are read over the management API")
+    if live.type == MODULUS_EXCHANGE:
+        report = _of_modulus(at, live, wanted, sample)
+        return Outcome(report, code=report.code)
     live.check_type()
     if wanted is None:
         ring = live.ring
@@ -387,6 +407,22 @@ def _of_messages(
     return Outcome(report, code=report.code)
 
 
+def _of_modulus(
+    at: LiveBroker, live: LiveExchange, wanted: TopologyInput | None, sample: SampleOptions
+) -> ScratchReport:
+    exchange = live.mirror()
+    assert isinstance(exchange, ModulusHashExchange)  # noqa: S101  # by its type
+    findings = []
+    if wanted is not None:
+        of_file = wanted.topology.modulus(exchange.name, live.release)
+        if of_file.destinations != exchange.destinations:
+            findings.append(_different(wanted, exchange.name))
+        exchange = of_file
+    if not exchange.destinations:
+        return ScratchReport(live.name, live.vhost, {}, exchange, findings, {}, {}, [])
+    return _on_copy(at, live, exchange, sample=sample, findings=findings)
+
+
 def _findings_against(wanted: TopologyInput, ring: HashRing, live: LiveExchange) -> list[Finding]:
     """Return the differences between the exchange of a file and that of the broker."""
     exchange = exchange_in(wanted, live.name)
@@ -398,20 +434,19 @@ def _findings_against(wanted: TopologyInput, ring: HashRing, live: LiveExchange)
         )
     if Counter(ring.bindings) == Counter(live.bindings):
         return []
-    return [
-        Finding(
-            "different",
-            f"the bindings of {live.name} on the broker differ from {wanted.name}",
-            f"run: rabbit-chx topology check {shlex.quote(wanted.name)}",
-            exchange=live.name,
-        )
-    ]
+    return [_different(wanted, live.name)]
+
+
+def _different(wanted: TopologyInput, exchange: str) -> Finding:
+    message = f"the bindings of {exchange} on the broker differ from {wanted.name}"
+    fix = f"run: rabbit-chx topology check {shlex.quote(wanted.name)}"
+    return Finding("different", message, fix, exchange=exchange)
 
 
 def _on_copy(
     at: LiveBroker,
     live: LiveExchange,
-    ring: HashRing,
+    ring: HashRing | ModulusHashExchange,
     *,
     sample: SampleOptions,
     findings: Sequence[Finding],
@@ -420,16 +455,20 @@ def _on_copy(
     hashing = Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
     pattern = "{n}" if hashing.hash_property == "timestamp" else _DEFAULT_PATTERN
     keys = sample.read_or_make(pattern, _DEFAULT_KEYS)
-    with keys.values(hashing, ring) as values:
-        predicted = hashing.route_all(values, ring)
+    source = ring if isinstance(ring, HashRing) else ModuloMap.of(ring)
+    with keys.values(hashing, source) as values:
+        predicted = hashing.route_all(values, source)
     messages = [_message(hashing, value) for value in values]
     with unwound_by_signals(), counted("compared", len(values)) as seen:
-        runs = copied_runs(ring)
+        runs = copied_runs(ring) if isinstance(ring, HashRing) else []
         with (
             scratch_vhost(at.management(""), at.settings.username) as vhost,
             closing(PikaConnection(replace(at.settings, vhost=vhost))) as connection,
         ):
-            declare_copy(connection, runs, arguments)
+            if isinstance(ring, HashRing):
+                declare_copy(connection, runs, arguments)
+            else:
+                runs = declare_modulus_copy(connection, ring.destinations)
             found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
     differences = [
         Difference(key, wanted, place)

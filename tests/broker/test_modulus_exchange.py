@@ -1,0 +1,171 @@
+"""An x-modulus-hash exchange as a layout on a real broker of 4.3: planned, applied, published to, and read without a ring source."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from rabbit_chx import Broker, ConsumerGroup, Publisher, Topology
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.cli import main
+from rabbit_chx.errors import PlanRefusedError, PublishError
+from rabbit_chx.publishing.exchange_check import look_at_hash_exchange
+from rabbit_chx.routing import ModulusHashExchange
+from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import check, plan
+
+pytestmark = pytest.mark.broker
+
+KEYS = [f"customer {n}" for n in range(3_000)]
+SORTED_SINCE = (4, 3, 0)
+
+
+def bills(count: int) -> Topology:
+    """Return a file with so many queues, of which 10 sorts before 2."""
+    return Topology.from_toml(
+        f"""
+        max_share_moved = 0.5
+        [[exchanges]]
+        name = "bills"
+        type = "x-modulus-hash"
+        queues = ["bills.{{1..{count}}}"]
+        [[queues]]
+        name = "bills.{{1..{count}}}"
+        type = "quorum"
+        arguments = {{ x-single-active-consumer = true, x-delivery-limit = -1 }}
+        """
+    )
+
+
+@pytest.fixture
+def broker(vhost: RunningBroker) -> Iterator[Broker]:
+    """A broker without a ring source, on which the order is that of names."""
+    assert vhost.management_url is not None
+    with Broker(vhost.url, vhost.management_url) as opened:
+        if opened.release.numbers < SORTED_SINCE:
+            pytest.skip("before 4.3 the type needs a plugin")
+        yield opened
+
+
+def counted(channel: BlockingChannel, queues: Iterable[object]) -> Counter[str]:
+    """Count and remove the messages of queues."""
+    counts: Counter[str] = Counter()
+    for queue in dict.fromkeys(map(str, queues)):
+        counts[queue] = channel.queue_declare(queue, passive=True).method.message_count or 0
+        channel.queue_purge(queue)
+    return +counts
+
+
+def test_a_plan_is_applied_and_messages_are_where_the_bindings_say(
+    broker: Broker, vhost: RunningBroker, channel: BlockingChannel
+) -> None:
+    broker.apply(plan(bills(10), broker.topology()))
+    mirror = broker.exchange("bills")
+    assert isinstance(mirror, ModulusHashExchange)
+    assert mirror.provenance == "read"
+    assert mirror.destinations[:3] == ("bills.1", "bills.10", "bills.2")
+    predicted = Counter(str(mirror.destinations[index]) for index in mirror.indices(KEYS))
+
+    with Publisher(vhost.url, "bills") as publisher:
+        assert publisher.publish_many(KEYS, KEYS).complete
+    assert counted(channel, mirror.destinations) == predicted
+    with Publisher(vhost.url, "bills", routing="client", ring=lambda: broker.exchange("bills")) as publisher:
+        assert publisher.publish_many(KEYS, KEYS).complete
+    assert counted(channel, mirror.destinations) == predicted
+    assert look_at_hash_exchange(ConnectionSettings.from_uri(vhost.url), "bills").version
+    assert check(broker.topology(), bills(10)).sound
+    assert broker.topology().modulus("bills") == mirror
+
+
+def test_an_eleventh_queue_is_refused_and_moves_ten_elevenths(
+    broker: Broker, vhost: RunningBroker, channel: BlockingChannel
+) -> None:
+    broker.apply(plan(bills(10), broker.topology()))
+    before = broker.exchange("bills")
+    made = plan(bills(11), broker.topology())
+    assert made.moduli["bills"].moved == pytest.approx(10 / 11, abs=1e-6)
+    with pytest.raises(PlanRefusedError, match="follow the proposal more-queues"):
+        broker.apply(made)
+    broker.apply(made, allow_moved=0.91)
+
+    after = broker.exchange("bills")
+    with Publisher(vhost.url, "bills") as publisher:
+        publisher.publish_many(KEYS, KEYS)
+    assert counted(channel, after.destinations) == Counter(map(after.route, KEYS))
+    moved = sum(before.route(key) != after.route(key) for key in KEYS) / len(KEYS)
+    assert moved == pytest.approx(10 / 11, abs=0.02)
+
+
+def test_a_binding_that_is_added_during_the_write_fails_it(
+    broker: Broker, vhost: RunningBroker, channel: BlockingChannel
+) -> None:
+    broker.apply(plan(bills(2), broker.topology()))
+    with Publisher(vhost.url, "bills", routing="client", ring=lambda: broker.exchange("bills")) as publisher:
+        publisher.send(KEYS, KEYS)
+        channel.queue_bind("bills.1", "bills", "again")
+        with pytest.raises(PublishError, match="the ring has changed during the write"):
+            publisher.flush()
+    (unexpected, second) = check(broker.topology(), bills(2)).findings
+    assert (second.kind, second.destination, unexpected.kind) == ("second-binding", "bills.1", "unexpected")
+    broker.apply(plan(bills(2), broker.topology()), allow_moved=1.0)
+    assert check(broker.topology(), bills(2)).sound
+
+
+def test_a_group_consumes_the_queues_of_the_exchange(broker: Broker, vhost: RunningBroker) -> None:
+    broker.apply(plan(bills(4), broker.topology()))
+    exchange = broker.exchange("bills")
+    assert isinstance(exchange, ModulusHashExchange)
+    with Publisher(vhost.url, "bills") as publisher:
+        publisher.publish_many(KEYS[:200], KEYS[:200])
+    found: dict[str, str] = {}
+
+    async def main() -> None:
+        async with ConsumerGroup(vhost.url, exchange, member="alone", prefetch=50) as group:
+
+            async def handle(message: object) -> None:
+                found[message.routing_key] = message.queue  # type: ignore[attr-defined]
+                if len(found) == 200:
+                    group.stop()
+
+            await asyncio.wait_for(group.run(handle), 60)
+
+    asyncio.run(main())
+    assert found == {key: exchange.route(key) for key in KEYS[:200]}
+
+
+def test_commands_need_no_ring_source(
+    broker: Broker, vhost: RunningBroker, answer: Callable[..., Any], tmp_path: Path
+) -> None:
+    broker.apply(plan(bills(4), broker.topology()))
+    file = tmp_path / "bills.toml"
+    file.write_text(bills(4).to_toml())
+    at = ("--url", vhost.url, "--management-url", str(vhost.management_url))
+
+    for more in ((), ("--topology", str(file))):
+        verified = answer("verify", "bills", "--count", "500", *at, *more)
+        assert (verified["compared"], verified["mismatches"], verified["ring"]) == (500, 0, None)
+        assert verified["modulus"]["destinations"] == [f"bills.{n}" for n in range(1, 5)]
+    assert answer("topology", "check", str(file), *at)["findings"] == []
+    assert answer("topology", "plan", str(file), *at)["changes"] == []
+    exported = Topology.from_toml(export_of(vhost, at))
+    assert exported.exchange("bills") == replace(bills(4).exchanges[0], max_share_moved=None)
+    file.write_text(bills(3).to_toml())
+    (finding,) = answer("verify", "bills", "--topology", str(file), *at, code=1)["findings"]
+    assert finding["kind"] == "different"
+
+
+def export_of(vhost: RunningBroker, at: tuple[str, ...]) -> str:
+    """Return the file that `topology export` writes."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert main(["topology", "export", *at]) == 0, vhost
+    return printed.getvalue()
