@@ -184,6 +184,7 @@ def test_sub_entries_are_read_by_rstream(vhost: RunningBroker, codec: Codec) -> 
         consumer = rstream.Consumer(
             host=url.hostname or "", port=url.port or 5552, vhost=unquote(url.path[1:]),
             username=unquote(url.username or ""), password=unquote(url.password or ""),
+            load_balancer_mode=True,
         )  # fmt: skip
 
         async def take(message: Any, _context: Any) -> None:

@@ -18,7 +18,7 @@ from slotted import declare_slots
 
 from rabbit_chx.broker import Broker, DiagnosticsRing
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, SlotTable
 from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.testing import RunningBroker
 from spark_connector import (
@@ -54,6 +54,20 @@ PARTLY = SlotTable(
 
 def frame(spark: SparkSession, rows: int = 1_000, keys: int = 50) -> DataFrame:
     return spark.range(0, rows, 1, 2).selectExpr(f"concat('key ', id % {keys}) AS key", "string(id) AS value")
+
+
+def test_a_modulus_exchange_names_and_places_like_a_ring(spark: SparkSession) -> None:
+    exchange = ModulusHashExchange("bills", [(f"q{n}", "") for n in (10, 2, 1)], None, "read")
+    df = frame(spark)
+
+    named = {
+        row.key: row.queue for row in df.select("key", queue_for("key", exchange).alias("queue")).collect()
+    }
+    assert named == {key: exchange.route(key) for key in named}
+    placed = (
+        place(df, exchange, order_by="value").select("key", F.spark_partition_id().alias("part")).collect()
+    )
+    assert {(exchange.route(row.key), row.part) for row in placed} == {("q1", 0), ("q10", 1), ("q2", 2)}
 
 
 def test_the_queue_of_each_key(spark: SparkSession) -> None:
