@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement_matrix
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release, SuperStream
-from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.routing.slot_table import KeyMap, check_key_map
 
 ModuloKind: TypeAlias = Literal["x-modulus-hash", "super-stream"]
@@ -44,7 +44,7 @@ class ModuloMap:
     @classmethod
     def of(cls, exchange: ModulusHashExchange) -> ModuloMap:
         """Return the map of an ``x-modulus-hash`` exchange. Keys that ascend keep the order under the rules of each release."""
-        bindings = tuple((place, f"{number:09}") for number, place in enumerate(exchange.destinations))
+        bindings = ascending_bindings(exchange.destinations)
         return cls(exchange.name, "x-modulus-hash", bindings, exchange.release)
 
     @property

@@ -24,7 +24,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
-from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.topology.live_broker import Operation
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
@@ -175,7 +175,7 @@ def declare_modulus_copy(connection: PikaConnection, places: Iterable[Destinatio
     """
     connection.perform(Operation("declare", ExchangeDefinition(_EXCHANGE, MODULUS_EXCHANGE, durable=False)))
     runs: dict[Destination, CopiedRun] = {}
-    for number, place in enumerate(places):
+    for place, key in ascending_bindings(places):
         if place not in runs:
             runs[place] = CopiedRun(str(place), place, 1)
             connection.perform(Operation("declare", QueueDefinition(str(place))))
@@ -184,7 +184,7 @@ def declare_modulus_copy(connection: PikaConnection, places: Iterable[Destinatio
                     Operation("declare", ExchangeDefinition(place.name, "fanout", durable=False))
                 )
                 connection.perform(Operation("bind", BindingDefinition(place.name, str(place))))
-        connection.perform(Operation("bind", BindingDefinition(_EXCHANGE, place, f"{number:09}")))
+        connection.perform(Operation("bind", BindingDefinition(_EXCHANGE, place, key)))
     return list(runs.values())
 
 

@@ -167,3 +167,8 @@ def order_of_binding(binding: Binding) -> tuple[bytes, tuple[str, bytes]]:
     """Return a sort key for bindings of one exchange in Erlang's order of ``#binding{}`` without arguments: key, then destination."""
     destination, key = binding
     return key.encode(), order_of_destination(destination)
+
+
+def ascending_bindings(places: Iterable[Destination]) -> tuple[Binding, ...]:
+    """Return bindings of which ``x-modulus-hash`` keeps the order of the places on releases that sort by binding key: their keys ascend."""
+    return tuple((place, f"{number:09}") for number, place in enumerate(places))

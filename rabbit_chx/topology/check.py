@@ -513,7 +513,9 @@ def _order_breaking(checked: CheckedExchange, queue: QueueDefinition) -> Iterato
         setting = checked.setting(queue, argument)
         if setting is None or setting.value in (0, "disabled"):
             continue
-        if argument == _CONSUMER_TIMEOUT and setting.value >= _DEFAULT_TIMEOUT_MS:
+        if argument == _CONSUMER_TIMEOUT and not (
+            isinstance(setting.value, int) and setting.value < _DEFAULT_TIMEOUT_MS
+        ):
             continue
         message = f"{queue.name} has {argument.removeprefix('x-')} = {setting.value}{_set_by(setting)}, and {effect}"
         fix = _fix_of_setting(queue, argument, setting)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rabbit_chx.routing import Binding, Destination, ModulusHashExchange, Release
-from rabbit_chx.routing.bindings import order_of_binding, order_of_destination
+from rabbit_chx.routing import Destination, ModulusHashExchange, Release
+from rabbit_chx.routing.bindings import ascending_bindings, order_of_binding, order_of_destination
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
 from rabbit_chx.topology.objects import BindingDefinition
@@ -29,9 +29,4 @@ def modulus_of(
     name: str, places: Iterable[Destination], release: Release, provenance: Provenance
 ) -> ModulusHashExchange:
     """Return the exchange whose bindings are `numbered` so. Bindings that differ only in their arguments count, too."""
-    return ModulusHashExchange(name, ascending(places), release, provenance)
-
-
-def ascending(places: Iterable[Destination]) -> tuple[Binding, ...]:
-    """Return bindings that keep the order of the places under the rules of each release: their keys ascend."""
-    return tuple((place, f"{number:09}") for number, place in enumerate(places))
+    return ModulusHashExchange(name, ascending_bindings(places), release, provenance)

@@ -14,13 +14,13 @@ from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.routing import Destination, ExchangeRef, Release
-from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange, reference_to
 from rabbit_chx.topology.differences import ObjectDifferences
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.modulus import ascending, numbered
+from rabbit_chx.topology.modulus import numbered
 from rabbit_chx.topology.objects import (
     MODULUS_EXCHANGE,
     BindingDefinition,
@@ -136,7 +136,7 @@ class ModulusPlan:
         return movement(*(self._modulo_map(side) for side in (self.before, self.after)))
 
     def _modulo_map(self, numbered: Sequence[Destination]) -> ModuloMap:
-        return ModuloMap(self.exchange, "x-modulus-hash", ascending(numbered), self.release)
+        return ModuloMap(self.exchange, "x-modulus-hash", ascending_bindings(numbered), self.release)
 
 
 def modulus_plans(
