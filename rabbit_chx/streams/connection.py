@@ -415,9 +415,7 @@ class StreamConnection:
         content = name_field(reference, "the reader's name") + name_field(stream)
         action = f"return the offset of {reference!r} in stream {stream!r}"
         try:
-            return self._request(
-                Key.QUERY_OFFSET, content, lambda fields: fields.integer(8), action, stream
-            )
+            return self._request(Key.QUERY_OFFSET, content, lambda fields: fields.integer(8), action, stream)
         except BrokerRefusedError as cause:
             if cause.reply_code != Code.NO_OFFSET:
                 raise
