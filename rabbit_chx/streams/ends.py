@@ -145,7 +145,7 @@ class ChunkFinder:
         return None
 
     def chunk_at(
-        self, stream: str, start: OffsetSpec, wait_s: float = 0.0, **properties: str
+        self, stream: str, start: OffsetSpec, wait_s: float = 0.0, **properties: str | bytes
     ) -> Chunk | None:
         """Return the first chunk that a subscription with these `properties` delivers; if `wait_s` is 0, None if none is stored now.
 

@@ -11,7 +11,7 @@ import pytest
 from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.streams import Fingerprint, StreamReader
 from rabbit_chx.streams.chunks import Chunk
-from rabbit_chx.streams.reader import _Progress
+from rabbit_chx.streams.progress import Progress
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -21,8 +21,8 @@ def chunk(offset: int, records: int = 10, *, kind="user", epoch: int = 1, crc: i
     return Chunk(offset, records, 0, epoch, crc, kind, memoryview(b""), memoryview(b""), records)
 
 
-def progress(start: int, end: int, log_end: int | None = None, *, count_missing: bool = False) -> _Progress:
-    made = _Progress("s", count_missing=count_missing)
+def progress(start: int, end: int, log_end: int | None = None, *, count_missing: bool = False) -> Progress:
+    made = Progress("s", count_missing=count_missing)
     made.set_range(start, end, end if log_end is None else log_end)
     return made
 
@@ -177,7 +177,7 @@ def test_what_was_before_the_start_is_compared():
         ({"start": True}, "True"),
         ({"start": datetime(2026, 1, 31)}, "no time zone"),  # noqa: DTZ001
         ({"end": datetime(2026, 1, 31)}, "end is datetime"),  # noqa: DTZ001
-        ({"end": "last"}, "end is 'last': give an offset from 0, an aware datetime, or None"),
+        ({"end": "last"}, "end is 'last': give an offset from 0, an aware datetime, 'never', or None"),
         ({"start": 5, "end": 4}, "end is 4, before the start, 5"),
         ({"start": NOON, "end": NOON - timedelta(seconds=1)}, "before the start"),
         ({"expect": Fingerprint(5, 1, 1)}, "start is 'first': start at an offset after that chunk"),
