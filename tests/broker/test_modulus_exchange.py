@@ -91,7 +91,10 @@ def test_a_plan_is_applied_and_messages_are_where_the_bindings_say(
 def test_a_check_finds_policies_and_priorities_that_break_the_order(
     broker: Broker, vhost: RunningBroker, channel: BlockingChannel, answer: Callable[..., Any], tmp_path: Path
 ) -> None:
-    settings = ({"delayed-retry-type": "all", "delayed-retry-min": 1000}, {"consumer-timeout": 60_000})
+    settings: tuple[dict[str, Any], ...] = (
+        {"delayed-retry-type": "all", "delayed-retry-min": 1000},
+        {"consumer-timeout": 60_000},
+    )
     policies = (
         PolicyDefinition(f"p{n}", f"^bills\\.{n}$", "queues", setting)
         for n, setting in enumerate(settings, 1)
