@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.retry import Retry
 from rabbit_chx.streams.connection import REQUEST_TIMEOUT_S, StreamConnection, stream_settings
@@ -24,8 +25,9 @@ _NODE_TIMEOUT_S = 5.0
 
 def settings_of(
     url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
+    credentials: Credentials | None = None,
 ) -> deque[ConnectionSettings]:
-    """Return the settings for one URL or several, each as for `stream_settings`."""
+    """Return the settings for one URL or several, each as for `stream_settings`; they share the tokens of `credentials`."""
     try:
         urls = [url] if isinstance(url, str | ConnectionSettings) else url
         if not (
@@ -34,7 +36,7 @@ def settings_of(
             raise InputError(f"the url is a {type(url).__name__}: give a text, or a list of texts")
         if not urls:
             raise InputError("there is no URL: give at least one")
-        return deque(map(stream_settings, urls))
+        return deque(with_credentials(map(stream_settings, urls), credentials))
     finally:  # no variable of a frame of an error has a password
         del url, urls
 
