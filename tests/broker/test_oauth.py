@@ -170,11 +170,14 @@ def publish_for_10_s(publisher: Publisher) -> None:
 def test_an_expired_token_ends_a_connection(site: tuple[RunningBroker, Issuer]) -> None:
     broker, issuer = site
     token, _ = issuer.token()
-    kept = {"credentials": lambda: (token, time.time() + 3600), "reconnect_timeout_s": 0}
-    with (
-        Publisher(without_login(broker.url), exchange="", on_unroutable="report", **kept) as publisher,
-        pytest.raises(PublishError, match="credential expired"),
-    ):
+    publisher = Publisher(
+        without_login(broker.url),
+        exchange="",
+        on_unroutable="report",
+        credentials=lambda: (token, time.time() + 3600),
+        reconnect_timeout_s=0,
+    )
+    with publisher, pytest.raises(PublishError, match="credential expired"):
         publish_for_10_s(publisher)
 
 

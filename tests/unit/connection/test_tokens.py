@@ -14,7 +14,6 @@ import pytest
 from rabbit_chx import Publisher
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.settings import ManagementUrl
-from rabbit_chx.connection import tokens
 from rabbit_chx.connection.tokens import TokenSecret, renewal_time, token_command, with_credentials
 from rabbit_chx.errors import InputError, UnreachableError
 
@@ -23,8 +22,8 @@ from rabbit_chx.errors import InputError, UnreachableError
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The clock of the tokens: its first item is the time."""
     now = [1000.0]
-    monkeypatch.setattr(tokens.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(tokens.time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: now[0])
     return now
 
 
