@@ -95,10 +95,10 @@ def _option_tables(options: Iterable[Option]) -> str:
     rows: dict[str, list[tuple[str, ...]]] = {}
     for option in options:
         heading = option.heading or heading  # that of the options before
-        default = option.default_text and f"`{option.default_text}`"
-        row = (f"`{option.name}`", _TYPES.get(option.kind.label, option.kind.label), default, option.meaning)
-        rows.setdefault(heading, []).append(row)
-    head = ("option", "type", "default", "")
+        type_ = _TYPES.get(option.kind.label, option.kind.label)
+        default = f", `{option.default_text}`" if option.default_text else ""
+        rows.setdefault(heading, []).append((f"`{option.name}`", type_ + default, option.meaning))
+    head = ("option", "type, default", "")
     return "\n\n".join(f"### {heading}\n\n{table(head, group)}" for heading, group in rows.items())
 
 
@@ -125,11 +125,11 @@ def topology_fields() -> str:
 
 def _fields(type_: EntryType) -> str:
     rows = (
-        (f"`{name}`", _kind(kind), _default(type_, name), meaning(type_, name))
+        (f"`{name}`", _kind(kind) + _default(type_, name), meaning(type_, name))
         for name, kind in type_.fields.items()
         if name != "owner"
     )
-    return table(("field", "type", "default", ""), rows)
+    return table(("field", "type, default", ""), rows)
 
 
 def _kind(kind: Kind | EntryType) -> str:
@@ -139,9 +139,9 @@ def _kind(kind: Kind | EntryType) -> str:
 
 def _default(type_: EntryType, name: str) -> str:
     if name in type_.required:
-        return "required"
+        return ", required"
     default = type_.defaults[name]
-    return "" if default in (None, (), {}) else f"`{toml_value(default)}`"
+    return "" if default in (None, (), {}) else f", `{toml_value(default)}`"
 
 
 #: The meanings of the fields of a file that are not attributes of the same name.
