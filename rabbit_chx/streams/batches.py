@@ -1,11 +1,10 @@
-"""The forms in which record batches are consumed: a loop, an asyncio loop, and an Arrow C stream."""
+"""Iterators over record batches in an asyncio loop, and as an Arrow C stream."""
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Batches(ABC):
-    """A source of record batches of one schema, which is closed at the end of a ``with`` block."""
+    """An iterator over record batches of one schema."""
 
     _pending: Future[pa.RecordBatch | None] | None = None  # the batch that a cancelled task has waited for
 
@@ -23,25 +22,10 @@ class Batches(ABC):
         """The schema of each batch."""
 
     @abstractmethod
-    def __next__(self) -> pa.RecordBatch: ...
+    def __iter__(self) -> Self: ...
 
     @abstractmethod
-    def close(self) -> None:
-        """Release what the source holds; may be called again."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __iter__(self) -> Self:
-        return self
+    def __next__(self) -> pa.RecordBatch: ...
 
     def __aiter__(self) -> Self:
         return self

@@ -30,16 +30,6 @@ class Progress:
         self._stream = stream
         self._count_missing = count_missing
 
-    @property
-    def is_done(self) -> bool:
-        """True if the whole range was received."""
-        return self.next >= self.end
-
-    @property
-    def resume_at(self) -> int:
-        """The offset to subscribe at: the last chunk of rows again, to detect a rewritten log."""
-        return self.next if self.last is None else self.last.offset
-
     def set_range(self, start: int, end: int, log_end: int) -> None:
         """Set the range. It ends with the log at the latest: later offsets are missing."""
         if start > log_end and end in (start, NEVER):
@@ -60,7 +50,7 @@ class Progress:
             return False
         if chunk.offset > self.next:
             self.skip_to(min(chunk.offset, self.end), chunk.offset)
-            if self.is_done:
+            if self.next >= self.end:
                 return False
         self.next = chunk.end
         if chunk.kind == "user":

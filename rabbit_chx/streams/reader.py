@@ -29,7 +29,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
@@ -49,6 +50,7 @@ from rabbit_chx.streams.chunks import MAX_SUB_ENTRY_BYTES, Chunk, Fingerprint, P
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.filters import Filters
+from rabbit_chx.streams.following import ATTEMPT_S, Following
 from rabbit_chx.streams.frames import (
     LARGEST_FRAME,
     CreditRefused,
@@ -60,7 +62,7 @@ from rabbit_chx.streams.frames import (
     check_range,
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at, settings_of
-from rabbit_chx.streams.progress import NEVER, Progress
+from rabbit_chx.streams.progress import Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
 
 if TYPE_CHECKING:
@@ -84,11 +86,6 @@ _NEXT_SUBSCRIPTION_ID = 2
 #: Seconds without a chunk after which a reader with filters looks for the next matching one.
 _QUIET_S = 0.05
 _RETRY_PAUSE_S = 0.2
-#: With ``end="never"``: the longest wait, and the longest attempt to connect, after which the reader looks for a call of `stop`.
-_STOP_INTERVAL_S = 0.2
-_ATTEMPT_S = 5.0
-#: Seconds in which a chunk that the leader has may still arrive.
-_LAG_S = 1.0
 #: Seconds without a chunk after which the range of `landmarks` is verified.
 _VERIFY_AFTER_S = 1.0
 #: The number of deliveries of a damaged chunk that is an error.
@@ -178,10 +175,6 @@ class StreamReader(Batches):
     _damaged_offset = 0  # the offset of the latest damaged chunk
     # With filters: whether the replica of the connection has the whole range, and whether a further chunk in the range matches.
     _has_end = _has_next = False
-    # With ``end="never"``: when the last receiving ended, when the oldest row of the batch arrived, and whether the leader is asked before
-    # the next subscription.
-    _polled_at = _arrived_at = -math.inf
-    _is_interrupted = False
 
     def __init__(
         self,
@@ -229,8 +222,11 @@ class StreamReader(Batches):
         self._check_crc = check_crc
         self._max_frame_bytes = max_frame_bytes
         self._max_sub_entry_bytes = max_sub_entry_bytes
-        self._is_endless = end == "never"
-        self._max_wait_s = max_wait_s
+        self._following = (
+            Following(stream, max_wait_s, timeout_s, self._has_received, self._is_behind)
+            if end == "never"
+            else None
+        )
         self._damaged_nodes = list[Node | None]()  # the nodes that delivered it
         self._received: deque[tuple[Chunk, list[Piece]]] = deque()
         self._pieces: deque[Piece] = deque()  # the rest of the current chunk
@@ -251,7 +247,7 @@ class StreamReader(Batches):
             )
         self.fingerprint = self._progress.last = expect
         if (
-            self._is_endless
+            self._following
             and expect is None
             and self.end_fingerprint
             and self._progress.next > self.end_fingerprint.offset
@@ -272,6 +268,20 @@ class StreamReader(Batches):
     def missing(self) -> int:
         """The number of missing offsets between start and end so far, with ``on_missing="count"``."""
         return self._progress.missing
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
 
     def __next__(self) -> pa.RecordBatch:
         """Return the next batch.
@@ -306,10 +316,12 @@ class StreamReader(Batches):
         second, or within some seconds while it reconnects.
         """
         self._is_stopped = True
+        if self._following is not None:
+            self._following.is_stopped = True
 
     def close(self) -> None:
         """Close the connection; may be called again."""
-        self._is_stopped = True
+        self.stop()
         self._disconnect()
         self._failure = self._failure or InputError(
             f"the reader of stream {self.stream!r} is closed: open a new one"
@@ -327,26 +339,15 @@ class StreamReader(Batches):
         """Find the range on the leader, and return the fingerprint of the last chunk of rows."""
         connection = self._connection = self._open(deadline, leader=True)
         finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self._check_crc)
-        log_end = finder.end(self.stream)
-        start_offset, start_chunk = finder.locate(self.stream, start, log_end)
-        end_offset = NEVER if end == "never" else log_end.offset
-        if end is not None and end != "never":
-            end_offset = end if isinstance(end, int) else finder.locate(self.stream, end, log_end)[0]
-        end_chunk = None
-        if self._filters and start_offset < end_offset < log_end.offset:
-            last = finder.chunk_at(self.stream, end_offset - 1)
-            end_chunk = last and last.fingerprint
-        found = finder.chunk_at(self.stream, expect.offset) if expect else None
+        found = finder.find_range(self.stream, start, end, expect, with_last=self._filters is not None)
         self._disconnect()  # rows are read from a replica
         self._damaged_nodes.clear()
-        self._progress.set_range(start_offset, max(start_offset, end_offset), log_end.offset)
-        self._progress.landmarks += [
-            chunk for chunk in (start_chunk, end_chunk, log_end.fingerprint) if chunk
-        ]
+        self._progress.set_range(found.start, max(found.start, found.end), found.log_end.offset)
+        self._progress.landmarks += found.chunks
         if expect is not None:
-            self._progress.check_chunk(expect, found, log_end.offset)
+            self._progress.check_chunk(expect, found.expected, found.log_end.offset)
         self._is_unverified = False
-        return log_end.fingerprint
+        return found.log_end.fingerprint
 
     def _verify_range(self, deadline: float) -> None:
         """Verify on the leader the rest of the range that the caller passed; the next chunk needs a new subscription."""
@@ -363,7 +364,9 @@ class StreamReader(Batches):
         deadline = time.monotonic() + self._timeout_s
         while rows < self._batch_rows and size < _BATCH_BYTES and not self._is_stopped:
             if not self._pieces:
-                if progress.is_done or (batch and self._is_endless and not self._receive_more()):
+                if progress.next >= progress.end or (
+                    batch and self._following and not self._has_more(self._following)
+                ):
                     break
                 deadline = self._take_chunk(deadline)
                 continue
@@ -376,32 +379,31 @@ class StreamReader(Batches):
             if self._unreturned_chunk is not None:
                 self.fingerprint, self._unreturned_chunk = self._unreturned_chunk.fingerprint, None
                 self.chunks += 1
-        columns = self._matching_rows(batch) if batch else None
+        columns = None
+        if batch:
+            include = self._include if self._filters is None else self._filters.columns(self._include)
+            columns = columns_in(batch, self.start_offset, self.end_offset, include)
+            self.rows_read += columns.num_rows
+            if self._filters is not None:
+                columns = self._filters.select(columns, self._include)
         # Not before `columns_in`, which fails for a damaged chunk: its rows were not returned.
-        if not self._is_endless:
+        if self._following is None:
             self.next_offset = min(self._pieces[0].offset if self._pieces else progress.next, progress.end)
         elif batch:  # not behind chunks of the broker: a stream without further rows ends before them
             self.next_offset = batch[-1].end
         return columns
 
-    def _matching_rows(self, batch: list[Piece]) -> pa.RecordBatch:
-        """Return the rows of the range that match the filters."""
-        include = self._include if self._filters is None else self._filters.columns(self._include)
-        rows = columns_in(batch, self.start_offset, self.end_offset, include)
-        self.rows_read += rows.num_rows
-        return rows if self._filters is None else self._filters.select(rows, self._include)
-
     def _take_chunk(self, deadline: float) -> float:
         """Take the next chunk of the range, wait for it if necessary, and return the deadline for the following one."""
         progress = self._progress
         if not self._received:
-            receive = self._receive_next if self._is_endless else self._receive
+            receive = self._receive if self._following is None else self._following.wait
             self._retry(deadline, lambda: receive(self._connection or self._subscribe(deadline), deadline))
         # If the log was cut, the broker moves the start to its end: the first chunk then is one before the start.
-        if self._is_unverified and self._received and self._received[0][0].end <= progress.resume_at:
+        if self._is_unverified and self._received and self._received[0][0].end <= self._resume_at:
             self._retry(deadline, lambda: self._verify_range(deadline))
         if not self._received:  # the range was verified, or no further chunk exists or matches
-            return time.monotonic() + self._timeout_s if self._is_endless else deadline
+            return time.monotonic() + self._timeout_s if self._following else deadline
         chunk, chunk_pieces = self._received.popleft()
         first = progress.next
         if progress.advance(chunk):
@@ -435,7 +437,8 @@ class StreamReader(Batches):
             else:
                 may_succeed = is_transient(cause)
             if may_succeed:
-                self._is_interrupted = self._is_endless
+                if self._following is not None:
+                    self._following.is_interrupted = True
                 _log.warning("%s; trying again", cause)
             return may_succeed
 
@@ -452,59 +455,45 @@ class StreamReader(Batches):
             f"stream {self.stream!r}: {cause} (read {len(self._damaged_nodes)} times, from {nodes})"
         )
 
+    @property
+    def _resume_at(self) -> int:
+        """The offset to subscribe at: the last chunk of rows again, to detect a rewritten log."""
+        return self._progress.next if self._progress.last is None else self._progress.last.offset
+
     def _subscribe(self, deadline: float) -> StreamConnection:
-        if self._is_interrupted:
+        if self._following is not None and self._following.is_interrupted:
             self._is_behind(deadline)
-            self._is_interrupted = False
+            self._following.is_interrupted = False
         connection = self._connection = self._open(deadline, leader=False)
         # The broker waits for more than half of the *first* credit. That is 1 here, so it never waits.
         all_chunks = {"chunk_selector": "all"}
         self._has_end = False
-        if self._filters and not self._is_endless:
+        if self._filters and self._following is None:
             connection.subscribe(_END_SUBSCRIPTION_ID, self.stream, self._progress.end - 1, 1, all_chunks)
         properties = self._filters.properties if self._filters else all_chunks
-        connection.subscribe(_SUBSCRIPTION_ID, self.stream, self._progress.resume_at, 1, properties)
+        connection.subscribe(_SUBSCRIPTION_ID, self.stream, self._resume_at, 1, properties)
         self._credit = self._credit_limit = 1
         return connection
 
-    def _receive_next(self, connection: StreamConnection, deadline: float) -> None:
-        """With ``end="never"``: wait for a chunk, for `stop`, or for half of the timeout, after which the leader has no further chunk."""
-        connection.deadline = deadline
-        silent_at = min(deadline, time.monotonic() + self._timeout_s / 2)
-        self._arrived_at = self._polled_at
-        self._receive_within(connection, 0.0)
-        while not self._received and not self._is_stopped:
-            left_s = silent_at - time.monotonic()
-            if left_s <= 0:
-                if not self._is_behind(max(deadline, time.monotonic() + _ATTEMPT_S)):
-                    return
-                self._receive_within(connection, _LAG_S)
-                if not self._received:
-                    raise BrokerTimeoutError(
-                        f"{connection.where}: stream {self.stream!r} delivers nothing from offset {self._progress.next} on, which its leader "
-                        "has: look at its replicas (rabbitmq-streams stream_status)",
-                        queue=self.stream,
-                    )
-                break
-            self._receive_within(connection, min(left_s, _STOP_INTERVAL_S))
-            self._arrived_at = time.monotonic()
+    def _has_received(self, connection: StreamConnection, wait_s: float) -> bool:
+        """With ``end="never"``: receive within `wait_s` seconds, and return whether there are chunks."""
+        connection.deadline = time.monotonic() + self._timeout_s
+        self._receive_within(connection, wait_s)
         if self._filters and self._received:
             self._progress.log_start = connection.stats(self.stream)["first_chunk_id"]
+        return bool(self._received)
 
-    def _receive_more(self) -> bool:
-        """Receive chunks until the batch must be returned; whether there are any. A failure is left to the next batch."""
-        connection = self._connection
+    def _has_more(self, following: Following) -> bool:
+        """With ``end="never"``: return whether the batch may get further rows. A lost connection is left to the next batch."""
         try:
-            while connection is not None and not self._received and not self._is_stopped:
-                left_s = self._arrived_at + self._max_wait_s - time.monotonic()
-                self._receive_within(connection, min(max(left_s, 0.0), _STOP_INTERVAL_S))
-                if left_s <= 0:
-                    break
+            return bool(self._received) or (
+                self._connection is not None and following.wait_for_more(self._connection)
+            )
         except RabbitChxError as cause:
             _log.debug("%s; the batch is returned first", cause)
             self._disconnect()
-            self._is_interrupted = True
-        return bool(self._received)
+            following.is_interrupted = True
+            return bool(self._received)
 
     def _is_behind(self, deadline: float) -> bool:
         """Ask the leader for a chunk that was not received. If its log does not have the last one that was, that is an error."""
@@ -605,7 +594,6 @@ class StreamReader(Batches):
                 case _:
                     pass
         self._largest_chunk = largest
-        self._polled_at = time.monotonic()
         self._replenish_credit(connection)
 
     def _replenish_credit(self, connection: StreamConnection) -> None:
@@ -629,7 +617,7 @@ class StreamReader(Batches):
             self.stream,
             leader=leader,
             addresses=self._addresses,
-            timeout_s=min(_remaining_s(deadline), _ATTEMPT_S if self._is_endless else math.inf),
+            timeout_s=min(_remaining_s(deadline), ATTEMPT_S if self._following else math.inf),
             max_frame_bytes=self._max_frame_bytes,
             avoid=self._damaged_nodes,
             stay=self._is_unverified,  # with landmarks one connection is enough

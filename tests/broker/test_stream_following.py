@@ -274,5 +274,5 @@ def test_a_reader_is_an_arrow_stream(stream: Streamed) -> None:
     with StreamReader(stream.broker.stream_url, "s") as reader:
         stream.make_again()
         stream.publish(["x"])
-        with pytest.raises(OSError, match="the log of stream 's' has been rewritten"):
+        with pytest.raises(pa.ArrowInvalid, match="the log of stream 's' has been rewritten"):
             pa.table(reader)
