@@ -27,8 +27,9 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitCh
 from rabbit_chx.rendering import Block, Facts, Line, Table, printable
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.slot_table import KeyMap
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, StreamMetadata
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import bytes_of, check_name
+from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing, ModulusHashExchange, SlotTable, SuperStream
 from rabbit_chx.routing.bindings import Place
@@ -171,6 +172,7 @@ def replay(
     include: Collection[str] = (),
     addresses: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
+    credentials: Credentials | None = None,
     counts: Counter[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Return the rows of keys since a time as record batches. Only the streams that have these keys are read.
@@ -198,6 +200,7 @@ def replay(
         include: further columns, as of `StreamReader`.
         addresses: as of `StreamReader`.
         timeout_s: as of `StreamReader`.
+        credentials: as of `StreamReader`.
         counts: counts rows: those of the received chunks as ``read``, those of the batches as ``delivered``, and those with a key of
             another exchange as ``other_exchange``.
 
@@ -214,7 +217,7 @@ def replay(
             print(batch["offset"], batch["value"])
     """
     try:
-        settings = settings_of(url)
+        settings = settings_of(url, credentials)
     finally:
         del url  # no variable of a frame of an error has a password
     given = [keys] if isinstance(keys, str | bytes) else list(keys)

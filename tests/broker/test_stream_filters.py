@@ -21,7 +21,8 @@ from rabbit_chx.cli import main
 from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.chunks import Codec
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker

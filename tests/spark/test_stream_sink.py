@@ -22,7 +22,8 @@ from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
 from rabbit_chx.errors import InputError, NotFoundError, PublishError, RowError
 from rabbit_chx.routing import ModulusHashExchange
 from rabbit_chx.streams import StreamPublisher, references
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
 from rabbit_chx.topology import plan
 from spark_connector import batch_publisher, dry_run, place_for_streams, publish
