@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import guarantees
+import peer_table
 import tables
 from topology_schema import topology_schema
 
@@ -21,6 +22,7 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/architecture.md": {"levels": tables.levels},
     "docs/guarantees.md": {"measured": guarantees.measured, "soak": guarantees.soak},
     "docs/how-it-routes.md": {"rules": tables.rules},
+    "docs/performance.md": {"peers": peer_table.peers},
     "docs/spark.md": {
         "columns": tables.spark_columns,
         "options": tables.options,
