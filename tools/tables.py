@@ -14,7 +14,7 @@ import click
 
 from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
 from rabbit_chx.cli.command import Command
-from rabbit_chx.routing.release import Numbers
+from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.fields import FILE, SLOT_MEMBER, EntryType, Kind, toml_value
@@ -42,17 +42,22 @@ PACKAGES = (
 
 
 def rules() -> str:
-    """Return every rule of the server, a line for each range of releases."""
-    rows = (
-        (rule.about, _dotted(first), _dotted(end), rule.store or "", rule.says)
-        for rule in RULES
-        for first, end in rule.versions
-    )
-    return table(("rule", "since", "until", "store", "effect"), rows)
+    """Return every rule of the server with the releases that follow it."""
+    return table(("rule", "releases", "effect"), ((rule.about, _releases(rule), rule.says) for rule in RULES))
 
 
-def _dotted(numbers: Numbers | None) -> str:
-    return ".".join(map(str, numbers)) if numbers else ""
+def _releases(rule: Rule) -> str:
+    spans = "; ".join(_span(first, end) for first, end in rule.versions)
+    return f"{spans} ({rule.store.capitalize()})" if rule.store else spans
+
+
+def _span(first: Numbers, end: Numbers | None) -> str:
+    bounds = [f"from {_dotted(first)}"] if first > OLDEST else []
+    return ", ".join(bounds + ([f"before {_dotted(end)}"] if end else [])) or "all"
+
+
+def _dotted(numbers: Numbers) -> str:
+    return ".".join(map(str, numbers))
 
 
 def spark_columns() -> str:
@@ -90,10 +95,10 @@ def _option_tables(options: Iterable[Option]) -> str:
     rows: dict[str, list[tuple[str, ...]]] = {}
     for option in options:
         heading = option.heading or heading  # that of the options before
-        default = option.default_text and f"`{option.default_text}`"
-        row = (f"`{option.name}`", _TYPES.get(option.kind.label, option.kind.label), default, option.meaning)
-        rows.setdefault(heading, []).append(row)
-    head = ("option", "type", "default", "")
+        type_ = _TYPES.get(option.kind.label, option.kind.label)
+        default = f", `{option.default_text}`" if option.default_text else ""
+        rows.setdefault(heading, []).append((f"`{option.name}`", type_ + default, option.meaning))
+    head = ("option", "type, default", "")
     return "\n\n".join(f"### {heading}\n\n{table(head, group)}" for heading, group in rows.items())
 
 
@@ -120,11 +125,11 @@ def topology_fields() -> str:
 
 def _fields(type_: EntryType) -> str:
     rows = (
-        (f"`{name}`", _kind(kind), _default(type_, name), meaning(type_, name))
+        (f"`{name}`", _kind(kind) + _default(type_, name), meaning(type_, name))
         for name, kind in type_.fields.items()
         if name != "owner"
     )
-    return table(("field", "type", "default", ""), rows)
+    return table(("field", "type, default", ""), rows)
 
 
 def _kind(kind: Kind | EntryType) -> str:
@@ -134,9 +139,9 @@ def _kind(kind: Kind | EntryType) -> str:
 
 def _default(type_: EntryType, name: str) -> str:
     if name in type_.required:
-        return "required"
+        return ", required"
     default = type_.defaults[name]
-    return "" if default in (None, (), {}) else f"`{toml_value(default)}`"
+    return "" if default in (None, (), {}) else f", `{toml_value(default)}`"
 
 
 #: The meanings of the fields of a file that are not attributes of the same name.

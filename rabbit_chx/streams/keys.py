@@ -173,7 +173,7 @@ def replay(
     timeout_s: float = 60.0,
     counts: Counter[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows of keys since a time as record batches; only the streams that have these keys are read.
+    """Return the rows of keys since a time as record batches. Only the streams that have these keys are read.
 
     Each batch is of one stream, and has the column ``stream`` before those of `StreamReader`; ``key`` is the requested key. Its rows are in
     their order. Streams are read one after the other. The end of a stream is its end at the time of opening.

@@ -88,7 +88,7 @@ class StreamReport:
 
 
 class StreamPublisher(Owned):
-    """Publishes rows into one stream, into those of a ring or slot table, or into the partitions of a super stream.
+    """Publishes rows into a stream, the streams of a ring or slot table, or a super stream.
 
     Any client can read the rows: the routing key is the message annotation ``x-routing-key``, where the broker writes it for AMQP
     publishers, and the body is one data section.

@@ -84,7 +84,7 @@ _MAX_DAMAGED_READS = 3
 
 
 class StreamReader:
-    """An iterator over the rows of a stream, as `pyarrow.RecordBatch` with the columns offset, timestamp, key and value.
+    """An iterator over the rows of a stream, as `pyarrow.RecordBatch`. The columns are offset, timestamp, key and value.
 
     ``offset`` is int64. ``timestamp`` is the broker's time of the row's chunk (us, UTC). ``key`` and ``value`` are binary; the key is
     the routing key, where the row has one.
