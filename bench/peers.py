@@ -57,6 +57,10 @@ ONCE, AGAIN, RECONNECT = "each row once", "sending again", "reconnecting"
 RAW, DROPS = f"{AGAIN}; AMQP 1.0 format", f"{AGAIN}; storing all, with a `publisherRef`"
 
 
+class WrongCountError(Exception):
+    """The rows that are stored are not those that were published."""
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """One mode of one client.
@@ -129,7 +133,7 @@ def measured(broker: RunningBroker, way: Way, rows: int, channel: BlockingChanne
         cost = process.submit(way.publish, work).result()
     broker_cpu = cpu_s(broker) - before
     if (found := stored(broker, way, channel)) != rows:
-        raise SystemExit(f"{way.client}, {way.mode}: {found} rows are stored instead of {rows}")
+        raise WrongCountError(f"{found} rows are stored instead of {rows}")
     return cost, broker_cpu
 
 
@@ -150,9 +154,9 @@ def record(way: Way, runs: list[tuple[Cost, float]]) -> dict[str, Any]:
     }
 
 
-def compare(broker: RunningBroker, clients: set[str], rounds: int, part: int) -> list[dict[str, Any]]:
-    """Run all ways of these clients in turns."""
-    runs: dict[Way, list[tuple[Cost, float]]] = {way: [] for way in WAYS if way.client in clients}
+def compare(broker: RunningBroker, missing: dict[str, str], rounds: int, part: int) -> list[dict[str, Any]]:
+    """Run all ways in turns, except those of missing clients; a way that fails is missing from then on."""
+    runs: dict[Way, list[tuple[Cost, float]]] = {way: [] for way in WAYS if way.client not in missing}
     with pika.BlockingConnection(pika_parameters(f"{broker.url}?heartbeat=0")) as connection:
         channel = connection.channel()
         channel.exchange_declare(EXCHANGE, CHX, durable=True)
@@ -160,8 +164,15 @@ def compare(broker: RunningBroker, clients: set[str], rounds: int, part: int) ->
             channel.queue_declare(queue, durable=True)
             channel.queue_bind(queue, EXCHANGE, "1")
         for number in range(rounds):
-            for way, of_way in runs.items():
-                of_way.append(measured(broker, way, way.rows // part, channel))
+            for way in list(runs):
+                try:
+                    runs[way].append(measured(broker, way, way.rows // part, channel))
+                except Exception as error:
+                    if way.client == "rabbit_chx":
+                        raise
+                    print(f"peers: {way.client} failed in round {number + 1}: {error!r}", file=sys.stderr)
+                    missing[f"{way.client}, {way.into}, {way.mode}"] = f"failed: {type(error).__name__}"
+                    del runs[way]
             print(f"peers: round {number + 1} of {rounds} is complete", file=sys.stderr)
     records = [record(way, of_way) for way, of_way in runs.items()]
     return [{**one, "of_ours": round(one["rate"] / rate_of_ours(records, one["into"]), 2)} for one in records]
@@ -189,9 +200,9 @@ def main() -> None:
             missing[client] = str(reason)
     load = round(os.getloadavg()[0], 1)
     with docker_broker() as broker:
-        records = compare(broker, set(versions), rounds, part)
+        records = compare(broker, missing, rounds, part)
         release = broker.version
-    print(f"RabbitMQ {release}, rows of {BODY_BYTES} bytes, {rounds} rounds, load {load} at the start")
+    print(f"RabbitMQ {release}, rows of {BODY_BYTES} bytes, rounds: {rounds}, load {load} at the start")
     texts = [TableColumn(name, numeric=False) for name in ("client", "into", "mode")]
     numbers = ("rate", "of_ours", "min", "max", "client_cpu", "broker_cpu")
     rows = [

@@ -13,7 +13,7 @@ _HEAD = ("client", "mode", "rows/s", "of ours", "client CPU", "broker CPU", "doe
 _PUBLISHED = (
     (
         "PerfTest",
-        "88,534 classic, 70,067 quorum, 12 bytes",
+        "88,534 classic, 70,067 quorum; 12 bytes, 8 cores",
         "https://www.rabbitmq.com/blog/2024/08/21/amqp-benchmarks",
     ),
     (
@@ -23,12 +23,12 @@ _PUBLISHED = (
     ),
     (
         "Spark's Kafka source and sink",
-        "none; librdkafka 850,000",
+        "not published; librdkafka 850,000",
         "https://github.com/confluentinc/librdkafka/blob/master/INTRODUCTION.md",
     ),
     (
         "Sparkling Rabbit, JVM connector",
-        "none",
+        "not published",
         "https://github.com/lukaszsamson/spark-rabbitmq-streams-connector",
     ),
 )
@@ -55,11 +55,11 @@ def _rows(run: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             f"{way['into']}, {way['mode']}",
             f"{way['rate']:,}",
             f"{way['of_ours']:.2f}",
-            f"{way['client_cpu']:.2f}",
-            f"{way['broker_cpu']:.2f}",
+            f"{way['client_cpu']:.3f}",
+            f"{way['broker_cpu']:.3f}",
             way["lacks"],
         )
     for client, reason in run["missing"].items():
         yield client, "not installed", "", "", "", "", reason
     for client, figure, source in _PUBLISHED:
-        yield client, f"[published]({source})", figure, "", "", "", "not measured by us"
+        yield client, f"[source]({source})", figure, "", "", "", "not measured by us"
