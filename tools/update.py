@@ -20,7 +20,8 @@ _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/api.md": {"names": tables.public_names},
     "docs/architecture.md": {"levels": tables.levels},
-    "docs/guarantees.md": {"measured": guarantees.measured, "soak": guarantees.soak},
+    "bench/README.md": {"soak": guarantees.soak},
+    "docs/guarantees.md": {"measured": guarantees.measured},
     "docs/how-it-routes.md": {"rules": tables.rules},
     "docs/performance.md": {"peers": peer_table.peers},
     "docs/spark.md": {
