@@ -43,7 +43,7 @@ MINUTES ?= 30
 # The number of seeds of `make simulate`.
 SEEDS ?= 100000
 
-.PHONY: help demo test test-unit test-live test-rest test-all quick test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated figures site bench build release lock sbom audit clean
+.PHONY: help demo test test-unit test-live test-rest test-all quick test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated figures site bench peers build release lock sbom audit clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -178,6 +178,11 @@ bench: java $(STAMP) ## run the benchmarks; bench/README.md explains the results
 	$(BIN)/python bench/client_routing.py
 	$(BIN)/python bench/queue_for.py
 	$(BIN)/python bench/stream_rows.py
+	$(BIN)/python bench/peers.py
+
+peers: java $(STAMP) ## compare publishing with other clients, which it installs; writes the table of docs/performance.md: 5 minutes
+	$(BIN)/python bench/peers.py --results docs/figures/peers.json
+	$(BIN)/python tools/update.py
 
 build: $(STAMP) ## build the wheel and the source distribution in dist/
 	$(BIN)/python -m build

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from installed_wheels import installed_wheels
 from release import ReleaseError, check_source, checksums, first_example, release_notes
 
 ROOT = Path(__file__).resolve().parents[3]
+VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 CHANGELOG = """# Changelog
 
 ## Unreleased
@@ -136,8 +138,10 @@ class Clone:
 @pytest.mark.timeout(900)
 def test_a_release_is_made_from_the_tag_of_a_clone(tmp_path: Path) -> None:
     clone = Clone(tmp_path)
+    (clone.folder / "CHANGELOG.md").write_text(CHANGELOG.replace("0.2.0", VERSION))
+    clone.git("commit", "--all", "--message", "test")
     assert "HEAD has no tag v" in clone.release("--check").stderr
-    clone.git("tag", "--annotate", "--message", "test", "v0.2.0")
+    clone.git("tag", "--annotate", "--message", "test", f"v{VERSION}")
     (clone.folder / "new.txt").write_text("new")
     assert "?? new.txt" in clone.release("--check").stderr
     (clone.folder / "new.txt").unlink()
@@ -145,18 +149,18 @@ def test_a_release_is_made_from_the_tag_of_a_clone(tmp_path: Path) -> None:
     assert "rabbit-chx.cdx.json does not exist: make sbom" in clone.release().stderr
     dist = clone.folder / "dist"
     dist.mkdir()
-    bill = {"bomFormat": "CycloneDX", "metadata": {"component": {"version": "0.1.0"}}}
+    bill = {"bomFormat": "CycloneDX", "metadata": {"component": {"version": "0.0.1"}}}
     (dist / "rabbit-chx.cdx.json").write_text(json.dumps(bill))
-    assert "describes version 0.1.0, not 0.2.0" in clone.release().stderr
-    bill["metadata"] = {"component": {"version": "0.2.0"}}
+    assert f"describes version 0.0.1, not {VERSION}" in clone.release().stderr
+    bill["metadata"] = {"component": {"version": VERSION}}
     (dist / "rabbit-chx.cdx.json").write_text(json.dumps(bill))
     done = clone.release()
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(path.name for path in dist.iterdir()) == [
         "SHA256SUMS",
         "rabbit-chx.cdx.json",
-        "rabbit_chx-0.2.0-py3-none-any.whl",
-        "rabbit_chx-0.2.0.tar.gz",
+        f"rabbit_chx-{VERSION}-py3-none-any.whl",
+        f"rabbit_chx-{VERSION}.tar.gz",
         "release-notes.md",
     ]
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, check=True, timeout=60)
