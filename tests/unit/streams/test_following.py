@@ -42,9 +42,7 @@ def test_a_replica_that_does_not_deliver_what_its_leader_has_is_left() -> None:
     with in_memory(leader, replica) as clock, follower(timeout_s=30) as reader:
         assert rows_of(reader, 60) == list(range(60))
         began = clock.now
-        with pytest.raises(
-            BrokerTimeoutError, match="delivers nothing, and its leader has further rows"
-        ):
+        with pytest.raises(BrokerTimeoutError, match="delivers nothing, and its leader has further rows"):
             next(reader)
         assert 15 < clock.now - began < 45
         assert len(replica.sessions) > 1
