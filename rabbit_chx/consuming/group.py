@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.checks import check_name
+from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import QueueOwnership
@@ -35,6 +36,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.routing.release import QUORUM_V8_SINCE
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
@@ -48,8 +50,6 @@ _CONNECT_S = 1.5
 #: Since 4.0 a quorum queue drops a message that was requeued 20 times, unless an argument or a policy sets another limit.
 _LIMIT_SINCE = (4, 0, 0)
 _DEFAULT_LIMIT = 20
-#: From this release on, a consumer timeout returns single messages and cancels the consumer. Before, it closes the channel.
-_TIMEOUT_RETURNS_SINCE = (4, 3, 0)
 _MAX_LISTED = 5
 
 #: Names of queues; or a ring, slot table or x-modulus-hash exchange whose destinations are queues.
@@ -83,6 +83,8 @@ class ConsumerGroup:
         static: (index, count): this member consumes every count-th queue only. For releases before 4.0 without a journal.
         reconnect_timeout_s: the longest time in seconds to reconnect after a connection loss; 0 disables it.
         reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 2 s.
+        credentials: a function that returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password
+            in the URL. It is called again, also in other threads, before the token expires; open connections get the new token.
 
     Raises:
         InputError: an argument is invalid.
@@ -108,8 +110,9 @@ class ConsumerGroup:
         static: tuple[int, int] | None = None,
         reconnect_timeout_s: float = Retries.reconnect_timeout_s,
         reconnect_backoff_s: float = Retries.backoff_s,
+        credentials: Credentials | None = None,
     ) -> None:
-        self._settings = _settings(url)
+        (self._settings,) = with_credentials([_settings(url)], credentials)
         self.queues = _static_share(_queue_names(queues), static)
         self._member = GroupMember(
             f"{socket.gethostname()}-{os.getpid()}" if member is None else member,
@@ -441,7 +444,7 @@ def _check_delayed_retries(queues: Mapping[str, Mapping[str, Any] | None]) -> No
 
 def _prefetch(arguments: Mapping[str, Any] | None, release: tuple[int, ...], member: GroupMember) -> int:
     """Return the number of messages of a queue that a member takes at a time."""
-    if release >= _TIMEOUT_RETURNS_SINCE and "x-consumer-timeout" in (arguments or {}):
+    if release >= QUORUM_V8_SINCE and "x-consumer-timeout" in (arguments or {}):
         # The broker returns the messages that are over the timeout, and the next consumer handles them before the others are returned.
         return 1
     return member.prefetch if _delivery_limit(arguments, release) is None else member.lanes
