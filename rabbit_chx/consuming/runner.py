@@ -6,10 +6,10 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import (
@@ -35,10 +35,76 @@ from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
 from rabbit_chx.topology.applying import make_consumer_tag
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.channels import ConsumerChannel
+    from rabbit_chx.consuming.journal import JournalEntry
     from rabbit_chx.consuming.session import GroupSession
 
 _log = logging.getLogger(__name__)
+
+
+class MemberChannel(Protocol):
+    """A consumer of one queue."""
+
+    async def ack(self, tag: int) -> None:
+        """Acknowledge a message."""
+
+    async def reject(self, tag: int) -> None:
+        """Reject a message without requeue."""
+        raise NotImplementedError
+
+    async def sync(self) -> None:
+        """Wait until the broker has processed all acks of the channel."""
+        raise NotImplementedError
+
+    async def fetch(self, queue: str) -> DeliveredMessage | None:
+        """Get one message of another queue; None if the queue is empty."""
+        raise NotImplementedError
+
+    async def abandon(self) -> None:
+        """Close the channel, so that the broker elects another consumer."""
+
+    def when_closed(self, call: Callable[[RabbitChxError | None], None]) -> None:
+        """Register a callback for the loss of the channel, with the broker's refusal or None."""
+
+
+class MemberConnection(Protocol):
+    """The connections of a member: `channels.GroupConnection` for queues, `stream_channels.StreamGroupConnection` for streams.
+
+    Attributes:
+        where: the address without its password.
+        channels_fail_alone: whether the loss of a channel leaves the other channels intact.
+    """
+
+    where: str
+    channels_fail_alone: bool
+
+    async def publish(self, queue: str, body: bytes, headers: dict[str, Any] | None = None) -> None:
+        """Publish a message, and repeat it until the broker has confirmed it."""
+
+    async def is_blocked(self) -> bool:
+        """Return whether the broker takes no messages now."""
+        raise NotImplementedError
+
+    async def read_journal(
+        self, journal: str, since_s: float, take: Callable[[int, JournalEntry], None]
+    ) -> MemberChannel:
+        """Call `take` with the offset and each entry from `since_s` on, in seconds since 1970."""
+        raise NotImplementedError
+
+    async def consume_behind(
+        self, queue: str, priority: int, prefetch: int, tag: str, take: Callable[[DeliveredMessage], None]
+    ) -> MemberChannel:
+        """Consume a queue after all present consumers, and call `take` with each message."""
+        raise NotImplementedError
+
+    async def abandon(self, channel: Any) -> None:  # noqa: ANN401
+        """Abandon a channel once the broker has applied all of its acks."""
+
+    async def ready_count(self, queue: str) -> int:
+        """Return the number of messages that wait."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Close the connections."""
 
 
 class QueueRunner:
@@ -55,7 +121,7 @@ class QueueRunner:
         self.session = session
         self._prefetch = prefetch
         self.changed = asyncio.Event()
-        self._channels: dict[int, ConsumerChannel] = {}  # by subscription
+        self._channels: dict[int, MemberChannel] = {}  # by subscription
         self._handlers: dict[tuple[int, int], asyncio.Task[None]] = {}  # by subscription and delivery tag
         self._errors: dict[tuple[int, int], BaseException] = {}
         #: The subscriptions by claim token; None after the claim was read.
@@ -91,7 +157,12 @@ class QueueRunner:
         if self._hook is not None:
             self._hook.cancel()
 
-    def disconnect(self) -> list[ConsumerChannel]:
+    def consume_again(self) -> None:
+        """Handle the loss of this queue's channel alone."""
+        self.disconnect()
+        self.execute(self.ownership.consume())
+
+    def disconnect(self) -> list[MemberChannel]:
         """Handle the loss of the connection: cancel the handlers, drop unsent commands, and return the channels."""
         channels, unsent = list(self._channels.values()), list(self._queued)
         if self._sending is not None:
@@ -199,10 +270,16 @@ class QueueRunner:
     def _fail_group(self, number: int, delivery: DeliveredMessage) -> None:
         cause = self._errors.pop((number, delivery.tag), None)
         message = delivery.content
+        if isinstance(message, GroupMessage):
+            kind, raiser, remedy = "queue", "the handler", ", or choose on_failure='dead-letter'"
+            what = f" for the message with the routing key {message.routing_key!r} and the message_id {message.message_id!r}"
+            state = "The message is returned to its place"
+        else:
+            kind, raiser, what, remedy = "stream", message.raiser, message.label, ""
+            state = "The offset is not stored, so the next member begins there"
         error = HandlerError(
-            f"queue {self.ownership.queue!r}: the handler raised {type(cause).__name__} for the message with the routing key "
-            f"{message.routing_key!r} and the message_id {message.message_id!r} at the last of {self.session.member.retries + 1} attempts "
-            f"({cause}). The message is returned to its place: correct the handler, or choose on_failure='dead-letter'",
+            f"{kind} {self.ownership.queue!r}: {raiser} raised {type(cause).__name__}{what} at the last of "
+            f"{self.session.member.retries + 1} attempts ({cause}). {state}: correct {raiser}{remedy}",
             queue=self.ownership.queue,
         )
         error.__cause__ = cause
@@ -279,6 +356,6 @@ class QueueRunner:
             self.execute(self.ownership.on_fetched(number, await channel.fetch(parking_queue)))
 
 
-async def _call(handle: Callable[[GroupMessage], Awaitable[None]], message: GroupMessage) -> None:
+async def _call(handle: Callable[[Any], Awaitable[None]], message: object) -> None:
     """Make a coroutine of any handler, since a task accepts no other awaitable. An error that the call raises fails the task."""
     await handle(message)
