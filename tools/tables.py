@@ -14,7 +14,7 @@ import click
 
 from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
 from rabbit_chx.cli.command import Command
-from rabbit_chx.routing.release import Numbers
+from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.fields import FILE, SLOT_MEMBER, EntryType, Kind, toml_value
@@ -42,17 +42,22 @@ PACKAGES = (
 
 
 def rules() -> str:
-    """Return every rule of the server, a line for each range of releases."""
-    rows = (
-        (rule.about, _dotted(first), _dotted(end), rule.store or "", rule.says)
-        for rule in RULES
-        for first, end in rule.versions
-    )
-    return table(("rule", "since", "until", "store", "effect"), rows)
+    """Return every rule of the server with the releases that follow it."""
+    return table(("rule", "releases", "effect"), ((rule.about, _releases(rule), rule.says) for rule in RULES))
 
 
-def _dotted(numbers: Numbers | None) -> str:
-    return ".".join(map(str, numbers)) if numbers else ""
+def _releases(rule: Rule) -> str:
+    spans = "; ".join(_span(first, end) for first, end in rule.versions)
+    return f"{spans} ({rule.store.capitalize()})" if rule.store else spans
+
+
+def _span(first: Numbers, end: Numbers | None) -> str:
+    bounds = [f"from {_dotted(first)}"] if first > OLDEST else []
+    return ", ".join(bounds + ([f"before {_dotted(end)}"] if end else [])) or "all"
+
+
+def _dotted(numbers: Numbers) -> str:
+    return ".".join(map(str, numbers))
 
 
 def spark_columns() -> str:

@@ -24,10 +24,12 @@ from typing import TypeVar
 from rabbit_chx import __version__
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import parse_stream_uri
+from rabbit_chx.checks import check_whole
 from rabbit_chx.connection import failures
 from rabbit_chx.connection.blocking_connection import Transport
 from rabbit_chx.errors import (
     AccessRefusedError,
+    BrokerRefusedError,
     BrokerTimeoutError,
     ConnectionLostError,
     InputError,
@@ -386,6 +388,38 @@ class StreamConnection:
                     break
             events, self._events = self._events, []
             return events
+
+    def answer_consumer_update(self, correlation_id: int, start: OffsetSpec | None) -> None:
+        """Answer a `ConsumerUpdate`: an active consumer reads from `start`, or from the start of its subscription if it is None.
+
+        The broker sends the update of the next consumer after the answer of the one before, and closes a connection that has not answered
+        within 60 s (rabbitmq-server v4.3.6, rabbit_stream_reader.erl, ``ensure_outstanding_requests_timer/1``).
+        """
+        with self._lock:
+            self._enqueue(frames.reply_to_consumer_update(correlation_id, start))
+            self._poll(0)
+
+    def store_offset(self, reference: str, stream: str, offset: int) -> None:
+        """Store an offset under a name in the stream. Any node passes it to the leader.
+
+        The command has no reply: the broker drops it while the stream has no leader, or without read permission. `query_offset` verifies it.
+        """
+        check_whole("offset", offset, 0, (1 << 63) - 1)
+        content = name_field(reference, "the reader's name") + name_field(stream) + offset.to_bytes(8)
+        with self._lock:
+            self._enqueue(frames.frame(Key.STORE_OFFSET, content))
+            self._poll(0)
+
+    def query_offset(self, reference: str, stream: str) -> int | None:
+        """Return the offset that the leader has for a name; None if nothing is stored."""
+        content = name_field(reference, "the reader's name") + name_field(stream)
+        action = f"return the offset of {reference!r} in stream {stream!r}"
+        try:
+            return self._request(Key.QUERY_OFFSET, content, lambda fields: fields.integer(8), action, stream)
+        except BrokerRefusedError as cause:
+            if cause.reply_code != Code.NO_OFFSET:
+                raise
+            return None
 
     # -- creating and deleting streams
 

@@ -69,6 +69,8 @@ class Key(IntEnum):
     SUBSCRIBE = 7
     DELIVER = 8
     CREDIT = 9
+    STORE_OFFSET = 10
+    QUERY_OFFSET = 11
     UNSUBSCRIBE = 12
     CREATE = 13
     DELETE = 14
@@ -83,6 +85,7 @@ class Key(IntEnum):
     HEARTBEAT = 23
     ROUTE = 24
     PARTITIONS = 25
+    CONSUMER_UPDATE = 26
     EXCHANGE_COMMAND_VERSIONS = 27
     STREAM_STATS = 28
     CREATE_SUPER_STREAM = 29
@@ -185,7 +188,15 @@ class CreditRefused(NamedTuple):
     code: int
 
 
-Event: TypeAlias = Delivery | Confirms | PublishErrors | StreamChanged | CreditRefused
+class ConsumerUpdate(NamedTuple):
+    """A single active consumer becomes active or passive; `answer_consumer_update` answers it."""
+
+    subscription_id: int
+    is_active: bool
+    correlation_id: int
+
+
+Event: TypeAlias = Delivery | Confirms | PublishErrors | StreamChanged | CreditRefused | ConsumerUpdate
 
 
 class Tune(NamedTuple):
@@ -351,6 +362,11 @@ def _credit_refused(fields: Fields) -> CreditRefused:
     return CreditRefused(fields.integer(1), code)
 
 
+def _consumer_update(fields: Fields) -> ConsumerUpdate:
+    correlation_id = fields.integer(4)
+    return ConsumerUpdate(fields.integer(1), bool(fields.integer(1)), correlation_id)
+
+
 #: Readers of unsolicited messages by command. A refused credit has the key of a reply, and no correlation id.
 _COMMANDS: Final[dict[int, Callable[[Fields], Message]]] = {
     Key.DELIVER: lambda fields: Delivery(fields.integer(1), fields.rest()),
@@ -358,6 +374,7 @@ _COMMANDS: Final[dict[int, Callable[[Fields], Message]]] = {
     Key.PUBLISH_ERROR: _publish_errors,
     Key.METADATA_UPDATE: _stream_changed,
     _REPLY_BIT | Key.CREDIT: _credit_refused,
+    Key.CONSUMER_UPDATE: _consumer_update,
     Key.TUNE: lambda fields: Tune(fields.integer(4), fields.integer(4)),
     Key.CLOSE: lambda fields: Closing(fields.integer(4), fields.integer(2), fields.text()),
     Key.HEARTBEAT: lambda _: Heartbeat(),
@@ -394,6 +411,12 @@ def frame(key: int, content: bytes) -> bytes:
 def reply_to_close(correlation_id: int) -> bytes:
     """Return the frame that answers `Closing`."""
     return frame(_REPLY_BIT | Key.CLOSE, correlation_id.to_bytes(4) + Code.OK.to_bytes(2))
+
+
+def reply_to_consumer_update(correlation_id: int, start: OffsetSpec | None) -> bytes:
+    """Return the frame that answers `ConsumerUpdate`."""
+    spec = bytes(2) if start is None else offset_spec(start)
+    return frame(_REPLY_BIT | Key.CONSUMER_UPDATE, correlation_id.to_bytes(4) + Code.OK.to_bytes(2) + spec)
 
 
 def credit(subscription_id: int, chunks: int) -> bytes:

@@ -33,6 +33,7 @@ from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import (
     Code,
     Confirms,
+    ConsumerUpdate,
     CreditRefused,
     Delivery,
     Event,
@@ -298,6 +299,40 @@ def test_figures(stream: StreamConnection) -> None:
     assert 5 <= figures["committed_chunk_id"] <= 9
     with pytest.raises(NotFoundError, match="figures of stream 'no'"):
         stream.stats("no")
+
+
+def test_a_stored_offset(stream: StreamConnection, url: str) -> None:
+    assert stream.query_offset("billing", "s") is None
+    stream.store_offset("billing", "s", 0)
+    assert stream.query_offset("billing", "s") == 0
+    stream.store_offset("billing", "s", 1 << 40)
+    stream.store_offset("audit", "s", 7)
+    with closing(StreamConnection(stream_settings(url))) as other:
+        assert [other.query_offset(name, "s") for name in ("billing", "audit")] == [1 << 40, 7]
+        with pytest.raises(NotFoundError, match="return the offset of 'billing' in stream 'no'"):
+            other.query_offset("billing", "no")
+
+
+@pytest.mark.chx_broker(">=3.11")
+def test_a_single_active_consumer(stream: StreamConnection, url: str) -> None:
+    stored(stream, range(1, 4))
+    member = {"single-active-consumer": "true", "name": "billing"}
+    stream.subscribe(5, "s", "first", 10, member)
+    ((subscription_id, is_active, update),) = wait_for(stream, ConsumerUpdate, bool)
+    assert (subscription_id, is_active) == (5, True)
+    assert not stream.events(0.3), "nothing is delivered before the answer"
+    stream.answer_consumer_update(update, 2)
+    assert end_of(wait_for(stream, Delivery, bool)[-1]) == 3
+    with closing(StreamConnection(stream_settings(url))) as other:
+        other.subscribe(6, "s", "next", 10, member)
+        assert not other.events(0.3)
+        stream.unsubscribe(5)
+        ((subscription_id, is_active, update),) = wait_for(other, ConsumerUpdate, bool)
+        assert (subscription_id, is_active) == (6, True)
+        other.answer_consumer_update(update, None)  # the start of its subscription
+        other.metadata(["s"])  # it is at the end before the next row is stored
+        stored(stream, range(4, 5))
+        assert begin_of(wait_for(other, Delivery, bool)[0]) == 3
 
 
 @pytest.mark.chx_broker("<3.11")

@@ -273,6 +273,7 @@ class StreamNode:
         silent: commands that it does not answer.
         seen: the keys of all requests, of all connections.
         requests: their contents behind the correlation id.
+        offsets: the stored offsets, by the names of the reader and the stream.
         starts: where subscriptions began: the kind and the offset, which is 0 for "first" and "last".
         sessions: the connections to it.
         fault: is called when a connection with a publisher waits for events.
@@ -302,6 +303,7 @@ class StreamNode:
         self.seen: list[int] = []
         self.requests: list[bytes] = []
         self.starts: list[tuple[int, int]] = []
+        self.offsets: dict[tuple[str, str], int] = {}
         self.sessions: list[Session] = []
         self.fault: Callable[[Session], object] = lambda _session: None
         self.on_read: Callable[[Session], object] = lambda _session: None
@@ -332,7 +334,7 @@ class StreamNode:
             return b""
         return b"" if key in self.silent else self.said(session, key, request[4:])
 
-    def said(  # noqa: C901, PLR0912  # one case for each command
+    def said(  # noqa: C901, PLR0911, PLR0912  # one case for each command
         self, session: Session, key: int, content: bytes
     ) -> bytes:
         """Return the answer to a request."""
@@ -345,6 +347,16 @@ class StreamNode:
                 return session.give_credit(Fields(memoryview(content)))
             case Key.TUNE | Key.HEARTBEAT:
                 return b""
+            case Key.STORE_OFFSET:
+                fields = Fields(memoryview(content))
+                name = fields.text(), fields.text()
+                self.offsets[name] = fields.integer(8)
+                return b""
+            case Key.QUERY_OFFSET:
+                offset = self.offsets.get((fields.text(), fields.text()))
+                if offset is None:
+                    return reply(key, correlation_id, b"\0\x13" + bytes(8))
+                body = offset.to_bytes(8)
             case Key.METADATA:
                 return reply(key, correlation_id, self.metadata(fields.array(fields.text)))
             case Key.PEER_PROPERTIES:

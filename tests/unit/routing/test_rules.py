@@ -98,14 +98,14 @@ def test_rules_that_take_a_store(rule: Rule, version: str, store: Any, follows: 
 
 def test_the_table_of_rules() -> None:
     first, *rows = tables.rules().splitlines()[2:]
-    assert first == (
-        "| routing key | 3.7.8 |  |  | the routing key's bytes through phash2; CC and BCC do not count |"
-    )
-    duplicates = [
-        row.split(" | ")[1:3] for row in rows if row.startswith("| second binding of a destination |")
-    ]
-    assert duplicates == [["3.7.8", "3.9.21"], ["3.10.0", "3.10.6"]]
-    assert 1 + len(rows) == sum(len(rule.versions) for rule in RULES)
+    assert first == "| routing key | all | the routing key's bytes through phash2; CC and BCC do not count |"
+    cells = [row.split(" | ") for row in rows]
+    releases = {cell[0].removeprefix("| "): cell[1] for cell in cells}
+    assert releases["second binding of a destination"] == "before 3.9.21; from 3.10.0, before 3.10.6"
+    assert releases["weight"] == "from 4.2.6"
+    assert releases["x-modulus-hash"] == "from 4.3.0"
+    assert ["| full restart", "from 3.13.0 (Khepri)"] in [cell[:2] for cell in cells]
+    assert 1 + len(rows) == len(RULES)
 
 
 def test_the_newest_patch_of_a_series_follows_the_last_rules_of_its_series() -> None:

@@ -17,6 +17,7 @@ from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
     Closing,
     Code,
+    ConsumerUpdate,
     CreditRefused,
     Delivery,
     Fields,
@@ -108,6 +109,12 @@ def test_login(node: ListeningNode, connection: StreamConnection) -> None:
             f"02 {texts('s')} 00 04 00 00 00 00 00 00 01 02 ff ff 00 00 00 01 {texts('filter.0', 'k')}",
             ("", None),
         ),
+        (
+            lambda c: c.query_offset("ref", "s"),
+            Key.QUERY_OFFSET,
+            texts("ref", "s"),
+            ("00 00 00 00 00 00 01 02", 258),
+        ),
         (lambda c: c.unsubscribe(2), Key.UNSUBSCRIBE, "02", ("", None)),
         (lambda c: c.stats("s"), Key.STREAM_STATS, texts("s"), (f"00 00 00 01 {texts('n')} ff ff ff ff ff ff ff ff", {"n": -1})),
         (
@@ -137,6 +144,13 @@ def test_request_and_reply(
     assert [hexed(request) for request in node.requests] == [content]
 
 
+def test_a_stored_offset(connection: StreamConnection, node: ListeningNode) -> None:
+    assert connection.query_offset("ref", "s") is None
+    connection.store_offset("ref", "s", 258)
+    assert connection.query_offset("ref", "s") == 258
+    assert node.offsets == {("ref", "s"): 258}
+
+
 def test_partitions_and_the_route_of_an_unbound_key(
     node: ListeningNode, connection: StreamConnection
 ) -> None:
@@ -157,9 +171,15 @@ def test_partitions_and_the_route_of_an_unbound_key(
     [
         (frames.credit(5, 258), "00 00 00 07 00 09 00 01 05 01 02"),
         (frames.reply_to_close(ID), "00 00 00 0a 80 16 00 01 00 00 00 07 00 01"),
+        (frames.reply_to_consumer_update(ID, None), "00 00 00 0c 80 1a 00 01 00 00 00 07 00 01 00 00"),
+        (frames.reply_to_consumer_update(ID, "next"), "00 00 00 0c 80 1a 00 01 00 00 00 07 00 01 00 03"),
+        (
+            frames.reply_to_consumer_update(ID, 258),
+            "00 00 00 14 80 1a 00 01 00 00 00 07 00 01 00 04 00 00 00 00 00 00 01 02",
+        ),
         (frames.frame(Key.HEARTBEAT, b""), "00 00 00 04 00 17 00 01"),
     ],
-    ids=["credit", "closed", "heartbeat"],
+    ids=["credit", "closed", "passive", "active-at-the-end", "active-at-an-offset", "heartbeat"],
 )
 def test_the_bytes_of_what_has_no_reply(sent: bytes, expected: str) -> None:
     assert hexed(sent) == expected
@@ -206,6 +226,8 @@ def test_no_place_to_begin(start: Any, words: str) -> None:
         (lambda c: c.declare_publisher(256, "s", None), "publisher_id is 256: give a whole number from 0 to 255"),
         (lambda c: c.subscribe(-1, "s", "first", 1), "subscription_id is -1"),
         (lambda c: c.subscribe(1, "s", "first", 65_536), "credit is 65536"),
+        (lambda c: c.store_offset("r", "s", -1), "offset is -1: give a whole number from 0"),
+        (lambda c: c.store_offset("r" * 256, "s", 1), "the reader's name 'r+'... has 256 bytes"),
         (lambda c: c.give_credit(1, 65_536), "chunks is 65536"),
         (lambda c: c.declare_publisher(1, "s" * 256, None), "the stream name 's+'... has 256 bytes"),
         (lambda c: c.declare_publisher(1, "s", "r" * 256), "the publisher's name 'r+'... has 256 bytes"),
@@ -241,6 +263,8 @@ def test_metadata_has_a_code_for_each_stream() -> None:
         ("00 08 00 01 05 50 00 01", Delivery(5, memoryview(b"P\0\1"))),
         ("00 10 00 01 00 06 00 01 73", StreamChanged("s", Code.STREAM_NOT_AVAILABLE)),
         ("80 09 00 01 00 04 09", CreditRefused(9, Code.SUBSCRIPTION_DOES_NOT_EXIST)),
+        ("00 1a 00 01 00 00 00 07 05 01", ConsumerUpdate(5, True, ID)),
+        ("00 1a 00 01 00 00 00 07 00 00", ConsumerUpdate(0, False, ID)),
         ("00 14 00 01 00 10 00 00 00 00 00 3c", Tune(1 << 20, 60)),
         ("00 16 00 01 00 00 00 07 00 0e 00 03 62 79 65", Closing(ID, Code.FRAME_TOO_LARGE, "bye")),
         ("00 17 00 01", Heartbeat()),
@@ -276,7 +300,7 @@ def test_confirms_and_errors_are_arrays() -> None:
     [
         ("00", "ends in the middle of a field of 2 bytes"),
         ("00 08 00 02 05 50", "version 2 of the command 0x0008"),
-        ("00 1a 00 01 00 00 00 07", "0x001a is not a command"),  # ConsumerUpdate, for single active consumers
+        ("00 1a 00 01 00 00 00 07 05", "a field of 1 bytes"),
         ("00 63 00 01", "0x0063 is not a command"),
         ("00 03 00 01 09 00 00 00 02 00 00 00 00 00 00 00 05", "a field of 16 bytes"),
         ("00 04 00 01 09 ff ff ff ff", "a field of"),
