@@ -39,7 +39,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Relea
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
-    from rabbit_chx.consuming.runner import MemberConnection
+    from rabbit_chx.consuming.stream_channels import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
 _PRIORITIES_SINCE = (4, 0, 0)
@@ -85,7 +85,7 @@ class Group(ABC):
 
     @abstractmethod
     async def _open(self) -> Any:  # noqa: ANN401
-        """Open a `MemberConnection`."""
+        """Open a `GroupConnection` or a `StreamGroupConnection`."""
 
     @abstractmethod
     async def _prepare(self, connection: Any) -> dict[str, int]:  # noqa: ANN401
@@ -168,7 +168,7 @@ class Group(ABC):
                 )
 
     def _new_session(
-        self, connection: MemberConnection, handle: Callable[[Any], Awaitable[None]]
+        self, connection: GroupConnection | StreamGroupConnection, handle: Callable[[Any], Awaitable[None]]
     ) -> GroupSession:
         session = self._session = GroupSession(connection, self._member, handle, tuple(self._tokens))
         self._tokens.append(session.token)

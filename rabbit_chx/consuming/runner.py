@@ -6,10 +6,10 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import (
@@ -35,76 +35,14 @@ from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
 from rabbit_chx.topology.applying import make_consumer_tag
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.journal import JournalEntry
+    from rabbit_chx.consuming.channels import ConsumerChannel
     from rabbit_chx.consuming.session import GroupSession
+    from rabbit_chx.consuming.stream_channels import StreamChannel
 
 _log = logging.getLogger(__name__)
 
-
-class MemberChannel(Protocol):
-    """A consumer of one queue."""
-
-    async def ack(self, tag: int) -> None:
-        """Acknowledge a message."""
-
-    async def reject(self, tag: int) -> None:
-        """Reject a message without requeue."""
-        raise NotImplementedError
-
-    async def sync(self) -> None:
-        """Wait until the broker has processed all acks of the channel."""
-        raise NotImplementedError
-
-    async def fetch(self, queue: str) -> DeliveredMessage | None:
-        """Get one message of another queue; None if the queue is empty."""
-        raise NotImplementedError
-
-    async def abandon(self) -> None:
-        """Close the channel, so that the broker elects another consumer."""
-
-    def when_closed(self, call: Callable[[RabbitChxError | None], None]) -> None:
-        """Register a callback for the loss of the channel, with the broker's refusal or None."""
-
-
-class MemberConnection(Protocol):
-    """The connections of a member: `channels.GroupConnection` for queues, `stream_channels.StreamGroupConnection` for streams.
-
-    Attributes:
-        where: the address without its password.
-        channels_fail_alone: whether the loss of a channel leaves the other channels intact.
-    """
-
-    where: str
-    channels_fail_alone: bool
-
-    async def publish(self, queue: str, body: bytes, headers: dict[str, Any] | None = None) -> None:
-        """Publish a message, and repeat it until the broker has confirmed it."""
-
-    async def is_blocked(self) -> bool:
-        """Return whether the broker takes no messages now."""
-        raise NotImplementedError
-
-    async def read_journal(
-        self, journal: str, since_s: float, take: Callable[[int, JournalEntry], None]
-    ) -> MemberChannel:
-        """Call `take` with the offset and each entry from `since_s` on, in seconds since 1970."""
-        raise NotImplementedError
-
-    async def consume_behind(
-        self, queue: str, priority: int, prefetch: int, tag: str, take: Callable[[DeliveredMessage], None]
-    ) -> MemberChannel:
-        """Consume a queue after all present consumers, and call `take` with each message."""
-        raise NotImplementedError
-
-    async def abandon(self, channel: Any) -> None:  # noqa: ANN401
-        """Abandon a channel once the broker has applied all of its acks."""
-
-    async def ready_count(self, queue: str) -> int:
-        """Return the number of messages that wait."""
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        """Close the connections."""
+#: A consumer of a queue, or of a stream.
+MemberChannel: TypeAlias = "ConsumerChannel | StreamChannel"
 
 
 class QueueRunner:
@@ -191,7 +129,8 @@ class QueueRunner:
                 self._execute(command)
 
     async def _send(self, command: Ack | Reject | Reply) -> None:
-        session, channel = self.session, self._channels.get(command.subscription)
+        session = self.session
+        channel: Any = self._channels.get(command.subscription)  # streams have only `Ack`
         if channel is None:
             return
         try:
@@ -333,7 +272,8 @@ class QueueRunner:
             session.on_channel_closed(self.ownership.queue, refusal)
 
     async def _abandon(self, number: int) -> None:
-        if channel := self._channels.pop(number, None):
+        channel: Any = self._channels.pop(number, None)
+        if channel is not None:
             await self.session.connection.abandon(channel)
         self._errors = {key: error for key, error in self._errors.items() if key[0] != number}
         self.execute(self.ownership.on_abandoned(number))
@@ -352,7 +292,8 @@ class QueueRunner:
             )
 
     async def _fetch(self, number: int, parking_queue: str) -> None:
-        if channel := self._channels.get(number):
+        channel: Any = self._channels.get(number)
+        if channel is not None:
             self.execute(self.ownership.on_fetched(number, await channel.fetch(parking_queue)))
 
 

@@ -34,7 +34,9 @@ from rabbit_chx.errors import (
 )
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.runner import MemberChannel, MemberConnection
+    from rabbit_chx.consuming.channels import GroupConnection
+    from rabbit_chx.consuming.runner import MemberChannel
+    from rabbit_chx.consuming.stream_channels import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +74,7 @@ class GroupSession:
 
     def __init__(
         self,
-        connection: MemberConnection,
+        connection: GroupConnection | StreamGroupConnection,
         member: GroupMember,
         handle: Callable[[Any], Awaitable[None]],
         earlier_tokens: Collection[str] = (),
@@ -141,14 +143,13 @@ class GroupSession:
 
     def on_channel_closed(self, queue: str, refusal: RabbitChxError | None) -> None:
         """The channel of a queue was closed by the broker or with the connection."""
-        runner = self._runners.get(queue)
-        if runner is not None and self.connection.channels_fail_alone and not self._is_leaving:
-            if refusal is None or is_transient(refusal):
-                _log.warning(
-                    "group member %s lost %s, and consumes it again: %s", self.member.name, queue, refusal
-                )
-                runner.consume_again()
-                return
+        runner = self._runners.get(queue) if self.connection.channels_fail_alone else None
+        if runner is not None and (refusal is None or is_transient(refusal)):
+            _log.warning(
+                "group member %s lost %s and consumes it again: %s", self.member.name, queue, refusal
+            )
+            runner.consume_again()
+            return
         closed = f"{self.connection.where}: the channel that consumes {queue!r} was closed"
         self.fail(refusal or ConnectionLostError(closed, queue=queue))
 
