@@ -36,6 +36,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.routing.release import QUORUM_V8_SINCE
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
@@ -50,8 +51,6 @@ _CONNECT_S = 1.5
 #: Since 4.0 a quorum queue drops a message that was requeued 20 times, unless an argument or a policy sets another limit.
 _LIMIT_SINCE = (4, 0, 0)
 _DEFAULT_LIMIT = 20
-#: From this release on, a consumer timeout returns single messages and cancels the consumer. Before, it closes the channel.
-_TIMEOUT_RETURNS_SINCE = (4, 3, 0)
 _MAX_LISTED = 5
 
 #: Names of queues; or a ring, slot table or x-modulus-hash exchange whose destinations are queues.
@@ -478,7 +477,7 @@ def _check_delayed_retries(queues: Mapping[str, Mapping[str, Any] | None]) -> No
 
 def _prefetch(arguments: Mapping[str, Any] | None, release: tuple[int, ...], member: GroupMember) -> int:
     """Return the number of messages of a queue that a member takes at a time."""
-    if release >= _TIMEOUT_RETURNS_SINCE and "x-consumer-timeout" in (arguments or {}):
+    if release >= QUORUM_V8_SINCE and "x-consumer-timeout" in (arguments or {}):
         # The broker returns the messages that are over the timeout, and the next consumer handles them before the others are returned.
         return 1
     return member.prefetch if _delivery_limit(arguments, release) is None else member.lanes

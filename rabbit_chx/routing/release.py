@@ -21,6 +21,10 @@ _FIRST_WITH_KHEPRI_BY_DEFAULT: Numbers = (4, 2, 0)
 _FIRST_WITHOUT_MNESIA: Numbers = (4, 3, 0)
 _FIRST_UNKNOWN: Numbers = (4, 4, 0)
 
+#: From this release on a quorum queue delivers by priority, delays returned messages, and returns single messages after a consumer timeout.
+#: Before, the timeout closes the channel.
+QUORUM_V8_SINCE: Numbers = (4, 3, 0)
+
 # The newest patch of each series, as tagged in rabbitmq-server.
 NEWEST_PATCHES = (
     "3.7.28", "3.8.35", "3.9.29", "3.10.25", "3.11.28", "3.12.14", "3.13.7", "4.0.9", "4.1.8", "4.2.9", "4.3.6",

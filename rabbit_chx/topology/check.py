@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import listed, percent, plural
+from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.topology.changes import FieldChange, NamedObject, fields_between, kind_of, name_of
+from rabbit_chx.topology.changes import NamedObject, fields_between, kind_of, name_of
+from rabbit_chx.topology.check_queues import CheckedQueues, queue_findings
 from rabbit_chx.topology.check_rings import (
     CheckedExchange,
     apply_fix,
@@ -35,7 +34,7 @@ from rabbit_chx.topology.differences import (
     queue_lists,
 )
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.modulus import numbered
+from rabbit_chx.topology.modulus import modulus_of, numbered
 from rabbit_chx.topology.modulus_plan import largest_share, share_moved
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
@@ -45,7 +44,7 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.policies import QueueSetting, policy_in_the_way
+from rabbit_chx.topology.policies import policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
 from rabbit_chx.topology.shards import is_sharded, shard_binding
 from rabbit_chx.topology.slots import expanded_by, numbered_slots, slot_layouts
@@ -68,32 +67,6 @@ CHECK_KINDS = (
     "odd-member",  # a queue whose type or arguments differ from the others
 )
 _BROKERS_OWN = "amq."
-_TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"
-_PRIORITIES, _DELAYED_RETRY, _CONSUMER_TIMEOUT = (
-    "x-max-priority",
-    "x-delayed-retry-type",
-    "x-consumer-timeout",
-)
-#: The broker's default. A shorter timeout is a decision about the queue.
-_DEFAULT_TIMEOUT_MS = 1_800_000
-#: From this release on quorum queues delay returned messages, and a consumer timeout returns single messages. Before, it closes the channel.
-_RETURNS_SINGLY_SINCE = (4, 3, 0)
-_LIMITS = {"x-max-length": "message", "x-max-length-bytes": "byte"}
-_DEAD_LETTERS = "x-dead-letter-exchange"
-#: Quorum queues have a message TTL since this release; before it a policy with one changes nothing.
-_QUORUM_TTL_SINCE = (3, 10, 0)
-#: The overflow settings that reject new messages. Quorum queues treat the second one as drop-head
-#: (rabbitmq-server v4.3.6, ``rabbit_quorum_queue.erl``, ``overflow/3``).
-_REFUSES = {"classic": ("reject-publish", "reject-publish-dlx"), "quorum": ("reject-publish",)}
-#: Arguments that determine the place of replicas and do not affect messages.
-_OF_PLACEMENT = {
-    "x-queue-leader-locator",
-    "x-queue-master-locator",
-    "x-initial-cluster-size",
-    "x-quorum-initial-group-size",
-    "x-quorum-target-group-size",
-}
-_MOST_NAMES = 3
 _DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
 _WITHOUT_IT = {
     "exchange": "a channel that publishes to it is closed",
@@ -163,7 +136,7 @@ def check(
     reach, transient = Reach(live), transient_destinations(live)
     findings = [] if wanted is None else list(_cluster(wanted, live))
     if exchange is None:
-        names = _hash_exchanges(live, wanted)
+        names = _of_type(HASH_EXCHANGE, live, wanted)
     else:
         exchanges = [exchange] if isinstance(exchange, str) else exchange
         names = [live_hash_exchange(live, name).name for name in dict.fromkeys(exchanges)]
@@ -182,7 +155,8 @@ def check(
             external=listed is not None and listed.owner == "external",
             file=None if listed is None else file,
         )
-        findings += [*live_ring_findings(checked), *slot_findings(checked), *queue_findings(checked)]
+        findings += [*live_ring_findings(checked), *slot_findings(checked)]
+        findings += queue_findings(_queues_of_ring(checked))
         unroutable[name] = checked.unroutable.share
         if checked.parked:
             parked[name] = sum(checked.parked.values())
@@ -204,10 +178,8 @@ def check(
         parts = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
         misplaced |= _misplaced_by_modulus(plain, live)
         findings += _object_findings(_without(plain, parts), _without(live, parts), file, misplaced)
-    moduli = tuple(
-        listed.name for listed in live.exchanges if listed.type == MODULUS_EXCHANGE and exchange is None
-    )
-    findings += _modulus_findings(moduli, live)
+    moduli = _of_type(MODULUS_EXCHANGE, live, wanted) if exchange is None else []
+    findings += [finding for name in moduli for finding in _modulus_findings(name, live, transient)]
     there = {exchange.name for exchange in live.exchanges}
     present = {
         listed.name: listed.name in there
@@ -221,7 +193,7 @@ def check(
         misplaced,
         parked,
         present,
-        moduli,
+        tuple(moduli),
     )
 
 
@@ -247,12 +219,13 @@ def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
     )
 
 
-def _hash_exchanges(live: Topology, wanted: Topology | None) -> list[str]:
-    names = [exchange.name for exchange in live.exchanges if exchange.type == HASH_EXCHANGE]
-    if wanted is None:
-        return names
-    hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
-    return [name for name in names if name in hashing]
+def _of_type(type_: str, live: Topology, wanted: Topology | None) -> list[str]:
+    """Return the live exchanges of a type. Those that `wanted` does not have with this type are omitted."""
+    names = [
+        {exchange.name: None for exchange in side.exchanges if exchange.type == type_}
+        for side in (live, wanted or live)
+    ]
+    return [name for name in names[0] if name in names[1]]
 
 
 def _ring_read(live: Topology, name: str) -> HashRing:
@@ -282,6 +255,18 @@ def _without(topology: Topology, names: frozenset[str]) -> Topology:
     )
 
 
+def _queues_of_ring(checked: CheckedExchange) -> CheckedQueues:
+    """Return the members of the ring, and the queues of its slots. Queues of other exchanges in the ring depend on the message."""
+    ring = set(checked.ring.destinations)
+    return CheckedQueues(
+        checked.name,
+        checked.live,
+        checked.ring.release,
+        checked.queues,
+        lambda queues: checked.moved_without(queue for queue in queues if queue in ring),
+    )
+
+
 def _misplaced_by_modulus(wanted: Topology, live: Topology) -> dict[str, float]:
     """Return the share of keys that each ``x-modulus-hash`` exchange with `queues` sends elsewhere than in the topology."""
     shares = {}
@@ -295,11 +280,30 @@ def _misplaced_by_modulus(wanted: Topology, live: Topology) -> dict[str, float]:
     return shares
 
 
-def _modulus_findings(names: Iterable[str], live: Topology) -> Iterator[Finding]:
-    """Yield the faults of the bindings of ``x-modulus-hash`` exchanges by themselves."""
-    for name in names:
-        bound = [binding for binding in live.bindings if binding.source == name]
-        yield from _modulus_binding_findings(name, bound, live.release or NEWEST)
+def _modulus_findings(name: str, live: Topology, transient: Mapping[Destination, str]) -> Iterator[Finding]:
+    """Yield the faults of an ``x-modulus-hash`` exchange by itself: those of its bindings and of its queues."""
+    release = live.release or NEWEST
+    bound = [binding for binding in live.bindings if binding.source == name]
+    yield from _modulus_binding_findings(name, bound, release)
+    places = numbered(bound, release)
+    moved = largest_share if release.follows(MODULUS_UNORDERED) else share_moved
+
+    def moved_without(gone: Iterable[Destination]) -> dict[Destination, float]:
+        return {place: moved(places, [other for other in places if other != place]) for place in gone}
+
+    exchange = live.exchange(name)
+    if exchange is not None and exchange.durable:
+        for place, share in moved_without(
+            place for place in dict.fromkeys(places) if place in transient
+        ).items():
+            message = f"{place!s} {transient[place]}; {percent(share)} of all keys move then"
+            fix = f"let a durable queue take the place of {place!s}"
+            yield Finding(
+                "transient-destination", message, fix, exchange=name, destination=place, share=share
+            )
+    shares = modulus_of(name, places, release, "read").shares()
+    queues = {place: share for place, share in shares.items() if isinstance(place, str)}
+    yield from queue_findings(CheckedQueues(name, live, release, queues, moved_without))
 
 
 def _modulus_binding_findings(
@@ -424,187 +428,3 @@ def _binding_finding(
     if share is not None:
         message = f"{message}; {percent(share)} of all keys are elsewhere"
     return Finding(kind, message, fix, exchange=binding.source, destination=binding.destination, share=share)
-
-
-def queue_findings(checked: CheckedExchange) -> Iterator[Finding]:
-    """Yield the findings of queues that lose messages or differ from the others.
-
-    The queues are the members of the ring, and those that have its slots. Queues of other exchanges in the ring depend on the message.
-
-    A stream loses no messages here: its limits determine the retention. A queue that rejects messages over its limit loses none either,
-    because the publisher gets a nack.
-    """
-    queues = [queue for queue in checked.live.queues if queue.name in checked.queues]
-    for queue in queues:
-        if queue.type != "stream":
-            yield from _short_lived(checked, queue)
-            yield from _dropping(checked, queue)
-            yield from _order_breaking(checked, queue)
-    yield from _expiring(checked, queues)
-    yield from _odd_members(checked, queues)
-
-
-def _short_lived(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Finding]:
-    ttl = checked.setting(queue, _TTL)
-    if ttl is None or (queue.type == "quorum" and checked.ring.release.numbers < _QUORUM_TTL_SINCE):
-        return
-    message = f"{queue.name} has a message TTL of {ttl.value:,} ms{_set_by(ttl)}: a message that is not consumed in that time {_end_of_messages(checked, queue)}"
-    yield _finding_of_queue(
-        checked, "expiring-destination", queue, message, _fix_of_setting(queue, _TTL, ttl)
-    )
-
-
-def _expiring(checked: CheckedExchange, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
-    settings = {
-        queue.name: setting
-        for queue in queues
-        if queue.type != "stream" and (setting := checked.setting(queue, _EXPIRES))
-    }
-    moved = checked.moved_without(place for place in checked.ring.destinations if place in settings)
-    for queue in (queue for queue in queues if queue.name in settings):
-        expires = settings[queue.name]
-        message = f"{queue.name} expires after {expires.value:,} ms without use{_set_by(expires)}, and its messages are deleted with it"
-        if queue.name in moved:
-            message = f"{message}: {percent(moved[queue.name])} of all keys move then"
-        yield _finding_of_queue(
-            checked, "expiring-destination", queue, message, _fix_of_setting(queue, _EXPIRES, expires)
-        )
-
-
-def _dropping(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Finding]:
-    overflow = checked.setting(queue, _OVERFLOW)
-    if overflow is not None and overflow.value in _REFUSES[queue.type]:
-        return
-    limits = {
-        argument: limit for argument in _LIMITS if (limit := checked.setting(queue, argument)) is not None
-    }
-    if not limits:
-        return
-    most = " or ".join(
-        f"{plural(limit.value, _LIMITS[argument])}{_set_by(limit)}" for argument, limit in limits.items()
-    )
-    message = f"{queue.name} holds at most {most}: beyond that the oldest one {_end_of_messages(checked, queue)}, though it was confirmed"
-    policy = overflow.policy if overflow is not None else _named_policy(limits.values())
-    if policy is not None:
-        fix = f"set overflow to reject-publish in the {policy}: publishers then get a nack for what does not fit"
-    elif overflow is not None:
-        fix = f"let a queue with {_OVERFLOW} = reject-publish take the place of {queue.name}"
-    else:
-        fix = f"set overflow to reject-publish for {queue.name} by a policy: publishers then get a nack for what does not fit"
-    yield _finding_of_queue(checked, "dropping-destination", queue, message, fix)
-
-
-def _order_breaking(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Finding]:
-    """Yield the settings under which a queue does not deliver in the order of its messages (tested on 4.3.6).
-
-    Priorities of messages in quorum queues are not visible in any setting.
-    """
-    found: list[tuple[str, str]] = []
-    if queue.type == "classic":
-        found.append((_PRIORITIES, "delivers messages of a higher priority first"))
-    elif checked.ring.release.numbers >= _RETURNS_SINGLY_SINCE:
-        found.append((_DELAYED_RETRY, "delays messages that are returned, and later ones overtake them"))
-        effect = (
-            "returns a message whose handler takes longer before those that were delivered with it: a consumer that takes more than one "
-            "message at a time gets them out of order"
-        )
-        found.append((_CONSUMER_TIMEOUT, effect))
-    for argument, effect in found:
-        setting = checked.setting(queue, argument)
-        if setting is None or setting.value in (0, "disabled"):
-            continue
-        if argument == _CONSUMER_TIMEOUT and not (
-            isinstance(setting.value, int) and setting.value < _DEFAULT_TIMEOUT_MS
-        ):
-            continue
-        message = f"{queue.name} has {argument.removeprefix('x-')} = {setting.value}{_set_by(setting)}, and {effect}"
-        fix = _fix_of_setting(queue, argument, setting)
-        if argument == _CONSUMER_TIMEOUT:
-            fix = f"{fix}, or ignore this if each message is handled within {setting.value / 1000:g} s"
-        yield _finding_of_queue(checked, "order-breaking", queue, message, fix)
-
-
-def _named_policy(limits: Iterable[QueueSetting]) -> str | None:
-    """Return the policy that sets a limit. An operator policy has no overflow setting."""
-    return next((limit.policy for limit in limits if (limit.policy or "").startswith("policy ")), None)
-
-
-def _set_by(setting: QueueSetting) -> str:
-    return "" if setting.policy is None else f" by the {setting.policy}"
-
-
-def _end_of_messages(checked: CheckedExchange, queue: QueueDefinition) -> str:
-    onwards = checked.setting(queue, _DEAD_LETTERS)
-    if onwards is None:
-        return "is lost"
-    return (
-        f"is published to the dead-letter exchange {onwards.value}"
-        if onwards.value
-        else "is published to the default exchange"
-    )
-
-
-def _fix_of_setting(queue: QueueDefinition, argument: str, setting: QueueSetting) -> str:
-    if setting.policy is not None:
-        return f"take {argument.removeprefix('x-')} out of the {setting.policy}"
-    return f"let a queue without {argument} take the place of {queue.name}"
-
-
-def _finding_of_queue(
-    checked: CheckedExchange, kind: str, queue: QueueDefinition, message: str, fix: str
-) -> Finding:
-    share = checked.queues[queue.name]
-    return checked.finding(kind, f"{message}; {percent(share)} of all keys go there", fix, queue.name, share)
-
-
-def _odd_members(checked: CheckedExchange, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
-    """Yield each queue that differs from the majority; without a majority, the differences."""
-    unlike: dict[str, list[FieldChange]] = {}
-    traits = {queue.name: _traits(queue) for queue in queues}
-    for trait in sorted({trait for of_queue in traits.values() for trait in of_queue}):
-        groups: dict[str, list[QueueDefinition]] = {}
-        for queue in queues:
-            groups.setdefault(_comparable_value(queue, trait, traits[queue.name].get(trait)), []).append(
-                queue
-            )
-        usual, *others = sorted(groups.values(), key=len, reverse=True)
-        if 2 * len(usual) <= len(queues):
-            yield _differing_queues(checked, trait, [usual, *others], traits)
-            continue
-        for queue in (queue for group in others for queue in group):
-            values = traits[queue.name].get(trait), traits[usual[0].name].get(trait)
-            unlike.setdefault(queue.name, []).append(FieldChange(trait, *values))
-    for name, fields in unlike.items():
-        share = checked.queues[name]
-        message = f"{name} is unlike most of the {len(queues):,} queues: {differing_fields(fields)}; {percent(share)} of all keys go there"
-        fix = f"let a queue like the others take the place of {name}"
-        yield checked.finding("odd-member", message, fix, name, share)
-
-
-def _traits(queue: QueueDefinition) -> dict[str, Any]:
-    arguments = {name: value for name, value in queue.arguments.items() if name not in _OF_PLACEMENT}
-    return {"type": queue.type, **arguments}
-
-
-def _comparable_value(queue: QueueDefinition, trait: str, value: object) -> str:
-    """Return a value for comparison: arguments that differ only in the queue's name or in numbers are equal."""
-    if isinstance(value, str) and trait != "type":
-        return re.sub("[0-9]+", "{n}", value.replace(queue.name, "{name}"))
-    return repr(value)
-
-
-def _differing_queues(
-    checked: CheckedExchange,
-    trait: str,
-    groups: Sequence[Sequence[QueueDefinition]],
-    traits: dict[str, dict[str, Any]],
-) -> Finding:
-    parts = []
-    for group in groups:
-        value = traits[group[0].name].get(trait)
-        shown = "nothing" if value is None else repr(value)
-        parts.append(f"{shown} at {listed([queue.name for queue in group], _MOST_NAMES)}")
-    share = sum(checked.queues[queue.name] for group in groups for queue in group)
-    message = f"the queues have no {trait} in common: {'; '.join(parts)}"
-    fix = "decide which of them is right, and let such queues take the places of the others"
-    return checked.finding("odd-member", message, fix, share=share)

@@ -20,12 +20,10 @@ from rabbit_chx.topology.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     LiveSlots,
-    QueueDefinition,
     RingMember,
     live_slots,
     order_of_name,
 )
-from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
 from rabbit_chx.topology.slots import ALTERNATE_EXCHANGE, SlotLayout, queues_of_slots
 
@@ -94,16 +92,6 @@ class CheckedExchange:
             for queue in (place,) if isinstance(place, str) else self.slots.queues.get(place, ()):
                 queues[queue] = queues.get(queue, 0.0) + self.shares.get(place, 0.0)
         return queues
-
-    def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
-        """Return the value of an argument or policy key that applies to a queue; None if it is not set."""
-        policies, applied = self.live.policies, self.live.applied_policies
-        if queue.name in applied:
-            # The broker ignores a policy with a key that queues of this type do not have. It returns the policy that applies.
-            policy = next((policy for policy in policies if policy.name == applied[queue.name]), None)
-        else:
-            policy = applying_policy(queue, policies)
-        return queue_setting(queue, argument, policy, applying_policy(queue, self.live.operator_policies))
 
     @cached_property
     def unroutable(self) -> UnroutableKeys:

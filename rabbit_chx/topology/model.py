@@ -60,6 +60,8 @@ class Topology(ObjectSet):
         operator_policies: of a live topology, the operator policies of the vhost. A topology file does not contain them.
         applied_policies: of a live topology, the name of the policy that applies to each queue, None if no policy does; empty if the broker
             does not return it.
+        priorities: of a live topology, the priorities of the waiting messages of each quorum queue; a broker lists them from 4.3 on, for the
+            queues of exchanges that hash.
         denied_features: of a live topology, the deprecated features that the broker denies, such as ``queue_master_locator``.
         left_out: descriptions, without values, of the source's contents that a topology does not contain.
         sources_left_out: the exchanges whose bindings to server-named queues are left out.
@@ -71,6 +73,7 @@ class Topology(ObjectSet):
     consumers: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
     operator_policies: tuple[PolicyDefinition, ...] = field(default=(), compare=False)
     applied_policies: Mapping[str, str | None] = field(default_factory=dict, compare=False)
+    priorities: Mapping[str, tuple[int, ...]] = field(default_factory=dict, compare=False)
     denied_features: frozenset[str] = field(default=frozenset(), compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     sources_left_out: frozenset[str] = field(default=frozenset(), compare=False)

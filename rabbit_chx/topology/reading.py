@@ -30,6 +30,7 @@ from rabbit_chx.routing import (
     Release,
 )
 from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
 from rabbit_chx.topology.definitions import topology_content
 from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
 from rabbit_chx.topology.model import Topology
@@ -117,7 +118,11 @@ def read_topology(broker: LiveBroker) -> Topology:
         raise BrokerRefusedError(
             f"{broker.where}: the management API lists what no broker has: {error}"
         ) from None
-    topology = replace(topology, messages={**topology.messages, **_count_parked(topology, broker)})
+    topology = replace(
+        topology,
+        messages={**topology.messages, **_count_parked(topology, broker)},
+        priorities=_read_priorities(topology, api, vhost),
+    )
     hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.type == HASH_EXCHANGE)
     return topology.with_rings(broker.read_rings(hashing, release)) if broker.has_source else topology
 
@@ -159,6 +164,19 @@ def _count_parked(topology: Topology, broker: LiveBroker) -> Mapping[str, int]:
     """Count the messages of each parking queue over AMQP, because the management API's counts are some seconds old."""
     counted = {queue: try_count(broker.amqp, queue) for queue in queues_behind_slots(topology)}
     return {queue: counts.messages for queue, counts in counted.items() if counts is not None}
+
+
+def _read_priorities(topology: Topology, api: ManagementApi, vhost: str) -> Mapping[str, tuple[int, ...]]:
+    """Read the priorities of the waiting messages of quorum queues, which only the statistics contain."""
+    hashes = any(exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE) for exchange in topology.exchanges)
+    if not hashes or (topology.release or NEWEST).numbers < QUORUM_V8_SINCE:
+        return {}
+    query = {"columns": "name,messages_by_priority"}
+    return {
+        entry["name"]: tuple(sorted(map(int, entry["messages_by_priority"])))
+        for entry in api.get_list("queues", vhost, query=query, fields=_NAMED)
+        if entry.get("messages_by_priority")
+    }
 
 
 def _read_denied_features(api: ManagementApi) -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import Broker, ConsumerGroup, Publisher, Topology
@@ -21,7 +23,7 @@ from rabbit_chx.errors import PlanRefusedError, PublishError
 from rabbit_chx.publishing.exchange_check import look_at_hash_exchange
 from rabbit_chx.routing import ModulusHashExchange
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import check, plan
+from rabbit_chx.topology import PolicyDefinition, check, plan
 
 pytestmark = pytest.mark.broker
 
@@ -84,6 +86,36 @@ def test_a_plan_is_applied_and_messages_are_where_the_bindings_say(
     assert look_at_hash_exchange(ConnectionSettings.from_uri(vhost.url), "bills").version
     assert check(broker.topology(), bills(10)).sound
     assert broker.topology().modulus("bills") == mirror
+
+
+def test_a_check_finds_policies_and_priorities_that_break_the_order(
+    broker: Broker, vhost: RunningBroker, channel: BlockingChannel, answer: Callable[..., Any], tmp_path: Path
+) -> None:
+    settings: tuple[dict[str, Any], ...] = (
+        {"delayed-retry-type": "all", "delayed-retry-min": 1000},
+        {"consumer-timeout": 60_000},
+    )
+    policies = (
+        PolicyDefinition(f"p{n}", f"^bills\\.{n}$", "queues", setting)
+        for n, setting in enumerate(settings, 1)
+    )
+    wanted = replace(bills(3), policies=tuple(policies))
+    broker.apply(plan(wanted, broker.topology()))
+    for priority in (0, None, 9):
+        channel.basic_publish("", "bills.3", b"", BasicProperties(priority=priority))
+    deadline = time.monotonic() + 30  # the broker counts priorities every few seconds
+    while not broker.topology().priorities and time.monotonic() < deadline:
+        time.sleep(0.5)
+
+    file = tmp_path / "bills.toml"
+    file.write_text(wanted.to_toml(), encoding="utf-8")
+    address = ["--url", vhost.url, "--management-url", str(vhost.management_url)]
+    found = answer("topology", "check", str(file), *address, code=1)["findings"]
+    assert [(finding["kind"], finding["destination"]) for finding in found] == [
+        ("order-breaking", f"bills.{n}") for n in (1, 2, 3)
+    ]
+    assert "by the policy p2" in found[1]["message"]
+    assert "of the priorities 0, 4, 9" in found[2]["message"]
 
 
 def test_an_eleventh_queue_is_refused_and_moves_ten_elevenths(

@@ -433,6 +433,9 @@ QUEUES: dict[str, Scenario] = {
     ),
     "priorities": queues({**FOUR, "q2": "arguments = { x-max-priority = 5 }"}),
     "no priorities": queues({**FOUR, "q2": "arguments = { x-max-priority = 0 }"}),
+    "priorities in use": queues(
+        dict.fromkeys(FOUR, 'type = "quorum"'), priorities={"q1": (0, 4, 9), "q2": (4,), "q3": (7,)}
+    ),
     "a delayed retry": alike(DELAYED),
     "a delayed retry by a policy": alike(
         'type = "quorum"', policy(delayed_retry_type="failed", delayed_retry_min=1000)
@@ -464,10 +467,20 @@ BILLS = '[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\n'
 BILLED = '[[queues]]\nname = "b.{1..4}"\n'
 
 
-def bills(*keys: str, release: Release = RELEASE, text: str = BILLS) -> Topology:
-    """Return an exchange with a binding for each key; ``2:b`` is the key b of the queue b.2."""
+def bills(
+    *keys: str,
+    release: Release = RELEASE,
+    rows: Mapping[str, str] | None = None,
+    lines: Mapping[str, str] | None = None,
+    type_: str = "classic",
+) -> Topology:
+    """Return an exchange with a binding for each key, ``2:b`` is the key b of the queue b.2, and the arguments of some queues."""
     bindings = (BindingDefinition("bills", f"b.{key[0]}", key[2:]) for key in keys)
-    return replace(Topology.from_toml(f"{text}{BILLED}"), bindings=tuple(bindings), release=release)
+    queues = "".join(
+        f'[[queues]]\nname = "b.{n}"\ntype = "{type_}"\n{(lines or {}).get(n, "")}\narguments = {{ {(rows or {}).get(n, "")} }}\n'
+        for n in "1234"
+    )
+    return replace(Topology.from_toml(f"{BILLS}{queues}"), bindings=tuple(bindings), release=release)
 
 
 LISTED = Topology.from_toml(f'{BILLS}queues = ["b.{{1..3}}"]\n{BILLED}')
@@ -482,6 +495,36 @@ MODULI: dict[str, Scenario] = {
     "one more queue of a modulus than listed": Scenario(bills(*THREE, "4:"), LISTED),
     "one queue of a modulus less than listed": Scenario(bills("1:", "3:"), LISTED),
     "one more queue of a modulus, as bindings": Scenario(bills(*THREE, "4:"), bills(*THREE)),
+    "queues of a modulus that lose messages": Scenario(
+        bills(
+            "1:",
+            "2:",
+            "3:",
+            "4:",
+            rows={"1": "x-message-ttl = 5000", "2": "x-max-length = 9", "3": "x-expires = 6000"},
+        )
+    ),
+    "queues of a modulus that break the order": Scenario(
+        replace(
+            bills(
+                *THREE,
+                rows={
+                    "1": 'x-delayed-retry-type = "all"',
+                    "2": "x-consumer-timeout = 5000",
+                    "4": "x-expires = 6000",
+                },
+                type_="quorum",
+            ),
+            priorities={"b.3": (0, 4)},
+        )
+    ),
+    "a queue of an unordered modulus that expires": Scenario(
+        bills(*THREE, rows={"1": "x-expires = 6000"}, release=Release("4.1.0", "khepri"))
+    ),
+    "an auto-delete queue of a modulus": Scenario(bills(*THREE, lines={"2": "auto_delete = true"})),
+    "a modulus that the file does not have": Scenario(
+        bills("1:", "1:b", rows={"1": "x-message-ttl = 5000"}), Topology.from_toml(BILLED)
+    ),
     "other keys of a modulus on 4.3": Scenario(bills("1:a", "2:a", "3:a"), LISTED),
 }
 
