@@ -40,7 +40,7 @@ from rabbit_chx.routing.release import QUORUM_V8_SINCE
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
-    from rabbit_chx.consuming.stream_channels import StreamGroupConnection
+    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
 _PRIORITIES_SINCE = (4, 0, 0)

@@ -36,7 +36,7 @@ from rabbit_chx.errors import (
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
     from rabbit_chx.consuming.runner import MemberChannel
-    from rabbit_chx.consuming.stream_channels import StreamGroupConnection
+    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.consuming.stream_channels import StreamBatch, StreamGroupConnection
+    from rabbit_chx.consuming.stream_channels import StreamBatch
+    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
     from rabbit_chx.streams.frames import OffsetSpec
 
 _HEARTBEAT_S = 10  # the default if the URL has none
@@ -48,6 +49,7 @@ class StreamGroup(Group):
         include: further columns of the batches, as for `StreamReader`.
         on_missing: ``"raise"`` a MissingRowsError if retention has removed rows that were not handled, or ``"count"`` them in `missing`
             and log a warning.
+        batch_rows: the largest number of rows of a batch.
         retries: the number of times that a batch is handled again after the handler raised. The stream waits meanwhile. Then the group
             ends with a HandlerError.
         backoff_s: seconds before the first retry; each further one waits twice as long, at most 30 s.
@@ -90,6 +92,7 @@ class StreamGroup(Group):
         start: OffsetSpec = "first",
         include: Collection[str] = (),
         on_missing: Literal["raise", "count"] = "raise",
+        batch_rows: int = 65_536,
         retries: int = GroupMember.retries,
         backoff_s: float = GroupMember.backoff_s,
         on_gained: GainedHook | None = None,
@@ -147,7 +150,7 @@ class StreamGroup(Group):
         )
         columns = include if isinstance(include, str) else tuple(include)
         self._reading = stream_channels.StreamReading(
-            deque(named), name, start, columns, on_missing, addresses
+            deque(named), name, start, columns, on_missing, batch_rows, addresses
         )
         super().__init__(
             settings[0].masked_url,
@@ -233,7 +236,7 @@ class StreamGroup(Group):
         channel.begin(start)
 
     async def _open(self) -> StreamGroupConnection:
-        from rabbit_chx.consuming.stream_channels import StreamGroupConnection
+        from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
         return await StreamGroupConnection.open(self._reading, self._member.pace.journal_s)
 
