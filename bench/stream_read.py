@@ -27,7 +27,8 @@ from urllib.parse import unquote, urlsplit
 
 from rabbit_chx import Publisher, StreamPublisher, StreamReader
 from rabbit_chx.rendering import TableColumn, render_table
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import find_broker, temporary_vhost
 
 STREAM, OVER_AMQP = "by StreamPublisher", "over AMQP"

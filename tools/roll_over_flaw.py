@@ -21,7 +21,8 @@ from contextlib import closing
 import numpy as np
 
 from rabbit_chx.streams import StreamPublisher, StreamReader
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.writer import StreamWriter
 from rabbit_chx.testing import RunningBroker, docker_broker
 

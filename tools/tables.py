@@ -67,18 +67,18 @@ def spark_columns() -> str:
 
 
 def options() -> str:
-    """Return the options of a write by ``format("rabbitmq")``, a table for each group."""
-    return _option_tables(OPTIONS)
+    """Return the options of a write by ``format("rabbitmq")``, a list for each group."""
+    return _option_lists(OPTIONS)
 
 
 def read_options() -> str:
-    """Return the options of a read, a table for each group, without those of addresses, which writes have too."""
-    return _option_tables(READ_OPTIONS[len(ADDRESS_OPTIONS) :])
+    """Return the options of a read, a list for each group, without those of addresses, which writes have too."""
+    return _option_lists(READ_OPTIONS[len(ADDRESS_OPTIONS) :])
 
 
 def queue_options() -> str:
     """Return the options of a read of queues, without those of addresses."""
-    return _option_tables(QUEUE_OPTIONS[len(ADDRESS_OPTIONS) :])
+    return _option_lists(QUEUE_OPTIONS[len(ADDRESS_OPTIONS) :])
 
 
 #: Shorter names of the kinds of options, as Spark's documentation has them.
@@ -90,16 +90,15 @@ _TYPES = {
 }
 
 
-def _option_tables(options: Iterable[Option]) -> str:
+def _option_lists(options: Iterable[Option]) -> str:
     heading = ""
-    rows: dict[str, list[tuple[str, ...]]] = {}
+    groups: dict[str, list[str]] = {}
     for option in options:
         heading = option.heading or heading  # that of the options before
-        default = option.default_text and f"`{option.default_text}`"
-        row = (f"`{option.name}`", _TYPES.get(option.kind.label, option.kind.label), default, option.meaning)
-        rows.setdefault(heading, []).append(row)
-    head = ("option", "type", "default", "")
-    return "\n\n".join(f"### {heading}\n\n{table(head, group)}" for heading, group in rows.items())
+        type_ = _TYPES.get(option.kind.label, option.kind.label)
+        default = f", default `{option.default_text}`" if option.default_text else ""
+        groups.setdefault(heading, []).append(f"- `{option.name}` ({type_}{default}): {option.meaning}")
+    return "\n\n".join(f"### {heading}\n\n" + "\n".join(group) for heading, group in groups.items())
 
 
 #: The field that all kinds of entries have.
@@ -110,7 +109,7 @@ _OWNER = (
 
 
 def topology_fields() -> str:
-    """Return the fields of a topology file, a table for each kind of entry."""
+    """Return the fields of a topology file, a list for each kind of entry."""
     parts = [f"### The file\n\n{_fields(FILE)}\n\n{_OWNER}"]
     for name, kind in FILE.fields.items():
         if isinstance(kind, EntryType):
@@ -124,12 +123,11 @@ def topology_fields() -> str:
 
 
 def _fields(type_: EntryType) -> str:
-    rows = (
-        (f"`{name}`", _kind(kind), _default(type_, name), meaning(type_, name))
+    return "\n".join(
+        f"- `{name}` ({_kind(kind)}{_default(type_, name)}): {meaning(type_, name)}"
         for name, kind in type_.fields.items()
         if name != "owner"
     )
-    return table(("field", "type", "default", ""), rows)
 
 
 def _kind(kind: Kind | EntryType) -> str:
@@ -139,9 +137,9 @@ def _kind(kind: Kind | EntryType) -> str:
 
 def _default(type_: EntryType, name: str) -> str:
     if name in type_.required:
-        return "required"
+        return ", required"
     default = type_.defaults[name]
-    return "" if default in (None, (), {}) else f"`{toml_value(default)}`"
+    return "" if default in (None, (), {}) else f", default `{toml_value(default)}`"
 
 
 #: The meanings of the fields of a file that are not attributes of the same name.

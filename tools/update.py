@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import guarantees
+import peer_table
 import tables
 from topology_schema import topology_schema
 
@@ -19,8 +20,10 @@ _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/api.md": {"names": tables.public_names},
     "docs/architecture.md": {"levels": tables.levels},
-    "docs/guarantees.md": {"measured": guarantees.measured, "soak": guarantees.soak},
+    "bench/README.md": {"soak": guarantees.soak},
+    "docs/guarantees.md": {"measured": guarantees.measured},
     "docs/how-it-routes.md": {"rules": tables.rules},
+    "docs/performance.md": {"peers": peer_table.peers},
     "docs/spark.md": {
         "columns": tables.spark_columns,
         "options": tables.options,

@@ -13,7 +13,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 from rabbit_chx.checks import MAX_SHORTSTR, check_whole, is_number, too_long
@@ -46,6 +46,8 @@ class Secret:
     """
 
     _value: str
+    #: Whether it is an OAuth 2 token, which HTTP sends as a bearer token.
+    is_token: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self._value, str):
@@ -179,7 +181,7 @@ class ConnectionSettings:
         vhost_bytes = len(self.vhost.encode())
         if vhost_bytes > MAX_SHORTSTR:
             raise InputError(too_long("the vhost", vhost_bytes))
-        if "\0" in self.username or "\0" in self.password.reveal():
+        if "\0" in self.username or (not self.password.is_token and "\0" in self.password.reveal()):
             raise InputError("user name or password holds a NUL: PLAIN cannot carry that")
         if not self.auth_mechanisms or set(self.auth_mechanisms) - {"PLAIN", "EXTERNAL"}:
             raise InputError(f"auth_mechanisms is {self.auth_mechanisms!r}: give PLAIN, EXTERNAL or both")
@@ -224,6 +226,14 @@ class ManagementUrl:
         if self.username is not None or self.password is not None:
             return self
         return replace(self, username=settings.username, password=settings.password)
+
+    def authorization(self) -> Secret:
+        """Return the header ``Authorization``."""
+        password = self.password or Secret("guest")
+        if password.is_token:
+            return Secret(f"Bearer {password.reveal()}")
+        login = f"{self.username or 'guest'}:{password.reveal() or 'guest'}"
+        return Secret(f"Basic {base64.b64encode(login.encode()).decode()}")
 
     @property
     def masked(self) -> str:

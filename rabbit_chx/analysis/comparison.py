@@ -68,7 +68,7 @@ def compare_rings(
     after: KeyMap | ModuloMap,
     hashing: Hashing | None = None,
 ) -> Comparison:
-    """Return the values of a sample that move between two rings, or between two exchanges without a ring.
+    """Return the values of a sample that move between two rings or two exchanges.
 
     Each follows the rules of its own release.
 

@@ -13,7 +13,7 @@ from rabbit_chx.routing.bindings import Binding, Place, weight_of
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A mistake in a file, a defect on a broker, in a group or in a load, or the reason why a plan is refused.
+    """A mistake, a defect, or the reason of a refusal: in a file, on a broker, in a group, in a load, of a plan.
 
     Attributes:
         kind: its kind, such as ``ghost-bucket``. Functions that return findings list the kinds.

@@ -165,7 +165,7 @@ def keys_for(
     hashing: Hashing | None = None,
     read: Callable[[str], Any] = str,
 ) -> Iterator[str]:
-    """Return an endless iterator of keys that reach a destination, in the order of their numbers.
+    """Return an endless iterator of keys that reach a destination. They have the order of their numbers.
 
     ::
 

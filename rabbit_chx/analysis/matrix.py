@@ -99,7 +99,7 @@ def movement_matrix(before: KeyMap, after: KeyMap) -> MovementMatrix:
 
 
 def count_movement(keys: Iterable[str | bytes], before: KeyMap, after: KeyMap) -> MovementMatrix:
-    """Return the number of keys by old and new destination; a key counts as often as it is given.
+    """Return the number of keys by old and new destination. A key counts as often as it is given.
 
     Args:
         keys: the keys, as for :meth:`HashRing.indices`.

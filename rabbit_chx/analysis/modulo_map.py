@@ -146,7 +146,7 @@ def check_comparable(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> N
 
 
 def movement(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> MovementMatrix:
-    """Return the exact movement between two rings as `movement_matrix` does, or between two exchanges without a ring.
+    """Return the exact movement between two rings or two exchanges. For rings it is that of `movement_matrix`.
 
     Args:
         before: the map before the change.

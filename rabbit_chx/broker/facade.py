@@ -13,6 +13,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import MessageCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
+from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
@@ -96,11 +97,14 @@ class Broker:
     ``await asyncio.to_thread(broker.apply, plan)``.
 
     Args:
-        url: the AMQP URI, see :func:`rabbit_chx.amqp.settings.parse_uri`.
+        url: the AMQP URI, or the settings of a connection, see :func:`rabbit_chx.amqp.settings.parse_uri`.
         management_url: the management API, ``http[s]://user:password@host:15672``. It returns data that AMQP does not: bindings, the
             exchange's arguments, the metadata store.
         ring_source: the source of the true ring: a :class:`~rabbit_chx.broker.RingSource`, or the command prefix of a
             :class:`~rabbit_chx.broker.DiagnosticsRing` such as ``docker exec NAME`` (``""`` for a broker on this machine).
+        credentials: a function that returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password
+            in the URL. It is called again, also in other threads, before the token expires; open connections get the new token. The management API gets it, too, unless its URL has a
+            login.
 
     Raises:
         UriError: the URL is malformed, or has a parameter that is not supported.
@@ -112,15 +116,24 @@ class Broker:
 
     def __init__(
         self,
-        url: str,
+        url: str | ConnectionSettings,
         management_url: str | ManagementUrl | None = None,
         ring_source: RingSource | str | Sequence[str] | None = None,
+        *,
+        credentials: Credentials | None = None,
     ) -> None:
         try:
-            self._settings = read_secretly(ConnectionSettings.from_uri, url)
+            settings = (
+                url
+                if isinstance(url, ConnectionSettings)
+                else read_secretly(ConnectionSettings.from_uri, url)
+            )
+            (self._settings,) = with_credentials([settings], credentials)
             management = read_secretly(_managed, management_url)
         finally:
             del url, management_url
+        if management is not None and credentials is not None:
+            management = management.with_login_of(self._settings)
         self._management = None if management is None else Management(management)
         self._ring_source = _as_ring_source(ring_source)
 

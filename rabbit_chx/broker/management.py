@@ -5,7 +5,6 @@ Every request ends, whatever server answers: its time and the size of the answer
 
 from __future__ import annotations
 
-import base64
 import http.client
 import io
 import json
@@ -14,7 +13,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from rabbit_chx.amqp import Secret
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import refused_certificate
@@ -74,8 +72,6 @@ class Management:
         self._url = ManagementUrl.of(url) if isinstance(url, str) else url
         self._tls_context = None if self._url.tls is None else tls_context(self._url.tls)
         self._timeout_s = timeout_s
-        user, password = self._url.username or "guest", self._url.password or Secret("guest")
-        self._login = Secret(base64.b64encode(f"{user}:{password.reveal() or 'guest'}".encode()).decode())
         self.masked_url = self._url.masked
 
     def request(
@@ -190,7 +186,7 @@ class Management:
         )
 
     def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Basic {self._login.reveal()}", "Content-Type": "application/json"}
+        return {"Authorization": self._url.authorization().reveal(), "Content-Type": "application/json"}
 
     def _connection(self) -> http.client.HTTPConnection:
         deadline = time.monotonic() + _ANSWER_TIMES * self._timeout_s
@@ -240,7 +236,8 @@ class Management:
         except (ValueError, RecursionError, LookupError, TypeError):
             return ""
         # An answer cannot cause an error message with the password.
-        return "" if self._login.reveal() in reason else f" ({' '.join(reason.split())[:_LONGEST_REASON]})"
+        login = self._url.authorization().reveal().split()[1]
+        return "" if login in reason else f" ({' '.join(reason.split())[:_LONGEST_REASON]})"
 
 
 class _Https(http.client.HTTPSConnection):

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,7 @@ from rabbit_chx.connection.failures import (
     refused_login,
     refused_vhost,
 )
+from rabbit_chx.connection.tokens import renewal_time
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
@@ -128,10 +130,17 @@ class PikaConnection:
 
     def __init__(self, settings: ConnectionSettings, reply_timeout_s: float = REPLY_TIMEOUT_S) -> None:
         self._where = settings.masked_url
+        self._settings = settings
+        self._reply_timeout_s = reply_timeout_s
+        self._open()
+
+    def _open(self) -> None:
+        settings = self._settings
+        self._renew_at = renewal_time(settings)
         self._channel: BlockingChannel | None = None
         parameters = pika_parameters(replace(settings, heartbeat_s=settings.heartbeat_s or 0))
         try:
-            self._connection = _BoundedConnection(parameters, self._where, reply_timeout_s)
+            self._connection = _BoundedConnection(parameters, self._where, self._reply_timeout_s)
         except (pika_errors.AMQPError, connection_workflow.AMQPConnectorException, OSError) as cause:
             error = _opening_error(settings, cause)
         else:
@@ -231,6 +240,10 @@ class PikaConnection:
         if not self._connection.is_open:
             raise ConnectionLostError(f"{self._where}: the connection was lost before: connect again")
         try:
+            try:
+                self._renew_token()
+            except pika_errors.ConnectionClosed:  # the token has expired since the last call
+                self._open()
             if self._channel is None:
                 self._channel = self._connection.channel()
             return ask(self._channel)
@@ -301,8 +314,15 @@ class PikaConnection:
 
     def process(self, seconds: float) -> None:
         """Process events for at most `seconds`, or until one arrives; callbacks of consumers run in this call."""
+        self._renew_token()
         limit: Any = seconds  # pika's stubs have whole seconds only
         self._connection.process_data_events(time_limit=limit)
+
+    def _renew_token(self) -> None:
+        if time.monotonic() >= self._renew_at:
+            self._renew_at = renewal_time(self._settings)
+            secret = self._settings.password
+            self._connection.update_secret(secret.reveal(), "token renewal")  # type: ignore[attr-defined]
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds, which is evaluated after each answer of the broker.

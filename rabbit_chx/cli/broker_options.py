@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -29,6 +30,8 @@ _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # Windows has no SIGHUP
 _POLL_S = 0.5
+#: The environment variable with a command that prints an OAuth 2 token.
+_COMMAND_VARIABLE = "RABBIT_CHX_TOKEN_COMMAND"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -77,7 +80,7 @@ class LiveBroker:
                 "amqp://user:password@host/vhost, or --management-url to read it over HTTP"
             )
         address = None if self.management_url is None else self._management_address(self.management_url)
-        return Broker(self.url, address, self.ring_source)
+        return Broker(self.settings, address, self.ring_source)
 
     def reach(self, timeout_s: float) -> None:
         """Return if all named addresses answer: AMQP, and the HTTP API, which a proxy or another host may serve later."""
@@ -171,6 +174,10 @@ class BrokerOptions:
                 "the broker is not given: give --url amqp://user:password@host/vhost, or set AMQP_URL"
             )
         settings = read(url)
+        if command := os.environ.get(_COMMAND_VARIABLE):
+            from rabbit_chx.connection.tokens import token_command, with_credentials
+
+            (settings,) = with_credentials([settings], token_command(command))
         source = None if ring_via is None else DiagnosticsRing(ring_via)
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
             return LiveBroker(url, settings, management_url, source).in_vhost(self.vhost)

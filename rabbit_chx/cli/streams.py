@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -27,8 +27,9 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitCh
 from rabbit_chx.rendering import Block, Facts, Line, Table, printable
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.slot_table import KeyMap
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, StreamMetadata
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
 
 if TYPE_CHECKING:
@@ -526,6 +527,12 @@ def replay(
     topology: str | None = option(
         metavar="FILE", help="Use the ring of this topology file instead of the live ring."
     ),
+    filter_value: str | None = option(
+        "--filter",
+        metavar="VALUE",
+        help="The filter value of the rows, '{key}' if it is the KEY: the broker omits chunks without it (3.13). Rows without a filter "
+        "value are found.",
+    ),
     stream: StreamOptions = options(StreamOptions),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
@@ -551,6 +558,7 @@ def replay(
         **{"super_stream": placement.exchange} if is_super_stream else {"ring": placement.placing},
         exchange=stream.published_to or placement.exchange,
         key_column=stream.key_column,
+        filter_value=None if filter_value is None else partial(_filter_of, filter_value),
         since=since,
         until=until,
         addresses=addresses,
@@ -565,9 +573,17 @@ def replay(
             if is_super_stream or stream.ring
             else "; rows that were written before a change of the ring may be in another stream"
         )
+        if found:
+            found += (
+                f", of {plural(counts['read'], 'row')} that {'was' if counts['read'] == 1 else 'were'} read"
+            )
         say(f"{found or no_rows_text(keys, stream.published_to or placement.exchange, counts)}{older}")
 
     return Outcome(batches=_records(batches, shown), finish=finish)
+
+
+def _filter_of(template: str, key: bytes) -> bytes:
+    return template.encode().replace(b"{key}", key)
 
 
 def no_rows_text(keys: Sequence[str], exchange: str, counts: Counter[str]) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
+import time
 from typing import Any
 
 import aio_pika
@@ -19,8 +22,12 @@ from rabbit_chx.connection.failures import (
     opening_timeout,
     refused_vhost,
 )
+from rabbit_chx.connection.tokens import renewal_time
 from rabbit_chx.errors import RabbitChxError
 
+_log = logging.getLogger(__name__)
+
+_RENEWAL_S = 30.0
 _HEARTBEAT_S = 10  # the default if the settings have none
 _CODES = {
     aiormq_errors.ChannelAccessRefused: 403,
@@ -37,7 +44,11 @@ _FAILURES: tuple[ClientFailure, ...] = (
 
 
 async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  # aio-pika's own type
-    """Open a connection with aio-pika, without automatic reconnects; raise an InputError for a setting that aio-pika does not support."""
+    """Open a connection with aio-pika, without automatic reconnects; raise an InputError for a setting that aio-pika does not support.
+
+    A task sends new tokens until the connection is closed.
+    """
+    renew_at = await asyncio.to_thread(renewal_time, settings) if settings.password.is_token else math.inf
     arguments = aio_pika_arguments(settings)
     if settings.heartbeat_s is None:
         arguments["heartbeat"] = _HEARTBEAT_S
@@ -49,12 +60,35 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  #
 
     try:
         async with asyncio.timeout(settings.connection_timeout_s):
-            return await aio_pika.connect(**arguments, connection_class=create_connection)
+            connection: Any = await aio_pika.connect(**arguments, connection_class=create_connection)
     except (aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
         error = _opening_error(settings, cause)
+    else:
+        if settings.password.is_token:
+            renewal = asyncio.create_task(_renew_tokens(connection, settings, renew_at))
+            connection.transport.connection.closing.add_done_callback(lambda _: renewal.cancel())
+        return connection
     for connection in attempts:  # otherwise the garbage collector closes them, without a running loop
         await connection.close()
     raise error
+
+
+async def _renew_tokens(connection: Any, settings: ConnectionSettings, renew_at: float) -> None:  # noqa: ANN401
+    while True:
+        await asyncio.sleep(renew_at - time.monotonic())
+        try:
+            renew_at = await asyncio.to_thread(renewal_time, settings)
+            await connection.update_secret(
+                settings.password.reveal(), reason="token renewal", timeout=_RENEWAL_S
+            )
+        except (RabbitChxError, aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
+            _log.warning(
+                "%s: the token cannot be renewed (%s): the connection is closed",
+                settings.masked_url,
+                type(cause).__name__,
+            )
+            await connection.close()
+            return
 
 
 def parse_refusal(error: BaseException) -> tuple[int, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import ssl
 import time
 from typing import Any, Self
@@ -28,6 +29,7 @@ from rabbit_chx.connection.failures import (
     unreachable,
 )
 from rabbit_chx.connection.session import Phase, Session
+from rabbit_chx.connection.tokens import renewal_time
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 _CLOSE_S = 5.0
@@ -55,11 +57,13 @@ class AsyncConnection(asyncio.Protocol):
         self._closed = False
         self._last_sent = self._last_received = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
+        self._renewal: asyncio.Task[None] | None = None
 
     @classmethod
     async def connect(cls, settings: ConnectionSettings) -> Self:
         """Open a connection within ``settings.connection_timeout_s``."""
         connection = cls(settings)
+        renew_at = await asyncio.to_thread(renewal_time, settings) if settings.password.is_token else math.inf
         try:
             async with asyncio.timeout(settings.connection_timeout_s):
                 await connection._connect(settings)
@@ -73,6 +77,8 @@ class AsyncConnection(asyncio.Protocol):
             if connection.session.phase is not Phase.READY or connection.session.failure is not None:
                 connection._abort()
         connection._beat()
+        if settings.password.is_token:
+            connection._renewal = asyncio.create_task(connection._renew_tokens(settings, renew_at))
         return connection
 
     async def _connect(self, settings: ConnectionSettings) -> None:
@@ -236,9 +242,25 @@ class AsyncConnection(asyncio.Protocol):
             self._write()
         self._timer = asyncio.get_running_loop().call_later(session.heartbeat_s / 4, self._beat)
 
+    async def _renew_tokens(self, settings: ConnectionSettings, renew_at: float) -> None:
+        """Send each new token. The token's function may block, so a thread calls it."""
+        while self.session.failure is None:
+            await asyncio.sleep(renew_at - time.monotonic())
+            try:
+                await asyncio.to_thread(renewal_time, settings)
+            except RabbitChxError as cause:
+                self.session.fail(cause)
+                self._abort()
+                self._moved.set()
+                return
+            renew_at = self.session.renew_token()
+            self._write()
+
     def _abort(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._renewal is not None and self._renewal is not asyncio.current_task():
+            self._renewal.cancel()
         if self._transport is not None:
             self._transport.abort()
         else:

@@ -12,6 +12,7 @@ stay.
 from __future__ import annotations
 
 import logging
+import math
 import selectors
 import socket
 import ssl
@@ -37,6 +38,7 @@ from rabbit_chx.connection.failures import (
     unreachable,
 )
 from rabbit_chx.connection.session import Phase, Session
+from rabbit_chx.connection.tokens import renewal_time
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _CLOSE_S = 5.0
+#: The shortest pause of the heartbeat thread before it renews a token.
+_RENEWAL_S = 0.1
 _REPLY_S = 60.0
 _LONGEST_WAIT_S = 1.0
 _RECEIVE_BYTES = 1 << 18
@@ -67,6 +71,7 @@ class Connection:
 
     backlog = False
     bytes_sent = 0
+    _renew_at = math.inf
 
     def __init__(self, settings: ConnectionSettings, lock: threading.RLock | None = None) -> None:
         self.session = Session(settings)
@@ -74,6 +79,7 @@ class Connection:
         self._out: deque[memoryview] = deque()
         self._lock = lock or threading.RLock()
         self._closed = threading.Event()
+        renew_at = renewal_time(settings)
         deadline = time.monotonic() + settings.connection_timeout_s
         self._transport = Transport(settings, deadline)
         self._last_sent = self._last_received = time.monotonic()
@@ -82,8 +88,9 @@ class Connection:
         except BaseException:
             self._transport.close()
             raise
+        self._renew_at = renew_at
         self._keeper = threading.Thread(target=self._keep_alive, name="rabbit_chx heartbeat", daemon=True)
-        if self.session.heartbeat_s:
+        if self.session.heartbeat_s or settings.password.is_token:
             self._keeper.start()
 
     def _shake_hands(self, deadline: float, settings: ConnectionSettings) -> None:
@@ -115,6 +122,8 @@ class Connection:
         if session.failure is None:
             try:
                 self._keep_heart_beating()
+                if time.monotonic() >= self._renew_at:
+                    self._renew_at = session.renew_token()
                 wait_s = min(longest_wait_s, (session.heartbeat_s or 60) / 4, _LONGEST_WAIT_S)
                 self._exchange(wait_s)
                 deadline = time.monotonic() + wait_s
@@ -211,7 +220,9 @@ class Connection:
             self.session.heartbeat()
 
     def _keep_alive(self) -> None:
-        while not self._closed.wait(self.session.heartbeat_s / 4):
+        while not self._closed.wait(
+            min((self.session.heartbeat_s or 60) / 4, max(self._renew_at - time.monotonic(), _RENEWAL_S))
+        ):
             if not self._lock.acquire(blocking=False):
                 continue  # the caller polls
             try:

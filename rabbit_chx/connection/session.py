@@ -42,6 +42,7 @@ from rabbit_chx.amqp.frames import (
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.failures import invalid_bytes, no_mechanism
 from rabbit_chx.connection.ledger import Ledger
+from rabbit_chx.connection.tokens import renewal_time
 from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class Session:
             "Connection.OpenOk": self._on_open_ok,
             "Connection.Close": self._on_connection_close,
             "Connection.CloseOk": self._on_connection_close_ok,
+            "Connection.UpdateSecretOk": lambda _: None,
             "Connection.Blocked": self._on_blocked,
             "Connection.Unblocked": self._on_unblocked,
             "Channel.OpenOk": self._on_channel_open_ok,
@@ -142,6 +144,12 @@ class Session:
     def heartbeat(self) -> None:
         """Queue a heartbeat."""
         self.output.append(HEARTBEAT_FRAME)
+
+    def renew_token(self) -> float:
+        """Queue a new token for the broker; return the time of the next one, by ``time.monotonic()``. The token's function is called."""
+        renew_at = renewal_time(self._settings)
+        self._send(commands.Connection.UpdateSecret(self._settings.password.reveal(), "token renewal"), 0)
+        return renew_at
 
     def close(self) -> None:
         """Queue connection.close; the phase becomes CLOSED with the broker's reply."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.checks import check_name
+from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import QueueOwnership
@@ -279,6 +280,8 @@ class ConsumerGroup(Group):
         static: (index, count): this member consumes every count-th queue only. For releases before 4.0 without a journal.
         reconnect_timeout_s: the longest time in seconds to reconnect after a connection loss; 0 disables it.
         reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 2 s.
+        credentials: a function that returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password
+            in the URL. It is called again, also in other threads, before the token expires; open connections get the new token.
 
     Raises:
         InputError: an argument is invalid.
@@ -304,8 +307,9 @@ class ConsumerGroup(Group):
         static: tuple[int, int] | None = None,
         reconnect_timeout_s: float = Retries.reconnect_timeout_s,
         reconnect_backoff_s: float = Retries.backoff_s,
+        credentials: Credentials | None = None,
     ) -> None:
-        self._settings = _settings(url)
+        (self._settings,) = with_credentials([_settings(url)], credentials)
         self.queues = _static_share(_queue_names(queues), static)
         member_ = GroupMember(
             f"{socket.gethostname()}-{os.getpid()}" if member is None else member,

@@ -218,7 +218,7 @@ class _Consumer:
 
 
 class ShardConsumer(_ConsumerBase):
-    """A consumer of all shards of an exchange, each by its own name, on all nodes of the cluster.
+    """A consumer of all shards of an exchange on all nodes. It consumes each shard by its own name.
 
     It looks up the shards at intervals. So it follows a policy that adds shards and nodes that join, and keeps consuming the remaining
     messages of shards that a changed policy has dropped. A shard whose node is down is tried again.
@@ -269,7 +269,7 @@ class ShardConsumer(_ConsumerBase):
 
 
 class PseudoQueueConsumer(_ConsumerBase):
-    """Consumers of a sharded exchange by its own name, which the broker resolves to a shard of **the node that they are connected to**.
+    """Consumers of a sharded exchange by its own name. The broker resolves it to a shard of **the node that they are connected to**.
 
     The broker assigns each consumer the shard of that node with the fewest consumers, permanently. So
 

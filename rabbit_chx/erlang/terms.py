@@ -57,7 +57,7 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class ErlangMap:
-    """An Erlang map given as pairs, for keys that a ``dict`` cannot contain or distinguish (1 and 1.0).
+    """An Erlang map as pairs, for keys that a ``dict`` cannot contain or distinguish (1 and 1.0).
 
     Attributes:
         pairs: ``(key, value)`` pairs in any order, without duplicate keys.

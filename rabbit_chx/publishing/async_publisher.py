@@ -18,7 +18,7 @@ from rabbit_chx.publishing.publisher_base import PublisherBase
 
 
 class AsyncPublisher(PublisherBase):
-    """`Publisher` on asyncio, with the same arguments and guarantees; `ring` may be an async function.
+    """`Publisher` on asyncio. It has the same arguments and guarantees; `ring` may be an async function.
 
     The constructor does not connect; ``async with`` or the first use does. Several tasks may use one publisher. They share one event loop;
     in another event loop or a forked process, a call raises InputError. Their batches alternate. `report` and `flush` cover the rows of all

@@ -274,7 +274,7 @@ def _size(body: Any) -> int:  # noqa: ANN401
 
 
 def stable_ids(write: str, keys: Column, bodies: Column) -> list[str]:
-    """Return a message id for each row; the same rows of the same write always have the same ids.
+    """Return a message id for each row. The same rows of the same write always have the same ids.
 
     An id is 32 hexadecimal digits of the SHA-256 over the write, the key and the body. Among equal rows each except the first has its
     number appended, so that ids are unique. The order of the rows matters only for equal rows. Ids from your own data, such as an order

@@ -16,7 +16,7 @@ NACK = 0
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A message that was returned because it is unroutable, or that the broker finally refused.
+    """A message that is unroutable, or that the broker finally refused.
 
     Attributes:
         key: its routing key as text; bytes that are not UTF-8 are escapes.

@@ -59,6 +59,8 @@ class Publisher(PublisherBase):
         progress: called with the current report, at most four times a second, after each reconnect, and at the end of a flush or with an
             error. An exception of it ends the call of the publisher.
         connection_name: the name that the management UI shows for the connection.
+        credentials: a function that returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password
+            in the URL. It is called again, also in other threads, before the token expires; open connections get the new token.
 
     Attributes:
         exchange: the exchange's name.

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.connection.owner import Owned, Owner
+from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRing, ClientRouting, check_for_copies
@@ -56,11 +57,12 @@ class PublisherBase(Owned):
         keep_order: bool = False,
         progress: Callable[[PublishReport], None] | None = None,
         connection_name: str | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self.exchange = exchange
         self._owner = Owner(f"the {type(self).__name__} of exchange {exchange!r:.80}")
         try:
-            targets = read_secretly(_targets, url)
+            targets = with_credentials(read_secretly(_targets, url), credentials)
         finally:
             del url
         if connection_name is not None:

@@ -17,16 +17,15 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
 from rabbit_chx import __version__
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.settings import parse_stream_uri
 from rabbit_chx.checks import check_whole
 from rabbit_chx.connection import failures
 from rabbit_chx.connection.blocking_connection import Transport
+from rabbit_chx.connection.tokens import renewal_time
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -34,7 +33,6 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     InputError,
     RabbitChxError,
-    UriError,
 )
 from rabbit_chx.streams import frames
 from rabbit_chx.streams.frames import (
@@ -70,36 +68,19 @@ _MAX_WAIT_S = 1.0
 #: The broker closes the connection on a larger frame before the vhost is open (rabbitmq-server v4.3.5, stream.initial_frame_max).
 _MAX_LOGIN_BYTES = 8192 - 64
 _LOGIN_TOO_LARGE = "it has {:,} bytes, and stream.initial_frame_max allows 8,192 in a frame"
+#: The correlation id of requests with a new token; other requests have lower ids.
+_RENEWAL_ID = (1 << 32) - 1
 _HEARTBEAT = frames.frame(Key.HEARTBEAT, b"")
 #: A routing key that no partition is bound with.
 _UNBOUND_KEY = "rabbit_chx: is this a super stream?"
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
-def stream_settings(url: str | ConnectionSettings) -> ConnectionSettings:
-    """Return the settings of a connection to a broker's stream port; the message of a UriError contains no part of a password.
-
-    Args:
-        url: ``rabbitmq-stream://user:password@host:5552/vhost``, ``rabbitmq-stream+tls://`` (port 5551), or the AMQP URI of the same host,
-            whose port is ignored; or settings of either protocol.
-    """
-    if isinstance(url, ConnectionSettings):
-        stream_port = 5551 if url.tls else 5552
-        return url if url.protocol == "stream" else replace(url, protocol="stream", port=stream_port)
-    try:
-        return parse_stream_uri(url)
-    except UriError as cause:  # without the traceback: with local variables it would show the password
-        error = cause.with_traceback(None)
-    finally:
-        del url
-    raise error
-
-
 class StreamConnection:
     """An open connection to one node; for one thread.
 
     Args:
-        settings: the address and the login; see `stream_settings`.
+        settings: the address and the login; see `nodes.stream_settings`.
         request_timeout_s: see the attribute.
         max_frame_bytes: the largest frame that is received. A Deliver frame is a whole chunk, and ``frame_max`` does not bound it.
 
@@ -142,8 +123,11 @@ class StreamConnection:
         self._correlation_id = 0
         self._replies: dict[int, frames.Reply] = {}
         self._failure: RabbitChxError | None = None
+        self._release: tuple[int, ...] = ()
+        self._renew_at = math.inf  # when the broker needs a new token, by time.monotonic()
         self._lock = threading.RLock()
         self._closed = threading.Event()
+        renew_at = renewal_time(settings) if settings.password.is_token else math.inf
         deadline = time.monotonic() + settings.connection_timeout_s
         self._transport = Transport(settings, deadline)
         self._last_sent = self._last_received = time.monotonic()
@@ -152,6 +136,8 @@ class StreamConnection:
         except BaseException:
             self._transport.close()
             raise
+        if self._release >= (3, 13):
+            self._renew_at = renew_at
         interval_s = min(self.heartbeat_s / 4 or _SERVICE_INTERVAL_S, _SERVICE_INTERVAL_S)
         self._heartbeat_thread = threading.Thread(
             target=_keep_alive,
@@ -182,16 +168,7 @@ class StreamConnection:
             mechanism = next((name for name in settings.auth_mechanisms if name in offered), None)
             if mechanism is None:
                 raise failures.no_mechanism(settings, offered)
-            code = self._call(  # a single expression, so that no local variable has the password
-                Key.SASL_AUTHENTICATE,
-                text_field(mechanism, "the mechanism")
-                + (
-                    login_bytes.to_bytes(4) + f"\0{settings.username}\0{settings.password.reveal()}".encode()
-                    if mechanism == "PLAIN"
-                    else bytes(4)
-                ),
-                deadline,
-            ).code
+            code = self._call(Key.SASL_AUTHENTICATE, self._login(mechanism), deadline).code
             if code != Code.OK:
                 raise failures.refused_login(settings, code_in_words(code))
             while self._proposed is None:
@@ -202,8 +179,10 @@ class StreamConnection:
                 raise failures.refused_vhost(settings, code_in_words(reply.code))
             self.node = self._read(reply, frames.read_opened)
             self._splitter.largest = self._max_frame_bytes
-            release = [int(part) for part in self.server_version.split(".")[:2] if part.isdecimal()]
-            if release >= [3, 11]:
+            self._release = tuple(
+                int(part) for part in self.server_version.split(".")[:2] if part.isdecimal()
+            )
+            if self._release >= (3, 11):
                 content = array([b"".join(number.to_bytes(2) for number in (Key.DELIVER, 1, 1))])
                 self.commands = self._request(
                     Key.EXCHANGE_COMMAND_VERSIONS, content, frames.read_versions, "log in", deadline=deadline
@@ -214,6 +193,22 @@ class StreamConnection:
             if login_bytes > _MAX_LOGIN_BYTES:
                 raise failures.refused_login(settings, _LOGIN_TOO_LARGE.format(login_bytes)) from None
             raise failures.handshake_failure(settings, cause) from None
+
+    def _login(self, mechanism: str) -> bytes:
+        if mechanism != "PLAIN":
+            return text_field(mechanism, "the mechanism") + bytes(4)
+        # A single expression, so that no local variable has the password.
+        return text_field(mechanism, "the mechanism") + b"".join(
+            len(data).to_bytes(4) + data
+            for data in [f"\0{self._settings.username}\0{self._settings.password.reveal()}".encode()]
+        )
+
+    def _renew_token(self) -> None:
+        """Send a new token; `_dispatch` takes the reply."""
+        self._renew_at = renewal_time(self._settings)
+        content = _RENEWAL_ID.to_bytes(4) + self._login("PLAIN")
+        self._unsent.append(memoryview(frames.frame(Key.SASL_AUTHENTICATE, content)))
+        del content  # as in `_call`
 
     def _accept_tune(self, proposed: frames.Tune) -> None:
         """Reply with the lower of the proposed and the configured limits. 0 is no limit; the settings can disable heartbeats."""
@@ -502,7 +497,7 @@ class StreamConnection:
     def _call(self, key: Key, content: bytes, deadline: float) -> frames.Reply:
         """Send a request, and return its reply with any code."""
         started = time.monotonic()
-        self._correlation_id = correlation_id = (self._correlation_id + 1) % (1 << 32)
+        self._correlation_id = correlation_id = (self._correlation_id + 1) % _RENEWAL_ID
         self._enqueue(frames.frame(key, correlation_id.to_bytes(4) + content))
         del content  # it may have the password, which a traceback with local variables would show
         while correlation_id not in self._replies:
@@ -541,6 +536,8 @@ class StreamConnection:
         if self._failure is None:
             try:
                 self._queue_heartbeat()
+                if time.monotonic() >= self._renew_at:
+                    self._renew_token()
                 self._transfer(min(wait_s, (self.heartbeat_s or 60) / 4, _MAX_WAIT_S), until_sent=until_sent)
                 silence_s = time.monotonic() - self._last_received
                 if silence_s > (2 * self.heartbeat_s or math.inf):
@@ -584,6 +581,9 @@ class StreamConnection:
 
     def _dispatch(self, message: frames.Message) -> None:
         match message:
+            case frames.Reply(correlation_id=id_) if id_ == _RENEWAL_ID:
+                if message.code != Code.OK:
+                    self._failure = failures.refused_login(self._settings, code_in_words(message.code))
             case frames.Reply():
                 if (
                     message.correlation_id == self._correlation_id

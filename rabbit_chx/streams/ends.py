@@ -19,7 +19,13 @@ from typing import NamedTuple, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, RabbitChxError, UnreachableError
+from rabbit_chx.errors import (
+    BrokerTimeoutError,
+    ConnectionLostError,
+    InputError,
+    RabbitChxError,
+    UnreachableError,
+)
 from rabbit_chx.retry import Retry
 from rabbit_chx.streams.chunks import Chunk, Fingerprint, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
@@ -233,6 +239,11 @@ class LogEnds:
     def ends(self, streams: Iterable[str]) -> dict[str, LogEnd]:
         """Return the ends of the existing streams among these. The leaders are looked up in each call."""
         return self._retry(partial(self._find_ends, list(streams)))
+
+    def check_filters(self) -> None:
+        """Raise an InputError if the broker does not filter streams."""
+        if refused := self._retry(lambda: self._any_connection().no_filters):
+            raise InputError(refused)
 
     def chunk_at(self, stream: str, offset: int) -> Chunk | None:
         """Return the chunk of rows with this offset, or the first one after it."""

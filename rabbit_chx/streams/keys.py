@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import bytes_of, check_name
+from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.routing.bindings import Place
@@ -171,9 +172,10 @@ def replay(
     include: Collection[str] = (),
     addresses: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
+    credentials: Credentials | None = None,
     counts: Counter[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows of keys since a time as record batches; only the streams that have these keys are read.
+    """Return the rows of keys since a time as record batches. Only the streams that have these keys are read.
 
     Each batch is of one stream, and has the column ``stream`` before those of `StreamReader`; ``key`` is the requested key. Its rows are in
     their order. Streams are read one after the other. The end of a stream is its end at the time of opening.
@@ -197,7 +199,9 @@ def replay(
         include: further columns, as of `StreamReader`.
         addresses: as of `StreamReader`.
         timeout_s: as of `StreamReader`.
-        counts: counts the rows that are read: all as ``read``, and those with a key of another exchange as ``other_exchange``.
+        credentials: as of `StreamReader`.
+        counts: counts rows: those of the received chunks as ``read``, those of the batches as ``delivered``, and those with a key of
+            another exchange as ``other_exchange``.
 
     Raises:
         InputError: an argument is not valid, or a key is not mapped to a stream.
@@ -212,7 +216,7 @@ def replay(
             print(batch["offset"], batch["value"])
     """
     try:
-        settings = settings_of(url)
+        settings = settings_of(url, credentials)
     finally:
         del url  # no variable of a frame of an error has a password
     given = [keys] if isinstance(keys, str | bytes) else list(keys)
@@ -247,16 +251,19 @@ def replay(
                 addresses=addresses,
                 timeout_s=timeout_s,
             ) as reader:
+                before = seen["read"]
                 for batch in reader:
-                    seen["read"] += batch.num_rows
+                    seen["read"] = before + reader.rows_read
                     found: Column = pc.is_in(keys_in(batch, key_column), value_set=of_stream)
                     rows = batch.filter(found)
                     if exchange is not None:
                         with_key = rows.num_rows
                         rows = rows.filter(is_of(rows, exchange, key_column))
                         seen["other_exchange"] += with_key - rows.num_rows
+                    seen["delivered"] += rows.num_rows
                     if rows.num_rows:
                         yield _shown(stream, rows, include, key_column)
+                seen["read"] = before + reader.rows_read
 
     return batches()
 

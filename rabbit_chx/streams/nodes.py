@@ -11,9 +11,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.errors import InputError, UnreachableError
+from rabbit_chx.amqp.settings import parse_stream_uri
+from rabbit_chx.connection.tokens import Credentials, with_credentials
+from rabbit_chx.errors import InputError, UnreachableError, UriError
 from rabbit_chx.retry import Retry
-from rabbit_chx.streams.connection import REQUEST_TIMEOUT_S, StreamConnection, stream_settings
+from rabbit_chx.streams.connection import REQUEST_TIMEOUT_S, StreamConnection
 from rabbit_chx.streams.frames import LARGEST_FRAME, Node, StreamMetadata
 
 _RETRY_PAUSE_S = 0.2
@@ -22,10 +24,30 @@ MIN_ATTEMPT_S = 1.0
 _NODE_TIMEOUT_S = 5.0
 
 
+def stream_settings(url: str | ConnectionSettings) -> ConnectionSettings:
+    """Return the settings of a connection to a broker's stream port; the message of a UriError contains no part of a password.
+
+    Args:
+        url: ``rabbitmq-stream://user:password@host:5552/vhost``, ``rabbitmq-stream+tls://`` (port 5551), or the AMQP URI of the same host,
+            whose port is ignored; or settings of either protocol.
+    """
+    if isinstance(url, ConnectionSettings):
+        stream_port = 5551 if url.tls else 5552
+        return url if url.protocol == "stream" else replace(url, protocol="stream", port=stream_port)
+    try:
+        return parse_stream_uri(url)
+    except UriError as cause:  # without the traceback: with local variables it would show the password
+        error = cause.with_traceback(None)
+    finally:
+        del url
+    raise error
+
+
 def settings_of(
     url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
+    credentials: Credentials | None = None,
 ) -> deque[ConnectionSettings]:
-    """Return the settings for one URL or several, each as for `stream_settings`."""
+    """Return the settings for one URL or several, each as for `stream_settings`; they share the tokens of `credentials`."""
     try:
         urls = [url] if isinstance(url, str | ConnectionSettings) else url
         if not (
@@ -34,7 +56,8 @@ def settings_of(
             raise InputError(f"the url is a {type(url).__name__}: give a text, or a list of texts")
         if not urls:
             raise InputError("there is no URL: give at least one")
-        return deque(map(stream_settings, urls))
+        settings = deque(map(stream_settings, urls))
+        return deque(with_credentials(settings, credentials)) if credentials else settings
     finally:  # no variable of a frame of an error has a password
         del url, urls
 

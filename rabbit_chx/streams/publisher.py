@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,6 +23,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
 from rabbit_chx.checks import bytes_of, check_name, check_seconds, check_whole, is_whole, shown
 from rabbit_chx.connection.owner import Owned, Owner, one_thread
+from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
@@ -88,7 +90,7 @@ class StreamReport:
 
 
 class StreamPublisher(Owned):
-    """Publishes rows into one stream, into those of a ring or slot table, or into the partitions of a super stream.
+    """Publishes rows into a stream, the streams of a ring or slot table, or a super stream.
 
     Any client can read the rows: the routing key is the message annotation ``x-routing-key``, where the broker writes it for AMQP
     publishers, and the body is one data section.
@@ -120,6 +122,7 @@ class StreamPublisher(Owned):
         confirm_timeout_s: the longest time without a confirm in seconds, after which the connection is replaced; also the timeout of
             requests.
         reconnect_timeout_s: how long to try to reconnect, in seconds after the loss; each confirm restarts it.
+        credentials: a function that returns an OAuth 2 token and its expiry, as of `StreamReader`.
         addresses: the address to connect to for an advertised address, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
         management_url: ``http[s]://user:password@host:15672`` of a broker from 3.13 on, to count the names. The login is by default
             that of `url`.
@@ -159,6 +162,7 @@ class StreamPublisher(Owned):
         confirm_timeout_s: float = 60.0,
         reconnect_timeout_s: float = 120.0,
         addresses: Mapping[str, str] | None = None,
+        credentials: Credentials | None = None,
         management_url: str | None = None,
         proof: bool = True,
         filter_value: FilterValue | None = None,
@@ -169,7 +173,7 @@ class StreamPublisher(Owned):
         self._name = name
         self._owner = Owner(f"the StreamPublisher of {stream or super_stream or exchange!r}")
         try:
-            settings = read_secretly(settings_of, url)
+            settings = read_secretly(partial(settings_of, credentials=credentials), url)
             management = None if management_url is None else read_secretly(ManagementUrl.of, management_url)
         finally:
             del url, management_url

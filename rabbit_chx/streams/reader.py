@@ -61,6 +61,8 @@ from rabbit_chx.streams.rows import columns_in, schema_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rabbit_chx.connection.tokens import Credentials
+
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
@@ -84,7 +86,7 @@ _MAX_DAMAGED_READS = 3
 
 
 class StreamReader:
-    """An iterator over the rows of a stream, as `pyarrow.RecordBatch` with the columns offset, timestamp, key and value.
+    """An iterator over the rows of a stream, as `pyarrow.RecordBatch`. The columns are offset, timestamp, key and value.
 
     ``offset`` is int64. ``timestamp`` is the broker's time of the row's chunk (us, UTC). ``key`` and ``value`` are binary; the key is
     the routing key, where the row has one.
@@ -117,6 +119,7 @@ class StreamReader:
         expect: the `fingerprint` of the reader that ended where this one starts. A log that was rewritten since then is a
             MissingRowsError. If retention has removed that chunk, nothing is compared.
         timeout_s: the longest time without a chunk in seconds, including reconnects.
+        credentials: a function that returns an OAuth 2 token and its expiry, instead of a password in the URL; as of `Publisher`.
         check_crc: whether the CRC of each chunk is checked.
         max_frame_bytes: the largest chunk that is received, in bytes. Brokers send chunks of hundreds of MiB where messages are large.
         max_sub_entry_bytes: the largest sub-entry that is unpacked, in bytes of its rows. A larger one is an error before it is unpacked.
@@ -143,8 +146,7 @@ class StreamReader:
     Example::
 
         with StreamReader("rabbitmq-stream://localhost", "orders-0") as reader:
-            for batch in reader:
-                print(batch.num_rows, batch["key"][0])
+            print(sum(batch.num_rows for batch in reader))
     """
 
     def __init__(
@@ -163,12 +165,13 @@ class StreamReader:
         landmarks: Collection[Fingerprint] | None = None,
         expect: Fingerprint | None = None,
         timeout_s: float = 60.0,
+        credentials: Credentials | None = None,
         check_crc: bool = True,
         max_frame_bytes: int = LARGEST_FRAME,
         max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES,
     ) -> None:
         try:
-            self._settings = settings_of(url)
+            self._settings = settings_of(url, credentials)
         finally:
             del url  # a traceback with local variables must not show the password
         check_range(start, end, expect)

@@ -6,7 +6,6 @@ then be stored again. osiris v1.13.1, osiris_tracking.erl, ``trim_sequences/2``,
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
 import logging
@@ -60,7 +59,7 @@ def writers_of(
         connection = http.client.HTTPSConnection(url.host, url.port, timeout=_TIMEOUT_S, context=context)
     path = f"{url.prefix}/api/stream/{quote(settings.vhost, safe='')}/{quote(stream, safe='')}/tracking?type=writer"
     try:
-        connection.request("GET", path, headers={"Authorization": f"Basic {_login(url)}"})
+        connection.request("GET", path, headers={"Authorization": url.authorization().reveal()})
         with connection.getresponse() as answer:
             status, content = answer.status, answer.read(_LARGEST)
         if status == http.client.OK:
@@ -85,8 +84,3 @@ def writers_of(
         queue=stream,
         reply_code=status,
     )
-
-
-def _login(url: ManagementUrl) -> str:
-    password = url.password.reveal() if url.password else "guest"
-    return base64.b64encode(f"{url.username or 'guest'}:{password}".encode()).decode()

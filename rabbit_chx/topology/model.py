@@ -39,7 +39,7 @@ _MOST_NAMES = 10
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Topology(ObjectSet):
-    """The exchanges, queues, bindings and policies of a vhost, in the natural order of their names. A value.
+    """The exchanges, queues, bindings and policies of a vhost. They are in the natural order of their names.
 
     Two topologies are equal if they have the same objects and limits, in any order. The other attributes, such as `rings`, do not count.
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, ManagementUrl, parse_stream_uri, parse_uri
+from rabbit_chx.connection.tokens import TokenSecret, token_command
 from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.routing.slot_table import KeyMap, key_map_from_json
 
@@ -266,6 +267,10 @@ ADDRESS_OPTIONS = (
     Option("password", TEXT, "if `url` has none; see [Secrets](spark.md#secrets)"),
     Option("passwordEnv", TEXT, "environment variable of the executors with the password"),
     Option("passwordFile", TEXT, "path of a file with the password on every executor"),
+    Option(
+        "tokenCommand", TEXT,
+        "command on every executor that prints an OAuth 2 token, as JWT or as JSON with `access_token` and `expires_in`",
+    ),
     Option("tls", FLAG, "with `host`: use TLS; in a `url` write `amqps://` or `rabbitmq-stream+tls://`"),
     Option("tlsCaFile", TEXT, "PEM file of the trusted authorities; by default those of the system"),
     Option("tlsCertFile", TEXT, "PEM file of the client's certificate"),
@@ -281,7 +286,7 @@ _log = logging.getLogger(__name__)
 _NEXT_URL = re.compile(r"\s*,\s*(?=(?:amqps?|rabbitmq-stream(?:\+tls)?)://)", re.IGNORECASE)
 _HOST = re.compile(r"[^\s:/@?#%\[\]]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]+")  # a name, an address, or an IPv6 address
 _MAX_HEARTBEAT_S = 65_535
-_PASSWORDS = ("password", "passwordEnv", "passwordFile")
+_PASSWORDS = ("password", "passwordEnv", "passwordFile", "tokenCommand")
 #: Options of TLS, and the fields of `TlsSettings` that they set.
 _TLS_FIELDS = {
     "tlsCaFile": "ca_file",
@@ -293,13 +298,15 @@ _TLS_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class PasswordSource:
-    """The variable (``passwordEnv``) or the file (``passwordFile``) from which a task reads the password."""
+    """The variable (``passwordEnv``), file (``passwordFile``) or command (``tokenCommand``) from which a task gets the password."""
 
     option: str
     name: str
 
     def read(self) -> Secret:
-        """Return the password on this machine, without a line break at the end of the file."""
+        """Return the password on this machine: a token that is renewed, or text without a line break at the end of the file."""
+        if self.option == "tokenCommand":
+            return TokenSecret(token_command(self.name))
         if self.option == "passwordEnv":
             password = os.environ.get(self.name)
             if not password:

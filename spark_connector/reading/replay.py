@@ -38,7 +38,8 @@ def replay(
     Args:
         spark: the session, in which ``register`` has registered the format.
         options: those of a read, with ``superStream``, or with ``exchange`` and its ring: by `ring`, or by ``ringVia``, the command prefix
-            by which this process reads it, such as ``docker exec NAME``.
+            by which this process reads it, such as ``docker exec NAME``. With ``filterValues`` the broker omits chunks of other rows; set
+            ``filterMatchUnfiltered`` for keys that also have rows without a filter value.
         key: the routing key, or several.
         since: an aware time, or a value of the option ``startingTimestamp``.
         ring: the ring of the exchange or its slot table, its JSON, or a function that reads it.

@@ -35,7 +35,9 @@ class Sources:
         self.logs.close()
 
     def ends(self) -> dict[str, LogEnd]:
-        """Return the ends of the streams that exist."""
+        """Return the ends of the streams that exist; an InputError if the broker does not have the filters of the read."""
+        if self._options.filter_values:
+            self.logs.check_filters()
         self._now = self._streams()
         return self.logs.ends(self._now)
 

@@ -12,7 +12,8 @@ from typing import Any
 import forked_publisher
 import pytest
 
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.testing import RunningBroker
 

@@ -12,7 +12,8 @@ from frame_secrets import locals_with
 
 from rabbit_chx import AsyncPublisher, Broker, Publisher, StreamPublisher
 from rabbit_chx.errors import RabbitChxError
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker

@@ -27,7 +27,8 @@ from rabbit_chx import HashRing, Publisher, StreamPublisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.routing import SuperStream
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker, docker_broker, skip_unless_ci, temporary_vhost
 from rabbit_chx.testing.broker_search import release_is_in
 

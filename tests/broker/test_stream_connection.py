@@ -29,7 +29,7 @@ from rabbit_chx.errors import (
     MismatchError,
     NotFoundError,
 )
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
     Code,
     Confirms,
@@ -42,7 +42,7 @@ from rabbit_chx.streams.frames import (
     PublishErrors,
     frame,
 )
-from rabbit_chx.streams.nodes import open_at, settings_of
+from rabbit_chx.streams.nodes import open_at, settings_of, stream_settings
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, get_args
@@ -15,10 +17,12 @@ from tcp_proxy import Proxy
 
 from rabbit_chx import StreamPublisher, StreamReader, replay
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.cli import main
 from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.chunks import Codec
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
@@ -133,7 +137,9 @@ def test_rows_of_amqp_publishers_have_filter_values(filtering: RunningBroker) ->
     assert values(filtering, filters=["eu"], match_unfiltered=True) == ["by AMQP eu", "by AMQP None"]
 
 
-def test_a_super_stream_and_a_replay(filtering: RunningBroker, connection: StreamConnection) -> None:
+def test_a_super_stream_and_a_replay(
+    filtering: RunningBroker, connection: StreamConnection, capsys: pytest.CaptureFixture[str]
+) -> None:
     streams = ["orders-0", "orders-1", "orders-2"]
     connection.create_super_stream("orders", streams, ["0", "1", "2"])
     with StreamPublisher(filtering.stream_url, super_stream="orders", filter_value="key") as publisher:
@@ -142,8 +148,21 @@ def test_a_super_stream_and_a_replay(filtering: RunningBroker, connection: Strea
     for key in ("k2", "k33"):
         stream = str(placing.partition_for(key))
         assert values(filtering, stream, filters=[key]) == bodies_of(key)
-        batches = replay(filtering.stream_url, key, super_stream="orders", filter_value="key")
-        assert texts(batches) == bodies_of(key)
+        counts = Counter[str]()
+        given: dict[str, Any] = {"super_stream": "orders", "filter_value": "key", "counts": counts}
+        assert texts(replay(filtering.stream_url, key, **given)) == bodies_of(key)
+        assert EACH == counts["delivered"] <= counts["read"] < len(KEYS) / len(streams) / 2
+
+    command = ["replay", "k2", "k33", "--super-stream", "orders", "--url", filtering.stream_url]
+    said = []
+    for filters in ([], ["--filter", "{key}"]):
+        assert main([*command, *filters]) == 0
+        printed = capsys.readouterr()
+        assert len(printed.out.splitlines()) == 2 * EACH
+        said.append(
+            int(re.findall(r", of ([0-9,]+) rows that were read$", printed.err.strip())[0].replace(",", ""))
+        )
+    assert 2 * EACH <= said[1] < said[0] / 2
 
 
 def test_rows_that_retention_has_removed_are_missing(

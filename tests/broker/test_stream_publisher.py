@@ -18,8 +18,9 @@ from tcp_proxy import Proxy
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.errors import InputError, NotFoundError, PublishError
 from rabbit_chx.routing import SuperStream
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Confirms, Key, frame
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.publisher import StreamPublisher
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import encode_rows

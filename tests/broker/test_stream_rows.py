@@ -12,7 +12,8 @@ from stream_writers import EXCHANGE, WRITERS, delivered, found, written
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.streams.chunks import read_chunk
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.rows import columns_of, encode_rows
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in

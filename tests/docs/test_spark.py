@@ -19,7 +19,7 @@ PAGE = "docs/spark.md"
 def test_every_option_has_a_line() -> None:
     text = page(PAGE)
     for option in OPTIONS:
-        assert f"| `{option.name}` |" in text
+        assert f"- `{option.name}` (" in text
 
 
 @pytest.mark.spark

@@ -52,7 +52,7 @@ def test_the_blocks_run_and_print_the_output_of_the_page(
     words = {
         "rabbitmq-stream://guest:guest@localhost:5552": vhost.stream_url,
         'amqp://guest:guest@localhost"': f'{vhost.url}"',
-        '["docker", "exec", "rabbitmq"]': repr(list(vhost.ring_via)),
+        "docker exec rabbitmq": " ".join(vhost.ring_via),
     }
     words |= {f'"{name}"': repr(str(tmp_path / name)) for name in ("checkpoint", "orders.parquet")}
     run_blocks(PAGE, words, {"spark": spark}, after=check)

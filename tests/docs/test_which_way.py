@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-import pytest
 from blocks import page, run_doctest
 from slot_files import live_of
 
@@ -13,12 +11,34 @@ from rabbit_chx import Topology
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.topology import plan
 
+PAGE = "docs/which-way.md"
 
-def test_the_ways_of_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (file,) = re.findall(r"^```toml\n(.*?)^```$", page("docs/which-way.md"), re.DOTALL | re.MULTILINE)
-    (tmp_path / "orders.toml").write_text(file)
-    monkeypatch.chdir(tmp_path)
-    run_doctest("docs/which-way.md")
+
+def test_the_ways_of_a_change() -> None:
+    def file(members: str) -> Topology:
+        return Topology.from_toml(
+            f'[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nring = [{members}]\n'
+            '[[queues]]\nname = "events.{1..4}"\n'
+        )
+
+    live = live_of(file('{ queue = "events.{1..4}", weight = 10 }'))
+    wanted = file('{ queue = "events.1", weight = 10 }, { queue = "events.{3..4}", weight = 10 }')
+    ways = plan(wanted, live).rings["events"].proposals
+    rows = re.findall(r"^\| .*`([a-z-]+)`\) \| ([\d.]+) % \| ([\d.]+) % \|$", page(PAGE), re.MULTILINE)
+    assert [
+        (way.strategy, f"{100 * way.moved:.1f}", f"{100 * way.moved_at_worst:.1f}") for way in ways
+    ] == rows
+
+
+def test_a_new_exchange_is_bound_before_the_old_one_is_unbound() -> None:
+    (text,) = re.findall(r"^```toml\n(.*?)^```$", page(PAGE), re.DOTALL | re.MULTILINE)
+    assert '`exchange = "orders.next"`' in page(PAGE)
+    after = text.replace('exchange = "orders"\n', 'exchange = "orders.next"\n')
+    changes = plan(Topology.from_toml(after), Topology.from_toml(text)).changes
+    assert [(change.action, change.name) for change in changes] == [
+        ("bind", "orders.in -> exchange orders.next"),
+        ("unbind", "orders.in -> exchange orders"),
+    ]
 
 
 def test_a_ring_becomes_slots() -> None:

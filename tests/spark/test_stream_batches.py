@@ -238,6 +238,30 @@ def test_a_key_is_replayed_from_the_one_stream_that_has_it(
     assert both.count() == 2 * ROWS // 50
 
 
+def test_filters_are_refused_on_the_driver_or_read_a_part_of_the_rows(
+    spark: SparkSession, vhost: RunningBroker, read: Read
+) -> None:
+    names, keys = ["orders-0", "orders-1"], [f"key {number // 1_000}" for number in range(30_000)]
+    with Streamed(vhost, "s", {}).connection(None) as connection:
+        if connection.no_filters:
+            # Spark raises an error of the driver as AnalysisException, and that of a task as another one.
+            with pytest.raises(AnalysisException, match=r"does not filter streams: upgrade to 3\.13"):
+                read(stream="s", filterValues="key 7").count()
+            return
+        connection.create_super_stream("orders", names, ["0", "1"])
+    filtered: dict[str, object] = {"superStream": "orders", "filterValues": "key 7"}
+    with StreamPublisher(vhost.stream_url, super_stream="orders", filter_value="key") as publisher:
+        publisher.publish_many(keys, numbered("row", len(keys)))
+    with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
+        publisher.publish_many(["key 7"], ["without"])
+    expected = numbered("row", 7_000, 8_000)
+    assert sorted(values(read(**filtered))) == expected
+    both = [*expected, "without"]
+    assert sorted(values(read(**filtered, filterMatchUnfiltered=True))) == both
+    options = {"url": vhost.stream_url, "filterMatchUnfiltered": True, **filtered}
+    assert values(spark_connector.replay(spark, options, "key 7", "2020-01-01T00:00:00Z")) == both
+
+
 def test_what_cannot_be_replayed(spark: SparkSession) -> None:
     url = {"url": "rabbitmq-stream://nowhere"}
     now = datetime.now(UTC)

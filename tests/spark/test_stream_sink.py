@@ -20,7 +20,8 @@ import spark_connector
 from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
 from rabbit_chx.errors import InputError, NotFoundError, PublishError, RowError
 from rabbit_chx.streams import StreamPublisher, references
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
 from spark_connector import batch_publisher, dry_run, place_for_streams, publish
 from spark_connector.writing.stream_layout import StreamLayout

@@ -12,7 +12,8 @@ from tls_broker import TlsBroker, tls_broker
 import spark_connector
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError, UnreachableError
 from rabbit_chx.routing import SuperStream
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from spark_connector import place_for_streams, publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.docker]

@@ -18,8 +18,8 @@ from delivery_checker import Attempt, History, Verdict
 
 from rabbit_chx.errors import PublishError
 from rabbit_chx.streams import StreamPublisher, StreamReader
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.streams.nodes import open_any, settings_of
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import open_any, settings_of, stream_settings
 from rabbit_chx.testing import RunningBroker
 
 #: The streams of a broker that dies in the first seconds of its first stream never come back ("Error locating stream members:

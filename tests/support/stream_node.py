@@ -24,7 +24,7 @@ from rabbit_chx import retry
 from rabbit_chx.errors import ConnectionLostError
 from rabbit_chx.streams import connection, ends, nodes, reader, writer
 from rabbit_chx.streams.chunks import CODECS, Piece, read_chunk
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
     Confirms,
     Event,
@@ -38,6 +38,7 @@ from rabbit_chx.streams.frames import (
     name_field,
     texts_field,
 )
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.rows import columns_of
 
 OK = b"\0\1"

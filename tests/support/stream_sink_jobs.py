@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams import StreamReader
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 
 if TYPE_CHECKING:

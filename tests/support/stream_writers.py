@@ -26,8 +26,9 @@ from routes.scenario import Message
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.streams.chunks import read_chunk
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Delivery
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.rows import columns_of
 
 CORPUS = Path(__file__).parents[1] / "vectors" / "stream-rows.json"

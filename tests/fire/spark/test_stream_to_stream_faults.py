@@ -20,7 +20,8 @@ from spark_runs import SparkRun
 from stream_site import StreamSite, stream_site_on
 
 from rabbit_chx import StreamPublisher
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.running_broker import temporary_vhost
 

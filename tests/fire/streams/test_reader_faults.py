@@ -17,8 +17,9 @@ from stream_bytes import entry
 from stream_node import ListeningNode
 
 from rabbit_chx.streams import StreamPublisher, StreamReader
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Confirms, Key
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]

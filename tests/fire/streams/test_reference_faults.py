@@ -19,8 +19,9 @@ from rabbit_chx import Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.streams import StreamPublisher
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Confirms
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.rows import encode_rows
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in

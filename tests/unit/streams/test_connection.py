@@ -16,8 +16,9 @@ from stream_node import EMPTY, OK, ListeningNode, reply
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, NotFoundError, UnreachableError
 from rabbit_chx.streams import connection, nodes
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Key, Node, StreamMetadata, frame
+from rabbit_chx.streams.nodes import stream_settings
 
 
 @pytest.fixture

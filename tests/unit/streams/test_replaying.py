@@ -78,11 +78,16 @@ def test_what_was_read_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     batch = pa.record_batch(columns)
 
+    class Reader(list[pa.RecordBatch]):
+        """Returns two batches of the 20 rows of its chunks."""
+
+        rows_read = 20
+
     def reader(*_: object, **__: object) -> Any:
-        return nullcontext([batch, batch])
+        return nullcontext(Reader([batch, batch]))
 
     monkeypatch.setattr(keys_module, "StreamReader", reader)
     counts = Counter[str]()
     given = replay(NOBODY, "a", ring=HashRing.from_bindings([("s0", 1)]), exchange="orders", counts=counts)
     assert [each["value"].to_pylist() for each in given] == [[b"0"], [b"0"]]
-    assert counts == {"read": 8, "other_exchange": 2}
+    assert counts == {"read": 20, "other_exchange": 2, "delivered": 2}

@@ -1,0 +1,198 @@
+"""OAuth 2 tokens that expire after three seconds, against a broker that closes connections with expired tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+import token_issuer
+from oauth_broker import oauth_broker
+from token_issuer import Issuer
+
+from rabbit_chx import AsyncPublisher, Broker, ConsumerGroup, Publisher, StreamPublisher, StreamReader
+from rabbit_chx.cli import main
+from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.errors import PublishError
+from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import Topology, plan
+
+pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.extended]
+
+LIFETIME_S = 3
+RENEWALS = 10
+TOPOLOGY = """
+[[queues]]
+name = "q"
+type = "quorum"
+arguments = { x-single-active-consumer = true }
+[[queues]]
+name = "s"
+type = "stream"
+"""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[tuple[RunningBroker, Issuer]]:
+    with oauth_broker() as (broker, issuer):
+        issuer.lifetime_s = LIFETIME_S
+        yield broker, issuer
+
+
+class Token:
+    """Credentials of one client: each token is for one connection, and the number of calls is counted."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        self.issuer = issuer
+        self.calls = 0
+
+    def __call__(self) -> tuple[str, float]:
+        self.calls += 1
+        return self.issuer.token()
+
+
+def without_login(url: str) -> str:
+    return url.replace("guest:guest@", "robin@")
+
+
+class Clients:
+    """Clients that run until `is_over`, each with its own tokens; a method returns the number of its rows."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self.url = without_login(broker.url)
+        self.api = str(broker.management_url).replace("guest:guest@", "")
+        self.streams = f"rabbitmq-stream://robin@127.0.0.1:{broker.stream_port}"
+        self.is_declared, self.is_over = threading.Event(), threading.Event()
+
+    def control(self, token: Token) -> int:
+        wanted = Topology.from_toml(TOPOLOGY)
+        with Broker(self.url, self.api, credentials=token) as live:
+            live.apply(plan(wanted, live.topology()))
+            self.is_declared.set()
+            while not self.is_over.wait(0.5):
+                assert "q" in {queue.name for queue in live.topology().queues}
+            time.sleep(LIFETIME_S + 1)  # the token expires while the connection is idle
+            live.apply(plan(Topology.from_toml(TOPOLOGY.replace('"s"', '"t"')), live.topology()))
+            return 1
+
+    def publish(self, token: Token) -> int:
+        rows = 0
+        with Publisher(self.url, exchange="", credentials=token, reconnect_timeout_s=0) as publisher:
+            while not self.is_over.wait(0.1):
+                rows += publisher.publish_many(["q"] * 5, [b"body"] * 5).confirmed
+        return rows
+
+    def publish_once(self, token: Token) -> int:
+        with Publisher(self.url, exchange="", credentials=token, reconnect_timeout_s=0) as publisher:
+            assert self.is_over.wait(60)  # the thread of the connection renews the token
+            return publisher.publish_many(["q"], [b"body"]).confirmed
+
+    def publish_async(self, token: Token) -> int:
+        async def run() -> int:
+            rows = 0
+            async with AsyncPublisher(
+                self.url, exchange="", credentials=token, reconnect_timeout_s=0
+            ) as publisher:
+                while not self.is_over.is_set():
+                    rows += (await publisher.publish_many(["q"], [b"body"])).confirmed
+                    await asyncio.sleep(0.1)
+            return rows
+
+        return asyncio.run(run())
+
+    def consume(self, token: Token) -> int:
+        bodies = list[bytes]()
+
+        async def handle(message: GroupMessage) -> None:
+            bodies.append(message.body)
+
+        async def run() -> None:
+            async with ConsumerGroup(
+                self.url, ["q"], member="one", credentials=token, reconnect_timeout_s=0
+            ) as group:
+                running = asyncio.create_task(group.run(handle))
+                await asyncio.to_thread(self.is_over.wait, 60)
+                await asyncio.sleep(2)
+                group.stop()
+                await running
+                assert group.reconnects == 0
+
+        asyncio.run(run())
+        return len(bodies)
+
+    def write_stream(self, token: Token) -> int:
+        rows = 0
+        with StreamPublisher(self.streams, stream="s", credentials=token, reconnect_timeout_s=0) as publisher:
+            while not self.is_over.wait(0.1):
+                rows += publisher.publish_many(["k"] * 5, [b"body"] * 5).confirmed
+        return rows
+
+
+def test_all_clients_survive_ten_renewals(site: tuple[RunningBroker, Issuer]) -> None:
+    broker, issuer = site
+    clients = Clients(broker)
+    work = (
+        clients.publish,
+        clients.publish_once,
+        clients.publish_async,
+        clients.consume,
+        clients.write_stream,
+    )
+    tokens = {run.__name__: Token(issuer) for run in (clients.control, *work)}
+    with ThreadPoolExecutor(len(tokens)) as pool:
+        running = {"control": pool.submit(clients.control, tokens["control"])}
+        assert clients.is_declared.wait(60)
+        running |= {run.__name__: pool.submit(run, tokens[run.__name__]) for run in work}
+        end = time.monotonic() + 60
+        while min(token.calls for token in tokens.values()) <= RENEWALS and time.monotonic() < end:
+            if wait(running.values(), 0.2, FIRST_COMPLETED).done:
+                break  # it failed
+        clients.is_over.set()
+    rows = {name: one.result() for name, one in running.items()}
+    calls = {name: token.calls for name, token in tokens.items()}
+    assert min(calls.values()) > RENEWALS, calls
+    assert rows["consume"] == rows["publish"] + rows["publish_once"] + rows["publish_async"] > 0
+    with StreamReader(clients.streams, "s", credentials=issuer.token) as reader:
+        assert sum(batch.num_rows for batch in reader) == rows["write_stream"] > 0
+
+
+def publish_for_10_s(publisher: Publisher) -> None:
+    for _ in range(100):
+        publisher.publish_many(["k"], [b"body"])
+        time.sleep(0.1)
+
+
+def test_an_expired_token_ends_a_connection(site: tuple[RunningBroker, Issuer]) -> None:
+    broker, issuer = site
+    token, _ = issuer.token()
+    publisher = Publisher(
+        without_login(broker.url),
+        exchange="",
+        on_unroutable="report",
+        credentials=lambda: (token, time.time() + 3600),
+        reconnect_timeout_s=0,
+    )
+    with publisher, pytest.raises(PublishError, match="credential expired"):
+        publish_for_10_s(publisher)
+
+
+def test_the_command_line_runs_a_token_command(
+    site: tuple[RunningBroker, Issuer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broker, issuer = site
+    issuer.write_key(tmp_path / "key.pem")
+    command = f"{sys.executable} {token_issuer.__file__} {tmp_path / 'key.pem'} 60"
+    monkeypatch.setenv("RABBIT_CHX_TOKEN_COMMAND", command)
+    api = str(broker.management_url).replace("guest:guest@", "")
+    assert main(["ring", "list", "--url", without_login(broker.url), "--management-url", api]) == 0
+    monkeypatch.setenv("RABBIT_CHX_TOKEN_COMMAND", "false")
+    assert main(["ring", "list", "--url", without_login(broker.url), "--management-url", api]) == 69
+    assert "the token command 'false' ended with exit code 1" in capsys.readouterr().err

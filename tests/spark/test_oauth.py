@@ -1,0 +1,136 @@
+"""A streaming query whose connections renew OAuth 2 tokens, and no token in anything that Spark writes or shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+import token_issuer
+from canary import traces_of_canary
+from exchange_types import CHX
+from oauth_broker import oauth_broker
+from token_issuer import Issuer
+
+from rabbit_chx import StreamPublisher
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.docker,
+    pytest.mark.extended,
+    pytest.mark.pyspark("4.2", "readStream.format('rabbitmq')"),
+    pytest.mark.timeout(300),
+]
+
+LIFETIME_S = 6
+ROWS = 880
+"""Each of two tasks writes half of them, in 53 seconds: ten tokens and one more."""
+JOB = """
+import json
+import sys
+import time
+from pathlib import Path
+from pyspark.sql import SparkSession
+
+url, stream_url, command, seconds = json.load(sys.stdin)
+folder = Path.cwd()
+spark = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.log.level", "DEBUG")
+    .config("spark.eventLog.enabled", "true")
+    .config("spark.eventLog.dir", Path(folder, "events").as_uri())
+    .config("spark.eventLog.compress", "false")
+    .config("spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled", "true")
+    .getOrCreate()
+)
+options = {"url": url, "tokenCommand": command}
+of_streams = options | {"url": stream_url}
+
+
+def slow(batches):
+    for batch in batches:
+        for row in range(batch.num_rows):
+            time.sleep(0.12)
+            yield batch.slice(row, 1)
+
+
+rows = spark.range(0, 880, 1, 2).selectExpr("string(id) AS key", "string(id) AS value")
+rows.mapInArrow(slow, rows.schema).write.format("rabbitmq").options(**options, exchange="x").mode("append").save()
+
+query = (
+    spark.readStream.format("rabbitmq")
+    .options(**of_streams, stream="s", startingOffsets="earliest", maxOffsetsPerTrigger=20)
+    .load()
+    .select("key", "value")
+    .writeStream.format("rabbitmq")
+    .options(**options, exchange="x")
+    .option("checkpointLocation", str(Path(folder, "checkpoint")))
+    .trigger(processingTime="500 milliseconds")
+    .start()
+)
+end = time.monotonic() + seconds
+while time.monotonic() < end and query.isActive:
+    time.sleep(0.5)
+query.processAllAvailable()
+query.stop()
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[tuple[RunningBroker, Issuer]]:
+    with oauth_broker() as found:
+        yield found
+
+
+def test_a_job_and_a_query_survive_ten_renewals(site: tuple[RunningBroker, Issuer], tmp_path: Path) -> None:
+    broker, issuer = site
+    issuer.write_key(tmp_path / "key.pem")
+    url = broker.url.replace("guest:guest@", "robin@")
+    with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("x", CHX, durable=True)
+        channel.queue_declare("q", durable=True)
+        channel.queue_bind("q", "x", "1")
+        channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+    with StreamPublisher(broker.stream_url, stream="s") as publisher:
+        for first in range(0, ROWS, 20):  # chunks of 20 rows
+            keys = [str(row) for row in range(first, first + 20)]
+            publisher.publish_many(keys, keys)
+    folder = tmp_path / "written"
+    (folder / "events").mkdir(parents=True)
+    (tmp_path / "job.py").write_text(JOB)
+    command = shlex.join([sys.executable, token_issuer.__file__, str(tmp_path / "key.pem"), str(LIFETIME_S)])
+    with (folder / "stdout").open("w") as stdout, (folder / "stderr").open("w") as stderr:
+        done = subprocess.run(
+            [sys.executable, tmp_path / "job.py"],
+            input=json.dumps(
+                [url, broker.stream_url.replace("guest:guest@", "robin@"), command, 11 * LIFETIME_S]
+            ),
+            cwd=folder,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            timeout=240,
+            check=False,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_DIRS": str(folder / "local")},
+        )
+    errors = [line for line in (folder / "stderr").read_text().splitlines() if "rabbit_chx.errors" in line]
+    assert done.returncode == 0, errors
+    with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
+        declared = connection.channel().queue_declare("q", passive=True)
+        assert declared.method.message_count == 2 * ROWS
+    assert "SparkListenerJobEnd" in "".join(
+        file.read_text() for file in (folder / "events").rglob("*") if file.is_file()
+    )
+    assert traces_of_canary(folder) == []

@@ -1,0 +1,155 @@
+"""Tokens: when they are renewed, what is refused, and that none is shown."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from rabbit_chx import Publisher
+from rabbit_chx.amqp import ConnectionSettings, Secret
+from rabbit_chx.amqp.settings import ManagementUrl
+from rabbit_chx.connection.tokens import TokenSecret, renewal_time, token_command, with_credentials
+from rabbit_chx.errors import InputError, UnreachableError
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock of the tokens: its first item is the time."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    return now
+
+
+def counting(clock: list[float], lifetime_s: float = 100.0) -> Callable[[], tuple[str, float]]:
+    numbers = iter(range(100))
+    return lambda: (f"token-{next(numbers)}", clock[0] + lifetime_s)
+
+
+def test_a_token_is_renewed_after_four_fifths_of_its_time(clock: list[float]) -> None:
+    secret = TokenSecret(counting(clock))
+    assert secret.current() == ("token-0", 1080.0)
+    clock[0] = 1079.9
+    assert secret.reveal() == "token-0"
+    clock[0] = 1080.0
+    assert secret.current() == ("token-1", 1160.0)
+
+
+def test_the_settings_of_several_addresses_share_a_token(clock: list[float]) -> None:
+    targets = with_credentials([ConnectionSettings(), ConnectionSettings(port=5673)], counting(clock))
+    assert [target.password.reveal() for target in targets] == ["token-0", "token-0"]
+    assert renewal_time(targets[1]) == 1080.0
+    assert renewal_time(ConnectionSettings()) == float("inf")
+
+
+def test_a_failed_renewal_is_repeated_until_the_token_expires(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    returned = [("token", 1100.0)]
+    secret = TokenSecret(returned.pop)
+    assert secret.reveal() == "token"
+    clock[0] = 1080.0
+    assert secret.current() == ("token", 1081.0)
+    assert "no new token (IndexError)" in caplog.text
+    clock[0] = 1100.0
+    with pytest.raises(UnreachableError, match=r"no token \(IndexError\): check the function") as caught:
+        secret.reveal()
+    assert caught.value.__cause__ is None
+    returned.append(("new", 1200.0))
+    assert secret.reveal() == "new"
+
+
+def test_an_expiry_may_be_a_datetime() -> None:
+    secret = TokenSecret(lambda: ("token", datetime.now(UTC) + timedelta(seconds=100)))
+    assert secret.current()[1] == pytest.approx(time.monotonic() + 80, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("token", "returned a str: return"),
+        (("", 9e9), "returned a tuple: return"),
+        (("token", None), "the expiry None: return an aware datetime"),
+        (("token", datetime(2100, 1, 1)), "return an aware datetime"),  # noqa: DTZ001
+        (("token", float("nan")), "return an aware datetime"),
+        (("token", 1.0), "expired .* s ago: return a new one"),
+    ],
+)
+def test_what_credentials_must_not_return(returned: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TokenSecret(lambda: returned).reveal()  # type: ignore[arg-type, return-value]
+
+
+def test_credentials_replace_a_password() -> None:
+    with pytest.raises(InputError, match="the URL has a password, and credentials are given"):
+        Publisher("amqp://ann:secret@localhost", "x", credentials=lambda: ("token", 9e9))
+    with pytest.raises(InputError, match="credentials is a str: give a function"):
+        with_credentials([ConnectionSettings()], "token")  # type: ignore[arg-type]
+
+
+def test_no_token_is_shown() -> None:
+    secret = TokenSecret(lambda: ("hidden", 9e9))
+    assert secret.reveal() == "hidden"
+    (settings,) = with_credentials([ConnectionSettings()], lambda: ("hidden", 9e9))
+    for shown in (repr(secret), str(secret), f"{secret}", repr(settings), settings.masked_url):
+        assert "hidden" not in shown
+
+
+def test_a_pickle_has_the_function_and_not_the_token() -> None:
+    secret = TokenSecret(token_command("cat /token"))
+    object.__setattr__(secret, "_token", "hidden")
+    pickled = pickle.dumps(secret)
+    assert b"hidden" not in pickled
+    assert isinstance(pickle.loads(pickled), TokenSecret)  # noqa: S301
+
+
+def test_http_gets_a_bearer_token() -> None:
+    (settings,) = with_credentials([ConnectionSettings()], lambda: ("token", 9e9))
+    url = ManagementUrl.of("http://localhost:15672")
+    assert url.with_login_of(settings).authorization().reveal() == "Bearer token"
+    basic = ManagementUrl("h", None, username="ann", password=Secret("pw")).authorization().reveal()
+    assert basic == f"Basic {base64.b64encode(b'ann:pw').decode()}"
+
+
+# -- commands
+
+
+def jwt(claims: object) -> str:
+    return f"head.{base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b'=').decode()}.signature"
+
+
+def test_a_command_prints_a_jwt_or_the_answer_of_a_token_endpoint() -> None:
+    token = jwt({"exp": 4_000_000_000})
+    assert token_command(f"echo {token}")() == (token, 4_000_000_000)
+    answer = """echo '{"access_token": "opaque", "expires_in": 300}'"""
+    name, expiry = token_command(answer)()
+    assert name == "opaque"
+    assert expiry == pytest.approx(time.time() + 300, abs=5)
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "message"),
+    [
+        ("", InputError, "the token command is empty"),
+        ("echo hidden", InputError, "printed no JWT with the claim exp"),
+        (f"echo {jwt({})}", InputError, "printed no JWT with the claim exp"),
+        ("echo '{\"hidden\": 1}'", InputError, "printed JSON without access_token"),
+        (
+            'echo \'{"access_token": "hidden", "expires_in": "x"}\'',
+            InputError,
+            "another expires_in than seconds",
+        ),
+        ("false hidden", UnreachableError, "'false' ended with exit code 1: run it by hand"),
+        ("/no/such hidden", UnreachableError, "cannot be run: No such file"),
+    ],
+)
+def test_commands_that_give_no_token(command: str, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        token_command(command)()
+    assert "hidden" not in str(caught.value)

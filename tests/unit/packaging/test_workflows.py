@@ -1,0 +1,41 @@
+"""The workflows of GitHub: what zizmor and actionlint, which `make check` runs, do not compare."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_each_action_is_pinned_by_a_commit_and_nothing_is_permitted_by_default(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    actions = re.findall(r"uses: (?!\./)(.*)", text)
+    pinned = re.compile(r"[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+    assert [action for action in actions if not pinned.fullmatch(action)] == []
+    assert re.search(r"^permissions: \{\}$", text, re.MULTILINE)
+
+
+def test_one_job_has_an_identity_and_it_checks_nothing_out() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in WORKFLOWS]
+    jobs = [job for text in texts for job in re.split(r"^  (?=[\w-]+:)", text, flags=re.MULTILINE)]
+    with_identity = [job for job in jobs if "id-token: write" in job]
+    assert [job.partition(":")[0] for job in with_identity] == ["publish"]
+    assert not re.search(r"actions/checkout|\brun:", with_identity[0])
+
+
+def test_the_versions_of_python_are_those_of_the_matrix() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    classified = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    (tested,) = re.findall(r"^        python: \[(.*)\]$", workflow, re.MULTILINE)
+    (matrix,) = re.findall(r"^PYTHONS \?= (.*)$", MAKEFILE, re.MULTILINE)
+    assert tested.replace('"', "").split(", ") == classified
+    assert matrix.split() == [*classified, "3.14t"]
+    assert "make test-python-3.14t" in workflow

@@ -1,0 +1,167 @@
+"""The release tool: its checks and texts, and with ``-m extended`` a whole release of a clone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from installed_wheels import installed_wheels
+from release import ReleaseError, check_source, checksums, first_example, release_notes
+
+ROOT = Path(__file__).resolve().parents[3]
+VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+CHANGELOG = """# Changelog
+
+## Unreleased
+
+## 0.2.0 - 2026-11-24
+
+### Added
+
+- `verify`: see [its page](docs/commands/verify.md) and [SemVer](https://semver.org/).
+
+## 0.1.0 - 2026-01-02
+
+- First.
+"""
+README = """# Title
+
+```console
+$ python3 -m venv venv && venv/bin/pip install --quiet '.[aio,cli]'
+$ venv/bin/rabbit-chx simulate
+moved   1%
+```
+
+```console
+$ something else
+```
+"""
+
+
+def test_a_clean_tree_at_its_tag_can_be_released() -> None:
+    check_source("0.2.0", ["v0.2.0", "nightly"], [])
+
+
+@pytest.mark.parametrize("tags", [[], ["v0.1.0"], ["0.2.0"], ["v0.2.0rc1"]])
+def test_another_tag_is_refused(tags: list[str]) -> None:
+    with pytest.raises(ReleaseError, match=r"HEAD has no tag v0\.2\.0, .*: git tag --annotate v0\.2\.0"):
+        check_source("0.2.0", tags, [])
+
+
+@pytest.mark.parametrize("change", [" M README.md", "?? new.py"])
+def test_a_file_that_differs_is_refused(change: str) -> None:
+    with pytest.raises(ReleaseError, match=change.strip().replace("?", r"\?")):
+        check_source("0.2.0", ["v0.2.0"], [change])
+
+
+def test_the_notes_are_the_section_without_links_to_files() -> None:
+    expected = "### Added\n\n- `verify`: see its page and [SemVer](https://semver.org/).\n"
+    assert release_notes(CHANGELOG, "0.2.0") == expected
+
+
+@pytest.mark.parametrize(
+    ("changelog", "message"),
+    [
+        (CHANGELOG.replace("## Unreleased\n", "## Unreleased\n\n- New.\n"), "unreleased changes"),
+        (CHANGELOG.replace(" - 2026-11-24", ""), "needs a section '## 0.2.0 - YYYY-MM-DD'"),
+        (CHANGELOG.replace("## 0.2.0 - 2026-11-24\n", ""), "unreleased changes"),
+        ("# Changelog\n", "needs a section"),
+    ],
+)
+def test_a_changelog_that_is_not_ready_is_refused(changelog: str, message: str) -> None:
+    with pytest.raises(ReleaseError, match=message):
+        release_notes(changelog, "0.2.0")
+
+
+@pytest.mark.parametrize("requirement", ["'.[aio,cli]'", "'rabbit-chx[aio,cli]'"])
+def test_the_first_example_installs_the_wheel(requirement: str) -> None:
+    readme = README.replace("'.[aio,cli]'", requirement)
+    script, printed = first_example(readme, Path("/dist/a.whl"))
+    assert script == (
+        f"{sys.executable} -m venv venv && venv/bin/pip install --quiet '/dist/a.whl[aio,cli]'\n"
+        "venv/bin/rabbit-chx simulate\n"
+    )
+    assert printed == "moved   1%\n"
+
+
+def test_an_example_that_installs_something_else_is_refused() -> None:
+    with pytest.raises(ReleaseError, match="does not install"):
+        first_example(README.replace("'.[aio,cli]'", "other"), Path("a.whl"))
+
+
+def test_the_readme_has_an_example_that_the_tool_can_run() -> None:
+    _, printed = first_example((ROOT / "README.md").read_text(encoding="utf-8"), Path("a.whl"))
+    assert printed.startswith("moved ")
+
+
+def test_checksums_are_in_the_form_of_sha256sum(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(b"two")
+    (tmp_path / "a").write_bytes(b"one")
+    expected = f"{sha256(b'one').hexdigest()}  a\n{sha256(b'two').hexdigest()}  b\n"
+    assert checksums([tmp_path / "b", tmp_path / "a"]) == expected
+
+
+class Clone:
+    """A clone of this repository, and the environment of a machine without a network."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "clone"
+        wheels = folder / "wheels"
+        wheels.mkdir()
+        installed_wheels(wheels, "aio-pika", "click", "numpy", "pamqp", "pika")
+        self._environment = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+        subprocess.run(["git", "clone", "--quiet", ROOT, self.folder], check=True, timeout=60)
+
+    def git(self, *arguments: str) -> None:
+        identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org"]
+        subprocess.run(["git", *identity, *arguments], cwd=self.folder, check=True, timeout=60)
+
+    def release(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "tools/release.py", *arguments],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(900)
+def test_a_release_is_made_from_the_tag_of_a_clone(tmp_path: Path) -> None:
+    clone = Clone(tmp_path)
+    (clone.folder / "CHANGELOG.md").write_text(CHANGELOG.replace("0.2.0", VERSION))
+    clone.git("commit", "--all", "--message", "test")
+    assert "HEAD has no tag v" in clone.release("--check").stderr
+    clone.git("tag", "--annotate", "--message", "test", f"v{VERSION}")
+    (clone.folder / "new.txt").write_text("new")
+    assert "?? new.txt" in clone.release("--check").stderr
+    (clone.folder / "new.txt").unlink()
+    assert clone.release("--check").returncode == 0
+    assert "rabbit-chx.cdx.json does not exist: make sbom" in clone.release().stderr
+    dist = clone.folder / "dist"
+    dist.mkdir()
+    bill = {"bomFormat": "CycloneDX", "metadata": {"component": {"version": "0.0.1"}}}
+    (dist / "rabbit-chx.cdx.json").write_text(json.dumps(bill))
+    assert f"describes version 0.0.1, not {VERSION}" in clone.release().stderr
+    bill["metadata"] = {"component": {"version": VERSION}}
+    (dist / "rabbit-chx.cdx.json").write_text(json.dumps(bill))
+    done = clone.release()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(path.name for path in dist.iterdir()) == [
+        "SHA256SUMS",
+        "rabbit-chx.cdx.json",
+        f"rabbit_chx-{VERSION}-py3-none-any.whl",
+        f"rabbit_chx-{VERSION}.tar.gz",
+        "release-notes.md",
+    ]
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, check=True, timeout=60)
+    assert (dist / "release-notes.md").read_text().startswith("### Added")
