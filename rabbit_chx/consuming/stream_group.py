@@ -167,7 +167,7 @@ class StreamGroup(Group):
         return sum(self._reading.missing.values())
 
     def generation(self, stream: str) -> int | None:
-        """Return the generation of a stream that this member owns, which grows whenever the stream changes hands; else None.
+        """Return the generation of `stream`, which grows whenever the stream changes hands; None if this member does not own it.
 
         A store can reject effects with a lower generation than it has seen.
         """
