@@ -50,6 +50,18 @@ _JOURNAL_ARGUMENTS = {"max-length-bytes": "10000000", "stream-max-segment-size-b
 _SINCE = "3.11"
 
 
+def _explained(error: RabbitChxError, journal: str) -> RabbitChxError:
+    """Return an error of the journal; with the permissions that it needs if one is missing."""
+    if not isinstance(error, AccessRefusedError):
+        return error
+    return AccessRefusedError(
+        f"{error}. The group's journal is the stream {journal!r}: the user needs the permissions read and write on it, and configure "
+        "where it does not exist yet",
+        queue=journal,
+        reply_code=error.reply_code,
+    )
+
+
 class JournalChannel:
     """The thread that reads the journal. It connects again after a loss, for at most `patience_s` seconds."""
 
@@ -117,7 +129,7 @@ class JournalChannel:
 
     def _on_error(self, error: RabbitChxError) -> None:
         if self._closed is not None and not self._stop.is_set():
-            self._closed(error)
+            self._closed(_explained(error, self._journal))
 
 
 class StreamGroupConnection:
@@ -244,12 +256,7 @@ class StreamGroupConnection:
         try:
             await in_thread(lambda: self._create_journal(journal))
         except AccessRefusedError as refusal:
-            raise AccessRefusedError(
-                f"{refusal}. The group's journal is the stream {journal!r}: the user needs the permissions read and write on it, and "
-                "configure where it does not exist yet",
-                queue=journal,
-                reply_code=refusal.reply_code,
-            ) from None
+            raise _explained(refusal, journal) from None
         self._journal = JournalChannel(self._reading, journal, since_s, take, self._patience_s)
         return self._journal
 
@@ -280,7 +287,7 @@ class StreamGroupConnection:
                         # During a disk alarm the broker refuses new publishers with PRECONDITION_FAILED (tested with 4.3.6).
                         is_alarm = cause.reply_code == Code.PRECONDITION_FAILED
                         if not (is_alarm or isinstance(cause, BrokerTimeoutError) or is_transient(cause)):
-                            raise
+                            raise _explained(cause, queue) from None
                         _log.info("%s; publishing to %s again in %g s", cause, queue, _REPUBLISH_S)
                         await asyncio.sleep(_REPUBLISH_S)
                     else:
