@@ -298,7 +298,9 @@ class QueueRunner:
             self.execute(self.ownership.on_fetched(number, await channel.fetch(parking_queue)))
 
 
-async def _call(handle: Callable[[Any], Awaitable[None]], message: object) -> None:
+async def _call(handle: Callable[[Any], Awaitable[None]], message: Any) -> None:  # noqa: ANN401  # or a batch
     """Make a coroutine of any handler, since a task accepts no other awaitable. An error that the call raises fails the task."""
-    with handler_span(message.queue, message.headers):
+    is_message = isinstance(message, GroupMessage)
+    queue, headers = (message.queue, message.headers) if is_message else (message.stream, {})
+    with handler_span(queue, headers):
         await handle(message)
