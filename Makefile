@@ -43,7 +43,7 @@ MINUTES ?= 30
 # The number of seeds of `make simulate`.
 SEEDS ?= 100000
 
-.PHONY: help demo test test-unit test-live test-rest test-all quick test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated figures site bench build release lock sbom audit clean
+.PHONY: help demo test test-unit test-live test-rest test-all quick test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated figures site bench peers build release lock sbom audit clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -63,9 +63,9 @@ test-unit: $(STAMP) ## the unit tests of `make test`
 test-live: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Spark
 	$(PYTEST) $(LIVE) -m "not extended" $(LIVE_TESTS)
 
+# The unit tests among them compute while others wait. Only their files are collected: all of tests/unit would take ten seconds of each process.
 test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run
-	$(PYTEST) -n auto --dist worksteal -m extended $(UNIT_TESTS)
-	$(PYTEST) $(LIVE) -m extended $(LIVE_TESTS) tests/fire
+	$(PYTEST) $(LIVE) -m extended $(LIVE_TESTS) tests/fire $$(grep -lrE 'mark[.](extended|docker|restarts)' $(UNIT_TESTS) --include='*.py')
 
 test-all: test test-rest ## all tests except parity, the matrices and most faults
 
@@ -178,6 +178,11 @@ bench: java $(STAMP) ## run the benchmarks; bench/README.md explains the results
 	$(BIN)/python bench/client_routing.py
 	$(BIN)/python bench/queue_for.py
 	$(BIN)/python bench/stream_rows.py
+	$(BIN)/python bench/peers.py
+
+peers: java $(STAMP) ## compare publishing with other clients, which it installs; writes the table of docs/performance.md: 5 minutes
+	$(BIN)/python bench/peers.py --results docs/figures/peers.json
+	$(BIN)/python tools/update.py
 
 build: $(STAMP) ## build the wheel and the source distribution in dist/
 	$(BIN)/python -m build

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import guarantees
+import peer_table
 import tables
 from topology_schema import topology_schema
 
@@ -22,6 +23,7 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "bench/README.md": {"soak": guarantees.soak},
     "docs/guarantees.md": {"measured": guarantees.measured},
     "docs/how-it-routes.md": {"rules": tables.rules},
+    "docs/performance.md": {"peers": peer_table.peers},
     "docs/spark.md": {
         "columns": tables.spark_columns,
         "options": tables.options,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -15,12 +15,13 @@ import click
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import document, finding_entry, listed, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import file_name, read_topology
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
 from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.check import CHECK_KINDS
+from rabbit_chx.topology.plan_output import counted_kind
 
 _MOST_SHOWN = 50
 _MOST_NAMES = 10
@@ -188,6 +189,40 @@ def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
             yield exchange, kind, counts[exchange, kind]
 
 
+@dataclass(frozen=True, slots=True)
+class FilesReport:
+    """Valid topology files, by name. Names that are probably misspelled are findings."""
+
+    files: Mapping[str, Topology]
+
+    def blocks(self) -> Iterator[Block]:
+        """Return a line for each file; stderr has the findings."""
+        yield Facts([(name, _contents(topology)) for name, topology in self.files.items()])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document ``rabbit-chx/check``; each finding has its file."""
+        findings = [
+            {
+                "file": name,
+                **finding_entry(Finding("misspelling", text), "kind", "exchange", "destination", "share"),
+            }
+            for name, topology in self.files.items()
+            for text in topology.misspellings
+        ]
+        return document("check", findings=findings)
+
+
+def _contents(topology: Topology) -> str:
+    parts = {
+        "exchange": topology.exchanges,
+        "queue": topology.queues,
+        "binding": topology.bindings,
+        "policy": topology.policies,
+    }
+    counts = [counted_kind(len(objects), kind) for kind, objects in parts.items() if objects]
+    return f"valid: {', '.join(counts)}" if counts else "valid"
+
+
 def _ignore() -> Any:  # noqa: ANN401  # a field's default
     return option(
         "--ignore",
@@ -206,7 +241,8 @@ def _ignore() -> Any:  # noqa: ANN401  # a field's default
 )
 def check_topology(
     *,
-    file: str = argument(),
+    files: tuple[str, ...] = argument(nargs=-1, required=True, metavar="FILE..."),
+    offline: bool = option(is_flag=True, help="Validate each FILE; no broker is needed."),
     ignored: tuple[str, ...] = _ignore(),
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
@@ -216,8 +252,14 @@ def check_topology(
     Each finding has its effect on messages, the exact share of keys, and a fix. A file with hash exchanges
     requires --ring-via, because only the buckets show the order of a ring.
 
-    The exit code is 1 if there are findings.
+    The exit code is 1 if there are findings. With --offline a finding is a name that is probably misspelled,
+    and the exit code is 2 if a file is invalid.
     """
+    if offline:
+        return _validated(files, broker.vhost or "/", output)
+    if len(files) > 1:
+        raise InputError(f"a broker is compared with one file: leave out {', '.join(files[1:])}")
+    (file,) = files
 
     def checked(live: LiveBroker) -> TopologyCheck:
         wanted = read_topology(file, live.settings.vhost).topology
@@ -226,6 +268,27 @@ def check_topology(
         return check(_topology(live), wanted, file=file)
 
     return _outcome(broker.live(), output, checked, file=file, ignored=ignored)
+
+
+def _validated(files: Sequence[str], vhost: str, output: str) -> Outcome:
+    """Read all files, and report the mistakes of each."""
+    if output == "prometheus":
+        raise InputError("--output prometheus has the metrics of a broker: leave out it or --offline")
+    valid: dict[str, Topology] = {}
+    errors: list[InputError] = []
+    for file in files:
+        try:
+            given = read_topology(file, vhost)
+        except InputError as error:
+            errors.append(error)
+        else:
+            valid[given.name] = given.topology
+    for mistake in errors[:-1]:
+        say(str(mistake), keep_lines=True)
+    if errors:
+        raise errors[-1]
+    is_misspelled = any(topology.misspellings for topology in valid.values())
+    return Outcome(FilesReport(valid), ExitCode.DIFFERENCE if is_misspelled else ExitCode.DONE)
 
 
 @command(

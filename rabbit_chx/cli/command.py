@@ -160,7 +160,7 @@ def argument(**attributes: Any) -> Any:  # noqa: ANN401  # a field's default
     """Return a field that is an argument."""
 
     def parameters(name: str, *_: object) -> Iterator[click.Parameter]:
-        completed = _file_names if name == "file" else None
+        completed = _file_names if name in ("file", "files") else None
         yield click.Argument([name], shell_complete=completed, **attributes)
 
     return field(metadata={"parameters": parameters})

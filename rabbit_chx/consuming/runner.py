@@ -33,6 +33,7 @@ from rabbit_chx.consuming.ownership import (
 from rabbit_chx.consuming.settings import Hook
 from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
 from rabbit_chx.topology.applying import make_consumer_tag
+from rabbit_chx.tracing import handler_span
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel
@@ -281,4 +282,5 @@ class QueueRunner:
 
 async def _call(handle: Callable[[GroupMessage], Awaitable[None]], message: GroupMessage) -> None:
     """Make a coroutine of any handler, since a task accepts no other awaitable. An error that the call raises fails the task."""
-    await handle(message)
+    with handler_span(message.queue, message.headers):
+        await handle(message)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,11 +18,11 @@ import pytest
 from blocks import page
 from command_line import PROGRAM
 from exposition import parsed_exposition
+from programs import program
 from shop import Shop
 
 from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.rendering.output import metrics_text
-from rabbit_chx.testing import skip_unless_ci
 from rabbit_chx.testing.running_broker import free_ports
 from rabbit_chx.topology import Topology, check
 
@@ -32,16 +30,6 @@ MONITORING = Path(__file__).resolve().parents[2] / "monitoring"
 ALERTS = MONITORING / "alerts.yml"
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
 EXPRESSIONS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
-#: Where `.ci/run` puts what is not on `PATH`.
-PROGRAMS = Path(sys.prefix, ".programs", "usr", "bin")
-
-
-def program(name: str) -> str:
-    """The path of a program; without it the test is skipped, in CI it fails."""
-    found = shutil.which(name) or shutil.which(name, path=str(PROGRAMS))
-    if found is None:
-        skip_unless_ci(f"NOT TRIED: there is no {name} on this machine; as root on Debian .ci/run gets it")
-    return found
 
 
 def promtool(*arguments: str, text: str | None = None) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 QUEUE = '[[queues]]\nname = "jobs"\n'
 RING = '{"exchanges": [{"name": "x", "type": "x-consistent-hash"}], "bindings": [{"source": "x", "destination": "q", "destination_type": "queue", "routing_key": "1"}], "queues": [{"name": "q"}]}'
@@ -29,3 +32,64 @@ def test_bytes_that_are_not_text_are_named(ran: Callable[..., tuple[int, str, st
     code, _, errors = ran("topology", "export", "--from", str(path))
     assert code == 2
     assert f"line 2 of {path} is not UTF-8" in errors
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder of a user without a broker, with a valid file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AMQP_URL", raising=False)
+    (tmp_path / "topology.toml").write_text(QUEUE)
+    return tmp_path
+
+
+def test_valid_files_need_no_broker(folder: Path, ran: Callable[..., tuple[int, str, str]]) -> None:
+    (folder / "definitions.json").write_text(RING)
+    code, out, errors = ran("topology", "check", "--offline", "topology.toml", "definitions.json")
+    assert (code, out) == (
+        0,
+        "topology.toml     valid: 1 queue\ndefinitions.json  valid: 1 exchange, 1 queue\n",
+    )
+    assert "the order of a ring" in errors
+
+
+def test_the_mistakes_of_all_files_are_reported(
+    folder: Path, ran: Callable[..., tuple[int, str, str]]
+) -> None:
+    (folder / "one.toml").write_text(QUEUE.replace("name", "nmae"))
+    (folder / "two.toml").write_text(QUEUE + 'type = "quroum"\n')
+    code, out, errors = ran(
+        "topology", "check", "--offline", "one.toml", "topology.toml", "none.toml", "two.toml"
+    )
+    assert (code, out) == (2, "")
+    assert "one.toml has a mistake:" in errors
+    assert "none.toml cannot be read" in errors
+    assert "two.toml has a mistake:" in errors
+    assert 'write "quorum"' in errors
+
+
+def test_a_misspelled_argument_is_a_finding(folder: Path, ran: Callable[..., tuple[int, str, str]]) -> None:
+    (folder / "topology.toml").write_text(QUEUE + "arguments = { x-singel-active-consumer = true }\n")
+    code, out, errors = ran("topology", "check", "--offline", "topology.toml", "--output", "json")
+    assert code == 1
+    (finding,) = json.loads(out)["findings"]
+    assert (finding["file"], finding["kind"]) == ("topology.toml", "misspelling")
+    assert "did you mean x-single-active-consumer?" in finding["message"]
+    assert finding["message"] in errors
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("--offline", "topology.toml", "--output", "prometheus"), "leave out it or --offline"),
+        (("topology.toml", "two.toml"), "leave out two.toml"),
+        ((), "Missing argument 'FILE...'"),
+    ],
+)
+def test_what_a_check_refuses(
+    ran: Callable[..., tuple[int, str, str]], arguments: tuple[str, ...], remedy: str
+) -> None:
+    code, out, errors = ran("topology", "check", *arguments)
+    assert (code, out) == (2, "")
+    assert remedy in errors

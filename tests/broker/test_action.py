@@ -1,0 +1,179 @@
+"""The steps of action.yml as a runner runs them: with a real broker, and the real `gh` on a small API of GitHub."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from canary import CANARY, canary_user
+from declared import with_login
+from installed_wheels import installed_wheels
+from programs import program
+from shop import Shop
+
+pytestmark = [pytest.mark.broker, pytest.mark.extended]
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+TOKEN = secrets.token_hex()
+FILE = """
+max_share_moved = {limit}
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{{ queue = "q3", weight = 2 }}, {{ queue = "q1", weight = 10 }}, {{ queue = "q2" }}]
+[[queues]]
+name = "q{{1..3}}"
+"""
+
+
+class GitHub(BaseHTTPRequestHandler):
+    """The comments of a pull request. `gh` reaches it as a proxy, since that is how it can be directed to another address."""
+
+    comments: list[dict[str, Any]]
+
+    def do_GET(self) -> None:
+        self._answer(self.comments)
+
+    def do_POST(self) -> None:
+        self.comments.append({"id": len(self.comments) + 1, "body": self._body()})
+        self._answer({})
+
+    def do_PATCH(self) -> None:
+        (comment,) = (one for one in self.comments if self.path.endswith(f"/comments/{one['id']}"))
+        comment["body"] = self._body()
+        self._answer({})
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
+
+    def _body(self) -> str:
+        assert self.headers["authorization"] == f"token {TOKEN}"
+        content: dict[str, str] = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        return content["body"].replace("\n", "\r\n")
+
+    def _answer(self, document: object) -> None:
+        content = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@pytest.fixture
+def github() -> Iterator[ThreadingHTTPServer]:
+    """A server with a comment by somebody else."""
+    handler = type("Handler", (GitHub,), {"comments": [{"id": 1, "body": "please review"}]})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+class Runner:
+    """What a runner does with the steps of a composite action."""
+
+    def __init__(self, folder: Path, port: int, **inputs: str) -> None:
+        self.folder = folder
+        self.inputs = inputs
+        self.printed = ""
+        self.outputs: dict[str, str] = {}
+        home = Path(program("gh")).parent
+        self._environment = {
+            "PATH": f"{home}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(folder),
+            "RUNNER_TEMP": str(folder),
+            "GITHUB_OUTPUT": str(folder / "output"),
+            "GITHUB_STEP_SUMMARY": str(folder / "summary"),
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(folder / "wheels"),
+            "GH_HOST": "github.localhost",  # the host for which gh uses http
+            "http_proxy": f"http://127.0.0.1:{port}",
+        }
+
+    def run(self) -> int:
+        """Run the steps until one fails; return its exit code. The first step, which installs the program, is run once."""
+        for step in STEPS[(self.folder / "rabbit-chx").exists() :]:
+            given = {name: self._evaluated(text) for name, text in step["env"].items()}
+            assert step.get("if", "github.event.pull_request") == "github.event.pull_request"
+            done = subprocess.run(
+                ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+                cwd=self.folder,
+                env={**self._environment, **given},
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            self.printed += done.stdout + done.stderr
+            if done.returncode:
+                return done.returncode
+            if (written := self.folder / "output").exists():
+                self.outputs = dict(line.split("=", 1) for line in written.read_text().splitlines())
+        return 0
+
+    def _evaluated(self, text: str) -> str:
+        values = {f"inputs.{name}": value for name, value in self.inputs.items()} | {
+            "github.action_path": str(ROOT),
+            "github.repository": "shop/topology",
+            "github.event.pull_request.number": "7",
+            "steps.plan.outputs.exit-code": self.outputs.get("exit-code", ""),
+        }
+        return re.sub(r"\$\{\{ (.*?) \}\}", lambda found: values[found[1]], text)
+
+
+def test_the_plan_is_a_comment_that_each_push_updates(
+    shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    (tmp_path / "wheels").mkdir()
+    packages = ("numpy", "pamqp", "pika", "click", "hatchling", "hatch-fancy-pypi-readme")
+    installed_wheels(tmp_path / "wheels", *packages)
+    comments = github.RequestHandlerClass.comments  # type: ignore[attr-defined]
+    file = tmp_path / "topology.toml"
+    with canary_user(shop.management, shop.settings.vhost) as user:
+        runner = Runner(
+            tmp_path,
+            github.server_port,
+            file="topology.toml",
+            url=with_login(shop.broker.url, user, CANARY),
+            token=TOKEN,
+            **{
+                "management-url": with_login(str(shop.broker.management_url), user, CANARY),
+                "ring-via": shop.via[1],
+            },
+        )
+        file.write_text(FILE.format(limit=0.01))
+        assert runner.run() == 1, "refused: the step `Fail` ends with 1"
+        assert runner.outputs == {"exit-code": "4"}, runner.printed
+        assert [comment["body"][:15] for comment in comments] == ["please review", "<!-- rabbit-chx"]
+        assert "--allow-moved" in comments[1]["body"]
+
+        file.write_text(FILE.format(limit=1))
+        assert runner.run() == 0, runner.printed
+        assert runner.outputs == {"exit-code": "1"}
+        assert len(comments) == 2
+        assert "--allow-moved" not in comments[1]["body"]
+        assert "unbind" in comments[1]["body"]
+        summary = (tmp_path / "summary").read_text()
+        assert summary.endswith(comments[1]["body"].replace("\r\n", "\n"))
+
+        file.write_text("nothing = 1")
+        assert runner.run() == 2
+        assert "topology.toml has" in runner.printed
+        assert len(comments) == 2
+    for text in (runner.printed, summary, str(comments)):
+        assert CANARY not in text
+        assert TOKEN not in text

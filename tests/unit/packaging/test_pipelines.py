@@ -1,0 +1,168 @@
+"""The Kubernetes manifests, the GitHub Action and the pre-commit hook, without a broker."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from installed_wheels import installed_wheels
+
+from rabbit_chx import Topology
+from rabbit_chx.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[3]
+KUBERNETES = ROOT / "examples" / "kubernetes"
+PAGE = (ROOT / "docs" / "pipelines.md").read_text()
+MANIFESTS = {
+    f"{path.name}/{document['kind']}": document
+    for path in sorted(KUBERNETES.glob("*.yaml"))
+    for document in yaml.safe_load_all(path.read_text())
+}
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+#: What pip builds the package from, and the hook.
+SOURCES = (
+    ".pre-commit-hooks.yaml", "pyproject.toml", "README.md", "LICENSE", "docs", "monitoring",
+    "rabbit_chx", "spark_connector", "pyspark_rabbitmq",
+)  # fmt: skip
+#: What `restricted` of the Pod Security Standards demands, and more.
+POD = {
+    "restartPolicy": "Never",
+    "automountServiceAccountToken": False,
+    "enableServiceLinks": False,
+    "securityContext": {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+}
+CONTAINER = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS.values(), ids=list(MANIFESTS))
+def test_kubernetes_accepts_the_manifest(manifest: dict[str, Any]) -> None:
+    for version in ("1.30", kubernetes_validate.latest_version()):
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def jobs() -> dict[str, dict[str, Any]]:
+    """Return the specification of each Job, by the first words of its command."""
+    specs = [MANIFESTS["check.yaml/CronJob"]["spec"]["jobTemplate"], MANIFESTS["apply.yaml/Job"]]
+    return {
+        " ".join(job["spec"]["template"]["spec"]["containers"][0]["args"][:2]): job["spec"] for job in specs
+    }
+
+
+@pytest.mark.parametrize("job", jobs().values(), ids=list(jobs()))
+def test_a_pod_has_the_least_privileges(job: dict[str, Any]) -> None:
+    pod = job["template"]["spec"]
+    assert {name: pod.get(name) for name in POD} == POD
+    (container,) = pod["containers"]
+    assert container["securityContext"] == CONTAINER
+    assert container["resources"]["limits"]["memory"]
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert "env" not in container, "the URLs contain passwords"
+    assert not re.search(r"amqps?:|https?:", " ".join(container["args"]))
+    assert job["activeDeadlineSeconds"] <= 600
+    assert job["backoffLimit"] == 0
+
+
+def test_the_commands_are_those_of_the_program_and_the_names_those_of_the_page() -> None:
+    for job in jobs().values():
+        (container,) = job["template"]["spec"]["containers"]
+        group, name, *rest = container["args"]
+        command: Any = app.get_command(None, group).get_command(None, name)  # type: ignore[arg-type, union-attr]
+        command.make_parser(command.make_context(name, [], resilient_parsing=True)).parse_args(list(rest))
+        (secret,) = container["envFrom"]
+        assert f"secret generic {secret['secretRef']['name']} " in PAGE
+        topology = job["template"]["spec"]["volumes"][0]
+        assert f"configmap {topology['configMap']['name']} --from-file=topology.toml" in PAGE
+        assert rest[0] == f"{container['volumeMounts'][0]['mountPath']}/topology.toml"
+    Topology.from_toml((KUBERNETES / "topology.toml").read_text())
+
+
+def test_the_role_permits_one_pod_only() -> None:
+    for rule in MANIFESTS["ring-via.yaml/Role"]["rules"]:
+        assert rule["resourceNames"] == ["rabbitmq-0"]
+        assert "*" not in rule["verbs"] + rule["resources"]
+
+
+def test_the_page_uses_the_inputs_of_the_action_and_the_hook() -> None:
+    workflow, config = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+    (step,) = (step for step in workflow["jobs"]["plan"]["steps"] if "rabbit_chx" in step["uses"])
+    assert step["with"].keys() <= ACTION["inputs"].keys()
+    required = {name for name, given in ACTION["inputs"].items() if given.get("required")}
+    assert required <= step["with"].keys()
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert [hook["id"]] == [used["id"] for used in config["repos"][0]["hooks"]]
+
+
+def test_the_action_runs_no_other_action_and_inserts_nothing_into_a_script() -> None:
+    """An expression in a script would execute what its value contains."""
+    for step in ACTION["runs"]["steps"]:
+        assert "uses" not in step
+        assert "${{" not in step["run"]
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packages, from which pip installs the hook without a network."""
+    folder = tmp_path_factory.mktemp("wheels")
+    installed_wheels(folder, "numpy", "pamqp", "pika", "click", "hatchling", "hatch-fancy-pypi-readme")
+    return folder
+
+
+@pytest.mark.extended
+def test_pre_commit_runs_the_hook_of_the_page(wheels: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "rabbit_chx"
+    environment = {
+        **{
+            name: text for name, text in os.environ.items() if not name.startswith(("GIT_", "PIP_", "PYTHON"))
+        },
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+        "PRE_COMMIT_HOME": str(tmp_path / "cache"),
+        "AMQP_URL": "amqp://nowhere.invalid",
+    }
+
+    def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150, check=False
+        )
+
+    repository.mkdir()
+    for name in SOURCES:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, repository / name)
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-C", repository)
+    run(*git, "init", "--quiet")
+    run(*git, "add", ".")
+    run(*git, "commit", "--quiet", "--message", "hook")
+    _, config = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    commit = run(*git, "rev-parse", "HEAD").stdout.strip()
+    config = config.replace("https://github.com/OWNER/rabbit_chx", str(repository)).replace("COMMIT", commit)
+    (tmp_path / ".pre-commit-config.yaml").write_text(config)
+    (tmp_path / "topology.toml").write_text((KUBERNETES / "topology.toml").read_text())
+    (tmp_path / "topology-2.toml").write_text('[[queues]]\nname = "jobs"\ntype = "quroum"\n')
+    (tmp_path / "other.toml").write_text("not a topology")
+    run("git", "init", "--quiet")
+
+    hook = (sys.executable, "-m", "pre_commit", "run", "--files")
+    refused = run(*hook, "topology.toml", "topology-2.toml", "other.toml")
+    assert (refused.returncode, "topology-2.toml has a mistake:" in refused.stdout) == (1, True), refused
+    assert "other.toml" not in refused.stdout
+    passed = run(*hook, "topology.toml", "other.toml")
+    assert (passed.returncode, "Passed" in passed.stdout) == (0, True), passed
