@@ -299,7 +299,7 @@ class StreamReader(Batches):
         return batch
 
     def store_offset(self, batch: pa.RecordBatch) -> None:
-        """Store that the rows up to the end of a batch are processed, under the reader's name.
+        """Store that the rows up to the end of `batch` are processed, under the reader's name.
 
         The broker gets it with the next 10,000 rows, within 5 seconds, or at `close`, which waits until the leader has it. A program that
         is killed reads the rows since then again.
