@@ -7,6 +7,7 @@ v4.3.6; ``deps/rabbitmq_sharding/src/rabbit_sharding_exchange_type_modulus_hash.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from rabbit_chx.errors import ChannelClosedError, EmptyRingError, InputError, No
 from rabbit_chx.routing.bindings import (
     Destination,
     Place,
+    ascending_bindings,
     binding_key,
     check_destination,
     order_of_binding,
@@ -40,7 +42,7 @@ from rabbit_chx.routing.message import (
     field_term,
 )
 from rabbit_chx.routing.release import NEWEST, Release, check_release
-from rabbit_chx.routing.ring import HashRing
+from rabbit_chx.routing.ring import HashRing, destination_from_json, place_to_json
 from rabbit_chx.routing.ring_changes import PROVENANCES, Provenance
 from rabbit_chx.routing.rules import (
     EMPTY_LIST_CRASHES,
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
 
 #: The range of ``erlang:phash2/1``.
 _HASHES = 1 << 27
+_FORMAT = "rabbit-chx/modulus"
 #: A message as the broker receives it.
 ReceivedMessage: TypeAlias = Message091 | Message10
 
@@ -440,8 +443,7 @@ class ModulusHashExchange(HashExchange):
 
         from rabbit_chx.routing import arrays
 
-        if not self.destinations:
-            raise EmptyRingError(f"exchange {self.name!r} has no bindings: bind a queue", exchange=self.name)
+        self._refuse_empty()
         self._refuse_unordered()
         first = np.array([self.destinations.index(place) for place in self.destinations], np.int32)
         hashes = arrays.list_hashes(keys, MAX_SHORTSTR)
@@ -456,9 +458,65 @@ class ModulusHashExchange(HashExchange):
             shares[place] = shares.get(place, 0.0) + count / _HASHES
         return shares
 
+    def destination_for(self, key: str | bytes) -> Destination:
+        """Return the destination of a message with this routing key, without CC and BCC.
+
+        Args:
+            key: the routing key, at most 255 bytes.
+
+        Raises:
+            EmptyRingError: the exchange has no bindings.
+            NotDeterminedError: the release orders bindings unpredictably.
+            InputError: the key is invalid.
+        """
+        place = self.route(routing_key=key)
+        if place is None:
+            self._refuse_empty()
+        assert place is not None  # noqa: S101  # it has bindings
+        return place
+
+    def to_json(self) -> str:
+        """Return the exchange as JSON text on one line: the format ``rabbit-chx/modulus`` with its name, release, provenance and destinations."""
+        return json.dumps(
+            {
+                "format": _FORMAT,
+                "format_version": 1,
+                "name": self.name,
+                "release": {"version": self.release.version, "store": self.release.store},
+                "provenance": self.provenance,
+                "destinations": [place_to_json(place) for place in self.destinations],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> ModulusHashExchange:
+        """Parse the text of `to_json`.
+
+        Args:
+            text: the JSON text; bytes are UTF-8.
+
+        Raises:
+            InputError: the text is not such an exchange.
+        """
+        try:
+            read = json.loads(text)
+            if (read["format"], read["format_version"]) != (_FORMAT, 1):
+                raise InputError(f"its format is not {_FORMAT!r}, version 1")
+            places = [destination_from_json(place) for place in read["destinations"]]
+            release = Release(read["release"]["version"], read["release"]["store"])
+            return cls(read["name"], ascending_bindings(places), release, read["provenance"])
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"this is not an x-modulus-hash exchange ({error}): write it again with to_json"
+            ) from None
+
     @property
     def _is_unordered(self) -> bool:
         return self.release.follows(MODULUS_UNORDERED) and len(set(self.destinations)) > 1
+
+    def _refuse_empty(self) -> None:
+        if not self.destinations:
+            raise EmptyRingError(f"exchange {self.name!r} has no bindings: bind a queue", exchange=self.name)
 
     def _refuse_unordered(self) -> None:
         if self._is_unordered:

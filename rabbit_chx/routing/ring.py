@@ -414,8 +414,8 @@ def _dumps(state: RingState) -> str:
             "store_known": release.store_known,
         },
         "provenance": provenance,
-        "buckets": [_written(bucket) for bucket in buckets],
-        "bindings": bindings if bindings is None else [[_written(name), key] for name, key in bindings],
+        "buckets": [place_to_json(bucket) for bucket in buckets],
+        "bindings": bindings if bindings is None else [[place_to_json(name), key] for name, key in bindings],
     }
     if end_known != _end_is_known_by(provenance):
         ring["next_bucket"] = len(buckets) if end_known else None
@@ -448,7 +448,7 @@ def _loads(text: str | bytes) -> RingState:
                 "end are missing; write it again with to_json"
             )
         return RingState(
-            tuple(None if bucket is None else _read(bucket) for bucket in ring["buckets"]),
+            tuple(None if bucket is None else destination_from_json(bucket) for bucket in ring["buckets"]),
             Release(release["version"], release["store"] if release["store_known"] else None),
             ring["provenance"],
             None if ring["bindings"] is None else tuple(map(_read_binding, ring["bindings"])),
@@ -465,17 +465,19 @@ def _end_is_known_by(provenance: str) -> bool:
     return provenance != "read"
 
 
-def _written(destination: Place) -> str | dict[str, str] | None:
+def place_to_json(destination: Place) -> str | dict[str, str] | None:
+    """Return a destination as JSON; None is a hole."""
     return {"exchange": destination.name} if isinstance(destination, ExchangeRef) else destination
 
 
-def _read(written: Any) -> Destination:  # noqa: ANN401 - JSON
+def destination_from_json(written: Any) -> Destination:  # noqa: ANN401 - JSON
+    """Return the destination of `place_to_json`; an InputError if it is not valid."""
     return ExchangeRef(written["exchange"]) if isinstance(written, dict) else check_destination(written)
 
 
 def _read_binding(written: Any) -> Binding:  # noqa: ANN401 - JSON
     name, key = written
-    destination = _read(name)
+    destination = destination_from_json(name)
     if not isinstance(key, str):
         raise InputError(f"the binding {written!r} has no text as its key: write it again with to_json")
     weight_of(destination, key)

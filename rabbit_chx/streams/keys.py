@@ -17,7 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import bytes_of, check_name
 from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import HashRing, SlotTable, SuperStream
+from rabbit_chx.routing import HashRing, ModulusHashExchange, SlotTable, SuperStream
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.streams.frames import offset_spec
 from rabbit_chx.streams.nodes import open_any, settings_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rabbit_chx.streams.rows import Column, FilterValue
 
 #: The mirror that maps a key to its stream.
-Placing: TypeAlias = HashRing | SlotTable | SuperStream
+Placing: TypeAlias = HashRing | SlotTable | ModulusHashExchange | SuperStream
 #: The column of the key: the routing key, or the message id, where clients of super streams often put it.
 KeyColumn: TypeAlias = Literal["key", "message_id"]
 
@@ -107,7 +107,7 @@ def stream_parity(
     Args:
         stream: the stream that has the rows.
         batches: the rows, with the columns offset, key and exchange, as a `StreamReader` with ``include=["exchange"]`` returns them.
-        placing: the ring of the exchange, its slot table, or the super stream.
+        placing: the ring of the exchange, its slot table, an ``x-modulus-hash`` exchange, or the super stream.
         exchange: the exchange, or the super stream. Rows of another exchange are counted, and not compared.
         key_column: the column of the keys. ``"message_id"`` must be included too; then rows without an exchange are also compared.
         most_examples: the number of wrong rows that are kept.
@@ -162,7 +162,7 @@ def replay(
     url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
     keys: str | bytes | Collection[str | bytes],
     *,
-    ring: HashRing | SlotTable | None = None,
+    ring: HashRing | SlotTable | ModulusHashExchange | None = None,
     super_stream: str | None = None,
     exchange: str | None = None,
     key_column: KeyColumn = "key",
@@ -186,7 +186,8 @@ def replay(
     Args:
         url: as of `StreamReader`.
         keys: the keys. Rows without a key are not found, see `StreamReader`.
-        ring: the ring of a hash exchange, or its slot table, whose queues are streams. It must not be an assumed one.
+        ring: the ring of a hash exchange, or its slot table, or an ``x-modulus-hash`` exchange, whose queues are streams. It must not be an
+            assumed one.
         super_stream: instead of a ring, the super stream, whose partitions are read from the broker. An exchange that accepts any key is
             refused.
         exchange: skip rows that were published to another exchange.
@@ -270,7 +271,7 @@ def replay(
 
 def keys_by_stream(placing: Placing | None, keys: Column) -> dict[str, Column]:
     """Return the keys of each stream that has some, in their order; an InputError for an assumed ring or a key without a stream."""
-    if not isinstance(placing, HashRing | SlotTable | SuperStream):
+    if not isinstance(placing, Placing):
         raise InputError(f"{placing!r:.60} is not a ring: give a HashRing or a SlotTable")
     if not isinstance(placing, SuperStream) and placing.provenance == "assumed":
         raise InputError(

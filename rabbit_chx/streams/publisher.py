@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from rabbit_chx.checks import bytes_of, check_name, check_seconds, check_whole, 
 from rabbit_chx.connection.owner import Owned, Owner, one_thread
 from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
-from rabbit_chx.routing import HashRing, SlotTable, SuperStream
+from rabbit_chx.routing import HashRing, ModulusHashExchange, SlotTable, SuperStream
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
 from rabbit_chx.streams.nodes import open_any, settings_of
@@ -35,6 +35,9 @@ from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, Rows, StreamWri
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+#: Maps keys to streams.
+_Ring: TypeAlias = HashRing | SlotTable | ModulusHashExchange
 
 _MAX_ID = 2**63 - 1  # the protocol has unsigned 64-bit ids, and clients on the JVM signed ones
 _FILTERED_SUB_ENTRIES = (
@@ -113,7 +116,8 @@ class StreamPublisher(Owned):
             settings of a connection. Several are tried in turn.
         stream: the stream for all rows.
         super_stream: the super stream whose partitions get the rows, by murmur3, as in the Java, .NET and Go clients.
-        ring: the ring of a hash exchange as it was read from a broker, or its slot table; the destinations are streams.
+        ring: the ring of a hash exchange as it was read from a broker, or its slot table, or an ``x-modulus-hash`` exchange; the destinations
+            are streams.
         name: the reference under which the streams remember the ids, at most 230 bytes: unique among the live writers of a stream, and
             the same in each run.
         exchange: the annotation ``x-exchange`` of the rows: the name of the ring's exchange, which is required with a ring. By default
@@ -155,7 +159,7 @@ class StreamPublisher(Owned):
         *,
         stream: str | None = None,
         super_stream: str | None = None,
-        ring: HashRing | SlotTable | None = None,
+        ring: _Ring | None = None,
         name: str | None = None,
         exchange: str | None = None,
         window: int = 20_000,
@@ -194,9 +198,7 @@ class StreamPublisher(Owned):
         self._filter_value = filter_value
         self._exchange = (super_stream or "") if exchange is None else exchange
         self._overhead = _overhead(name, self._exchange) + (SUB_ENTRY.size if sub_entry_rows else 0)
-        self._placement: HashRing | SlotTable | SuperStream | None = (
-            None if ring is None else _check_ring(ring)
-        )
+        self._placement: _Ring | SuperStream | None = None if ring is None else _check_ring(ring)
         with closing(open_any(settings)) as connection:
             connection.request_timeout_s = confirm_timeout_s
             self._no_filters = connection.no_filters
@@ -489,9 +491,9 @@ def _check_rows(name: object, filter_value: object, rows: int | None, compressio
         raise InputError(_FILTERED_SUB_ENTRIES)
 
 
-def _check_ring(ring: object) -> HashRing | SlotTable:
+def _check_ring(ring: object) -> _Ring:
     """Return the ring if it was read from the broker and all of its destinations are queues; else raise an InputError."""
-    if not isinstance(ring, HashRing | SlotTable):
+    if not isinstance(ring, _Ring):
         raise InputError(
             f"{ring!r:.60} is not a ring: give a HashRing or a SlotTable that was read from the broker"
         )
@@ -506,10 +508,12 @@ def _check_ring(ring: object) -> HashRing | SlotTable:
             raise InputError(
                 f"{destination} of the ring is not a stream: bind only streams, or give a slot table"
             )
+        if ring.destinations.count(destination) > 1:
+            raise InputError(f"stream {destination!r} is bound several times: unbind all but one")
     return ring
 
 
-def _streams_of(placement: HashRing | SlotTable | SuperStream | None, stream: str | None) -> tuple[str, ...]:
+def _streams_of(placement: _Ring | SuperStream | None, stream: str | None) -> tuple[str, ...]:
     if isinstance(placement, SuperStream):
         return placement.partitions
     return (str(stream),) if placement is None else tuple(map(str, placement.destinations))

@@ -17,7 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, ManagementUrl, parse_stream_uri, parse_uri
 from rabbit_chx.connection.tokens import TokenSecret, token_command
 from rabbit_chx.errors import InputError, UnreachableError
-from rabbit_chx.routing.slot_table import KeyMap, key_map_from_json
+from spark_connector.placing.rings import Ring, ring_from_json
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _IN_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
@@ -214,7 +214,7 @@ def _node_addresses(text: str) -> dict[str, str]:
     return addresses
 
 
-def _ring(text: str) -> KeyMap:
+def _ring(text: str) -> Ring:
     if not text.lstrip().startswith("{"):
         try:
             text = Path(text).read_text()
@@ -224,7 +224,7 @@ def _ring(text: str) -> KeyMap:
                 f"({type(cause).__name__}): give ring.to_json(), or the path of a file with it"
             ) from None
     try:
-        ring = key_map_from_json(text)
+        ring = ring_from_json(text)
     except InputError as cause:
         raise InputError(f"option 'ring': {cause}") from None
     if not ring.destinations:

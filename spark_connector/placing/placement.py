@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ModulusHashExchange, SuperStream
-from rabbit_chx.routing.slot_table import KeyMap
+from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.super_stream import murmur3_x86_32
 from spark_connector.executor_functions import OnExecutor, check_worker_python
 from spark_connector.placing.rings import (
     CACHED_RINGS,
-    as_placing,
+    Ring,
     as_ring,
+    cached_ring,
     destination_indices,
     stream_names,
     unshipped,
@@ -38,7 +38,7 @@ _SPARK_SEED = 42
 
 def place(
     df: DataFrame,
-    ring: KeyMap | ModulusHashExchange | str,
+    ring: Ring | str,
     by: Literal["queue"] = "queue",
     *,
     slices: Mapping[str, int] | None = None,
@@ -54,8 +54,8 @@ def place(
 
     Args:
         df: the rows, whose columns are kept. A streaming frame is placed without `order_by`.
-        ring: the ring of the exchange or the table of its slots, or the JSON of either; or an ``x-modulus-hash`` exchange
-            (`Broker.exchange`).
+        ring: the ring of the exchange, the table of its slots, or an ``x-modulus-hash`` exchange (`Broker.exchange`), or the JSON of one of
+            them.
         by: the unit of a partition; ``"queue"`` is the only choice.
         slices: number of partitions of heavy queues, such as ``{"q1": 4}``; other queues have one.
         partitions: number of partitions of all queues together, instead of `slices`, distributed by the queues' shares of the ring.
@@ -68,7 +68,7 @@ def place(
     """
     if by != "queue":
         raise InputError(f"by is {by!r}: 'queue' is the only choice")
-    ring = as_placing(ring)
+    ring = as_ring(ring)
     if order_by is not None and df.isStreaming:
         raise InputError(
             "order_by: Spark does not sort streaming frames; leave it out, or place and publish each batch in "
@@ -84,7 +84,7 @@ def place(
     return _moved(df, column, ring, placement, () if order_by is None else columns)
 
 
-def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: str = "key") -> DataFrame:
+def place_for_streams(df: DataFrame, streams: SuperStream | Ring | str, key: str = "key") -> DataFrame:
     """Shuffle rows for ``delivery=exactly-once``: one partition for each stream, sorted by key and value.
 
     The number of a row in its stream is its id there, so each attempt of a task must produce the same rows in the same order. Call it last:
@@ -93,8 +93,8 @@ def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: s
 
     Args:
         df: the rows, whose columns are kept. One is `value`, the body, string or binary.
-        streams: the super stream (``SuperStream(["orders-0", "orders-1"])``, in the broker's order), or the ring of a hash exchange or the
-            table of its slots whose queues are streams, or the JSON of either.
+        streams: the super stream (``SuperStream(["orders-0", "orders-1"])``, in the broker's order); or the ring of a hash exchange, the
+            table of its slots, or an ``x-modulus-hash`` exchange (`Broker.exchange`), whose queues are streams, or the JSON of one of them.
         key: name of the column with the routing key, string or binary.
 
     Raises:
@@ -118,14 +118,14 @@ def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: s
     return _moved(df, column, placing, placement, () if df.isStreaming else order)
 
 
-def _has_holes(placing: SuperStream | KeyMap) -> bool:
+def _has_holes(placing: SuperStream | Ring) -> bool:
     return not isinstance(placing, SuperStream) and None in placing.shares()
 
 
 def _moved(
     df: DataFrame,
     key: str,
-    placing: KeyMap | SuperStream | ModulusHashExchange,
+    placing: Ring | SuperStream,
     placement: Placement,
     order_by: Sequence[str | Column] = (),
 ) -> DataFrame:
@@ -166,18 +166,18 @@ def _text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
 
 
 def _partition_column(
-    key: Column, placing: KeyMap | SuperStream | ModulusHashExchange, placement: Placement, *, salted: bool
+    key: Column, placing: Ring | SuperStream, placement: Placement, *, salted: bool
 ) -> Column:
     from pyspark.sql.functions import xxhash64
 
     number_of = salts(placement.partitions) if salted else None
-    shipped = placing.to_json() if isinstance(placing, KeyMap) else placing
+    shipped = placing if isinstance(placing, SuperStream) else placing.to_json()
     column = create_udf(partition_numbers, "int", shipped, placement, number_of)
     return column(key, xxhash64(key)) if placement.needs_hashes else column(key)
 
 
 def partition_numbers(
-    placing: str | SuperStream | ModulusHashExchange,
+    placing: str | SuperStream,
     placement: Placement,
     number_of: tuple[int, ...] | None,
     keys: pa.Array[Any],
@@ -209,7 +209,7 @@ class Placement:
     @classmethod
     def of(
         cls,
-        ring: KeyMap | ModulusHashExchange,
+        ring: Ring,
         *,
         slices: Mapping[str, int] | None = None,
         partitions: int | None = None,
@@ -272,7 +272,7 @@ def _as_given(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, 
     return tuple(slices.get(queue, 1) for queue in queues)
 
 
-def _by_share(ring: KeyMap | ModulusHashExchange, partitions: int) -> tuple[int, ...]:
+def _by_share(ring: Ring, partitions: int) -> tuple[int, ...]:
     """Assign each further slice to the queue whose slices are the largest so far."""
     number = len(ring.destinations)
     if not is_whole(partitions, number):
@@ -306,7 +306,7 @@ def salts(partitions: int) -> tuple[int, ...]:
     return tuple(by_partition[partition] for partition in range(partitions))
 
 
-def queue_for(key_column: str | Column, ring: KeyMap | ModulusHashExchange | str) -> Column:
+def queue_for(key_column: str | Column, ring: Ring | str) -> Column:
     """Return a string column with the queue that the ring predicts for each routing key.
 
     The queue is null for a null key, a hole of the ring, and a slot without a queue. An exchange as a destination is ``exchange
@@ -314,8 +314,8 @@ def queue_for(key_column: str | Column, ring: KeyMap | ModulusHashExchange | str
 
     Args:
         key_column: the routing keys, string or binary.
-        ring: the ring of the exchange or the table of its slots (`Broker.slots`), or the JSON of either (`to_json`); or an
-            ``x-modulus-hash`` exchange (`Broker.exchange`).
+        ring: the ring of the exchange, the table of its slots (`Broker.slots`), or an ``x-modulus-hash`` exchange (`Broker.exchange`), or the
+            JSON of one of them (`to_json`).
 
     Raises:
         InputError: the ring has no buckets, or the argument is not a ring.
@@ -324,9 +324,7 @@ def queue_for(key_column: str | Column, ring: KeyMap | ModulusHashExchange | str
 
         df.groupBy(queue_for("key", ring).alias("queue")).count()
     """
-    placing = as_placing(ring)
-    shipped = placing if isinstance(placing, ModulusHashExchange) else placing.to_json()
-    return create_udf(queue_names, "string", shipped)(key_column)
+    return create_udf(queue_names, "string", as_ring(ring).to_json())(key_column)
 
 
 def create_udf(function: Callable[..., Any], return_type: str, *arguments: object) -> Callable[..., Column]:
@@ -353,17 +351,17 @@ def _through_pandas(function: Callable[..., Any], *columns: Any) -> Any:  # noqa
 
 
 @lru_cache(CACHED_RINGS)
-def _names(placing: str | ModulusHashExchange) -> pa.Array[Any]:
+def _names(ring_json: str) -> pa.Array[Any]:
     import pyarrow as pa
 
-    return pa.array([*stream_names(unshipped(placing)), None], pa.string())
+    return pa.array([*stream_names(cached_ring(ring_json)), None], pa.string())
 
 
-def queue_names(placing: str | ModulusHashExchange, keys: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the name of each key's destination, or null if it has none. Runs in Python workers; `placing` may be a JSON."""
+def queue_names(ring_json: str, keys: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the name of each key's destination, or null if it has none. Runs in Python workers."""
     import pyarrow as pa
 
-    indices = destination_indices(unshipped(placing), keys)
-    names = _names(placing)
+    indices = destination_indices(cached_ring(ring_json), keys)
+    names = _names(ring_json)
     indices[indices < 0] = len(names) - 1  # the null after the last name
     return names.take(pa.array(indices, pa.int32()))

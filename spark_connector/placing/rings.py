@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -10,7 +12,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import describe_ring_change
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable, SuperStream
 from rabbit_chx.routing.slot_table import (
-    KeyMap,
     check_key_map,
     key_map_from_json,
     ring_beneath,
@@ -22,16 +23,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+#: What maps keys to destinations: a ring, a table of slots, or an ``x-modulus-hash`` exchange.
+Ring: TypeAlias = HashRing | SlotTable | ModulusHashExchange
+_MODULUS = re.compile('"format": *"rabbit-chx/modulus"')
 #: The text of reports for rows without a queue.
 NO_QUEUE = "(no queue)"
 #: Rings that a Python worker keeps; each task contains its own.
 CACHED_RINGS = 8
 
 
-def as_ring(ring: KeyMap | str) -> KeyMap:
-    """Return a ring or slot table, or that of a JSON; InputError if the argument is neither, or has no destinations."""
+def as_ring(ring: Ring | str) -> Ring:
+    """Return a ring, or that of a JSON; InputError if the argument is not one, or does not determine the destinations of keys."""
     if isinstance(ring, str):
-        ring = key_map_from_json(ring)
+        ring = ring_from_json(ring)
+    if isinstance(ring, ModulusHashExchange):
+        ring.indices([])  # raises an error without bindings, and for releases without an order
+        return ring
     check_key_map(ring)
     if not ring.destinations:
         raise InputError(
@@ -40,27 +47,33 @@ def as_ring(ring: KeyMap | str) -> KeyMap:
     return ring
 
 
-def as_placing(ring: KeyMap | ModulusHashExchange | str) -> KeyMap | ModulusHashExchange:
-    """Return an ``x-modulus-hash`` exchange with a known order, or a ring as `as_ring`."""
-    if not isinstance(ring, ModulusHashExchange):
-        return as_ring(ring)
-    ring.indices([])  # raises an error without bindings, and for releases without an order
-    return ring
+def ring_from_json(text: str) -> Ring:
+    """Return the ring of the JSON that its `to_json` returns."""
+    return ModulusHashExchange.from_json(text) if _MODULUS.search(text) else key_map_from_json(text)
 
 
-def unshipped(placing: str | SuperStream | ModulusHashExchange) -> KeyMap | SuperStream | ModulusHashExchange:
-    """Return the ring of a JSON; anything else is returned unchanged."""
+def check_streams(ring: Ring) -> None:
+    """Raise an InputError if a destination of a ring is not a queue, or is bound several times to an ``x-modulus-hash`` exchange."""
+    for place, count in Counter(ring.destinations).items():
+        if not isinstance(place, str):
+            raise InputError(f"{place} of the ring is not a stream: bind only streams, or give a slot table")
+        if count > 1:
+            raise InputError(f"stream {place!r} is bound {count} times: unbind all but one")
+
+
+def unshipped(placing: str | SuperStream) -> Ring | SuperStream:
+    """Return the ring of a JSON; a super stream is returned unchanged."""
     return cached_ring(placing) if isinstance(placing, str) else placing
 
 
 @lru_cache(CACHED_RINGS)
-def cached_ring(ring_json: str) -> KeyMap:
+def cached_ring(ring_json: str) -> Ring:
     """Return a ring that is parsed once in each Python worker; its table of seeds is kept."""
-    return key_map_from_json(ring_json)
+    return ring_from_json(ring_json)
 
 
 def destination_indices(
-    ring: KeyMap | SuperStream | ModulusHashExchange,
+    ring: Ring | SuperStream,
     keys: Any,  # noqa: ANN401  # Arrow has no types
 ) -> NDArray[np.int32]:
     """Return the indices of the destinations, -1 for a hole and for a null key."""
@@ -73,12 +86,12 @@ def destination_indices(
     return indices
 
 
-def stream_names(placing: SuperStream | KeyMap | ModulusHashExchange) -> tuple[str, ...]:
+def stream_names(placing: SuperStream | Ring) -> tuple[str, ...]:
     """Return the partitions of a super stream, or the destinations of a ring or slot table."""
     return placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
 
 
-def count_by_queue(ring: KeyMap, keys: Any) -> dict[str, int]:  # noqa: ANN401
+def count_by_queue(ring: Ring, keys: Any) -> dict[str, int]:  # noqa: ANN401
     """Return the number of keys of each queue; queues without keys are omitted."""
     import numpy as np
 
@@ -87,17 +100,17 @@ def count_by_queue(ring: KeyMap, keys: Any) -> dict[str, int]:  # noqa: ANN401
     return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
 
 
-#: A ring or a table of slots, its JSON, or a function that reads it. A function may return the exchange as well.
-GivenRing: TypeAlias = "KeyMap | str | Callable[[], KeyMap | ConsistentHashExchange]"
+#: A ring, its JSON, or a function that reads it. A function may return the exchange of a ring as well.
+GivenRing: TypeAlias = "Ring | str | Callable[[], Ring | ConsistentHashExchange]"
 
 
 class WatchedRing:
     """A ring that can be read again, if the caller has passed a function for it.
 
     Args:
-        source: a ring or a table of slots, its JSON, or a function that reads it; None for no ring.
+        source: a ring, its JSON, or a function that reads it; None for no ring.
 
-    `ring` is the last ring or table that was read; None without one.
+    `ring` is the last ring that was read; None without one.
     """
 
     def __init__(self, source: GivenRing | None) -> None:
@@ -105,7 +118,7 @@ class WatchedRing:
         self.ring = None if source is None else _ring_of(source() if callable(source) else source)
 
     @classmethod
-    def since(cls, ring: KeyMap | None, read: Callable[[], Any]) -> Self:
+    def since(cls, ring: Ring | None, read: Callable[[], Any]) -> Self:
         """Return a ring that was read before, perhaps in another process, and the function that reads it again."""
         watched = cls(ring)
         watched._read = read
@@ -121,7 +134,7 @@ class WatchedRing:
         """True if keys may change queue without a lost connection, as with slots."""
         return isinstance(self.ring, SlotTable)
 
-    def read_again(self) -> KeyMap:
+    def read_again(self) -> Ring:
         """Read the ring, keep and return it; `can_be_read` is true. Raises what the function raises, or InputError."""
         assert self._read is not None  # noqa: S101  # `can_be_read`
         self.ring = now = _ring_of(self._read())
@@ -140,7 +153,7 @@ class WatchedRing:
             return "the ring is the same as before" if report_unchanged else None
         what = "the slots or the ring have" if self.may_change_unseen else "the ring has"
         return (
-            f"{what} changed, and {share_between(before, now):.1%} of all keys changed queue during the write: rows by predicted "
+            f"{what} changed, and {_share_moved(before, now):.1%} of all keys changed queue during the write: rows by predicted "
             "queue are wrong"
         )
 
@@ -156,9 +169,9 @@ class WatchedRing:
             )
         if before is not None and _same(before, now):
             return None
-        if isinstance(before, HashRing) and isinstance(now, HashRing):
+        if isinstance(before, HashRing | ModulusHashExchange) and type(before) is type(now):
             return describe_ring_change(before, now, rows)
-        return "the exchange has slots now, and rows may have gone to a queue that no longer has their keys"
+        return "the exchange has another type or slots now, and rows may have gone to a queue that no longer has their keys"
 
 
 def read_exchange(prefix: str, vhost: str, exchange: str) -> ConsistentHashExchange:
@@ -170,7 +183,7 @@ def read_exchange(prefix: str, vhost: str, exchange: str) -> ConsistentHashExcha
     return ConsistentHashExchange(exchange, ring, arguments)
 
 
-def _ring_of(source: KeyMap | ConsistentHashExchange | str) -> KeyMap:
+def _ring_of(source: Ring | ConsistentHashExchange | str) -> Ring:
     if isinstance(source, ConsistentHashExchange):
         if source.hashed_on.kind != "routing-key":
             raise InputError(
@@ -181,9 +194,21 @@ def _ring_of(source: KeyMap | ConsistentHashExchange | str) -> KeyMap:
     return as_ring(source)
 
 
-def _same(before: KeyMap, now: KeyMap) -> bool:
-    return ring_beneath(before).buckets == ring_beneath(now).buckets and _owners(before) == _owners(now)
+def _same(before: Ring, now: Ring) -> bool:
+    return _map_of(before) == _map_of(now)
 
 
-def _owners(ring: KeyMap) -> object:
-    return ring.owners if isinstance(ring, SlotTable) else None
+def _map_of(ring: Ring) -> object:
+    if isinstance(ring, ModulusHashExchange):
+        return "modulus", ring.destinations
+    return ring_beneath(ring).buckets, ring.owners if isinstance(ring, SlotTable) else None
+
+
+def _share_moved(before: Ring, now: Ring) -> float:
+    """Return the exact share of keys with another destination; of exchanges of two types, all keys."""
+    if isinstance(before, ModulusHashExchange) or isinstance(now, ModulusHashExchange):
+        from rabbit_chx.analysis.modulo_map import ModuloMap, movement  # only the driver needs it
+
+        maps = [ModuloMap.of(ring) for ring in (before, now) if isinstance(ring, ModulusHashExchange)]
+        return movement(*maps).moved if len(maps) == 2 else 1.0
+    return share_between(before, now)

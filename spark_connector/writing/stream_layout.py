@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.retry import Retry
-from rabbit_chx.routing import SuperStream
-from rabbit_chx.routing.slot_table import KeyMap
+from rabbit_chx.routing import ModulusHashExchange, SuperStream
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
-from spark_connector.placing.rings import stream_names
+from spark_connector.placing.rings import Ring, check_streams, stream_names
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -40,16 +39,16 @@ class StreamLayout:
     """The streams of a write, and the placement of rows in them.
 
     Attributes:
-        placing: the super stream, or the ring or table of slots whose queues are streams.
+        placing: the super stream, or the ring whose queues are streams.
         digest: identifies the streams in their order, the rule that places keys, the columns and the sort order. If one of them differs,
             the same id may mean another row.
     """
 
-    placing: SuperStream | KeyMap
+    placing: SuperStream | Ring
     digest: str
 
     @classmethod
-    def of(cls, placing: SuperStream | KeyMap, schema: StructType) -> StreamLayout:
+    def of(cls, placing: SuperStream | Ring, schema: StructType) -> StreamLayout:
         """Return the layout of rows of a schema; InputError if a destination is not a queue, or the ring was not read from a broker."""
         if not isinstance(placing, SuperStream):
             _check_ring(placing)
@@ -75,23 +74,23 @@ class StreamLayout:
         return f"{app_id}/{self.digest}"
 
 
-def _rule(placing: SuperStream | KeyMap) -> Any:  # noqa: ANN401  # JSON
+def _rule(placing: SuperStream | Ring) -> Any:  # noqa: ANN401  # JSON
     """Return what determines the stream of a key; not the release, since all hash keys alike."""
     if isinstance(placing, SuperStream):
         return "murmur3"
+    if isinstance(placing, ModulusHashExchange):
+        return "x-modulus-hash"
     ring = json.loads(placing.to_json())
     return ring["buckets"], ring.get("slots")
 
 
-def _check_ring(ring: KeyMap) -> None:
+def _check_ring(ring: Ring) -> None:
     if ring.provenance != "read":
         raise InputError(
             f"rows go straight to the streams of the ring, and the ring is {ring.provenance}: give one that was read from the broker, "
             "by ringVia, such as 'docker exec NAME', or Broker with a ring_source"
         )
-    for place in ring.destinations:
-        if not isinstance(place, str):
-            raise InputError(f"{place} of the ring is not a stream: bind only streams, or give a slot table")
+    check_streams(ring)
 
 
 def plan_layout(
@@ -115,7 +114,7 @@ def plan_layout(
     def ask() -> StreamLayout:
         with closing(open_any(settings_of(addresses))) as connection:
             if options.super_stream:
-                placing: SuperStream | KeyMap = SuperStream(connection.partitions(options.super_stream))
+                placing: SuperStream | Ring = SuperStream(connection.partitions(options.super_stream))
             else:
                 assert options.ring is not None  # noqa: S101  # the options were checked
                 placing = options.ring

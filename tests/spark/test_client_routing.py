@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from exchange_types import MODULUS
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed
 from pyspark.errors import PySparkException
@@ -16,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from quick_rings import quick_prefix
 
 from rabbit_chx.broker import Broker
-from rabbit_chx.errors import PublishError
-from rabbit_chx.routing import HashRing
+from rabbit_chx.errors import InputError, PublishError
+from rabbit_chx.routing import HashRing, ModulusHashExchange
 from rabbit_chx.testing import RunningBroker
-from spark_connector import batch_publisher, publish
+from spark_connector import batch_publisher, dry_run, publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
 
@@ -45,7 +47,9 @@ def rows(spark: SparkSession) -> DataFrame:
     return spark.range(0, ROWS, 1, 2).selectExpr("concat('key ', id % 97) AS key", "string(id) AS value")
 
 
-def binding_when(marker: str, url: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def binding_when(
+    marker: str, url: str, exchange: str = "x"
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A step before the write, by which a task binds another queue as soon as it has rows: once."""
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -58,7 +62,7 @@ def binding_when(marker: str, url: str) -> Callable[[Iterator[pa.RecordBatch]], 
             with suppress(FileExistsError):
                 os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
                 with pika.BlockingConnection(pika.URLParameters(url)) as connection:
-                    connection.channel().queue_bind("late", "x", "3")
+                    connection.channel().queue_bind("late", exchange, "3")
             yield batch
 
     return step
@@ -84,6 +88,40 @@ def test_rows_are_where_the_exchange_would_have_put_them(
         direct = {name: value for name, value in options.items() if name not in ("ringVia", "reportPath")}
         publish(rows, direct, ring=lambda: broker.ring("x"))
     assert where(consumed) == expected
+
+
+def test_a_modulus_exchange_needs_no_ring_source(
+    rows: DataFrame, vhost: RunningBroker, channel: BlockingChannel, consumed: Consumed, tmp_path: Path
+) -> None:
+    names = ["q1", "q2", "q3"]
+    with Broker(vhost.url, vhost.management_url) as broker:
+        if broker.release.numbers < (4, 3, 0):
+            pytest.skip("before 4.3 the type needs a plugin")
+        channel.exchange_declare("bills", MODULUS, durable=True)
+        for name in names:
+            channel.queue_bind(name, "bills", "")
+        options = {"url": vhost.url, "exchange": "bills"}
+
+        def read() -> ModulusHashExchange:
+            exchange = broker.exchange("bills")
+            assert isinstance(exchange, ModulusHashExchange)
+            return exchange
+
+        report = publish(rows, options, ring=read())
+        expected = where(consumed)
+        assert set(expected.values()) == set(names)
+        assert report.predicted == Counter(expected.values())
+        assert dry_run(rows, options, read()).predicted == report.predicted
+        client = {**options, "routing": "client"}
+        assert publish(rows, client, ring=read).ring_provenance == "read"
+        assert where(consumed) == expected
+        with pytest.raises(InputError, match="nothing reads the ring before and after the write"):
+            publish(rows, client, ring=read())
+        channel.queue_declare("late", durable=True)
+        changed = rows.mapInArrow(binding_when(str(tmp_path / "bound"), vhost.url, "bills"), rows.schema)
+        with pytest.raises(PublishError, match=r"75\.0% of all keys have another queue now") as failed:
+            publish(changed, client, ring=read)
+        assert failed.value.report.confirmed == ROWS
 
 
 def test_a_binding_that_is_added_during_a_batch_fails_it(

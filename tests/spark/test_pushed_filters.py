@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamed import Streamed
 
 import spark_connector
-from rabbit_chx import HashRing, StreamPublisher, SuperStream
+from rabbit_chx import HashRing, ModulusHashExchange, StreamPublisher, SuperStream
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.1", "filter pushdown")]
@@ -103,10 +103,17 @@ def test_with_the_options_of_where_it_begins_and_ends(read: Read) -> None:
         read(stream="orders-0,nope", pushFilters="exact").where("stream = 'orders-0'").count()
 
 
-def test_a_key_of_an_exchange(vhost: RunningBroker, read: Read) -> None:
+@pytest.mark.parametrize(
+    "ring",
+    [
+        HashRing.from_buckets(["h-0", "h-1"]),
+        ModulusHashExchange("hashed", [("h-0", ""), ("h-1", "")], None, "read"),
+    ],
+    ids=["ring", "modulus"],
+)
+def test_a_key_of_an_exchange(vhost: RunningBroker, read: Read, ring: HashRing | ModulusHashExchange) -> None:
     with Streamed(vhost, "s2", {}).connection(None) as connection:
         connection.create_super_stream("hashed", ["h-0", "h-1"], ["0", "1"])
-    ring = HashRing.from_buckets(["h-0", "h-1"])
     with StreamPublisher(vhost.stream_url, ring=ring, exchange="hashed") as publisher:
         publisher.publish_many(KEYS, ["v"] * ROWS)
     condition = "key IN ('key 1', 'key 2')"

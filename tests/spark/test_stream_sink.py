@@ -17,12 +17,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from stream_sink_jobs import PLACING, STREAMS, expected, found, frame, load_into, orders_in
 
 import spark_connector
+from rabbit_chx import Publisher, Topology
 from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
 from rabbit_chx.errors import InputError, NotFoundError, PublishError, RowError
+from rabbit_chx.routing import ModulusHashExchange
 from rabbit_chx.streams import StreamPublisher, references
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
+from rabbit_chx.topology import plan
 from spark_connector import batch_publisher, dry_run, place_for_streams, publish
 from spark_connector.writing.stream_layout import StreamLayout
 
@@ -240,6 +243,43 @@ def hashed(vhost: RunningBroker) -> RunningBroker:
     with Broker(vhost.url) as broker:
         broker.declare("x", [(stream, 1) for stream in STREAMS], queue_arguments={"x-queue-type": "stream"})
     return vhost
+
+
+def test_streams_behind_a_modulus_exchange(spark: SparkSession, vhost: RunningBroker) -> None:
+    with Broker(vhost.url, vhost.management_url) as broker:  # without a ring source
+        if broker.release.numbers < (4, 3, 0):
+            pytest.skip("before 4.3 the type needs a plugin")
+        streams = Topology.from_toml(
+            '[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\nqueues = ["bills.{1..10}"]\n'
+            '[[queues]]\nname = "bills.{1..10}"\ntype = "stream"\n'
+        )
+        broker.apply(plan(streams, broker.topology()))
+        exchange = broker.exchange("bills")
+    assert isinstance(exchange, ModulusHashExchange)
+    names = [str(stream) for stream in exchange.destinations]
+    options: dict[str, Any] = {"url": vhost.stream_url, "exchange": "bills"}
+    once = {"delivery": "exactly-once", "appId": "load", "version": 1, "verify": "full"}
+    rows = place_for_streams(frame(spark, ROWS), exchange)
+    for known in (0, ROWS):  # the second run repeats the first
+        report = publish(rows, {**options, **once}, ring=exchange)
+        assert report.streams is not None
+        assert (report.confirmed, report.streams.verified, report.streams.known) == (ROWS, ROWS, known)
+    written = found(vhost.stream_url, names)
+    assert len(written) == ROWS
+    keys = {key for _, key, _ in written}
+    with Publisher(vhost.url, "bills") as publisher:  # the broker routes
+        publisher.publish_many(sorted(keys), ["routed"] * len(keys))
+    routed = {key: stream for stream, key, value in found(vhost.stream_url, names) if value == b"routed"}
+    assert {(key, stream) for stream, key, _ in written} == set(routed.items())
+
+    key = min(keys)
+    spark_connector.register(spark)
+    replayed = spark_connector.replay(spark, options, key, "2020-01-01T00:00:00Z", ring=exchange)
+    assert replayed.rdd.getNumPartitions() == 1
+    assert replayed.count() == sum(stored == key for _, stored, _ in written) + 1
+    twice = ModulusHashExchange("bills", [("s", "1"), ("s", "2")], None, "read")
+    with pytest.raises(InputError, match="stream 's' is bound 2 times"):
+        publish(frame(spark, 10), {**options, **once}, ring=twice)
 
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])

@@ -6,7 +6,7 @@ A `SparkDriver` is sent the functions that take a session.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +55,10 @@ def expected(rows: int) -> list[tuple[str, bytes, bytes]]:
     return sorted((PLACING.partition_for(key), key, value) for key, value in pairs)
 
 
-def found(url: str) -> list[tuple[str, bytes, bytes]]:
+def found(url: str, streams: Iterable[str] = STREAMS) -> list[tuple[str, bytes, bytes]]:
     """Return every row of every stream, in the order of the stream."""
     rows: list[Any] = []
-    for stream in STREAMS:
+    for stream in streams:
         with StreamReader(url, stream) as reader:
             for batch in reader:
                 keys, values = batch["key"].to_pylist(), batch["value"].to_pylist()

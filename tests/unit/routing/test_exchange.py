@@ -225,6 +225,39 @@ def test_all_routing_keys_are_hashed() -> None:
     assert x.route("a", {"CC": ["b", b"binary", 5]}) == expected
 
 
+X_JSON = ModulusHashExchange("m", [("q", "")], NEW, "read").to_json()
+
+
+@pytest.mark.parametrize("release", [NEW, MNESIA, KHEPRI])
+def test_a_modulus_exchange_is_the_same_after_json(release: Release) -> None:
+    x = ModulusHashExchange("m", [*BINDINGS, ("q1", "5")], release, "read")
+    read = ModulusHashExchange.from_json(x.to_json())
+    assert (read, read.provenance) == (x, x.provenance)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not an x-modulus-hash exchange"),
+        ("[]", "is not an x-modulus-hash exchange"),
+        ('{"format": "rabbit-chx/ring", "format_version": 1}', "its format is not 'rabbit-chx/modulus'"),
+        (X_JSON.replace('"read"', '"guessed"'), "the provenance is 'guessed'"),
+        (X_JSON.replace("4.3.6", "4"), "is not a RabbitMQ version"),
+    ],
+)
+def test_json_that_is_not_a_modulus_exchange(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ModulusHashExchange.from_json(text)
+
+
+def test_the_destination_of_a_key_of_a_modulus_exchange() -> None:
+    x = ModulusHashExchange("m", BINDINGS, NEW)
+    assert [x.destination_for(key) for key in "abc"] == [x.route(key) for key in "abc"]
+    assert x.destination_for(b"a") == x.route(b"a")
+    with pytest.raises(EmptyRingError, match="'m' has no bindings"):
+        ModulusHashExchange("m", []).destination_for("a")
+
+
 def test_nothing_bound() -> None:
     assert ModulusHashExchange("m", []).route("a") is None
     assert ModulusHashExchange("m", [], KHEPRI).route("a") is None

@@ -12,11 +12,12 @@ import pytest
 
 from rabbit_chx import replay
 from rabbit_chx.errors import EmptyRingError, InputError
-from rabbit_chx.routing import ExchangeRef, HashRing, SuperStream
+from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, SuperStream
 from rabbit_chx.streams import keys as keys_module
 from rabbit_chx.streams.keys import keys_by_stream
 
 RING = HashRing.from_bindings([("s0", 1), ("s1", 1)])
+MODULUS = ModulusHashExchange("x", [("s0", ""), ("s1", "")])
 NOBODY = "rabbitmq-stream://127.0.0.1:1"
 KEYS = [b"a", b"b", b"c", b"d", b"e"]
 
@@ -57,8 +58,10 @@ def test_a_time_without_a_zone_is_refused() -> None:
             replay(NOBODY, "k", ring=RING, **{name: datetime(2026, 1, 1)})  # type: ignore[arg-type]  # noqa: DTZ001
 
 
-@pytest.mark.parametrize("placing", [RING, SuperStream(["s0", "s1"])])
-def test_each_key_is_looked_for_where_it_belongs(placing: HashRing | SuperStream) -> None:
+@pytest.mark.parametrize("placing", [RING, SuperStream(["s0", "s1"]), MODULUS])
+def test_each_key_is_looked_for_where_it_belongs(
+    placing: HashRing | SuperStream | ModulusHashExchange,
+) -> None:
     of = placing.partition_for if isinstance(placing, SuperStream) else placing.destination_for
     expected: dict[Any, list[bytes]] = {}
     for key in KEYS:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -15,7 +15,7 @@ from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExch
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.placement import Placement, partition_numbers, queue_names
-from spark_connector.placing.rings import WatchedRing, as_placing, count_by_queue
+from spark_connector.placing.rings import Ring, WatchedRing, as_ring, count_by_queue
 from spark_connector.reports import TaskReport
 from spark_connector.writing.write_plan import WritePlan
 
@@ -126,12 +126,12 @@ MODULUS = ModulusHashExchange("bills", [("q1", "1"), ("q2", "1"), ("q1", "2")], 
 
 
 def test_a_modulus_exchange_names_the_queue_of_each_key_and_places_it() -> None:
-    shipped = pickle.loads(pickle.dumps(as_placing(MODULUS)))  # noqa: S301  # as Spark does
+    shipped = MODULUS.to_json()
     keys = pa.array([*KEYS, None])
     expected = [*map(MODULUS.route, KEYS), None]
 
     assert queue_names(shipped, keys).to_pylist() == expected
-    placement = Placement.of(shipped, spare=True)
+    placement = Placement.of(as_ring(shipped), spare=True)
     numbers = partition_numbers(shipped, placement, None, keys).to_numpy().tolist()
     assert [(*MODULUS.destinations, None)[number] for number in numbers] == expected
     assert numbers[-1] == placement.partitions - 1
@@ -139,6 +139,24 @@ def test_a_modulus_exchange_names_the_queue_of_each_key_and_places_it() -> None:
 
 def test_a_modulus_exchange_without_bindings_or_without_an_order_predicts_nothing() -> None:
     with pytest.raises(InputError, match="has no bindings"):
-        as_placing(ModulusHashExchange("bills", []))
+        as_ring(ModulusHashExchange("bills", []))
     with pytest.raises(InputError, match="in an order that cannot be computed"):
-        as_placing(ModulusHashExchange("bills", [("a", ""), ("b", "")], Release("4.1.0", "khepri")))
+        as_ring(ModulusHashExchange("bills", [("a", ""), ("b", "")], Release("4.1.0", "khepri")))
+
+
+def test_a_modulus_exchange_is_watched_like_a_ring() -> None:
+    fewer = ModulusHashExchange("bills", [("q1", ""), ("q2", "")], Release("4.3.6"), "read")
+    rings: Iterator[Ring] = iter([MODULUS, MODULUS, fewer, BEFORE])
+    watched = WatchedRing(lambda: next(rings))
+
+    assert count_by_queue(MODULUS, pa.array(KEYS)) == Counter(map(str, map(MODULUS.route, KEYS)))
+    assert watched.change({}) is None
+    assert "50.0% of all keys have another queue now" in str(watched.change({"q1": 7}))
+    assert "has another type or slots now" in str(watched.change({}))
+    assert WatchedRing(MODULUS.to_json()).ring == MODULUS
+    noted: Iterator[Ring] = iter([MODULUS, fewer, BEFORE])
+    watched = WatchedRing(lambda: next(noted))
+    assert "50.0% of all keys changed queue" in str(watched.check_again())
+    assert "100.0% of all keys changed queue" in str(watched.check_again())
+    options = WriteOptions.parse({"url": "amqp://h", "exchange": "bills", "ring": MODULUS.to_json()})
+    assert options.ring == MODULUS

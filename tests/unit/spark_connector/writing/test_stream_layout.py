@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from rabbit_chx.errors import InputError, MismatchError
-from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable, SuperStream
+from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable, SuperStream
 from spark_connector.options.write_options import WriteOptions, check_mode
+from spark_connector.placing.rings import Ring
 from spark_connector.writing import stream_layout
 from spark_connector.writing.stream_layout import (
     ROW_BITS,
@@ -23,7 +24,7 @@ SCHEMA = StructType().add("key", StringType()).add("value", StringType())
 RING = HashRing.from_buckets(["s0", "s1", "s1"])
 
 
-def digest(placing: SuperStream | HashRing | SlotTable, schema: StructType = SCHEMA) -> str:
+def digest(placing: SuperStream | Ring, schema: StructType = SCHEMA) -> str:
     return StreamLayout.of(placing, schema).digest
 
 
@@ -34,6 +35,7 @@ def test_another_layout_has_another_name() -> None:
         digest(HashRing.from_buckets(["s0", "s0", "s1"])),
         digest(HashRing.from_buckets(["s1", "s0", "s0"])),
         digest(SuperStream(["s0", "s1"])),
+        digest(ModulusHashExchange("x", [("s0", ""), ("s1", "")], None, "read")),
         digest(SuperStream(["s1", "s0"])),
         digest(SuperStream(["s0", "s1", "s2"])),
         *(
@@ -61,6 +63,10 @@ def test_a_ring_by_which_rows_must_not_be_placed() -> None:
         digest(HashRing.from_bindings([("s0", 1)]))
     with pytest.raises(InputError, match="exchange audit of the ring is not a stream"):
         digest(HashRing.from_buckets(["s0", ExchangeRef("audit")]))
+    with pytest.raises(InputError, match="the ring is replayed"):
+        digest(ModulusHashExchange("x", [("s0", "")]))
+    with pytest.raises(InputError, match="stream 's0' is bound 2 times: unbind all but one"):
+        digest(ModulusHashExchange("x", [("s0", "a"), ("s0", "b")], None, "read"))
 
 
 def test_the_last_id_of_a_stream() -> None:
