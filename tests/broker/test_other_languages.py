@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 import pika
 import pytest
+from blocks import page
 from programs import PROGRAMS, program
 
 from rabbit_chx.broker import pika_parameters
@@ -34,6 +36,8 @@ ring = [{ queue = "orders.{1..4}" }]
 name = "orders.{1..4}"
 type = "stream"
 """
+#: The commands of the page.
+APPLY, VERIFY = re.findall(r"^ *rabbit-chx (.*)$", page("docs/other-languages.md"), re.MULTILINE)
 COUNT = 400
 
 
@@ -94,7 +98,7 @@ def declare(vhost: RunningBroker, folder: Path, text: str) -> None:
     """Apply a topology file."""
     file = folder / "orders.toml"
     file.write_text(text)
-    assert main(["topology", "apply", str(file), "--yes", *live(vhost)]) == 0
+    assert main([*(str(file) if word == file.name else word for word in APPLY.split()), *live(vhost)]) == 0
 
 
 @pytest.fixture(scope="module", params=[java, node, go], ids=lambda language: language.__name__)
@@ -132,7 +136,7 @@ def test_each_message_is_in_the_predicted_queue_and_handled_in_order(
         assert vhost.ring_via is not None, "this needs RABBIT_CHX_TEST_RING_VIA"
         via = ("--ring-via", shlex.join(vhost.ring_via))
         where = ("--url", str(streams.stream_url), "--management-url", str(streams.management_url))
-        assert main(["verify", "orders", "--all-streams", *where, *via]) == 0
+        assert main([*VERIFY.split(), *where, *via]) == 0
         assert f"compared  {COUNT} of {COUNT} rows" in capsys.readouterr().out
 
 
