@@ -30,6 +30,7 @@ from rabbit_chx.consuming.group import ConsumerGroup
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.settings import GroupPace
 from rabbit_chx.consuming.shards import PseudoQueueConsumer, ShardConsumer
+from rabbit_chx.consuming.stream_group import StreamGroup
 
 __all__ = [
     "ConsumerGroup",
@@ -38,4 +39,5 @@ __all__ = [
     "GroupPace",
     "PseudoQueueConsumer",
     "ShardConsumer",
+    "StreamGroup",
 ]

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import (
@@ -38,8 +38,12 @@ from rabbit_chx.tracing import handler_span
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel
     from rabbit_chx.consuming.session import GroupSession
+    from rabbit_chx.consuming.stream_channels import StreamChannel
 
 _log = logging.getLogger(__name__)
+
+#: A consumer of a queue, or of a stream.
+MemberChannel: TypeAlias = "ConsumerChannel | StreamChannel"
 
 
 class QueueRunner:
@@ -56,7 +60,7 @@ class QueueRunner:
         self.session = session
         self._prefetch = prefetch
         self.changed = asyncio.Event()
-        self._channels: dict[int, ConsumerChannel] = {}  # by subscription
+        self._channels: dict[int, MemberChannel] = {}  # by subscription
         self._handlers: dict[tuple[int, int], asyncio.Task[None]] = {}  # by subscription and delivery tag
         self._errors: dict[tuple[int, int], BaseException] = {}
         #: The subscriptions by claim token; None after the claim was read.
@@ -92,7 +96,12 @@ class QueueRunner:
         if self._hook is not None:
             self._hook.cancel()
 
-    def disconnect(self) -> list[ConsumerChannel]:
+    def consume_again(self) -> None:
+        """Handle the loss of this queue's channel alone."""
+        self.disconnect()
+        self.execute(self.ownership.consume())
+
+    def disconnect(self) -> list[MemberChannel]:
         """Handle the loss of the connection: cancel the handlers, drop unsent commands, and return the channels."""
         channels, unsent = list(self._channels.values()), list(self._queued)
         if self._sending is not None:
@@ -121,7 +130,8 @@ class QueueRunner:
                 self._execute(command)
 
     async def _send(self, command: Ack | Reject | Reply) -> None:
-        session, channel = self.session, self._channels.get(command.subscription)
+        session = self.session
+        channel: Any = self._channels.get(command.subscription)  # streams have only `Ack`
         if channel is None:
             return
         try:
@@ -200,10 +210,16 @@ class QueueRunner:
     def _fail_group(self, number: int, delivery: DeliveredMessage) -> None:
         cause = self._errors.pop((number, delivery.tag), None)
         message = delivery.content
+        if isinstance(message, GroupMessage):
+            kind, raiser, remedy = "queue", "the handler", ", or choose on_failure='dead-letter'"
+            what = f" for the message with the routing key {message.routing_key!r} and the message_id {message.message_id!r}"
+            state = "The message is returned to its place"
+        else:
+            kind, raiser, what, remedy = "stream", message.raiser, message.label, ""
+            state = "The offset is not stored, so the next member begins there"
         error = HandlerError(
-            f"queue {self.ownership.queue!r}: the handler raised {type(cause).__name__} for the message with the routing key "
-            f"{message.routing_key!r} and the message_id {message.message_id!r} at the last of {self.session.member.retries + 1} attempts "
-            f"({cause}). The message is returned to its place: correct the handler, or choose on_failure='dead-letter'",
+            f"{kind} {self.ownership.queue!r}: {raiser} raised {type(cause).__name__}{what} at the last of "
+            f"{self.session.member.retries + 1} attempts ({cause}). {state}: correct {raiser}{remedy}",
             queue=self.ownership.queue,
         )
         error.__cause__ = cause
@@ -257,7 +273,8 @@ class QueueRunner:
             session.on_channel_closed(self.ownership.queue, refusal)
 
     async def _abandon(self, number: int) -> None:
-        if channel := self._channels.pop(number, None):
+        channel: Any = self._channels.pop(number, None)
+        if channel is not None:
             await self.session.connection.abandon(channel)
         self._errors = {key: error for key, error in self._errors.items() if key[0] != number}
         self.execute(self.ownership.on_abandoned(number))
@@ -276,11 +293,12 @@ class QueueRunner:
             )
 
     async def _fetch(self, number: int, parking_queue: str) -> None:
-        if channel := self._channels.get(number):
+        channel: Any = self._channels.get(number)
+        if channel is not None:
             self.execute(self.ownership.on_fetched(number, await channel.fetch(parking_queue)))
 
 
-async def _call(handle: Callable[[GroupMessage], Awaitable[None]], message: GroupMessage) -> None:
+async def _call(handle: Callable[[Any], Awaitable[None]], message: object) -> None:
     """Make a coroutine of any handler, since a task accepts no other awaitable. An error that the call raises fails the task."""
     with handler_span(message.queue, message.headers):
         await handle(message)

@@ -43,3 +43,13 @@ def test_counts_that_differ_are_a_failure(capsys: pytest.CaptureFixture[str]) ->
     assert not readme.compared(ring, {"a": 1, "b": 2}, {"a": 2, "b": 1})
     assert not readme.compared(ring, {"b": 2}, {"a": 1, "b": 2})
     assert "COUNTED DIFFER" in capsys.readouterr().out
+
+
+@pytest.mark.chx_broker(">=3.11")
+def test_members_share_streams_and_count_each_row_once(
+    vhost: RunningBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert example("stream_group").run(vhost, 1_000) == 12_000
+    said = capsys.readouterr().out
+    assert said.count("c reads ") == 2
+    assert "12,000 rows counted once" in said
