@@ -7,7 +7,6 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -319,7 +318,9 @@ class QueueRunner:
             self.execute(self.ownership.on_fetched(number, await channel.fetch(parking_queue)))
 
 
-async def _call(handle: Callable[[Any], Awaitable[None]], message: object) -> None:
+async def _call(handle: Callable[[Any], Awaitable[None]], message: Any) -> None:  # noqa: ANN401  # or a batch
     """Make a coroutine of any handler, since a task accepts no other awaitable. An error that the call raises fails the task."""
-    with handler_span(message.queue, message.headers) if isinstance(message, GroupMessage) else nullcontext():
+    is_message = isinstance(message, GroupMessage)
+    queue, headers = (message.queue, message.headers) if is_message else (message.stream, {})
+    with handler_span(queue, headers):
         await handle(message)
