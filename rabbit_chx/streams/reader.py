@@ -10,7 +10,6 @@ Method:
 3. The reader subscribes at a replica with ``chunk_selector=all``, which delivers the broker's tracking chunks too. So the chunks are
    contiguous, and a skipped offset is a lost one (`Progress`).
 4. After a lost connection it resubscribes at the last chunk of rows that it received. A different chunk there is an error.
-
 5. With filters the broker omits chunks: `rabbit_chx.streams.filters` explains how the reader finds the end then.
 6. With ``end="never"`` silence is normal. After half of the timeout the leader is asked (`_is_behind`): whether it has a chunk that was
    not delivered, and whether it still has the last one that was. It is also asked before the reader resubscribes. Otherwise a log that
@@ -29,7 +28,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -62,6 +60,7 @@ from rabbit_chx.streams.frames import (
     check_range,
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at, settings_of
+from rabbit_chx.streams.offsets import StoredOffset
 from rabbit_chx.streams.progress import Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
 
@@ -102,11 +101,9 @@ class StreamReader(Batches):
     order of the stream, each once, also after lost connections and leader changes. At most some megabytes are read ahead. The loop may be
     slow: heartbeats are sent meanwhile. A reader is not thread-safe, except for `stop`.
 
-    ``async for`` also returns the batches. It is the same class, since a batch has thousands of rows: each is awaited in a thread, which
-    costs less than a second implementation of the protocol. A cancelled wait loses no batch. The constructor blocks: call it by
-    ``await asyncio.to_thread(StreamReader, ...)``.
-
-    A reader is an Arrow stream (``__arrow_c_stream__``): DuckDB, Polars, pandas and DataFusion read it as a table.
+    ``async for`` also returns the batches, each awaited in a thread: a batch has thousands of rows, so that costs little. A cancelled wait
+    loses no batch. The other methods and the constructor block: call them by ``await asyncio.to_thread(StreamReader, ...)``. A reader is
+    an Arrow stream (``__arrow_c_stream__``): DuckDB, Polars, pandas and DataFusion read it as a table.
 
     Args:
         url: ``rabbitmq-stream://user:password@host:5552/vhost``, with TLS ``rabbitmq-stream+tls://`` (5551), or the AMQP URI of
@@ -131,6 +128,8 @@ class StreamReader(Batches):
         landmarks: fingerprints of chunks that the stream had when the offsets `start` and `end` were found. Then the constructor does
             not connect, one connection is enough, and the range is verified only if no rows arrive. A chunk that differs from its
             landmark is a MissingRowsError. None to find the range in the constructor.
+        name: keep the position on the broker under this name, by `store_offset`. The reader then starts after the stored offset, and at
+            `start` only if none is stored. One reader at a time may use a name in a stream.
         expect: the `fingerprint` of the reader that ended where this one starts. A log that was rewritten since then is a
             MissingRowsError. If retention has removed that chunk, nothing is compared.
         timeout_s: the longest time without a chunk in seconds, including reconnects. With ``end="never"`` the longest time in which a
@@ -154,8 +153,7 @@ class StreamReader(Batches):
 
     Raises:
         InputError: an argument is not valid.
-        MissingRowsError: the stream lacks a part of the range.
-        NotFoundError: the stream does not exist, with any `on_missing`.
+        MissingRowsError, NotFoundError: the stream lacks a part of the range, or does not exist.
         BrokerRefusedError: the broker refuses the user, the vhost or the stream.
         UnreachableError: no node answers in time.
 
@@ -165,6 +163,8 @@ class StreamReader(Batches):
             print(sum(batch.num_rows for batch in reader))
     """
 
+    end_fingerprint: Fingerprint | None = None
+    _following: Following | None = None
     _connection: StreamConnection | None = None
     _failure: Exception | None = None
     _is_stopped = False
@@ -191,6 +191,7 @@ class StreamReader(Batches):
         addresses: Mapping[str, str] | None = None,
         on_missing: Literal["raise", "count"] = "raise",
         landmarks: Collection[Fingerprint] | None = None,
+        name: str | None = None,
         expect: Fingerprint | None = None,
         timeout_s: float = 60.0,
         credentials: Credentials | None = None,
@@ -210,6 +211,10 @@ class StreamReader(Batches):
             raise InputError(f"on_missing is {shown(on_missing)}: give 'raise' or 'count'")
         check_whole("max_frame_bytes", max_frame_bytes, 1 << 20)
         check_whole("max_sub_entry_bytes", max_sub_entry_bytes, 1)
+        if name is not None and (expect is not None or landmarks is not None):
+            raise InputError(
+                f"the name is {shown(name)}, and expect or landmarks is given: the broker keeps the position, or the application does"
+            )
         schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
         self._include = tuple(include)
         self._filters = Filters.of(filters, match_unfiltered) if filters or match_unfiltered else None
@@ -217,21 +222,18 @@ class StreamReader(Batches):
             raise InputError(f"the stream is {shown(stream)}: give its name")
         self.stream = stream
         self._batch_rows = batch_rows
+        self._stored = None if name is None else StoredOffset(stream, name)
         self._addresses = addresses
         self._timeout_s = timeout_s
         self._check_crc = check_crc
         self._max_frame_bytes = max_frame_bytes
         self._max_sub_entry_bytes = max_sub_entry_bytes
-        self._following = (
-            Following(stream, max_wait_s, timeout_s, self._has_received, self._is_behind)
-            if end == "never"
-            else None
-        )
+        if end == "never":
+            self._following = Following(stream, max_wait_s, timeout_s, self._has_received, self._is_behind)
         self._damaged_nodes = list[Node | None]()  # the nodes that delivered it
         self._received: deque[tuple[Chunk, list[Piece]]] = deque()
         self._pieces: deque[Piece] = deque()  # the rest of the current chunk
         self._progress = Progress(stream, count_missing=on_missing == "count")
-        self.end_fingerprint: Fingerprint | None = None
         self._is_unverified = landmarks is not None  # whether the caller found the range
         if landmarks is None:
             deadline = time.monotonic() + timeout_s
@@ -245,16 +247,8 @@ class StreamReader(Batches):
             raise InputError(
                 f"landmarks are given, start is {shown(start)} and end is {shown(end)}: give two offsets"
             )
-        self.fingerprint = self._progress.last = expect
-        if (
-            self._following
-            and expect is None
-            and self.end_fingerprint
-            and self._progress.next > self.end_fingerprint.offset
-        ):
-            self._progress.last = (
-                self.end_fingerprint
-            )  # so that a rewritten log is detected before the first row
+        self.fingerprint = expect
+        self._progress.last = expect or self._progress.last
         self.start_offset = self.next_offset = self._progress.next
         self.chunks = self.rows_read = self.rows_returned = self.bytes_read = 0
         self.end_offset = self._progress.end
@@ -272,12 +266,7 @@ class StreamReader(Batches):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __iter__(self) -> Self:
@@ -309,6 +298,19 @@ class StreamReader(Batches):
         self.rows_returned += batch.num_rows
         return batch
 
+    def store_offset(self, batch: pa.RecordBatch) -> None:
+        """Store that the rows up to the end of `batch` are processed, under the reader's name.
+
+        The broker gets it with the next 10,000 rows, within 5 seconds, or at `close`, which waits until the leader has it. A program that
+        is killed reads the rows since then again.
+        """
+        if self._stored is None:
+            raise InputError(f"the reader of stream {self.stream!r} has no name, or is closed: give name=")
+        self._stored.note(batch["offset"][-1].as_py(), batch.num_rows)
+        if self._connection is not None:
+            with suppress(RabbitChxError):  # the next connection writes it
+                self._stored.write_if_due(self._connection)
+
     def stop(self) -> None:
         """End the iteration: the batch that is being filled is returned, and no further one. Another reader may start at `next_offset`.
 
@@ -320,9 +322,12 @@ class StreamReader(Batches):
             self._following.is_stopped = True
 
     def close(self) -> None:
-        """Close the connection; may be called again."""
+        """Store the offset, and close the connection; may be called again."""
         self.stop()
         self._disconnect()
+        stored, self._stored = self._stored, None
+        if stored is not None:
+            stored.finish(lambda: self._open(time.monotonic() + ATTEMPT_S, leader=True))
         self._failure = self._failure or InputError(
             f"the reader of stream {self.stream!r} is closed: open a new one"
         )
@@ -339,6 +344,8 @@ class StreamReader(Batches):
         """Find the range on the leader, and return the fingerprint of the last chunk of rows."""
         connection = self._connection = self._open(deadline, leader=True)
         finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self._check_crc)
+        if self._stored is not None:
+            start = self._stored.start(connection, start)
         found = finder.find_range(self.stream, start, end, expect, with_last=self._filters is not None)
         self._disconnect()  # rows are read from a replica
         self._damaged_nodes.clear()
@@ -346,8 +353,11 @@ class StreamReader(Batches):
         self._progress.landmarks += found.chunks
         if expect is not None:
             self._progress.check_chunk(expect, found.expected, found.log_end.offset)
+        last = found.log_end.fingerprint
+        if self._following and last and last.offset < found.start:
+            self._progress.last = last  # so that a rewritten log is detected before the first row
         self._is_unverified = False
-        return found.log_end.fingerprint
+        return last
 
     def _verify_range(self, deadline: float) -> None:
         """Verify on the leader the rest of the range that the caller passed; the next chunk needs a new subscription."""
@@ -478,6 +488,8 @@ class StreamReader(Batches):
     def _has_received(self, connection: StreamConnection, wait_s: float) -> bool:
         """With ``end="never"``: receive within `wait_s` seconds, and return whether there are chunks."""
         connection.deadline = time.monotonic() + self._timeout_s
+        if self._stored is not None:
+            self._stored.write_if_due(connection)
         self._receive_within(connection, wait_s)
         if self._filters and self._received:
             self._progress.log_start = connection.stats(self.stream)["first_chunk_id"]
