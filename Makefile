@@ -63,9 +63,9 @@ test-unit: $(STAMP) ## the unit tests of `make test`
 test-live: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Spark
 	$(PYTEST) $(LIVE) -m "not extended" $(LIVE_TESTS)
 
+# The unit tests among them compute while others wait. Only their files are collected: all of tests/unit would take ten seconds of each process.
 test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run
-	$(PYTEST) -n auto --dist worksteal -m extended $(UNIT_TESTS)
-	$(PYTEST) $(LIVE) -m extended $(LIVE_TESTS) tests/fire
+	$(PYTEST) $(LIVE) -m extended $(LIVE_TESTS) tests/fire $$(grep -lrE 'mark[.](extended|docker|restarts)' $(UNIT_TESTS) --include='*.py')
 
 test-all: test test-rest ## all tests except parity, the matrices and most faults
 

@@ -1,4 +1,4 @@
-"""Argument validation: numbers, which booleans are not, and short strings.
+"""Validation of arguments: numbers and short strings.
 
 Short strings are names, routing keys, binding keys and message ids of at most 255 bytes (AMQP 0-9-1, 4.2.5.3).
 """

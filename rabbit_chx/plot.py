@@ -1,4 +1,4 @@
-"""Plots of rings, of what a change moves, of slots and of reports, on matplotlib (extra `plot`).
+"""Plots of rings, changes, slots and reports on matplotlib (extra `plot`).
 
 Each function takes ``ax=``, the Axes to draw on, and returns the Axes. Without ``ax`` it makes a Figure of its own, apart from pyplot:
 ``plot.shares(ring).figure.savefig("shares.svg")``. Colours are ``C0`` to ``C3`` of the current matplotlib style, and grey for what stays.

@@ -62,8 +62,7 @@ def _dotted(numbers: Numbers) -> str:
 
 def spark_columns() -> str:
     """Return the columns that a written DataFrame may have."""
-    rows = ((f"`{column.name}`", column.types, column.meaning) for column in COLUMNS)
-    return table(("column", "type", ""), rows)
+    return "\n".join(f"- `{column.name}` ({column.types}): {column.meaning}" for column in COLUMNS)
 
 
 def options() -> str:

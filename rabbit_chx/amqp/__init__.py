@@ -1,4 +1,7 @@
-"""AMQP 0-9-1 without I/O, and the values of AMQP 1.0. Names that only a connection needs are imported on first use."""
+"""AMQP 0-9-1 without I/O, and the values of AMQP 1.0.
+
+Names that only a connection needs are imported on first use.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Erlang terms, their text form, `phash2` and `exs1024`, with the same results as the broker's."""
+"""Erlang terms, their text form, `phash2` and `exs1024`, as in the broker."""
 
 from rabbit_chx.erlang.hashing import phash2
 from rabbit_chx.erlang.terms import Atom, ErlangMap

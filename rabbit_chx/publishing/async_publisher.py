@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +15,7 @@ from rabbit_chx.publishing.batches import AnyColumn, AnyProperties, named_column
 from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive_async
 from rabbit_chx.publishing.publish_report import PublishReport, Tally
 from rabbit_chx.publishing.publisher_base import PublisherBase
+from rabbit_chx.tracing import publisher_span
 
 
 class AsyncPublisher(PublisherBase):
@@ -86,8 +87,9 @@ class AsyncPublisher(PublisherBase):
             PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
         """
         self._check_loop()
-        tallies = await self._submit(keys, bodies, properties, exchanges)
-        report = await self.flush()
+        with publisher_span(self.exchange) as trace:
+            tallies = await self._submit(keys, bodies, properties, exchanges, trace)
+            report = await self.flush()
         for tally in tallies:  # another task may have flushed these rows and got their error
             error, report = tally.error, tally.final or report
             if error is not None and (self._ring_changed is not None or not self._is_success(report)):
@@ -108,7 +110,8 @@ class AsyncPublisher(PublisherBase):
             PublishError: AMQP cannot carry a row, or the connection failed.
         """
         self._check_loop()
-        await self._submit(keys, bodies, properties, exchanges)
+        with publisher_span(self.exchange) as trace:
+            await self._submit(keys, bodies, properties, exchanges, trace)
 
     async def _submit(
         self,
@@ -116,13 +119,14 @@ class AsyncPublisher(PublisherBase):
         bodies: AnyColumn,
         properties: AnyProperties | None,
         exchanges: Iterable[str | None] | AsyncIterable[str | None] | None,
+        trace: Mapping[str, str],
     ) -> list[Tally]:
         """Send the rows, and return their tallies, oldest first: several if other tasks flush between two batches."""
         tallies: list[Tally] = []
         try:
             await self._take_ring()
             columns = named_columns(keys, bodies, properties, exchanges)
-            coming = self._defaults.async_batches_of(columns, self._delivery.tally.rows)
+            coming = self._defaults.traced(trace).async_batches_of(columns, self._delivery.tally.rows)
             async with contextlib.aclosing(coming) as batches:
                 async for rows in batches:
                     await self._run(self._delivery.submit(rows))

@@ -11,14 +11,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from typing import Any, TypeAlias
 
 from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import ClientRouting, check_for_copies
-from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name
+from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name, with_headers
 
 #: A column of keys or bodies, and columns of properties by name.
 Column: TypeAlias = Iterable[str | bytes]
@@ -56,12 +56,18 @@ class RowDefaults:
 
     Attributes:
         routing: routes the rows in the client; None if the exchange routes them.
+        trace: headers of each row, in addition to its own.
     """
 
     exchange: str
     properties: Properties
     batch_rows: int = BATCH_ROWS
     routing: ClientRouting | None = None
+    trace: Mapping[str, str] = field(default_factory=dict)
+
+    def traced(self, trace: Mapping[str, str]) -> RowDefaults:
+        """Return defaults whose rows have further headers; itself if there are none."""
+        return replace(self, trace=trace, properties=self.properties.with_headers(trace)) if trace else self
 
     def batches_of(self, columns: Mapping[str, Any], first_row: int) -> Iterator[Rows]:
         """Yield columns, made by `named_columns`, as batches of rows; `first_row` is for errors."""
@@ -90,14 +96,19 @@ class RowDefaults:
                 )
             check_for_copies(columns.get("headers", ()), first_row)
             keys = self.routing.queues(keys)
+        if self.trace and "headers" in columns:
+            # None is the constant, which has them.
+            headers = [own if own is None else with_headers(own, self.trace) for own in columns["headers"]]
+            columns = {**columns, "headers": headers}
+        constant = [self.properties.constant] * len(keys) if self.trace else None
         if len(columns) == 2:
-            return Rows(keys, bodies)
+            return Rows(keys, bodies, constant)
         exchanges = columns.get("exchanges")
         if exchanges is not None:
             names = [self.exchange if name is None else name for name in exchanges]
             exchanges = as_bytes(names, "exchange", first_row, MAX_SHORTSTR)
         properties = {name: values for name, values in columns.items() if name not in _NO_PROPERTIES}
-        encoded = self.properties.of_rows(properties, first_row) if properties else None
+        encoded = self.properties.of_rows(properties, first_row) if properties else constant
         return Rows(keys, bodies, encoded, exchanges)
 
 

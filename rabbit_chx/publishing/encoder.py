@@ -116,6 +116,7 @@ class Properties:
     """Encodes message properties; `constants` are those of rows without their own, and `constant` is their encoded form."""
 
     def __init__(self, constants: Mapping[str, Any]) -> None:
+        self._given = dict(constants)
         self._constants: dict[str, bytes] = {}
         for name, value in constants.items():
             check_name(name)
@@ -130,6 +131,10 @@ class Properties:
         self.constant = flags.to_bytes(2, "big") + b"".join(self._constants[name] for name in present)
         if len(self.constant) > MAX_PROPERTIES:
             raise InputError(_too_long(self.constant))
+
+    def with_headers(self, headers: Mapping[str, str]) -> Properties:
+        """Return properties with further constant headers; a present header keeps its value."""
+        return Properties({**self._given, "headers": with_headers(self._given.get("headers"), headers)})
 
     def of_rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> list[bytes]:
         """Return the flags and values of each row from columns by property name; None is the constant, if any."""
@@ -171,6 +176,13 @@ class Properties:
             piece if value is None else encode((value,), name, first_row + i)[0]
             for i, value in enumerate(values)
         ]
+
+
+def with_headers(headers: Any, added: Mapping[str, str]) -> list[tuple[str, Any]]:  # noqa: ANN401  # a mapping or pairs
+    """Return headers with further ones; a present header keeps its value."""
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
+    present = {name for name, _ in pairs}
+    return [*((name, value) for name, value in added.items() if name not in present), *pairs]
 
 
 def check_name(name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +16,7 @@ from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher_base import PublisherBase
+from rabbit_chx.tracing import publisher_span
 
 
 class Publisher(PublisherBase):
@@ -130,8 +131,9 @@ class Publisher(PublisherBase):
         Raises:
             PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
         """
-        self._send(keys, bodies, properties, exchanges)
-        return self._flush()
+        with publisher_span(self.exchange) as trace:
+            self._send(keys, bodies, properties, exchanges, trace)
+            return self._flush()
 
     @one_thread
     def send(
@@ -149,7 +151,8 @@ class Publisher(PublisherBase):
         Raises:
             PublishError: AMQP cannot carry a row, or the connection failed.
         """
-        self._send(keys, bodies, properties, exchanges)
+        with publisher_span(self.exchange) as trace:
+            self._send(keys, bodies, properties, exchanges, trace)
 
     @one_thread
     def flush(self) -> PublishReport:
@@ -176,10 +179,11 @@ class Publisher(PublisherBase):
         bodies: Column,
         properties: PropertyColumns | None,
         exchanges: Iterable[str | None] | None,
+        trace: Mapping[str, str],
     ) -> None:
         try:
             columns = named_columns(keys, bodies, properties, exchanges)
-            for rows in self._defaults.batches_of(columns, self._delivery.tally.rows):
+            for rows in self._defaults.traced(trace).batches_of(columns, self._delivery.tally.rows):
                 self._run(self._delivery.submit(rows))
         except (InputError, BrokerRefusedError) as cause:
             with contextlib.suppress(RabbitChxError):  # get the confirms of the rows before it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
-import token_issuer
 from oauth_broker import oauth_broker
 from token_issuer import Issuer
 
@@ -188,11 +186,11 @@ def test_the_command_line_runs_a_token_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     broker, issuer = site
-    issuer.write_key(tmp_path / "key.pem")
-    command = f"{sys.executable} {token_issuer.__file__} {tmp_path / 'key.pem'} 60"
-    monkeypatch.setenv("RABBIT_CHX_TOKEN_COMMAND", command)
     api = str(broker.management_url).replace("guest:guest@", "")
-    assert main(["ring", "list", "--url", without_login(broker.url), "--management-url", api]) == 0
+    line = ["ring", "list", "--url", without_login(broker.url), "--management-url", api]
+    with issuer.written(tmp_path / "token") as command:
+        monkeypatch.setenv("RABBIT_CHX_TOKEN_COMMAND", command)
+        assert main(line) == 0
     monkeypatch.setenv("RABBIT_CHX_TOKEN_COMMAND", "false")
-    assert main(["ring", "list", "--url", without_login(broker.url), "--management-url", api]) == 69
+    assert main(line) == 69
     assert "the token command 'false' ended with exit code 1" in capsys.readouterr().err
