@@ -143,7 +143,6 @@ class Feed:
         self._stream = stream
         self._chunks: deque[memoryview] = deque()
         self._next = start if isinstance(start, int) else None  # None before the first chunk
-        self._has_chunk = False
         self._credit = self._limit = 1
         try:
             # The broker waits for more than half of the first credit, so that is 1.
@@ -202,15 +201,8 @@ class Feed:
 
     def _advance(self, begin: int, end: int) -> bool:
         """Advance past a chunk; return whether it has new rows."""
-        following, is_first = begin if self._next is None else self._next, not self._has_chunk
-        self._has_chunk = True
-        if end <= following:
-            if is_first and end < following:
-                raise MissingRowsError(
-                    f"stream {self._stream!r} ends before offset {following}, where the reading starts: it was deleted and created again, "
-                    "or its log was cut; start at an offset that it has",
-                    queue=self._stream,
-                )
+        following = begin if self._next is None else self._next
+        if end <= following:  # of a replica that lags behind
             return False
         if begin > following:
             message = f"stream {self._stream!r} does not have the offsets {following} to {begin - 1} any more"
@@ -369,27 +361,33 @@ class StreamChannel:
         return None
 
     def _start(self, feed: Feed, start: OffsetSpec | None) -> OffsetSpec:
-        if start is None and self._stored is not None:
-            return self._stored + 1
-        start = self._reading.start if start is None else start
-        if start in ("next", "last") or isinstance(start, int):
+        if start is None:
+            start = self._reading.start if self._stored is None else self._stored + 1
+        if start not in ("next", "last") and not isinstance(start, int):
+            return start
+        deadline = time.monotonic() + _OPEN_S
+        while True:
             with closing(self._reading.open(self.stream, leader=True)) as leader:
                 finder = ChunkFinder(leader, REQUEST_S)
                 end = finder.end(self.stream)
-                if isinstance(start, int):
-                    if start > end.offset:
-                        raise MissingRowsError(
-                            f"stream {self.stream!r} ends at offset {end.offset}, before the start, {start}: it was deleted and created "
-                            "again, or its log was cut; start at an offset that it has",
-                            queue=self.stream,
-                        )
-                    return start
-                start, _ = finder.locate(self.stream, start, end)
-            # Stored, so that the next member does not start after rows that this one has not handled.
-            if start > 0 and self._stored is None:
-                self._handled = start - 1
-                self._store(feed.connection)
-        return start
+                offset, _ = (
+                    (start, None) if isinstance(start, int) else finder.locate(self.stream, start, end)
+                )
+            if offset <= end.offset or self._stop.is_set():
+                break
+            # The broker would begin at the end. A new leader has an earlier end until a majority has caught up.
+            if time.monotonic() > deadline:
+                raise MissingRowsError(
+                    f"stream {self.stream!r} ends at offset {end.offset}, before the start, {offset}: it was deleted and created again, or "
+                    "its log was cut; start at an offset that it has",
+                    queue=self.stream,
+                )
+            self._stop.wait(LOOK_S)
+        # Stored, so that the next member does not start after rows that this one has not handled.
+        if not isinstance(start, int) and offset > 0 and self._stored is None:
+            self._handled = offset - 1
+            self._store(feed.connection)
+        return offset
 
     def _deliver_batches(self, feed: Feed) -> None:
         tag = 0

@@ -28,6 +28,7 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     InputError,
     MismatchError,
+    MissingRowsError,
     NotFoundError,
     PublishError,
     RabbitChxError,
@@ -51,7 +52,9 @@ _SINCE = "3.11"
 
 
 def _explained(error: RabbitChxError, journal: str) -> RabbitChxError:
-    """Return an error of the journal; with the permissions that it needs if one is missing."""
+    """Return an error of the journal: one after which a new session creates it again, or with the permissions that it needs."""
+    if isinstance(error, MissingRowsError | NotFoundError):
+        return ConnectionLostError(f"{error}; the journal {journal!r} was deleted", queue=journal)
     if not isinstance(error, AccessRefusedError):
         return error
     return AccessRefusedError(

@@ -13,6 +13,8 @@ from group_stage import QUICK, eventually, in_order, nothing_was_skipped
 from stream_group_stage import StreamGroupStage, numbers_in
 
 from rabbit_chx import StreamGroup, StreamPublisher
+from rabbit_chx.consuming import stream_channels
+from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import HandlerError, InputError, MissingRowsError, NotFoundError
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.testing import RunningBroker
@@ -285,3 +287,45 @@ def test_streams_that_do_not_exist(stage: StreamGroupStage) -> None:
         asyncio.run(enter(streams=["s.0", "nope"]))
     with pytest.raises(NotFoundError, match="nope"):
         asyncio.run(enter(super_stream="nope"))
+
+
+def test_the_journal_is_deleted(stage: StreamGroupStage) -> None:
+    """The members create it again; the streams have one reader each meanwhile and afterwards."""
+
+    async def story() -> None:
+        stage.publish(20)
+        async with stage.member("a") as a, stage.member("b") as b:
+            await eventually(lambda: len(a.held) == len(b.held) == 3, "each has its half")
+            with closing(open_any(settings_of(stage.url))) as connection:
+                await asyncio.to_thread(connection.delete_stream, JOURNAL)
+            await eventually(lambda: a.reconnects and b.reconnects, "both have a new session")
+            await asyncio.to_thread(stage.publish, 20)
+            await eventually(lambda: a.members == b.members == ("a", "b"), "both know of each other")
+            await eventually(lambda: len(a.held) == len(b.held) == 3, "each has its half again")
+            await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert nothing_was_skipped(stage)
+
+
+def test_a_start_after_the_end_of_the_stream(
+    stage: StreamGroupStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a stream was deleted and created again: the broker would begin at the end."""
+    monkeypatch.setattr(stream_channels, "_OPEN_S", 1.0)
+
+    async def from_99(_: str) -> int:
+        return 99
+
+    async def story() -> None:
+        stage.publish(10)
+        async with StreamGroup(
+            stage.url, streams=stage.queues, name="late", pace=QUICK, on_gained=from_99
+        ) as group:
+            await asyncio.wait_for(group.run(unexpected), 30)
+
+    async def unexpected(stream: str, _: pa.RecordBatch) -> None:
+        pytest.fail(f"rows of {stream} are skipped")
+
+    with pytest.raises(MissingRowsError, match="ends at offset 10, before the start, 99"):
+        asyncio.run(story())

@@ -438,7 +438,7 @@ async def _be_stream_member(
             await store_effect(store, stream, int(body), name, -1 if generation is None else generation)
 
     async with StreamGroup(
-        url, streams=streams, name="fire", member=name, batch_rows=20, addresses=addresses
+        url.split(","), streams=streams, name="fire", member=name, batch_rows=20, addresses=addresses
     ) as group:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, group.stop)
         await group.run(handle)
