@@ -26,7 +26,7 @@ recognizes repeated messages.
 from __future__ import annotations
 
 from rabbit_chx.consuming.deduplication import Deduplicator
-from rabbit_chx.consuming.group import ConsumerGroup
+from rabbit_chx.consuming.group import ConsumerGroup, GroupHealth
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.settings import GroupPace
 from rabbit_chx.consuming.shards import PseudoQueueConsumer, ShardConsumer
@@ -35,6 +35,7 @@ from rabbit_chx.consuming.stream_group import StreamGroup
 __all__ = [
     "ConsumerGroup",
     "Deduplicator",
+    "GroupHealth",
     "GroupMessage",
     "GroupPace",
     "PseudoQueueConsumer",

@@ -12,6 +12,8 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -19,7 +21,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.checks import check_name
 from rabbit_chx.connection.tokens import Credentials, with_credentials
-from rabbit_chx.consuming.journal import JOURNAL
+from rabbit_chx.consuming.journal import JOURNAL, Roster
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
@@ -56,6 +58,24 @@ _MAX_LISTED = 5
 
 #: Names of queues; or a ring, slot table or x-modulus-hash exchange whose destinations are queues.
 GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable | ModulusHashExchange"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHealth:
+    """The health of a member; it is true if the member is connected and no other member holds what is assigned to it.
+
+    Attributes:
+        connected: whether the member runs and its connection is usable.
+        handled_at: when a handler returned the last time; None before the first message or batch. An idle member is healthy.
+        not_owned: the queues or streams that are assigned to this member and that another member holds, as while they change hands.
+    """
+
+    connected: bool
+    handled_at: datetime | None
+    not_owned: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.connected and not self.not_owned
 
 
 class Group(ABC):
@@ -107,6 +127,22 @@ class Group(ABC):
     def owners(self) -> dict[str, str]:
         """The assigned owner of each queue, according to the journal; empty without a journal."""
         return {} if self._session is None else self._session.roster.owners()
+
+    def healthy(self) -> GroupHealth:
+        """Return the health of this member, for the probes of an orchestrator; it is true if the member is healthy."""
+        session = self._session
+        connected = session is not None and session.is_up and not session.is_lost
+        roster = Roster() if session is None else session.roster
+        not_owned = (
+            queue
+            for queue, owner in self.owners.items()
+            if owner == self.member
+            and (claim := roster.claims.get(queue)) is not None
+            and claim.held
+            and claim.member != self.member
+        )
+        handled = [runner.handled_at for runner in self._runners if runner.handled_at is not None]
+        return GroupHealth(connected, max(handled, default=None), tuple(sorted(not_owned)))
 
     # -- lifecycle
 

@@ -8,6 +8,7 @@ import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
@@ -69,6 +70,7 @@ class QueueRunner:
         self._sending: asyncio.Task[None] | None = None
         self._hook: asyncio.Task[None] | None = None
         self._is_hook_cancelled = False
+        self.handled_at: datetime | None = None  # when a handler returned the last time
 
     def execute(self, commands: list[Command]) -> None:
         """Execute commands in their order, after all earlier ones."""
@@ -140,7 +142,9 @@ class QueueRunner:
                     await channel.ack(tag)
                 case Reject(_, tag):
                     _log.warning(
-                        "%s: a message is dead-lettered after its last attempt", self.ownership.queue
+                        "%s: a message is dead-lettered after its last attempt",
+                        self.ownership.queue,
+                        extra=self._log_fields,
                     )
                     await channel.reject(tag)
                 case Reply(_, queue, marker):
@@ -178,11 +182,15 @@ class QueueRunner:
             case FailGroup(number, delivery):
                 self._fail_group(number, delivery)
             case LogWarning(message):
-                _log.warning("%s", message)
+                _log.warning("%s", message, extra=self._log_fields)
             case Ack() | Reject() | Reply():
                 raise AssertionError(command)  # `_execute_queued` sends them
             case _:
                 assert_never(command)
+
+    @property
+    def _log_fields(self) -> dict[str, object]:
+        return {"queue": self.ownership.queue, "generation": self.ownership.generation}
 
     # -- handlers and hooks
 
@@ -202,9 +210,16 @@ class QueueRunner:
         error = asyncio.CancelledError("the handler was cancelled") if task.cancelled() else task.exception()
         if error is None:
             self._errors.pop(key, None)
+            self.handled_at = datetime.now(UTC)
         else:
             self._errors[key] = error
-            _log.info("%s: the handler failed at attempt %d: %r", self.ownership.queue, start.attempt, error)
+            _log.info(
+                "%s: the handler failed at attempt %d: %r",
+                self.ownership.queue,
+                start.attempt,
+                error,
+                extra=self._log_fields,
+            )
         self.execute(self.ownership.on_handled(*key, failed=error is not None))
 
     def _fail_group(self, number: int, delivery: DeliveredMessage) -> None:
@@ -234,14 +249,19 @@ class QueueRunner:
     async def _run_hook(self, command: RunHook, call: Hook | None) -> None:
         member, queue = self.session.member, self.ownership.queue
         verb = "owns" if command.hook == "gained" else "no longer owns"
-        _log.info("group member %s %s %s, generation %s", member.name, verb, queue, command.generation)
+        fields = {**self._log_fields, "generation": command.generation}
+        _log.info(
+            "group member %s %s %s, generation %s", member.name, verb, queue, command.generation, extra=fields
+        )
         if call is None:
             return
         try:
             async with asyncio.timeout(member.pace.hook_s):
                 await call(queue)
         except Exception:  # noqa: BLE001  # whatever a user's hook raises
-            _log.exception("%s: the hook on_%s failed; the group continues", queue, command.hook)
+            _log.exception(
+                "%s: the hook on_%s failed; the group continues", queue, command.hook, extra=fields
+            )
 
     def _on_hook_done(self, command: RunHook, task: asyncio.Task[None]) -> None:
         self._hook = None

@@ -146,7 +146,11 @@ class GroupSession:
         runner = self._runners.get(queue) if self.connection.channels_fail_alone else None
         if runner is not None and (refusal is None or is_transient(refusal)):
             _log.warning(
-                "group member %s lost %s and consumes it again: %s", self.member.name, queue, refusal
+                "group member %s lost %s and consumes it again: %s",
+                self.member.name,
+                queue,
+                refusal,
+                extra={"queue": queue},
             )
             runner.consume_again()
             return
@@ -332,6 +336,7 @@ class GroupSession:
                         queue,
                         self._assignments.owners[queue].member,
                         ownership.generation,
+                        extra={"queue": queue, "generation": ownership.generation},
                     )
                 runner.execute(ownership.step_back())
 
@@ -410,7 +415,7 @@ class GroupSession:
                 ready = await self.connection.ready_count(queue)
                 warning = self._stalls.check(queue, ready, runner.ownership.delivered_count)
                 if warning is not None and self._should_deliver(queue, runner):
-                    _log.warning("%s", warning)
+                    _log.warning("%s", warning, extra={"queue": queue})
                     runner.execute(runner.ownership.step_back())
 
     def _should_deliver(self, queue: str, runner: QueueRunner) -> bool:

@@ -449,7 +449,7 @@ class StreamReader(Batches):
             if may_succeed:
                 if self._following is not None:
                     self._following.is_interrupted = True
-                _log.warning("%s; trying again", cause)
+                _log.warning("%s; trying again", cause, extra={"queue": self.stream})
             return may_succeed
 
         return Retry(deadline - MIN_ATTEMPT_S, Backoff(_RETRY_PAUSE_S, _RETRY_PAUSE_S)).call(
