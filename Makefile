@@ -173,6 +173,7 @@ bench: java $(STAMP) ## run the benchmarks; bench/README.md explains the results
 	$(BIN)/python bench/publish.py
 	$(BIN)/python bench/stream_publish.py
 	$(BIN)/python bench/stream_read.py
+	$(BIN)/python bench/stream_follow.py
 	$(BIN)/python bench/spark_streams.py
 	$(BIN)/python bench/spark_write.py
 	$(BIN)/python bench/client_routing.py
