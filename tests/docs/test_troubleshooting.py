@@ -12,7 +12,7 @@ from blocks import ROOT, page
 from rabbit_chx.topology.check import CHECK_KINDS
 
 ERRORS = page("docs/troubleshooting.md").partition("## Error messages")[2].partition("Messages of Spark:")[0]
-MESSAGES = re.findall(r"^- `([^`]+)`: ", ERRORS, re.MULTILINE)
+MESSAGES = re.findall(r"^- `([^`]+)`:\s", ERRORS, re.MULTILINE)
 
 
 def texts() -> Iterator[str]:
