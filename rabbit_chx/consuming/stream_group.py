@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.connection.tokens import Credentials
     from rabbit_chx.consuming.stream_channels import StreamBatch
     from rabbit_chx.consuming.stream_connection import StreamGroupConnection
     from rabbit_chx.streams.frames import OffsetSpec
@@ -62,6 +63,7 @@ class StreamGroup(Group):
         reconnect_timeout_s: the longest time in seconds to reconnect after the loss of the journal; 0 disables it. A lost stream is
             subscribed again without such a limit.
         reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 2 s.
+        credentials: a function that returns an OAuth 2 token and its expiry, as of `ConsumerGroup`.
 
     Attributes:
         streams: the streams; those of a super stream are known in the ``async with`` block.
@@ -102,6 +104,7 @@ class StreamGroup(Group):
         addresses: Mapping[str, str] | None = None,
         reconnect_timeout_s: float = Retries.reconnect_timeout_s,
         reconnect_backoff_s: float = Retries.backoff_s,
+        credentials: Credentials | None = None,
     ) -> None:
         try:
             from rabbit_chx.consuming import stream_channels
@@ -111,7 +114,7 @@ class StreamGroup(Group):
                 f"StreamGroup needs {missing.name}, which is not installed: pip install 'rabbit-chx[streams]'"
             ) from None
         try:
-            settings = settings_of(url)
+            settings = settings_of(url, credentials)
         finally:
             del url  # a traceback with local variables must not show the password
         if (streams is None) == (super_stream is None):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from exposition import parsed_exposition
 from group_stage import QUICK, eventually, in_order, nothing_was_skipped
 from stream_group_stage import StreamGroupStage, numbers_in
 
 from rabbit_chx import StreamGroup, StreamPublisher
+from rabbit_chx.cli import main
 from rabbit_chx.consuming import stream_channels
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import HandlerError, InputError, MissingRowsError, NotFoundError
@@ -329,3 +332,36 @@ def test_a_start_after_the_end_of_the_stream(
 
     with pytest.raises(MissingRowsError, match="ends at offset 10, before the start, 99"):
         asyncio.run(story())
+
+
+def test_the_command_shows_members_assignment_and_lag(
+    vhost: RunningBroker, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"])
+    stage.declare()
+    show = ("group", "show", "s.1", "--stream-group", stage.group, "--url", vhost.stream_url)
+
+    async def story() -> Any:
+        stage.publish(10)
+        async with stage.member("a") as group:
+            await eventually(stage.all_handled, "all is handled")
+            await eventually(lambda: stored(stage, "s.1") == 9, "the offset is stored")
+            document = await asyncio.to_thread(answer, *show)
+            assert document["streams"][0]["generation"] == group.generation("s.1")
+        return document
+
+    document = asyncio.run(story())
+    (share,) = document["streams"]
+    assert (share["stream"], share["assigned"], share["active"]) == ("s.1", "a", "a")
+    assert (share["stored"], share["lag_rows"], share["lag_s"]) == (9, 0, 0.0)
+    assert [(member["name"], member["assigned"]) for member in document["members"]] == [("a", 2)]
+    stage.publish(5)
+    (share,) = answer(*show)["streams"]
+    assert (share["assigned"], share["active"], share["lag_rows"]) == (None, None, 5)
+    assert 0 < share["lag_s"] < 60
+    assert main([*show, "--output", "prometheus"]) == 0
+    metrics = parsed_exposition(capsys.readouterr().out)
+    assert metrics["rabbit_chx_stream_group_lag_rows"].value(group="billing", stream="s.1") == 5
+    assert metrics["rabbit_chx_group_members"].value(group="billing") == 0
+    assert main(list(show)) == 0
+    assert "lag rows" in capsys.readouterr().out
