@@ -63,9 +63,9 @@ test-unit: $(STAMP) ## the unit tests of `make test`
 test-live: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Spark
 	$(PYTEST) $(LIVE) -m "not extended" $(LIVE_TESTS)
 
+# The unit tests among them compute while others wait. Only their files are collected: all of tests/unit would take ten seconds of each process.
 test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run
-	$(PYTEST) -n auto --dist worksteal -m extended $(UNIT_TESTS)
-	$(PYTEST) $(LIVE) -m extended $(LIVE_TESTS) tests/fire
+	$(PYTEST) $(LIVE) -m extended $(LIVE_TESTS) tests/fire $$(grep -lrE 'mark[.](extended|docker|restarts)' $(UNIT_TESTS) --include='*.py')
 
 test-all: test test-rest ## all tests except parity, the matrices and most faults
 
@@ -173,6 +173,7 @@ bench: java $(STAMP) ## run the benchmarks; bench/README.md explains the results
 	$(BIN)/python bench/publish.py
 	$(BIN)/python bench/stream_publish.py
 	$(BIN)/python bench/stream_read.py
+	$(BIN)/python bench/stream_follow.py
 	$(BIN)/python bench/spark_streams.py
 	$(BIN)/python bench/spark_write.py
 	$(BIN)/python bench/client_routing.py

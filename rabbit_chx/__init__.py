@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField as AmqpField
     from rabbit_chx.broker import Broker as Broker
     from rabbit_chx.consuming import ConsumerGroup as ConsumerGroup
+    from rabbit_chx.consuming import StreamGroup as StreamGroup
     from rabbit_chx.erlang import Atom as Atom
     from rabbit_chx.erlang import ErlangMap as ErlangMap
     from rabbit_chx.erlang import phash2 as phash2
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "rabbit_chx.amqp": ["AmqpField"],
     "rabbit_chx.broker": ["Broker"],
-    "rabbit_chx.consuming": ["ConsumerGroup"],
+    "rabbit_chx.consuming": ["ConsumerGroup", "StreamGroup"],
     "rabbit_chx.erlang": ["Atom", "ErlangMap", "phash2"],
     "rabbit_chx.errors": [
         "AccessRefusedError",

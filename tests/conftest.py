@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from hypothesis import settings
 from packaging.version import Version
 from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql import SparkSession
-from quick_rings import quick_prefix
+from quick_rings import quick_broker
 from reaper import watch_containers
 from server_installation import install_if_needed
 from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive
@@ -116,7 +116,7 @@ def broker(chx_broker: RunningBroker) -> RunningBroker:
 @pytest.fixture
 def vhost(chx_vhost: RunningBroker) -> RunningBroker:
     """The broker, with a fresh vhost in its URL, and a quick way to its rings."""
-    return chx_vhost if chx_vhost.ring_via is None else replace(chx_vhost, ring_via=quick_prefix(chx_vhost))
+    return quick_broker(chx_vhost)
 
 
 @pytest.fixture

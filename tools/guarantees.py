@@ -28,6 +28,7 @@ _PATHS = (
     "Spark into streams",
     "Spark from streams into streams",
     "ConsumerGroup",
+    "StreamGroup",
 )
 _SUBJECTS = {"Spark batch": "Spark into queues", "Spark stream": "Spark into queues"}
 _RULE_OF_THREE = 3  # no event in n trials: with 95 % confidence its rate is below 3/n
@@ -58,6 +59,7 @@ _GROUP_COLUMNS = (
     "longest pause of the group, s",
     "handles again after, s",
     "each member after, s",
+    "two members at once, s",
 )
 
 
@@ -89,6 +91,8 @@ class FireRecord:
         queue_pause_s: of a group: the longest time without an effect of one of the queues.
         group_pause_s: of a group: the longest time without any effect; None for a publisher's record.
         all_back_s: of a group: seconds from the end of the fault until each member has handled a message again.
+        overlap_s: of a group: the longest time for which a member still wrote effects of a queue that another one had; None in older
+            records.
     """
 
     path: str
@@ -113,6 +117,7 @@ class FireRecord:
     queue_pause_s: float | None = None
     group_pause_s: float | None = None
     all_back_s: float | None = None
+    overlap_s: float | None = None
 
     @property
     def of_group(self) -> bool:
@@ -159,7 +164,9 @@ def replace_records(
 
 def _fields(record: FireRecord) -> dict[str, Any]:
     """Return the fields of a record; a publisher's has none of a group."""
-    group = () if record.of_group else ("refused", "queue_pause_s", "group_pause_s", "all_back_s")
+    group = (
+        () if record.of_group else ("refused", "queue_pause_s", "group_pause_s", "all_back_s", "overlap_s")
+    )
     return {name: value for name, value in asdict(record).items() if name not in group}
 
 
@@ -266,6 +273,7 @@ def _group_figures(record: FireRecord) -> Sequence[str]:
         _seconds(record.group_pause_s),
         _seconds(record.recover_s),
         _seconds(record.all_back_s),
+        _seconds(record.overlap_s),
     )
 
 

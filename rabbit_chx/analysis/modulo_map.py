@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement_matrix
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release, SuperStream
 from rabbit_chx.routing.bindings import Place, ascending_bindings
+from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.slot_table import KeyMap, check_key_map
 
 ModuloKind: TypeAlias = Literal["x-modulus-hash", "super-stream"]
@@ -33,6 +34,7 @@ class ModuloMap:
         bindings: ``(destination, binding key)`` pairs; for a super stream in the order of its partitions.
         release: the release whose rules apply; None for the newest. The partition of a super stream is chosen by the client.
         client: the client that publishes to a super stream: ``java``, which hashes as those for .NET and Go do, or ``rstream``.
+        provenance: the origin of the bindings; it does not count in comparisons.
     """
 
     name: str
@@ -40,18 +42,21 @@ class ModuloMap:
     bindings: tuple[tuple[Destination, str], ...]
     release: Release | None = None
     client: StreamClient = "java"
+    provenance: Provenance = field(default="replayed", compare=False)
 
     @classmethod
     def of(cls, exchange: ModulusHashExchange) -> ModuloMap:
         """Return the map of an ``x-modulus-hash`` exchange. Keys that ascend keep the order under the rules of each release."""
         bindings = ascending_bindings(exchange.destinations)
-        return cls(exchange.name, "x-modulus-hash", bindings, exchange.release)
+        return cls(
+            exchange.name, "x-modulus-hash", bindings, exchange.release, provenance=exchange.provenance
+        )
 
     @property
     def mirror(self) -> ModulusHashExchange | SuperStream:
         """What routes."""
         if self.kind == "x-modulus-hash":
-            return ModulusHashExchange(self.name, self.bindings, self.release)
+            return ModulusHashExchange(self.name, self.bindings, self.release, self.provenance)
         streams = [place for place, _ in self.bindings]
         if exchanges := [place.name for place in streams if isinstance(place, ExchangeRef)]:
             raise InputError(
@@ -105,7 +110,7 @@ class ModuloMap:
             destination: the bound destination.
             key: the binding key.
         """
-        return replace(self, bindings=(*self.bindings, (destination, key)))
+        return replace(self, bindings=(*self.bindings, (destination, key)), provenance="replayed")
 
     def unbind(self, destination: Destination, key: str | None = None) -> ModuloMap:
         """Return the map without the bindings of a destination.
@@ -122,7 +127,7 @@ class ModuloMap:
         if len(remaining) == len(self.bindings):
             which = f"{destination!s}" if key is None else f"{destination!s} with the key {key!r}"
             raise InputError(f"{which} is not bound to {self.name}: give one that is")
-        return replace(self, bindings=remaining)
+        return replace(self, bindings=remaining, provenance="replayed")
 
 
 def check_comparable(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> None:

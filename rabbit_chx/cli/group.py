@@ -1,27 +1,34 @@
-"""``rabbit-chx group show``: the consumers of a hash exchange's queues, and their backlog."""
+"""``rabbit-chx group show``: the consumers of a hash exchange's queues, or the members of a StreamGroup, and their backlog."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import document, entry, finding_entry, plural
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.cli.broker_options import BrokerOptions
+from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import numbers, or_dash, texts
+from rabbit_chx.cli.streams import address_option, parse_addresses, places_of
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, Roster
 from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
-from rabbit_chx.rendering import Block, Facts, Line, Table
+from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table
 from rabbit_chx.routing import Release
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.topology.reading import LiveExchange
+
+if TYPE_CHECKING:
+    from rabbit_chx.consuming.stream_status import StreamMember, StreamShare
 
 #: The management API's data is up to 5 s old.
 _STALE_S = 6.0
@@ -126,6 +133,90 @@ class GroupReport:
             findings=[finding_entry(finding, "kind", "queues=names") for finding in self.findings],
         )
 
+    def metrics(self) -> Iterator[Gauge]:
+        """Yield the metrics."""
+        of_group = {"vhost": self.vhost, "group": self.exchange}
+        queues = [({**of_group, "queue": queue.name}, queue) for queue in self.status.queues]
+        yield Gauge(
+            "rabbit_chx_group_ready_messages",
+            "The number of messages of a queue that wait.",
+            [(labels, queue.ready) for labels, queue in queues if queue.ready is not None],
+        )
+        yield Gauge(
+            "rabbit_chx_group_active_consumers",
+            "The number of consumers of a queue that the broker delivers to.",
+            [(labels, len(queue.active)) for labels, queue in queues],
+        )
+        yield _members_gauge(of_group, len(self.status.members))
+
+
+@dataclass(frozen=True, slots=True)
+class StreamGroupReport:
+    """The streams and members of a StreamGroup."""
+
+    group: str
+    vhost: str
+    streams: Sequence[StreamShare]
+    members: Sequence[StreamMember]
+
+    def blocks(self) -> Iterator[Block]:
+        """Return a few facts about the group, its streams and its members."""
+        counts = f"{plural(len(self.streams), 'stream')}, {plural(len(self.members), 'member')}"
+        yield Facts([("stream group", self.group), ("vhost", self.vhost), ("group", counts)])
+        rows = [
+            (
+                stream.stream,
+                stream.assigned or _UNKNOWN,
+                stream.active or _UNKNOWN,
+                or_dash(stream.generation),
+                or_dash(stream.stored),
+                stream.lag_rows,
+                round(stream.lag_s),
+            )
+            for stream in self.streams
+        ]
+        total = ("all", "", "", "", "", sum(stream.lag_rows for stream in self.streams), "")
+        counted = numbers("generation", "stored", "lag rows", "lag s")
+        yield Table([*texts("stream", "assigned", "active"), *counted], rows, total)
+        if self.members:
+            yield Table(
+                [*texts("member", "last heard"), *numbers("assigned")],
+                [(member.name, _moment(member.heard_at), member.assigned) for member in self.members],
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document ``rabbit-chx/stream-group``."""
+        fields = ("stream", "assigned", "active", "generation", "stored", "lag_rows", "lag_s")
+        return document(
+            "stream-group",
+            **entry(self, "group", "vhost"),
+            streams=[entry(stream, *fields) for stream in self.streams],
+            members=[
+                {**entry(member, "name", "weight", "assigned"), "heard_at": _moment_json(member.heard_at)}
+                for member in self.members
+            ],
+        )
+
+    def metrics(self) -> Iterator[Gauge]:
+        """Yield the metrics."""
+        of_group = {"vhost": self.vhost, "group": self.group}
+        streams = [({**of_group, "stream": stream.stream}, stream) for stream in self.streams]
+        yield Gauge(
+            "rabbit_chx_stream_group_lag_rows",
+            "The number of offsets of a stream after the stored one.",
+            [(labels, stream.lag_rows) for labels, stream in streams],
+        )
+        yield Gauge(
+            "rabbit_chx_stream_group_lag_seconds",
+            "The age of the oldest chunk of a stream after the stored offset, in seconds.",
+            [(labels, stream.lag_s) for labels, stream in streams],
+        )
+        yield _members_gauge(of_group, len(self.members))
+
+
+def _members_gauge(of_group: Mapping[str, str], count: int) -> Gauge:
+    return Gauge("rabbit_chx_group_members", "The number of members of a group.", [(of_group, count)])
+
 
 def _moment(seconds: float | None) -> str:
     return _UNKNOWN if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}Z"
@@ -137,7 +228,11 @@ def _moment_json(seconds: float | None) -> str | None:
     )
 
 
-@command(example="rabbit-chx group show orders --management-url http://localhost:15672")
+@command(
+    example="rabbit-chx group show orders --management-url http://localhost:15672",
+    outputs=("table", "json", "prometheus"),
+    output_help="The form of the result; prometheus is for the textfile collector of a node exporter.",
+)
 def show(
     *,
     exchange: str = argument(),
@@ -148,6 +243,13 @@ def show(
         metavar="NAME",
         help="The stream that contains the journal of the group.",
     ),
+    stream_group: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The name of a StreamGroup: show its streams and their lag, without the management API. EXCHANGE is then a super stream, "
+        "an exchange of streams, or a stream.",
+    ),
+    address: tuple[str, ...] = address_option(),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
     """Show the queues of EXCHANGE, or of its slots, and their consumers. Nothing is changed.
@@ -156,7 +258,9 @@ def show(
     contains the time of the last switch and the weights of the members. Values of the management API are up
     to 5 s old; if a queue has consumers but none is active, the command looks again for 6 s.
     """
-    at = broker.live()
+    at = broker.live(streams=stream_group is not None)
+    if stream_group is not None:
+        return Outcome(_stream_group(at, exchange, stream_group, journal, address))
     management = at.management("AMQP alone shows neither bindings nor consumers")
     names, release = _names(management, at.settings.vhost, exchange)
     queues, status = _read(management, at.settings.vhost, names)
@@ -167,6 +271,18 @@ def show(
     weights = {name: member.weight for name, member in roster.members.items()}
     findings = group_findings(status, release, weights)
     return Outcome(GroupReport(exchange, at.settings.vhost, release, status, findings, switches, parked))
+
+
+def _stream_group(
+    at: LiveBroker, name: str, group: str, journal: str, address: tuple[str, ...]
+) -> StreamGroupReport:
+    from rabbit_chx.consuming.stream_status import read_stream_group
+
+    settings, addresses = stream_settings(at.settings), parse_addresses(address)
+    with closing(StreamConnection(settings)) as connection:
+        streams = [stream.name for stream in places_of(connection, [name])]
+    shares, members = read_stream_group(settings, group, streams, journal, addresses)
+    return StreamGroupReport(group, settings.vhost, shares, members)
 
 
 def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:

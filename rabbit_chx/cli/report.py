@@ -10,9 +10,10 @@ from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import entry, place_text, plural, to_json
 from rabbit_chx.rendering import Block, Line, Table, TableColumn
-from rabbit_chx.routing import SlotTable
+from rabbit_chx.routing import ModulusHashExchange, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
 
 _MOST_COLUMNS = 12
@@ -85,8 +86,15 @@ def source_fact(source: KeyMap | ModuloMap) -> tuple[str, str]:
     if source.kind == "super-stream":
         client = "the clients for Java, .NET and Go" if source.client == "java" else "rstream"
         return "exchange", f"super-stream; hashed by {client}; {plural(len(source.numbered), 'partition')}"
+    vouched = _VOUCHED[_provenance(source)].removesuffix(", in the order given")
     rules = f"rules of {source.release or NEWEST}"
-    return "exchange", f"x-modulus-hash; {rules}; {plural(len(source.numbered), 'binding')}"
+    return "exchange", f"x-modulus-hash, {vouched}; {rules}; {plural(len(source.numbered), 'binding')}"
+
+
+def _provenance(source: ModuloMap) -> Provenance:
+    """Return the provenance of an ``x-modulus-hash`` exchange; it is assumed if the release has no order."""
+    mirror = source.mirror
+    return mirror.provenance if isinstance(mirror, ModulusHashExchange) else source.provenance
 
 
 def source_as_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
@@ -99,8 +107,13 @@ def source_as_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
             "ring": None,
             "super_stream": {**entry(source, "exchange=name", "client"), "partitions": numbered},
         }
-    release = to_json(source.release or NEWEST)
-    return {"ring": None, "modulus": {"exchange": source.name, "release": release, "destinations": numbered}}
+    modulus = {
+        "exchange": source.name,
+        "release": to_json(source.release or NEWEST),
+        "provenance": _provenance(source),
+        "destinations": numbered,
+    }
+    return {"ring": None, "modulus": modulus}
 
 
 def exchange_facts(

@@ -385,7 +385,7 @@ def show(
     at, addresses = broker.live(streams=True), parse_addresses(address)
     settings = stream_settings(at.settings)
     with closing(StreamConnection(settings)) as connection:
-        version, found = connection.server_version, _places(connection, names)
+        version, found = connection.server_version, places_of(connection, names)
     streams = [_with_ends(settings, stream, addresses) for stream in found]
     if at.management_url is None:
         say("only the management API shows segments and writers: give --management-url")
@@ -396,7 +396,8 @@ def show(
     return Outcome(StreamsReport(at.settings.vhost, version, streams))
 
 
-def _places(connection: StreamConnection, names: Sequence[str]) -> list[ShownStream]:
+def places_of(connection: StreamConnection, names: Sequence[str]) -> list[ShownStream]:
+    """Return the streams of these names: a stream, or the streams of a super stream or an exchange."""
     found: dict[str, ShownStream] = {}
     of_name = connection.metadata(names, missing_ok=True)
     for name in names:

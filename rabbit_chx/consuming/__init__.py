@@ -19,6 +19,9 @@ The modules: `ownership` decides for one queue, without I/O. `runner` executes t
 `group` spans several connections, `channels` adapts aio-pika, and `journal` derives the shared state. `settings` has the arguments of a
 member, and `status` the view of the management API.
 
+A `StreamGroup` is a member of a group of streams. It shares `ownership`, `runner`, `session`, `group` and `journal` with `ConsumerGroup`.
+`stream_channels` reads a stream, `stream_connection` adapts the stream protocol, and `stream_status` has the view of the journal.
+
 `ShardConsumer` and `PseudoQueueConsumer` consume exchanges of the plugin rabbitmq_sharding, independently of groups. `Deduplicator`
 recognizes repeated messages.
 """
@@ -26,16 +29,19 @@ recognizes repeated messages.
 from __future__ import annotations
 
 from rabbit_chx.consuming.deduplication import Deduplicator
-from rabbit_chx.consuming.group import ConsumerGroup
+from rabbit_chx.consuming.group import ConsumerGroup, GroupHealth
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.settings import GroupPace
 from rabbit_chx.consuming.shards import PseudoQueueConsumer, ShardConsumer
+from rabbit_chx.consuming.stream_group import StreamGroup
 
 __all__ = [
     "ConsumerGroup",
     "Deduplicator",
+    "GroupHealth",
     "GroupMessage",
     "GroupPace",
     "PseudoQueueConsumer",
     "ShardConsumer",
+    "StreamGroup",
 ]

@@ -322,6 +322,8 @@ class ConsumingConnection:
 class GroupConnection(ConsumingConnection):
     """The connection of a group member, with another one that publishes (`_Writer`)."""
 
+    channels_fail_alone = False
+
     def __init__(self, settings: ConnectionSettings, connection: Any) -> None:  # noqa: ANN401
         super().__init__(settings, connection)
         self._writer = _Writer(settings)

@@ -9,8 +9,11 @@ import logging
 import os
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -18,7 +21,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.checks import check_name
 from rabbit_chx.connection.tokens import Credentials, with_credentials
-from rabbit_chx.consuming.journal import JOURNAL
+from rabbit_chx.consuming.journal import JOURNAL, Roster
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
@@ -40,6 +43,7 @@ from rabbit_chx.routing.release import QUORUM_V8_SINCE
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
+    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
 _PRIORITIES_SINCE = (4, 0, 0)
@@ -56,7 +60,236 @@ _MAX_LISTED = 5
 GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable | ModulusHashExchange"
 
 
-class ConsumerGroup:
+@dataclass(frozen=True, slots=True)
+class GroupHealth:
+    """The health of a member; it is true if the member is connected and no other member holds what is assigned to it.
+
+    Attributes:
+        connected: whether the member runs and its connection is usable.
+        handled_at: when a handler returned the last time; None before the first message or batch. An idle member is healthy.
+        not_owned: the queues or streams that are assigned to this member and that another member holds, as while they change hands.
+    """
+
+    connected: bool
+    handled_at: datetime | None
+    not_owned: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.connected and not self.not_owned
+
+
+class Group(ABC):
+    """The life of a member, of either kind of group: it connects, runs, reconnects and leaves.
+
+    Args:
+        where: the address without its password.
+        member: the member.
+        retries: when to reconnect.
+    """
+
+    def __init__(self, where: str, member: GroupMember, retries: Retries) -> None:
+        self.member = member.name
+        self.reconnects = 0
+        self._where = where
+        self._member = member
+        self._retries = retries
+        self._stop = asyncio.Event()
+        self._connection: Any = None
+        self._session: GroupSession | None = None
+        self._prefetches: dict[str, int] = {}
+        self._runners: list[QueueRunner] = []
+        self._tokens: list[str] = []  # of all sessions so far
+        self._attempts: set[asyncio.Task[Any]] = set()  # to connect
+        self._closings: set[asyncio.Task[None]] = set()  # of connections that were given up
+        self._is_running = False
+
+    @abstractmethod
+    async def _open(self) -> Any:  # noqa: ANN401
+        """Open a `GroupConnection` or a `StreamGroupConnection`."""
+
+    @abstractmethod
+    async def _prepare(self, connection: Any) -> dict[str, int]:  # noqa: ANN401
+        """Check the queues; return the number of messages of each that may be delivered ahead."""
+
+    # -- state
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The queues (in a `StreamGroup` the streams) that this member owns now."""
+        return tuple(runner.ownership.queue for runner in self._runners if runner.ownership.is_held)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members, according to the journal; empty without a journal."""
+        return () if self._session is None else tuple(sorted(self._session.roster.members))
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """The assigned owner of each queue, according to the journal; empty without a journal."""
+        return {} if self._session is None else self._session.roster.owners()
+
+    def healthy(self) -> GroupHealth:
+        """Return the health of this member, for the probes of an orchestrator; it is true if the member is healthy."""
+        session = self._session
+        connected = session is not None and session.is_up and not session.is_lost
+        roster = Roster() if session is None else session.roster
+        not_owned = (
+            queue
+            for queue, owner in self.owners.items()
+            if owner == self.member
+            and (claim := roster.claims.get(queue)) is not None
+            and claim.held
+            and claim.member != self.member
+        )
+        handled = [runner.handled_at for runner in self._runners if runner.handled_at is not None]
+        return GroupHealth(connected, max(handled, default=None), tuple(sorted(not_owned)))
+
+    # -- lifecycle
+
+    async def _enter(self) -> None:
+        self._connection = await self._open()
+        try:
+            self._prefetches = await self._prepare(self._connection)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    def stop(self) -> None:
+        """Let `run` finish the messages in progress, return the others in order, and end. An asyncio signal handler may call it."""
+        self._stop.set()
+
+    async def _run_once(self, handle: Callable[[Any], Awaitable[None]]) -> None:
+        if self._connection is None:
+            raise InputError(
+                f"the group is not open: use it as 'async with {type(self).__name__}(...) as group:'"
+            )
+        if self._is_running:
+            raise InputError("the group runs already: call run once")
+        self._is_running = True
+        try:
+            await self._run(handle)
+        finally:
+            try:
+                await self._finish()
+            finally:
+                self._is_running = False
+
+    async def _run(self, handle: Callable[[Any], Awaitable[None]]) -> None:
+        self._runners = []
+        outage: Outage | None = None
+        while not self._stop.is_set():
+            session = None
+            try:
+                session = self._new_session(await self._connect(), handle)
+                await session.run(self._stop)
+            except (HandlerError, InputError):
+                raise
+            except RabbitChxError as cause:
+                if session is not None:
+                    if session.is_up:
+                        outage = None  # the connection had worked
+                    self._detach(session)
+                outage = await wait_to_reconnect(
+                    self._retries, outage, cause, self._stop, f"group member {self.member}"
+                )
+
+    def _new_session(
+        self, connection: GroupConnection | StreamGroupConnection, handle: Callable[[Any], Awaitable[None]]
+    ) -> GroupSession:
+        session = self._session = GroupSession(connection, self._member, handle, tuple(self._tokens))
+        self._tokens.append(session.token)
+        if not self._runners:
+            self._runners = [
+                QueueRunner(QueueOwnership(queue, self._member), session, prefetch)
+                for queue, prefetch in self._prefetches.items()
+            ]
+        session.attach(self._runners)
+        return session
+
+    def _detach(self, session: GroupSession) -> None:
+        """Close a connection without waiting for it, so that the next attempt begins at once."""
+        self._in_background(session.close(session.detach()))
+
+    async def _connect(self) -> Any:  # noqa: ANN401
+        """Return the connection of `__aenter__`, or a new one.
+
+        An attempt that hangs does not delay the next attempt, since the network may have recovered meanwhile.
+        """
+        opened, self._connection = self._connection, None
+        if opened is not None:
+            return opened
+        attempt = asyncio.get_running_loop().create_task(self._open())
+        self._attempts.add(attempt)
+        end = time.monotonic() + _CONNECT_S
+        while opened is None:
+            done, self._attempts = await asyncio.wait(
+                self._attempts, timeout=end - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                raise BrokerTimeoutError(
+                    f"{self._where}: not open within {_CONNECT_S:g} s: check host, port and firewall"
+                )
+            for ended in done:
+                error = ended.exception()
+                if error is None and opened is None:
+                    opened = ended.result()
+                elif error is None:
+                    self._in_background(ended.result().close())
+                elif ended is attempt:
+                    raise error
+        self._cancel_attempts()
+        self.reconnects += 1
+        return opened
+
+    def _cancel_attempts(self) -> None:
+        for attempt in self._attempts:
+            attempt.cancel()
+        self._attempts = set()
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task that closes a connection. `run` waits for it at its end."""
+        closing = asyncio.get_running_loop().create_task(work)
+        self._closings.add(closing)
+        closing.add_done_callback(self._closings.discard)
+
+    async def _finish(self) -> None:
+        """Leave in order. If this is cancelled, or the event loop ends, leave at once. The hook on_lost runs in any case."""
+        is_cancelled = False
+        while True:
+            try:
+                await self._leave(patient=not is_cancelled)
+            except asyncio.CancelledError:
+                is_cancelled = True
+            else:
+                break
+        if is_cancelled:
+            raise asyncio.CancelledError
+
+    async def _leave(self, *, patient: bool) -> None:
+        self._cancel_attempts()
+        if self._session is not None:
+            if patient and not self._session.is_lost:
+                await self._session.leave()
+            self._detach(self._session)
+        if not await wait_until_finished(self._runners, CANCELLED_S):
+            for runner in self._runners:
+                runner.cancel_hook()
+            await wait_until_finished(self._runners, CANCELLED_S)
+        self._session = None
+        await asyncio.gather(*self._closings)
+
+
+class ConsumerGroup(Group):
     """One member of a group that shares queues and keeps the order of each queue.
 
     Each queue is a quorum queue with a single active consumer. Every member consumes all queues. The broker delivers each queue to one
@@ -114,7 +347,7 @@ class ConsumerGroup:
     ) -> None:
         (self._settings,) = with_credentials([_settings(url)], credentials)
         self.queues = _static_share(_queue_names(queues), static)
-        self._member = GroupMember(
+        member_ = GroupMember(
             f"{socket.gethostname()}-{os.getpid()}" if member is None else member,
             weight,
             lanes,
@@ -127,41 +360,15 @@ class ConsumerGroup:
             pace or GroupPace(),
             journal,
         )
-        self.member = self._member.name
+        super().__init__(
+            self._settings.masked_url,
+            member_,
+            Retries(reconnect_timeout_s=reconnect_timeout_s, backoff_s=reconnect_backoff_s),
+        )
         self._static = static
-        self._retries = Retries(reconnect_timeout_s=reconnect_timeout_s, backoff_s=reconnect_backoff_s)
-        self._stop = asyncio.Event()
-        self._connection: GroupConnection | None = None
-        self._session: GroupSession | None = None
-        self._prefetches: dict[str, int] = {}
-        self._runners: list[QueueRunner] = []
-        self._tokens: list[str] = []  # of all sessions so far
-        self._attempts: set[asyncio.Task[GroupConnection]] = set()  # to connect
-        self._closings: set[asyncio.Task[None]] = set()  # of connections that were given up
-        self._is_running = False
-        self.reconnects = 0
-
-    # -- state
-
-    @property
-    def held(self) -> tuple[str, ...]:
-        """The queues that this member owns now."""
-        return tuple(runner.ownership.queue for runner in self._runners if runner.ownership.is_held)
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """The members that share the queues, according to the journal; empty without a journal."""
-        return () if self._session is None else tuple(sorted(self._session.roster.members))
-
-    @property
-    def owners(self) -> dict[str, str]:
-        """The assigned owner of each queue, according to the journal; empty without a journal."""
-        return {} if self._session is None else self._session.roster.owners()
 
     def __repr__(self) -> str:
         return f"<ConsumerGroup member={self.member!r} at {self._settings.masked_url}: {len(self.held)} of {len(self.queues)} queues>"
-
-    # -- lifecycle
 
     async def __aenter__(self) -> Self:
         """Connect, and check that the queues are suitable for a group.
@@ -174,27 +381,8 @@ class ConsumerGroup:
             UnreachableError: the broker cannot be reached.
             MissingExtraError: aio-pika is not installed.
         """
-        self._connection = await _open_connection(self._settings)
-        try:
-            await self._check_queues(self._connection)
-        except BaseException:
-            await self.__aexit__(None, None, None)
-            raise
+        await self._enter()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
-
-    def stop(self) -> None:
-        """Let `run` finish the messages in progress, return the others in order, and end. An asyncio signal handler may call it."""
-        self._stop.set()
 
     async def run(self, handle: Callable[[GroupMessage], Awaitable[None]]) -> None:
         """Handle messages until `stop` is called or the task is cancelled.
@@ -210,129 +398,15 @@ class ConsumerGroup:
             BrokerRefusedError: the broker refuses an operation, and a retry cannot succeed.
             InputError: the handler is not async; the group is not open or is already running; or another process uses this member name.
         """
-        _check_async(handle)
-        if self._connection is None:
-            raise InputError(
-                "the group is not open: use it as 'async with ConsumerGroup(url, queues) as group:'"
-            )
-        if self._is_running:
-            raise InputError("the group runs already: call run once")
-        self._is_running = True
-        try:
-            await self._run(handle)
-        finally:
-            try:
-                await self._finish()
-            finally:
-                self._is_running = False
-
-    async def _run(self, handle: Callable[[GroupMessage], Awaitable[None]]) -> None:
-        self._runners = []
-        outage: Outage | None = None
-        while not self._stop.is_set():
-            session = None
-            try:
-                session = self._new_session(await self._connect(), handle)
-                await session.run(self._stop)
-            except (HandlerError, InputError):
-                raise
-            except RabbitChxError as cause:
-                if session is not None:
-                    if session.is_up:
-                        outage = None  # the connection had worked
-                    self._detach(session)
-                outage = await wait_to_reconnect(
-                    self._retries, outage, cause, self._stop, f"group member {self.member}"
-                )
-
-    def _new_session(
-        self, connection: GroupConnection, handle: Callable[[GroupMessage], Awaitable[None]]
-    ) -> GroupSession:
-        session = self._session = GroupSession(connection, self._member, handle, tuple(self._tokens))
-        self._tokens.append(session.token)
-        if not self._runners:
-            self._runners = [
-                QueueRunner(QueueOwnership(queue, self._member), session, prefetch)
-                for queue, prefetch in self._prefetches.items()
-            ]
-        session.attach(self._runners)
-        return session
-
-    def _detach(self, session: GroupSession) -> None:
-        """Close a connection without waiting for it, so that the next attempt begins at once."""
-        self._in_background(session.close(session.detach()))
-
-    async def _connect(self) -> GroupConnection:
-        """Return the connection of `__aenter__`, or a new one.
-
-        An attempt that hangs does not delay the next attempt, since the network may have recovered meanwhile.
-        """
-        opened, self._connection = self._connection, None
-        if opened is not None:
-            return opened
-        attempt = asyncio.get_running_loop().create_task(_open_connection(self._settings))
-        self._attempts.add(attempt)
-        end = time.monotonic() + _CONNECT_S
-        while opened is None:
-            done, self._attempts = await asyncio.wait(
-                self._attempts, timeout=end - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
-            )
-            if not done:
-                raise BrokerTimeoutError(
-                    f"{self._settings.masked_url}: not open within {_CONNECT_S:g} s: check host, port and firewall"
-                )
-            for ended in done:
-                error = ended.exception()
-                if error is None and opened is None:
-                    opened = ended.result()
-                elif error is None:
-                    self._in_background(ended.result().close())
-                elif ended is attempt:
-                    raise error
-        self._cancel_attempts()
-        self.reconnects += 1
-        return opened
-
-    def _cancel_attempts(self) -> None:
-        for attempt in self._attempts:
-            attempt.cancel()
-        self._attempts = set()
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task that closes a connection. `run` waits for it at its end."""
-        closing = asyncio.get_running_loop().create_task(work)
-        self._closings.add(closing)
-        closing.add_done_callback(self._closings.discard)
-
-    async def _finish(self) -> None:
-        """Leave in order. If this is cancelled, or the event loop ends, leave at once. The hook on_lost runs in any case."""
-        is_cancelled = False
-        while True:
-            try:
-                await self._leave(patient=not is_cancelled)
-            except asyncio.CancelledError:
-                is_cancelled = True
-            else:
-                break
-        if is_cancelled:
-            raise asyncio.CancelledError
-
-    async def _leave(self, *, patient: bool) -> None:
-        self._cancel_attempts()
-        if self._session is not None:
-            if patient and not self._session.is_lost:
-                await self._session.leave()
-            self._detach(self._session)
-        if not await wait_until_finished(self._runners, CANCELLED_S):
-            for runner in self._runners:
-                runner.cancel_hook()
-            await wait_until_finished(self._runners, CANCELLED_S)
-        self._session = None
-        await asyncio.gather(*self._closings)
+        check_async(handle)
+        await self._run_once(handle)
 
     # -- checks
 
-    async def _check_queues(self, connection: GroupConnection) -> None:
+    async def _open(self) -> GroupConnection:
+        return await _open_connection(self._settings)
+
+    async def _prepare(self, connection: GroupConnection) -> dict[str, int]:
         numbers = Release(connection.server_version).numbers
         if numbers < _STREAMS_SINCE and self._member.journal is not None:
             raise InputError(
@@ -352,12 +426,11 @@ class ConsumerGroup:
             _log.warning("%s", warning)
         # A message that kills its member is requeued with all messages delivered ahead. A delivery limit would drop them with it.
         # All members must use the same prefetch: a quorum queue puts a message that is requeued again after other requeued messages.
-        self._prefetches = {
-            queue: _prefetch(arguments[queue], numbers, self._member) for queue in self.queues
-        }
+        return {queue: _prefetch(arguments[queue], numbers, self._member) for queue in self.queues}
 
 
-def _check_async(handle: object) -> None:
+def check_async(handle: object) -> None:
+    """Raise an InputError for a handler that is not async."""
     function = handle
     while isinstance(function, functools.partial):
         function = function.func

@@ -41,17 +41,19 @@ class JournalEntry:
     queue: str = ""
     token: str = ""
 
-    def to_json(self) -> bytes:
-        """Return the body of the message."""
-        return json.dumps(
-            {name: value for name, value in asdict(self).items() if value not in ("", ())}
-        ).encode()
+    def to_json(self, group: str = "") -> bytes:
+        """Return the body of the message. The entries of a `StreamGroup` have its name; releases before them skip such entries."""
+        fields = {name: value for name, value in asdict(self).items() if value not in ("", ())}
+        return json.dumps({"group": group, "entry": fields} if group else fields).encode()
 
     @classmethod
-    def from_json(cls, body: bytes) -> JournalEntry | None:
-        """Return the entry in a message; None if this version cannot read it."""
+    def from_json(cls, body: bytes, group: str = "") -> JournalEntry | None:
+        """Return the entry in a message; None if it is of another group, or if this version cannot read it."""
         try:
             fields: dict[str, Any] = json.loads(body)
+            if fields.get("group", "") != group:
+                return None
+            fields = fields["entry"] if group else fields
             entry = cls(
                 _KINDS[_KINDS.index(fields["kind"])],  # ValueError for an unknown kind
                 str(fields["member"]),

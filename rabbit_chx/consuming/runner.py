@@ -8,8 +8,9 @@ import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import (
@@ -38,8 +39,12 @@ from rabbit_chx.tracing import handler_span
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel
     from rabbit_chx.consuming.session import GroupSession
+    from rabbit_chx.consuming.stream_channels import StreamChannel
 
 _log = logging.getLogger(__name__)
+
+#: A consumer of a queue, or of a stream.
+MemberChannel: TypeAlias = "ConsumerChannel | StreamChannel"
 
 
 class QueueRunner:
@@ -56,7 +61,7 @@ class QueueRunner:
         self.session = session
         self._prefetch = prefetch
         self.changed = asyncio.Event()
-        self._channels: dict[int, ConsumerChannel] = {}  # by subscription
+        self._channels: dict[int, MemberChannel] = {}  # by subscription
         self._handlers: dict[tuple[int, int], asyncio.Task[None]] = {}  # by subscription and delivery tag
         self._errors: dict[tuple[int, int], BaseException] = {}
         #: The subscriptions by claim token; None after the claim was read.
@@ -65,6 +70,7 @@ class QueueRunner:
         self._sending: asyncio.Task[None] | None = None
         self._hook: asyncio.Task[None] | None = None
         self._is_hook_cancelled = False
+        self.handled_at: datetime | None = None  # when a handler returned the last time
 
     def execute(self, commands: list[Command]) -> None:
         """Execute commands in their order, after all earlier ones."""
@@ -92,7 +98,12 @@ class QueueRunner:
         if self._hook is not None:
             self._hook.cancel()
 
-    def disconnect(self) -> list[ConsumerChannel]:
+    def consume_again(self) -> None:
+        """Handle the loss of this queue's channel alone."""
+        self.disconnect()
+        self.execute(self.ownership.consume())
+
+    def disconnect(self) -> list[MemberChannel]:
         """Handle the loss of the connection: cancel the handlers, drop unsent commands, and return the channels."""
         channels, unsent = list(self._channels.values()), list(self._queued)
         if self._sending is not None:
@@ -121,7 +132,8 @@ class QueueRunner:
                 self._execute(command)
 
     async def _send(self, command: Ack | Reject | Reply) -> None:
-        session, channel = self.session, self._channels.get(command.subscription)
+        session = self.session
+        channel: Any = self._channels.get(command.subscription)  # streams have only `Ack`
         if channel is None:
             return
         try:
@@ -130,7 +142,9 @@ class QueueRunner:
                     await channel.ack(tag)
                 case Reject(_, tag):
                     _log.warning(
-                        "%s: a message is dead-lettered after its last attempt", self.ownership.queue
+                        "%s: a message is dead-lettered after its last attempt",
+                        self.ownership.queue,
+                        extra=self._log_fields,
                     )
                     await channel.reject(tag)
                 case Reply(_, queue, marker):
@@ -168,11 +182,15 @@ class QueueRunner:
             case FailGroup(number, delivery):
                 self._fail_group(number, delivery)
             case LogWarning(message):
-                _log.warning("%s", message)
+                _log.warning("%s", message, extra=self._log_fields)
             case Ack() | Reject() | Reply():
                 raise AssertionError(command)  # `_execute_queued` sends them
             case _:
                 assert_never(command)
+
+    @property
+    def _log_fields(self) -> dict[str, object]:
+        return {"queue": self.ownership.queue, "generation": self.ownership.generation}
 
     # -- handlers and hooks
 
@@ -192,18 +210,31 @@ class QueueRunner:
         error = asyncio.CancelledError("the handler was cancelled") if task.cancelled() else task.exception()
         if error is None:
             self._errors.pop(key, None)
+            self.handled_at = datetime.now(UTC)
         else:
             self._errors[key] = error
-            _log.info("%s: the handler failed at attempt %d: %r", self.ownership.queue, start.attempt, error)
+            _log.info(
+                "%s: the handler failed at attempt %d: %r",
+                self.ownership.queue,
+                start.attempt,
+                error,
+                extra=self._log_fields,
+            )
         self.execute(self.ownership.on_handled(*key, failed=error is not None))
 
     def _fail_group(self, number: int, delivery: DeliveredMessage) -> None:
         cause = self._errors.pop((number, delivery.tag), None)
         message = delivery.content
+        if isinstance(message, GroupMessage):
+            kind, raiser, remedy = "queue", "the handler", ", or choose on_failure='dead-letter'"
+            what = f" for the message with the routing key {message.routing_key!r} and the message_id {message.message_id!r}"
+            state = "The message is returned to its place"
+        else:
+            kind, raiser, what, remedy = "stream", message.raiser, message.label, ""
+            state = "The offset is not stored, so the next member begins there"
         error = HandlerError(
-            f"queue {self.ownership.queue!r}: the handler raised {type(cause).__name__} for the message with the routing key "
-            f"{message.routing_key!r} and the message_id {message.message_id!r} at the last of {self.session.member.retries + 1} attempts "
-            f"({cause}). The message is returned to its place: correct the handler, or choose on_failure='dead-letter'",
+            f"{kind} {self.ownership.queue!r}: {raiser} raised {type(cause).__name__}{what} at the last of "
+            f"{self.session.member.retries + 1} attempts ({cause}). {state}: correct {raiser}{remedy}",
             queue=self.ownership.queue,
         )
         error.__cause__ = cause
@@ -218,14 +249,19 @@ class QueueRunner:
     async def _run_hook(self, command: RunHook, call: Hook | None) -> None:
         member, queue = self.session.member, self.ownership.queue
         verb = "owns" if command.hook == "gained" else "no longer owns"
-        _log.info("group member %s %s %s, generation %s", member.name, verb, queue, command.generation)
+        fields = {**self._log_fields, "generation": command.generation}
+        _log.info(
+            "group member %s %s %s, generation %s", member.name, verb, queue, command.generation, extra=fields
+        )
         if call is None:
             return
         try:
             async with asyncio.timeout(member.pace.hook_s):
                 await call(queue)
         except Exception:  # noqa: BLE001  # whatever a user's hook raises
-            _log.exception("%s: the hook on_%s failed; the group continues", queue, command.hook)
+            _log.exception(
+                "%s: the hook on_%s failed; the group continues", queue, command.hook, extra=fields
+            )
 
     def _on_hook_done(self, command: RunHook, task: asyncio.Task[None]) -> None:
         self._hook = None
@@ -257,7 +293,8 @@ class QueueRunner:
             session.on_channel_closed(self.ownership.queue, refusal)
 
     async def _abandon(self, number: int) -> None:
-        if channel := self._channels.pop(number, None):
+        channel: Any = self._channels.pop(number, None)
+        if channel is not None:
             await self.session.connection.abandon(channel)
         self._errors = {key: error for key, error in self._errors.items() if key[0] != number}
         self.execute(self.ownership.on_abandoned(number))
@@ -276,11 +313,14 @@ class QueueRunner:
             )
 
     async def _fetch(self, number: int, parking_queue: str) -> None:
-        if channel := self._channels.get(number):
+        channel: Any = self._channels.get(number)
+        if channel is not None:
             self.execute(self.ownership.on_fetched(number, await channel.fetch(parking_queue)))
 
 
-async def _call(handle: Callable[[GroupMessage], Awaitable[None]], message: GroupMessage) -> None:
+async def _call(handle: Callable[[Any], Awaitable[None]], message: Any) -> None:  # noqa: ANN401  # or a batch
     """Make a coroutine of any handler, since a task accepts no other awaitable. An error that the call raises fails the task."""
-    with handler_span(message.queue, message.headers):
+    is_message = isinstance(message, GroupMessage)
+    queue, headers = (message.queue, message.headers) if is_message else (message.stream, {})
+    with handler_span(queue, headers):
         await handle(message)

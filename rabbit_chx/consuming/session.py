@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.consuming.journal import (
     Assignments,
     EntryKind,
@@ -21,7 +22,6 @@ from rabbit_chx.consuming.journal import (
     Roster,
     priority_without_journal,
 )
-from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.consuming.waits import wait_for_any, wait_unless_blocked
@@ -34,7 +34,9 @@ from rabbit_chx.errors import (
 )
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.channels import ConsumerChannel, GroupConnection
+    from rabbit_chx.consuming.channels import GroupConnection
+    from rabbit_chx.consuming.runner import MemberChannel
+    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
 
@@ -72,9 +74,9 @@ class GroupSession:
 
     def __init__(
         self,
-        connection: GroupConnection,
+        connection: GroupConnection | StreamGroupConnection,
         member: GroupMember,
-        handle: Callable[[GroupMessage], Awaitable[None]],
+        handle: Callable[[Any], Awaitable[None]],
         earlier_tokens: Collection[str] = (),
     ) -> None:
         self.connection = connection
@@ -141,6 +143,17 @@ class GroupSession:
 
     def on_channel_closed(self, queue: str, refusal: RabbitChxError | None) -> None:
         """The channel of a queue was closed by the broker or with the connection."""
+        runner = self._runners.get(queue) if self.connection.channels_fail_alone else None
+        if runner is not None and (refusal is None or is_transient(refusal)):
+            _log.warning(
+                "group member %s lost %s and consumes it again: %s",
+                self.member.name,
+                queue,
+                refusal,
+                extra={"queue": queue},
+            )
+            runner.consume_again()
+            return
         closed = f"{self.connection.where}: the channel that consumes {queue!r} was closed"
         self.fail(refusal or ConnectionLostError(closed, queue=queue))
 
@@ -230,7 +243,7 @@ class GroupSession:
             await wait_until_finished(self._runners.values(), CANCELLED_S, self._lost)
         await self._write_farewell("left")
 
-    def detach(self) -> list[ConsumerChannel]:
+    def detach(self) -> list[MemberChannel]:
         """End the session without waiting: cancel its tasks and handlers, and return the channels to close."""
         self._is_leaving = self._is_detached = True
         self._lost.set()
@@ -238,7 +251,7 @@ class GroupSession:
             task.cancel()
         return [channel for runner in self._runners.values() for channel in runner.disconnect()]
 
-    async def close(self, channels: Iterable[ConsumerChannel]) -> None:
+    async def close(self, channels: Iterable[MemberChannel]) -> None:
         """Close the connection, if it is open. Messages that the channels hold are returned before, in order."""
         with contextlib.suppress(TimeoutError, RabbitChxError):
             async with asyncio.timeout(_ABANDON_S):
@@ -259,7 +272,7 @@ class GroupSession:
 
     async def _append(self, entry: JournalEntry) -> None:
         if self.member.journal is not None:
-            await self.connection.publish(self.member.journal, entry.to_json())
+            await self.connection.publish(self.member.journal, entry.to_json(self.member.group))
 
     async def _write_farewell(self, kind: EntryKind) -> None:
         """Write that this member is leaving or has left, unless the connection is lost or another process has the name."""
@@ -323,6 +336,7 @@ class GroupSession:
                         queue,
                         self._assignments.owners[queue].member,
                         ownership.generation,
+                        extra={"queue": queue, "generation": ownership.generation},
                     )
                 runner.execute(ownership.step_back())
 
@@ -401,7 +415,7 @@ class GroupSession:
                 ready = await self.connection.ready_count(queue)
                 warning = self._stalls.check(queue, ready, runner.ownership.delivered_count)
                 if warning is not None and self._should_deliver(queue, runner):
-                    _log.warning("%s", warning)
+                    _log.warning("%s", warning, extra={"queue": queue})
                     runner.execute(runner.ownership.step_back())
 
     def _should_deliver(self, queue: str, runner: QueueRunner) -> bool:

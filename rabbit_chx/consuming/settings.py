@@ -71,6 +71,7 @@ class GroupMember:
     on_lost: Hook | None = None
     pace: GroupPace = field(default_factory=GroupPace)
     journal: str | None = JOURNAL
+    group: str = ""  # of a `StreamGroup`
 
     def __post_init__(self) -> None:
         name = self.name

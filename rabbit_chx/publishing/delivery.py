@@ -175,6 +175,7 @@ class Delivery:
         clock: returns seconds of a monotonic clock.
         chance: returns random numbers from 0 to 1, for the backoff.
         progress: called periodically with the current report; None for no progress.
+        exchange: the exchange, for log records.
 
     Attributes:
         failure: the error that every later operation raises, or None.
@@ -191,8 +192,10 @@ class Delivery:
         clock: Callable[[], float],
         chance: Callable[[], float],
         progress: Callable[[PublishReport], None] | None = None,
+        exchange: str = "",
     ) -> None:
         self.failure: RabbitChxError | None = None
+        self._log_fields = {"exchange": exchange}
         self.tally = Tally()
         self._targets = targets
         self._target = 0
@@ -409,7 +412,10 @@ class Delivery:
         if connection is not None:
             self._take_back(connection)
         _log.warning(
-            "%s; reconnecting, %d rows are open", cause, sum(len(batch.rows) for batch in self._unsent)
+            "%s; reconnecting, %d rows are open",
+            cause,
+            sum(len(batch.rows) for batch in self._unsent),
+            extra=self._log_fields,
         )
         yield from self._reconnect(outage)
 
@@ -434,7 +440,7 @@ class Delivery:
                     self.failure = outage.ended_by(cause)
                     raise self.failure from cause
                 outage.last = cause
-                _log.info("%s", cause)
+                _log.info("%s", cause, extra=self._log_fields)
             else:
                 self._report_progress(at_once=True)
                 return

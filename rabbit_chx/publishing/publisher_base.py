@@ -108,6 +108,7 @@ class PublisherBase(Owned):
             clock=time.monotonic,
             chance=random.random,
             progress=progress,
+            exchange=exchange,
         )
         self._start()
 

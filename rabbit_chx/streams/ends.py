@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import cycle
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
@@ -42,6 +42,7 @@ from rabbit_chx.streams.frames import (
     refusal,
 )
 from rabbit_chx.streams.nodes import at_node, open_any
+from rabbit_chx.streams.progress import NEVER
 
 _T = TypeVar("_T")
 
@@ -66,6 +67,24 @@ class LogEnd(NamedTuple):
 
     offset: int
     fingerprint: Fingerprint | None
+
+
+class LogRange(NamedTuple):
+    """A range of a log, as its leader has it.
+
+    Attributes:
+        start: the first offset to read.
+        end: the first offset that is not read.
+        log_end: the end of the log.
+        chunks: the chunks at the start, at the end if wanted, and at the end of the log, as far as they exist.
+        expected: the first chunk at the offset of the expected one or after it.
+    """
+
+    start: int
+    end: int
+    log_end: LogEnd
+    chunks: list[Fingerprint]
+    expected: Chunk | None
 
 
 class ChunkFinder:
@@ -112,6 +131,29 @@ class ChunkFinder:
             return end.offset, None
         return chunk.offset, chunk.fingerprint
 
+    def find_range(
+        self,
+        stream: str,
+        start: OffsetSpec,
+        end: int | datetime | Literal["never"] | None,
+        expect: Fingerprint | None,
+        *,
+        with_last: bool,
+    ) -> LogRange:
+        """Return a range of a stream; `start`, `end` and `expect` as for `StreamReader`, `with_last` for the chunk at the end of the range."""
+        log_end = self.end(stream)
+        start_offset, start_chunk = self.locate(stream, start, log_end)
+        if end is None:
+            end = log_end.offset
+        elif end == "never":
+            end = NEVER
+        elif isinstance(end, datetime):
+            end = self.locate(stream, end, log_end)[0]
+        last = self.chunk_at(stream, end - 1) if with_last and start_offset < end < log_end.offset else None
+        chunks = [start_chunk, last and last.fingerprint, log_end.fingerprint]
+        expected = self.chunk_at(stream, expect.offset) if expect else None
+        return LogRange(start_offset, end, log_end, [chunk for chunk in chunks if chunk], expected)
+
     def _chunk_of_time(self, stream: str, moment: datetime) -> Chunk | None:
         """Return the first chunk of this time or later. Chunks have milliseconds, so the time is rounded up to them."""
         with suppress(OverflowError):  # datetime.max
@@ -151,7 +193,7 @@ class ChunkFinder:
         return None
 
     def chunk_at(
-        self, stream: str, start: OffsetSpec, wait_s: float = 0.0, **properties: str
+        self, stream: str, start: OffsetSpec, wait_s: float = 0.0, **properties: str | bytes
     ) -> Chunk | None:
         """Return the first chunk that a subscription with these `properties` delivers; if `wait_s` is 0, None if none is stored now.
 

@@ -491,15 +491,15 @@ def offset_spec(start: OffsetSpec) -> bytes:
     )
 
 
-def check_range(start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None) -> None:
+def check_range(start: OffsetSpec, end: int | datetime | str | None, expect: Fingerprint | None) -> None:
     """Raise an InputError for an invalid start or end of a range, an end before the start, or a chunk not before it."""
     offset_spec(start)
     if not (
-        end is None
+        end in (None, "never")
         or is_whole(end, 0, (1 << 63) - 1)
         or (isinstance(end, datetime) and end.tzinfo is not None)
     ):
-        raise InputError(f"end is {shown(end)}: give an offset from 0, an aware datetime, or None")
+        raise InputError(f"end is {shown(end)}: give an offset from 0, an aware datetime, 'never', or None")
     for kind in (int, datetime):
         if isinstance(start, kind) and isinstance(end, kind) and end < start:  # type: ignore[operator]
             raise InputError(f"end is {end}, before the start, {start}")

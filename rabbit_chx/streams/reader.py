@@ -1,4 +1,4 @@
-"""Read rows of a stream as Arrow record batches, up to an end that is fixed when the reader is opened.
+"""Read rows of a stream as Arrow record batches, up to an end that is fixed when the reader is opened, or as they arrive.
 
 Method:
 
@@ -8,10 +8,12 @@ Method:
    driver. Then the constructor does not connect. The range is verified on the leader only if the log may have been cut since: if no chunk
    arrives, or one that ends before the start.
 3. The reader subscribes at a replica with ``chunk_selector=all``, which delivers the broker's tracking chunks too. So the chunks are
-   contiguous, and a skipped offset is a lost one (`_Progress`).
+   contiguous, and a skipped offset is a lost one (`Progress`).
 4. After a lost connection it resubscribes at the last chunk of rows that it received. A different chunk there is an error.
-
 5. With filters the broker omits chunks: `rabbit_chx.streams.filters` explains how the reader finds the end then.
+6. With ``end="never"`` silence is normal. After half of the timeout the leader is asked (`_is_behind`): whether it has a chunk that was
+   not delivered, and whether it still has the last one that was. It is also asked before the reader resubscribes. Otherwise a log that
+   was rewritten and is shorter now would look like an idle one: the broker moves a start behind the end to the end.
 
 rabbitmq-server v4.3.5 and v3.10, rabbit_stream_reader.erl (Subscribe, Credit, ``chunk_selector``); osiris 1.13.1, osiris_log.erl
 (``init_offset_reader0``: a start outside of the log is moved into it, silently).
@@ -20,12 +22,12 @@ rabbitmq-server v4.3.5 and v3.10, rabbit_stream_reader.erl (Subscribe, Credit, `
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -37,25 +39,29 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     DamagedChunkError,
     InputError,
-    MissingRowsError,
     RabbitChxError,
     UnreachableError,
 )
 from rabbit_chx.retry import Backoff, Retry
+from rabbit_chx.streams.batches import Batches
 from rabbit_chx.streams.chunks import MAX_SUB_ENTRY_BYTES, Chunk, Fingerprint, Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.filters import Filters
+from rabbit_chx.streams.following import ATTEMPT_S, Following
 from rabbit_chx.streams.frames import (
     LARGEST_FRAME,
     CreditRefused,
     Delivery,
+    Key,
     Node,
     OffsetSpec,
     StreamChanged,
     check_range,
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at, settings_of
+from rabbit_chx.streams.offsets import StoredOffset
+from rabbit_chx.streams.progress import Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
 
 if TYPE_CHECKING:
@@ -85,15 +91,19 @@ _VERIFY_AFTER_S = 1.0
 _MAX_DAMAGED_READS = 3
 
 
-class StreamReader:
+class StreamReader(Batches):
     """An iterator over the rows of a stream, as `pyarrow.RecordBatch`. The columns are offset, timestamp, key and value.
 
     ``offset`` is int64. ``timestamp`` is the broker's time of the row's chunk (us, UTC). ``key`` and ``value`` are binary; the key is
     the routing key, where the row has one.
 
-    The constructor connects and fixes the end; rows that are written later are not read. The rows are in the order of the stream, each
-    once, also after lost connections and leader changes. At most some megabytes are read ahead. The loop may be slow: heartbeats are
-    sent meanwhile. A reader is not thread-safe.
+    The constructor connects and fixes the end; rows that are written later are not read, unless `end` is ``"never"``. The rows are in the
+    order of the stream, each once, also after lost connections and leader changes. At most some megabytes are read ahead. The loop may be
+    slow: heartbeats are sent meanwhile. A reader is not thread-safe, except for `stop`.
+
+    ``async for`` also returns the batches, each awaited in a thread: a batch has thousands of rows, so that costs little. A cancelled wait
+    loses no batch. The other methods and the constructor block: call them by ``await asyncio.to_thread(StreamReader, ...)``. A reader is
+    an Arrow stream (``__arrow_c_stream__``): DuckDB, Polars, pandas and DataFusion read it as a table.
 
     Args:
         url: ``rabbitmq-stream://user:password@host:5552/vhost``, with TLS ``rabbitmq-stream+tls://`` (5551), or the AMQP URI of
@@ -102,7 +112,9 @@ class StreamReader:
         start: ``"first"``, ``"last"`` (the last chunk), ``"next"`` (after the last row), an offset, or an aware datetime: the first
             chunk of that time or later. The time of a chunk is the clock of the leader that wrote it, in milliseconds.
         end: the first offset that is not read, or an aware datetime: the first chunk of that time or later is not read. None for the
-            end of the stream at the time of opening.
+            end of the stream at the time of opening. ``"never"`` to return rows as they arrive, until `stop` is called.
+        max_wait_s: with ``end="never"``: the longest time in seconds from the arrival of a row to the return of its batch, while the loop
+            is not slower. A longer one makes larger batches, which cost less.
         include: further columns: ``"exchange"``, ``"message_id"``, ``"properties"``, ``"headers"``; see `rabbit_chx.streams.rows`.
         filters: read only rows with one of these filter values (str or bytes), which needs RabbitMQ 3.13. The broker omits chunks in which
             its Bloom filter excludes them all. In the other chunks the reader omits rows whose annotation ``x-stream-filter-value`` has
@@ -116,9 +128,12 @@ class StreamReader:
         landmarks: fingerprints of chunks that the stream had when the offsets `start` and `end` were found. Then the constructor does
             not connect, one connection is enough, and the range is verified only if no rows arrive. A chunk that differs from its
             landmark is a MissingRowsError. None to find the range in the constructor.
+        name: keep the position on the broker under this name, by `store_offset`. The reader then starts after the stored offset, and at
+            `start` only if none is stored. One reader at a time may use a name in a stream.
         expect: the `fingerprint` of the reader that ended where this one starts. A log that was rewritten since then is a
             MissingRowsError. If retention has removed that chunk, nothing is compared.
-        timeout_s: the longest time without a chunk in seconds, including reconnects.
+        timeout_s: the longest time without a chunk in seconds, including reconnects. With ``end="never"`` the longest time in which a
+            stored chunk may not arrive: no silence is an error while the leader has no further chunk.
         credentials: a function that returns an OAuth 2 token and its expiry, instead of a password in the URL; as of `Publisher`.
         check_crc: whether the CRC of each chunk is checked.
         max_frame_bytes: the largest chunk that is received, in bytes. Brokers send chunks of hundreds of MiB where messages are large.
@@ -127,7 +142,7 @@ class StreamReader:
     Attributes:
         stream: the stream's name.
         start_offset: the first offset to read.
-        end_offset: the first offset that is not read.
+        end_offset: the first offset that is not read; 2^63 - 1 for ``"never"``.
         next_offset: the offset after the returned batches; a later reader may start there.
         end_fingerprint: the fingerprint of the last chunk of rows at the time of opening; None without rows, and with `landmarks`.
         fingerprint: the fingerprint of the last returned chunk; before the first one it is `expect`.
@@ -138,10 +153,8 @@ class StreamReader:
 
     Raises:
         InputError: an argument is not valid.
-        MissingRowsError: the stream lacks a part of the range.
-        NotFoundError: the stream does not exist, with any `on_missing`.
-        BrokerRefusedError: the broker refuses the user, the vhost or the stream.
-        UnreachableError: no node answers in time.
+        MissingRowsError, NotFoundError: the stream lacks a part of the range, or does not exist.
+        BrokerRefusedError, UnreachableError: the broker refuses the user, the vhost or the stream, or no node answers in time.
 
     Example::
 
@@ -149,13 +162,27 @@ class StreamReader:
             print(sum(batch.num_rows for batch in reader))
     """
 
+    end_fingerprint: Fingerprint | None = None
+    _following: Following | None = None
+    _connection: StreamConnection | None = None
+    _failure: Exception | None = None
+    _is_stopped = False
+    _credit = 0  # chunks that the broker may still send
+    _credit_limit = 1
+    _largest_chunk = 0  # in bytes, of the latest chunks
+    _unreturned_chunk: Chunk | None = None  # the current chunk, until a row of it is returned
+    _damaged_offset = 0  # the offset of the latest damaged chunk
+    # With filters: whether the replica of the connection has the whole range, and whether a further chunk in the range matches.
+    _has_end = _has_next = False
+
     def __init__(
         self,
         url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
         stream: str,
         *,
         start: OffsetSpec = "first",
-        end: int | datetime | None = None,
+        end: int | datetime | Literal["never"] | None = None,
+        max_wait_s: float = 0.1,
         include: Collection[str] = (),
         filters: Collection[str | bytes] = (),
         match_unfiltered: bool = False,
@@ -163,6 +190,7 @@ class StreamReader:
         addresses: Mapping[str, str] | None = None,
         on_missing: Literal["raise", "count"] = "raise",
         landmarks: Collection[Fingerprint] | None = None,
+        name: str | None = None,
         expect: Fingerprint | None = None,
         timeout_s: float = 60.0,
         credentials: Credentials | None = None,
@@ -177,36 +205,34 @@ class StreamReader:
         check_range(start, end, expect)
         check_whole("batch_rows", batch_rows, 1)
         check_seconds("timeout_s", timeout_s, zero=False)
+        check_seconds("max_wait_s", max_wait_s)
         if on_missing not in ("raise", "count"):
             raise InputError(f"on_missing is {shown(on_missing)}: give 'raise' or 'count'")
         check_whole("max_frame_bytes", max_frame_bytes, 1 << 20)
         check_whole("max_sub_entry_bytes", max_sub_entry_bytes, 1)
+        if name is not None and (expect is not None or landmarks is not None):
+            raise InputError(
+                f"the name is {shown(name)}, and expect or landmarks is given: the broker keeps the position, or the application does"
+            )
         schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
         self._include = tuple(include)
         self._filters = Filters.of(filters, match_unfiltered) if filters or match_unfiltered else None
-        # With filters: whether the replica of the connection has the whole range, and whether a further chunk in the range matches.
-        self._has_end = self._has_next = False
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: give its name")
         self.stream = stream
         self._batch_rows = batch_rows
+        self._stored = None if name is None else StoredOffset(stream, name)
         self._addresses = addresses
         self._timeout_s = timeout_s
         self._check_crc = check_crc
         self._max_frame_bytes = max_frame_bytes
         self._max_sub_entry_bytes = max_sub_entry_bytes
-        self._connection: StreamConnection | None = None
-        self._damaged_offset = 0  # the offset of the latest damaged chunk
+        if end == "never":
+            self._following = Following(stream, max_wait_s, timeout_s, self._has_received, self._is_behind)
         self._damaged_nodes = list[Node | None]()  # the nodes that delivered it
-        self._credit = 0  # chunks that the broker may still send
-        self._credit_limit = 1
-        self._largest_chunk = 0  # in bytes, of the latest chunks
         self._received: deque[tuple[Chunk, list[Piece]]] = deque()
         self._pieces: deque[Piece] = deque()  # the rest of the current chunk
-        self._unreturned_chunk: Chunk | None = None  # the current chunk, until a row of it is returned
-        self._failure: Exception | None = None
-        self._progress = _Progress(stream, count_missing=on_missing == "count")
-        self.end_fingerprint: Fingerprint | None = None
+        self._progress = Progress(stream, count_missing=on_missing == "count")
         self._is_unverified = landmarks is not None  # whether the caller found the range
         if landmarks is None:
             deadline = time.monotonic() + timeout_s
@@ -220,10 +246,16 @@ class StreamReader:
             raise InputError(
                 f"landmarks are given, start is {shown(start)} and end is {shown(end)}: give two offsets"
             )
-        self.fingerprint = self._progress.last = expect
+        self.fingerprint = expect
+        self._progress.last = expect or self._progress.last
         self.start_offset = self.next_offset = self._progress.next
         self.chunks = self.rows_read = self.rows_returned = self.bytes_read = 0
         self.end_offset = self._progress.end
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of each batch."""
+        return schema_of(self._include)
 
     @property
     def missing(self) -> int:
@@ -233,12 +265,7 @@ class StreamReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __iter__(self) -> Self:
@@ -259,10 +286,12 @@ class StreamReader:
             while batch is not None and self._filters and not batch.num_rows:
                 batch = self._next_batch()
         except BaseException as cause:
+            self._disconnect()
+            if self._is_stopped and isinstance(cause, RabbitChxError):
+                raise StopIteration from None
             # Also after an interruption: a later call would skip the chunks that were already taken.
             where = f"the reader of stream {self.stream!r}"
             self._failure = cause if isinstance(cause, Exception) else interruption(where, cause)
-            self._disconnect()
             raise
         if batch is None:
             self._disconnect()
@@ -270,9 +299,35 @@ class StreamReader:
         self.rows_returned += batch.num_rows
         return batch
 
+    def store_offset(self, batch: pa.RecordBatch) -> None:
+        """Store that the rows up to the end of `batch` are processed, under the reader's name.
+
+        The broker gets it with the next 10,000 rows, within 5 seconds, or at `close`, which waits until the leader has it. A program that
+        is killed reads the rows since then again.
+        """
+        if self._stored is None:
+            raise InputError(f"the reader of stream {self.stream!r} has no name, or is closed: give name=")
+        self._stored.note(batch["offset"][-1].as_py(), batch.num_rows)
+        if self._connection is not None:
+            with suppress(RabbitChxError):  # the next connection writes it
+                self._stored.write_if_due(self._connection)
+
+    def stop(self) -> None:
+        """End the iteration: the batch that is being filled is returned, and no further one. Another reader may start at `next_offset`.
+
+        Another thread and a signal handler may call it. The loop ends within a fraction of a second, or some seconds while it reconnects.
+        """
+        self._is_stopped = True
+        if self._following is not None:
+            self._following.is_stopped = True
+
     def close(self) -> None:
-        """Close the connection; may be called again."""
+        """Store the offset, and close the connection; may be called again."""
+        self.stop()
         self._disconnect()
+        stored, self._stored = self._stored, None
+        if stored is not None:
+            stored.finish(lambda: self._open(time.monotonic() + ATTEMPT_S, leader=True))
         self._failure = self._failure or InputError(
             f"the reader of stream {self.stream!r} is closed: open a new one"
         )
@@ -280,31 +335,29 @@ class StreamReader:
     # -- the range
 
     def _find_range(
-        self, start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None, deadline: float
+        self,
+        start: OffsetSpec,
+        end: int | datetime | Literal["never"] | None,
+        expect: Fingerprint | None,
+        deadline: float,
     ) -> Fingerprint | None:
         """Find the range on the leader, and return the fingerprint of the last chunk of rows."""
         connection = self._connection = self._open(deadline, leader=True)
         finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self._check_crc)
-        log_end = finder.end(self.stream)
-        start_offset, start_chunk = finder.locate(self.stream, start, log_end)
-        end_offset = log_end.offset
-        if end is not None:
-            end_offset = end if isinstance(end, int) else finder.locate(self.stream, end, log_end)[0]
-        end_chunk = None
-        if self._filters and start_offset < end_offset < log_end.offset:
-            last = finder.chunk_at(self.stream, end_offset - 1)
-            end_chunk = last and last.fingerprint
-        found = finder.chunk_at(self.stream, expect.offset) if expect else None
+        if self._stored is not None:
+            start = self._stored.start(connection, start)
+        found = finder.find_range(self.stream, start, end, expect, with_last=self._filters is not None)
         self._disconnect()  # rows are read from a replica
         self._damaged_nodes.clear()
-        self._progress.set_range(start_offset, max(start_offset, end_offset), log_end.offset)
-        self._progress.landmarks += [
-            chunk for chunk in (start_chunk, end_chunk, log_end.fingerprint) if chunk
-        ]
+        self._progress.set_range(found.start, max(found.start, found.end), found.log_end.offset)
+        self._progress.landmarks += found.chunks
         if expect is not None:
-            self._progress.check_chunk(expect, found, log_end.offset)
+            self._progress.check_chunk(expect, found.expected, found.log_end.offset)
+        last = found.log_end.fingerprint
+        if self._following and last and last.offset < found.start:
+            self._progress.last = last  # so that a rewritten log is detected before the first row
         self._is_unverified = False
-        return log_end.fingerprint
+        return last
 
     def _verify_range(self, deadline: float) -> None:
         """Verify on the leader the rest of the range that the caller passed; the next chunk needs a new subscription."""
@@ -319,9 +372,11 @@ class StreamReader:
         """Return the next batch; None at the end."""
         progress, batch, rows, size = self._progress, list[Piece](), 0, 0
         deadline = time.monotonic() + self._timeout_s
-        while rows < self._batch_rows and size < _BATCH_BYTES:
+        while rows < self._batch_rows and size < _BATCH_BYTES and not self._is_stopped:
             if not self._pieces:
-                if progress.is_done:
+                if progress.next >= progress.end or (
+                    batch and self._following and not self._has_more(self._following)
+                ):
                     break
                 deadline = self._take_chunk(deadline)
                 continue
@@ -334,30 +389,31 @@ class StreamReader:
             if self._unreturned_chunk is not None:
                 self.fingerprint, self._unreturned_chunk = self._unreturned_chunk.fingerprint, None
                 self.chunks += 1
-        columns = self._matching_rows(batch) if batch else None
+        columns = None
+        if batch:
+            include = self._include if self._filters is None else self._filters.columns(self._include)
+            columns = columns_in(batch, self.start_offset, self.end_offset, include)
+            self.rows_read += columns.num_rows
+            if self._filters is not None:
+                columns = self._filters.select(columns, self._include)
         # Not before `columns_in`, which fails for a damaged chunk: its rows were not returned.
-        self.next_offset = min(self._pieces[0].offset if self._pieces else progress.next, progress.end)
+        if self._following is None:
+            self.next_offset = min(self._pieces[0].offset if self._pieces else progress.next, progress.end)
+        elif batch:  # not behind chunks of the broker: a stream without further rows ends before them
+            self.next_offset = batch[-1].end
         return columns
-
-    def _matching_rows(self, batch: list[Piece]) -> pa.RecordBatch:
-        """Return the rows of the range that match the filters."""
-        include = self._include if self._filters is None else self._filters.columns(self._include)
-        rows = columns_in(batch, self.start_offset, self.end_offset, include)
-        self.rows_read += rows.num_rows
-        return rows if self._filters is None else self._filters.select(rows, self._include)
 
     def _take_chunk(self, deadline: float) -> float:
         """Take the next chunk of the range, wait for it if necessary, and return the deadline for the following one."""
         progress = self._progress
         if not self._received:
-            self._retry(
-                deadline, lambda: self._receive(self._connection or self._subscribe(deadline), deadline)
-            )
+            receive = self._receive if self._following is None else self._following.wait
+            self._retry(deadline, lambda: receive(self._connection or self._subscribe(deadline), deadline))
         # If the log was cut, the broker moves the start to its end: the first chunk then is one before the start.
-        if self._is_unverified and self._received and self._received[0][0].end <= progress.resume_at:
+        if self._is_unverified and self._received and self._received[0][0].end <= self._resume_at:
             self._retry(deadline, lambda: self._verify_range(deadline))
-        if not self._received:  # the range was verified, or no further chunk matches
-            return deadline
+        if not self._received:  # the range was verified, or no further chunk exists or matches
+            return time.monotonic() + self._timeout_s if self._following else deadline
         chunk, chunk_pieces = self._received.popleft()
         first = progress.next
         if progress.advance(chunk):
@@ -384,12 +440,16 @@ class StreamReader:
 
         def may_retry(cause: RabbitChxError) -> bool:
             self._disconnect()
+            if self._is_stopped:
+                return False
             if isinstance(cause, DamagedChunkError):  # another replica may have the chunk undamaged
                 may_succeed = len(self._damaged_nodes) < _MAX_DAMAGED_READS
             else:
                 may_succeed = is_transient(cause)
             if may_succeed:
-                _log.warning("%s; trying again", cause)
+                if self._following is not None:
+                    self._following.is_interrupted = True
+                _log.warning("%s; trying again", cause, extra={"queue": self.stream})
             return may_succeed
 
         return Retry(deadline - MIN_ATTEMPT_S, Backoff(_RETRY_PAUSE_S, _RETRY_PAUSE_S)).call(
@@ -405,20 +465,74 @@ class StreamReader:
             f"stream {self.stream!r}: {cause} (read {len(self._damaged_nodes)} times, from {nodes})"
         )
 
+    @property
+    def _resume_at(self) -> int:
+        """The offset to subscribe at: the last chunk of rows again, to detect a rewritten log."""
+        return self._progress.next if self._progress.last is None else self._progress.last.offset
+
     def _subscribe(self, deadline: float) -> StreamConnection:
+        if self._following is not None and self._following.is_interrupted:
+            self._is_behind(deadline)
+            self._following.is_interrupted = False
         connection = self._connection = self._open(deadline, leader=False)
         # The broker waits for more than half of the *first* credit. That is 1 here, so it never waits.
         all_chunks = {"chunk_selector": "all"}
         self._has_end = False
-        if self._filters:
+        if self._filters and self._following is None:
             connection.subscribe(_END_SUBSCRIPTION_ID, self.stream, self._progress.end - 1, 1, all_chunks)
         properties = self._filters.properties if self._filters else all_chunks
-        connection.subscribe(_SUBSCRIPTION_ID, self.stream, self._progress.resume_at, 1, properties)
+        connection.subscribe(_SUBSCRIPTION_ID, self.stream, self._resume_at, 1, properties)
         self._credit = self._credit_limit = 1
         return connection
 
+    def _has_received(self, connection: StreamConnection, wait_s: float) -> bool:
+        """With ``end="never"``: receive within `wait_s` seconds, and return whether there are chunks."""
+        connection.deadline = time.monotonic() + self._timeout_s
+        if self._stored is not None:
+            self._stored.write_if_due(connection)
+        self._receive_within(connection, wait_s)
+        if self._filters and self._received:
+            self._progress.log_start = connection.stats(self.stream)["first_chunk_id"]
+        return bool(self._received)
+
+    def _has_more(self, following: Following) -> bool:
+        """With ``end="never"``: return whether the batch may get further rows. A lost connection is left to the next batch."""
+        try:
+            return bool(self._received) or (
+                self._connection is not None and following.wait_for_more(self._connection)
+            )
+        except RabbitChxError as cause:
+            _log.debug("%s; the batch is returned first", cause)
+            self._disconnect()
+            following.is_interrupted = True
+            return bool(self._received)
+
+    def _is_behind(self, deadline: float) -> bool:
+        """Ask the leader for a chunk that was not received. If its log does not have the last one that was, that is an error."""
+        progress = self._progress
+        with closing(self._open(deadline, leader=True)) as connection:
+            finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self._check_crc)
+            log_end = finder.end(self.stream)
+            if progress.last and not log_end.fingerprint and Key.STREAM_STATS not in connection.commands:
+                raise UnreachableError(  # before 3.11 an empty stream looks like one whose leader is new
+                    f"{connection.where}: the leader of stream {self.stream!r} gives no rows now",
+                    queue=self.stream,
+                )
+            if progress.last and (log_end.fingerprint or log_end.offset <= progress.last.offset):
+                found = finder.chunk_at(self.stream, progress.last.offset)
+                progress.check_chunk(progress.last, found, log_end.offset)
+            properties = self._filters.properties if self._filters else {}
+            chunk = finder.chunk_at(self.stream, progress.next, 0.0, **properties)
+            if chunk is not None and chunk.end > progress.next:
+                return True
+            if self._filters and log_end.offset > progress.next:  # retention may remove what does not match
+                progress.log_start = connection.stats(self.stream)["first_chunk_id"]
+                progress.skip_to(log_end.offset, log_end.offset)
+        return False
+
     def _receive(self, connection: StreamConnection, deadline: float) -> None:
         """Wait for a chunk, for half of the timeout: another connection is tried in the other half."""
+        connection.deadline = deadline
         silent_at = min(deadline, time.monotonic() + self._timeout_s / 2)
         if self._is_unverified and not self._received:
             self._receive_within(connection, min(_VERIFY_AFTER_S, _remaining_s(silent_at)))
@@ -515,7 +629,7 @@ class StreamReader:
             self.stream,
             leader=leader,
             addresses=self._addresses,
-            timeout_s=_remaining_s(deadline),
+            timeout_s=min(_remaining_s(deadline), ATTEMPT_S if self._following else math.inf),
             max_frame_bytes=self._max_frame_bytes,
             avoid=self._damaged_nodes,
             stay=self._is_unverified,  # with landmarks one connection is enough
@@ -530,120 +644,6 @@ class StreamReader:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-class _Progress:
-    """The position in a range.
-
-    Attributes:
-        next: the first offset that was not received yet.
-        end: the first offset after the range.
-        last: the last chunk of rows before `next`: received, or that of the reader that ended at the start.
-        landmarks: further chunks that the stream had when the range was found.
-        log_start: with filters: the first offset of the log now, so that omitted offsets are not missing; else None.
-        missing: the number of missing offsets, if they are counted.
-    """
-
-    def __init__(self, stream: str, *, count_missing: bool) -> None:
-        self.next = self.end = 0
-        self.last: Fingerprint | None = None
-        self.landmarks: list[Fingerprint] = []
-        self.log_start: int | None = None
-        self.missing = 0
-        self._stream = stream
-        self._count_missing = count_missing
-
-    @property
-    def is_done(self) -> bool:
-        """True if the whole range was received."""
-        return self.next >= self.end
-
-    @property
-    def resume_at(self) -> int:
-        """The offset to subscribe at: the last chunk of rows again, to detect a rewritten log."""
-        return self.next if self.last is None else self.last.offset
-
-    def set_range(self, start: int, end: int, log_end: int) -> None:
-        """Set the range. It ends with the log at the latest: later offsets are missing."""
-        if start > log_end and start == end:
-            raise MissingRowsError(
-                f"stream {self._stream!r} ends at offset {log_end}, before the start, {start}: it was deleted and created again, or its "
-                "log was cut; start at an offset that it has",
-                queue=self._stream,
-            )
-        self.next, self.end = start, end
-        if end > log_end:
-            self.end = max(start, log_end)
-            self._skip(self.end, end, f", it ends at {log_end}", "end there")
-
-    def advance(self, chunk: Chunk) -> bool:
-        """Advance past a received chunk, and return whether it has new rows of the range."""
-        self.check_landmarks(chunk)
-        if chunk.end <= self.next:  # received before, or from a replica that lags behind
-            return False
-        if chunk.offset > self.next:
-            self.skip_to(min(chunk.offset, self.end), chunk.offset)
-            if self.is_done:
-                return False
-        self.next = chunk.end
-        if chunk.kind == "user":
-            self.last = chunk.fingerprint
-        return chunk.kind == "user"
-
-    def skip_to(self, offset: int, next_offset: int) -> None:
-        """Advance past offsets that were not delivered: the log does not have them and continues at the next one, or filters omit them."""
-        if self.log_start is not None:
-            next_offset = self.log_start
-        if next_offset > self.next:
-            missing = min(next_offset, offset)
-            self._skip(self.next, missing, f" any more, it continues at {next_offset}")
-        self.next = offset
-
-    def check_landmarks(self, chunk: Chunk) -> None:
-        """Check that a received chunk is the known one of its offset."""
-        for known in filter(None, (self.last, *self.landmarks)):
-            if chunk.offset <= known.offset < chunk.end:
-                self._check_same(known, chunk)
-
-    def check_chunk(self, expected: Fingerprint, found: Chunk | None, log_end: int) -> None:
-        """Check that a chunk is still in the log, unless retention has removed it; `found` is the first chunk at its offset or after it."""
-        if found is None or log_end <= expected.offset:
-            raise self._rewritten_error(expected, f"it ends at {log_end}")
-        if found.offset <= expected.offset:
-            self._check_same(expected, found)
-
-    def check_reached_by(self, log_end: int) -> None:
-        """Check that the log still has the range."""
-        if log_end < self.end:
-            raise self._rewritten_error(self.landmarks[-1], f"it ends at {log_end}")
-
-    def _check_same(self, expected: Fingerprint, chunk: Chunk) -> None:
-        found = chunk.fingerprint
-        if found != expected:
-            raise self._rewritten_error(expected, f"{found} is there")
-
-    def _rewritten_error(self, expected: Fingerprint, found: str) -> MissingRowsError:
-        return MissingRowsError(
-            f"the log of stream {self._stream!r} has been rewritten: where {expected} was, {found}. The stream was deleted and created "
-            "again, or its log was cut, and its offsets now mean other rows: read it from the first one",
-            queue=self._stream,
-        )
-
-    def _skip(
-        self,
-        begin: int,
-        end: int,
-        log_state: str,
-        remedy: str = "retention has removed them, or its log was cut; start after them",
-    ) -> None:
-        if not self._count_missing:
-            raise MissingRowsError(
-                f"stream {self._stream!r} does not have the offsets {begin} to {end - 1}{log_state}: {remedy}, or give "
-                "on_missing='count'",
-                queue=self._stream,
-                offsets=range(begin, end),
-            )
-        self.missing += end - begin
 
 
 def _remaining_s(deadline: float) -> float:

@@ -367,7 +367,7 @@ class StreamWriter:
                 f"{cause}; gave up after {self._attempts} attempts to connect in {now - self._outage_began:.0f} s",
                 queue=self.stream,
             ) from cause
-        _log.info("stream %s: connecting again: %s", self.stream, cause)
+        _log.info("stream %s: connecting again: %s", self.stream, cause, extra={"queue": self.stream})
         self._next_attempt = now + _BACKOFF.delay_s(self._attempts, random.random())  # noqa: S311  # no secret
         self._attempts += 1
 
@@ -499,7 +499,7 @@ class StreamWriter:
             )
         _log.warning(
             "stream %s: the broker confirmed %d rows from id %d on that it has not stored; storing them as %s",
-            self.stream, stop - start, self._rows.ids[start], reference,
+            self.stream, stop - start, self._rows.ids[start], reference, extra={"queue": self.stream},
         )  # fmt: skip
         self._connection.declare_publisher(level, self.stream, reference)
         claimed_id = self._connection.publisher_sequence(reference, self.stream)
@@ -541,7 +541,7 @@ class StreamWriter:
                 believed = min(self._known_id, claimed_id)
                 _log.warning(
                     "stream %s: it has no row of %r any more, so that it has stored all up to id %d cannot be proved",
-                    self.stream, self._name, believed,
+                    self.stream, self._name, believed, extra={"queue": self.stream},
                 )  # fmt: skip
                 return believed
         highest = found.id if found is not None else self._search_bound.id if bound else 0

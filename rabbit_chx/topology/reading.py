@@ -374,7 +374,7 @@ class LiveExchange:
         modulo_map = modulo_map_of(definition, self._binding_definitions, self.release)
         if modulo_map is None:
             self._refuse_type(", or a super stream")
-        return modulo_map
+        return replace(modulo_map, provenance="read")
 
     def _refuse_type(self, others: str) -> NoReturn:
         raise MismatchError(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import subprocess
 import time
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from group_stage import QUICK, GroupStage, Handled, eventually, in_order
 
 from rabbit_chx import ConsumerGroup, HandlerError, HashRing
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.consuming import GroupHealth, GroupMessage
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
@@ -227,6 +228,42 @@ def test_hooks_and_their_order(stage: GroupStage) -> None:
     for queue in stage.queues:
         mine = [event for event, of in events if of == queue]
         assert mine == ["gained", "message", "message", "lost"]
+
+
+def test_the_health_of_a_member(stage: GroupStage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rabbit_chx.consuming")
+    seen = list[GroupHealth]()
+
+    async def story() -> None:
+        began = datetime.now(UTC)
+        async with stage.member("a") as a:
+            await eventually(lambda: a.healthy().connected, "it has subscribed all queues")
+            assert a.healthy() == GroupHealth(connected=True, handled_at=None, not_owned=())
+            stage.publish(1)
+            await eventually(stage.all_handled, "all is handled")
+            async with stage.member("b") as b:
+                await eventually(lambda: b.healthy().not_owned, "a still holds the queues of b")
+                seen.append(b.healthy())
+                await asyncio.to_thread(stage.publish, 1)
+                await eventually(lambda: a.healthy() and b.healthy(), "each has its queues")
+                await eventually(stage.all_handled, "all is handled")
+                handled_at = a.healthy().handled_at
+                assert handled_at is not None
+                assert began < handled_at < datetime.now(UTC)
+        seen.append(a.healthy())
+
+    asyncio.run(story())
+    during, after = seen
+    assert len(during.not_owned) == 3
+    assert not during
+    assert not after.connected
+    assert not after
+    fields = {
+        (vars(record)["queue"], vars(record)["generation"])
+        for record in caplog.records
+        if " owns " in record.message
+    }
+    assert fields >= {(message.queue, message.generation) for message in stage.handled}
 
 
 def test_two_members_of_one_name(stage: GroupStage) -> None:

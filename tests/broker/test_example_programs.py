@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing.running_broker import free_ports
 
 pytestmark = pytest.mark.broker
 
@@ -43,3 +50,46 @@ def test_counts_that_differ_are_a_failure(capsys: pytest.CaptureFixture[str]) ->
     assert not readme.compared(ring, {"a": 1, "b": 2}, {"a": 2, "b": 1})
     assert not readme.compared(ring, {"b": 2}, {"a": 1, "b": 2})
     assert "COUNTED DIFFER" in capsys.readouterr().out
+
+
+@pytest.mark.chx_broker(">=3.11")
+def test_members_share_streams_and_count_each_row_once(
+    vhost: RunningBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert example("stream_group").run(vhost, 1_000) == 12_000
+    said = capsys.readouterr().out
+    assert said.count("c reads ") == 2
+    assert "12,000 rows counted once" in said
+
+
+def test_a_probe_shows_the_health_of_a_member(vhost_url: str, channel: BlockingChannel) -> None:
+    arguments = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+    channel.queue_declare("probed", durable=True, arguments=arguments)
+    (port,) = free_ports(1)
+    program = subprocess.Popen(
+        [sys.executable, EXAMPLES / "probes.py", vhost_url, "probed"],
+        env={**os.environ, "PROBE_PORT": str(port)},
+    )
+
+    def probe() -> int:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/", timeout=10) as reply:
+                assert b"connected=True" in reply.read()
+                return int(reply.status)
+        except HTTPError as refused:
+            refused.close()
+            return refused.code
+        except OSError:
+            return 0
+
+    try:
+        deadline = time.monotonic() + 30
+        statuses = {probe()}
+        while 200 not in statuses and time.monotonic() < deadline:
+            time.sleep(0.02)
+            statuses.add(probe())
+        assert statuses <= {0, 503, 200}
+        assert 200 in statuses
+    finally:
+        program.terminate()
+        assert program.wait(30) == 0

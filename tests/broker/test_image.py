@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -56,7 +57,8 @@ def base_image() -> str:
 def image() -> Iterator[str]:
     """The image, built by the command of the page."""
     need("docker")
-    tag, stage, base = "rabbit-chx-test", "rabbit-chx-test-build", base_image()
+    base, tag = base_image(), f"rabbit-chx-test-{secrets.token_hex(4)}"
+    stage = f"{tag}-build"
     words = BUILD.replace("--tag rabbit-chx ", f"--build-arg BASE={base} --tag {tag} ")
     try:
         for command in (words.replace(f"--tag {tag}", f"--target build --tag {stage}"), words):

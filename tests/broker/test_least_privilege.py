@@ -22,7 +22,7 @@ from fuzzing import told
 from quick_rings import quick_prefix
 from slotted import declare_slots
 
-from rabbit_chx import ConsumerGroup, Release, Topology
+from rabbit_chx import ConsumerGroup, Release, StreamGroup, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.broker.management import Management
@@ -160,6 +160,26 @@ def consume_without_a_journal_there(site: Site) -> None:
     consume(site)
 
 
+def consume_streams(site: Site) -> None:
+    streams = ["orders-0", "orders-1"]
+    with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
+        channel = connection.channel()
+        channel.queue_delete(JOURNAL)
+        for stream in streams:
+            channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+            channel.basic_publish("", stream, b"")
+
+    async def consumed() -> None:
+        async def handle(_: str, __: object) -> None:
+            group.stop()
+
+        url = with_login(site.vhost.stream_url, site.user, CANARY)
+        async with StreamGroup(url, streams=streams, name="one", member="one") as group, asyncio.timeout(60):
+            await group.run(handle)
+
+    asyncio.run(consumed())
+
+
 def repair(site: Site) -> None:
     """The ring in another order than the file says, so that there is something to repair."""
     with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
@@ -176,6 +196,7 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
     "`Publisher`, `AsyncPublisher`, a write from Spark": [publish],
     "`ConsumerGroup` with an existing journal": [consume_with_a_journal_there],
     "`ConsumerGroup`": [consume_without_a_journal_there],
+    "`StreamGroup` of `orders-0`, `orders-1`": [consume_streams],
     "`route`, `keys`, `simulate` with `--exchange`": [
         command("route", "--exchange", "orders", "k"),
         command("keys", "--exchange", "orders", "orders.1", "--count", "1"),

@@ -22,6 +22,7 @@ from programs import program
 from shop import Shop
 
 from rabbit_chx.cli.check import CheckReport
+from rabbit_chx.cli.group import StreamGroupReport
 from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.testing.running_broker import free_ports
 from rabbit_chx.topology import Topology, check
@@ -54,8 +55,9 @@ def test_each_metric_of_the_rules_and_the_dashboard_is_one_of_a_check() -> None:
     empty = Topology()
     checks = {"/": check(empty, empty)}
     written = set(parsed_exposition(metrics_text(CheckReport("b:5672", checks, (), 1.0, "file").metrics())))
+    of_group = set(parsed_exposition(metrics_text(StreamGroupReport("g", "/", (), ()).metrics())))
     for text in (ALERTS.read_text(), *EXPRESSIONS):
-        assert set(re.findall(r"rabbit_chx_\w+", text)) <= written
+        assert set(re.findall(r"rabbit_chx_\w+", text)) <= written | of_group
     assert {name for name in written if name not in " ".join(EXPRESSIONS)} == set()
 
 
@@ -178,4 +180,5 @@ def test_prometheus_has_the_alert_of_a_real_ring(sick: Shop, tmp_path: Path) -> 
         "rabbit_chx_exchange_present",
         "rabbit_chx_misplaced_share_ratio",
         "rabbit_chx_parked_messages",
+        "rabbit_chx_stream_group_lag_seconds",
     }

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-import token_issuer
 from oauth_broker import oauth_broker
 from token_issuer import Issuer
 
-from rabbit_chx import AsyncPublisher, Broker, ConsumerGroup, Publisher, StreamPublisher, StreamReader
+from rabbit_chx import (
+    AsyncPublisher,
+    Broker,
+    ConsumerGroup,
+    Publisher,
+    StreamGroup,
+    StreamPublisher,
+    StreamReader,
+)
 from rabbit_chx.cli import main
 from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.errors import PublishError
@@ -125,6 +132,27 @@ class Clients:
         asyncio.run(run())
         return len(bodies)
 
+    def share_stream(self, token: Token) -> int:
+        rows = 0
+
+        async def handle(_: str, batch: pa.RecordBatch) -> None:
+            nonlocal rows
+            rows += batch.num_rows
+
+        async def run() -> None:
+            async with StreamGroup(
+                self.streams, streams=["s"], name="g", credentials=token, reconnect_timeout_s=0
+            ) as group:
+                running = asyncio.create_task(group.run(handle))
+                await asyncio.to_thread(self.is_over.wait, 60)
+                await asyncio.sleep(2)
+                group.stop()
+                await running
+                assert group.reconnects == 0
+
+        asyncio.run(run())
+        return rows
+
     def write_stream(self, token: Token) -> int:
         rows = 0
         with StreamPublisher(self.streams, stream="s", credentials=token, reconnect_timeout_s=0) as publisher:
@@ -142,6 +170,7 @@ def test_all_clients_survive_ten_renewals(site: tuple[RunningBroker, Issuer]) ->
         clients.publish_async,
         clients.consume,
         clients.write_stream,
+        clients.share_stream,
     )
     tokens = {run.__name__: Token(issuer) for run in (clients.control, *work)}
     with ThreadPoolExecutor(len(tokens)) as pool:
@@ -158,7 +187,7 @@ def test_all_clients_survive_ten_renewals(site: tuple[RunningBroker, Issuer]) ->
     assert min(calls.values()) > RENEWALS, calls
     assert rows["consume"] == rows["publish"] + rows["publish_once"] + rows["publish_async"] > 0
     with StreamReader(clients.streams, "s", credentials=issuer.token) as reader:
-        assert sum(batch.num_rows for batch in reader) == rows["write_stream"] > 0
+        assert sum(batch.num_rows for batch in reader) == rows["write_stream"] == rows["share_stream"] > 0
 
 
 def publish_for_10_s(publisher: Publisher) -> None:
@@ -188,11 +217,11 @@ def test_the_command_line_runs_a_token_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     broker, issuer = site
-    issuer.write_key(tmp_path / "key.pem")
-    command = f"{sys.executable} {token_issuer.__file__} {tmp_path / 'key.pem'} 60"
-    monkeypatch.setenv("RABBIT_CHX_TOKEN_COMMAND", command)
     api = str(broker.management_url).replace("guest:guest@", "")
-    assert main(["ring", "list", "--url", without_login(broker.url), "--management-url", api]) == 0
+    line = ["ring", "list", "--url", without_login(broker.url), "--management-url", api]
+    with issuer.written(tmp_path / "token") as command:
+        monkeypatch.setenv("RABBIT_CHX_TOKEN_COMMAND", command)
+        assert main(line) == 0
     monkeypatch.setenv("RABBIT_CHX_TOKEN_COMMAND", "false")
-    assert main(["ring", "list", "--url", without_login(broker.url), "--management-url", api]) == 69
+    assert main(line) == 69
     assert "the token command 'false' ended with exit code 1" in capsys.readouterr().err

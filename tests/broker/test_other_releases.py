@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,7 +17,7 @@ from found_broker import need
 from shop import Shop
 from slotted import declare_slots
 
-from rabbit_chx import Publisher
+from rabbit_chx import InputError, Publisher, StreamGroup
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.testing import RunningBroker, docker_broker, temporary_vhost
@@ -198,3 +199,13 @@ def test_the_order_that_a_restart_changed_is_restored(
         assert answer(*repair, "--apply")["left"] == []
     assert finding_kinds(found) == finding_kinds(slots) == [("order", None)]
     assert 0 < slots["findings"][0]["share"] < 1  # the slots before it stay
+
+
+@on_3_10
+def test_a_stream_group_needs_3_11(inside: RunningBroker) -> None:
+    async def enter() -> None:
+        async with StreamGroup(inside.stream_url, name="billing", streams=["s"]):
+            pass
+
+    with pytest.raises(InputError, match=r"RabbitMQ 3\.10.* upgrade to 3\.11 or newer"):
+        asyncio.run(enter())

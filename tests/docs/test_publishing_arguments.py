@@ -1,4 +1,4 @@
-"""The table of arguments in docs/publishing.md has every argument of both publishers, with its default."""
+"""The list of arguments in docs/publishing.md has every argument of both publishers, with its default."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rabbit_chx import AsyncPublisher, Publisher
 
 @pytest.mark.parametrize("publisher", [Publisher, AsyncPublisher])
 def test_the_arguments_are_those_of_the_code(publisher: type[Any]) -> None:
-    table = page("docs/publishing.md").split("## All arguments")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| .*? \| (?:`(.*?)`|required).*? \|", table, re.MULTILINE)
+    section = page("docs/publishing.md").split("## All arguments")[1].split("\n## ")[0]
+    rows = re.findall(r"^- `(\w+)` \(.*?; (?:default `(.*?)`|required)", section, re.MULTILINE)
     arguments = inspect.signature(publisher).parameters.values()
     assert [
         (name, ast.literal_eval(default) if default else inspect.Parameter.empty) for name, default in rows

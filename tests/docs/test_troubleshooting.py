@@ -11,13 +11,8 @@ from blocks import ROOT, page
 
 from rabbit_chx.topology.check import CHECK_KINDS
 
-TABLES = re.split(r"\n\n", page("docs/troubleshooting.md"))
-MESSAGES = [
-    text
-    for table in TABLES
-    if table.startswith("| message |")
-    for text in re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
-]
+ERRORS = page("docs/troubleshooting.md").partition("## Error messages")[2].partition("Messages of Spark:")[0]
+MESSAGES = re.findall(r"^- `([^`]+)`:\s", ERRORS, re.MULTILINE)
 
 
 def texts() -> Iterator[str]:

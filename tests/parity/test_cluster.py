@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 import pytest
+from quick_rings import quick_broker
 from routes.catalogue import bound
 from routes.live import Stage, read_rings
 from routes.scenario import Keys, Scenario, predict, replay
@@ -84,7 +85,7 @@ def agreed_rings(
     rabbits: Rabbits, nodes: Sequence[RunningBroker], stages: Sequence[Stage]
 ) -> dict[str, HashRing]:
     """The rings by name, which each of the nodes has alike."""
-    rings, *others = [read_rings(node, stages, rabbits.release) for node in nodes]
+    rings, *others = [read_rings(quick_broker(node), stages, rabbits.release) for node in nodes]
     assert all(other == rings for other in others)
     return rings
 
@@ -93,7 +94,9 @@ def await_empty_ring(rabbits: Rabbits, nodes: Sequence[RunningBroker], stage: St
     """Wait until the nodes have noticed that another one is away, and have emptied the ring."""
     deadline = time.monotonic() + NOTICING_TIMEOUT_S
     for node in nodes:
-        while buckets := read_rings(node, [stage], rabbits.release)[stage.scenario.name].buckets:
+        while buckets := read_rings(quick_broker(node), [stage], rabbits.release)[
+            stage.scenario.name
+        ].buckets:
             assert time.monotonic() < deadline, buckets
 
 

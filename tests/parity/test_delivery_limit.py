@@ -10,6 +10,7 @@ from typing import Any
 
 import pika
 import pytest
+from quick_rings import quick_broker
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.testing import temporary_vhost
@@ -62,7 +63,9 @@ def _short_timeout(rabbit: Rabbit) -> Iterator[None]:
 
     def set_ms(timeout: int, tick: int) -> None:
         for name, value in (("consumer_timeout", timeout), ("channel_tick_interval", tick)):
-            rabbit.broker.run("rabbitmqctl", "-q", "eval", f"application:set_env(rabbit, {name}, {value}).")
+            quick_broker(rabbit.broker).run(
+                "rabbitmqctl", "-q", "eval", f"application:set_env(rabbit, {name}, {value})."
+            )
 
     set_ms(TIMEOUT_MS, TICK_MS)
     yield

@@ -42,7 +42,7 @@ def routed(
     site: ChangedSite, properties: dict[str, Any] | None = None, keys: Sequence[str] = KEYS
 ) -> list[str]:
     """Publish every key, and return the queue of each."""
-    with Publisher(site.broker.url, "h") as publisher:
+    with Publisher(site.broker.url, "h", persistent=False) as publisher:
         routing_keys = keys if properties is None else [""] * len(keys)
         publisher.publish_many(routing_keys, [str(n) for n in range(len(keys))], properties=properties)
     found = [""] * len(keys)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
+from quick_rings import quick_broker
 from routes.catalogue import GOING, HOSTILE_NAMES, bound
 from routes.live import Stage, read_rings
 from routes.scenario import Keys, Scenario, predict, replay
@@ -45,7 +46,7 @@ def restart(broker: RunningBroker) -> None:
 def kill(broker: RunningBroker) -> None:
     # A kill takes what Mnesia has not written yet. On 3.10.8 and 4.0.5 a durable exchange was gone that had been
     # declared half a second before.
-    broker.run("rabbitmqctl", "-q", "eval", "disk_log:sync(latest_log).")
+    quick_broker(broker).run("rabbitmqctl", "-q", "eval", "disk_log:sync(latest_log).")
     broker.kill()
     broker.start()
 
@@ -64,7 +65,7 @@ def test_routes_after_a_restart(rabbit: Rabbit, how: Callable[[RunningBroker], N
             stack.enter_context(Stage(rabbit.broker, scenario)) for scenario in (*DURABLE, *WITH_TEMPORARY)
         ]
         how(rabbit.broker)
-        rings = read_rings(rabbit.broker, stages, rabbit.release)
+        rings = read_rings(quick_broker(rabbit.broker), stages, rabbit.release)
         for stage in stages:
             scenario, ring = stage.scenario, rings[stage.scenario.name]
             determined = expectation(scenario, ring)
@@ -78,7 +79,7 @@ def test_routes_after_a_restart(rabbit: Rabbit, how: Callable[[RunningBroker], N
                 stage.exorcise(ghost)
             lost += sum(place in stage.gone for place in predicted)
             published += len(found)
-        cured = read_rings(rabbit.broker, stages, rabbit.release)
+        cured = read_rings(quick_broker(rabbit.broker), stages, rabbit.release)
         for stage in stages:  # an auto-delete queue that outlived a kill went with its consumer
             gone, name = stage.scenario.temporary, stage.scenario.name
             assert cured[name].buckets == tuple(place for place in rings[name].buckets if place not in gone)

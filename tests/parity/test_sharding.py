@@ -10,6 +10,7 @@ from typing import Any
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from quick_rings import quick_broker
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
@@ -53,7 +54,7 @@ def shards(rabbit: Rabbit, vhost: RunningBroker, channel: BlockingChannel) -> tu
     deadline = time.monotonic() + APPEARING_TIMEOUT_S
     while len(queues := management.request("GET", "queues", name)) < SHARDS and time.monotonic() < deadline:
         time.sleep(0.1)
-    node = rabbit.broker.run("rabbitmqctl", "-q", "eval", "node().").strip().strip("'")
+    node = quick_broker(rabbit.broker).run("rabbitmqctl", "-q", "eval", "node().").strip().strip("'")
     names = shard_names("sharded", [node], SHARDS)
     assert sorted(queue["name"] for queue in queues) == sorted(names)
     return names

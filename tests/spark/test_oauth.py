@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pika
 import pytest
-import token_issuer
 from canary import traces_of_canary
 from exchange_types import CHX
 from oauth_broker import oauth_broker
@@ -28,12 +26,12 @@ pytestmark = [
     pytest.mark.docker,
     pytest.mark.extended,
     pytest.mark.pyspark("4.2", "readStream.format('rabbitmq')"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(400),
 ]
 
-LIFETIME_S = 6
+LIFETIME_S = 4
 ROWS = 880
-"""Each of two tasks writes half of them, in 53 seconds: ten tokens and one more."""
+"""Each of two tasks writes half of them, in 40 seconds: ten tokens and one more."""
 JOB = """
 import json
 import sys
@@ -44,7 +42,7 @@ from pyspark.sql import SparkSession
 url, stream_url, command, seconds = json.load(sys.stdin)
 folder = Path.cwd()
 spark = (
-    SparkSession.builder.master("local[2]")
+    SparkSession.builder.master("local[3]")
     .config("spark.ui.enabled", "false")
     .config("spark.log.level", "DEBUG")
     .config("spark.eventLog.enabled", "true")
@@ -60,16 +58,15 @@ of_streams = options | {"url": stream_url}
 def slow(batches):
     for batch in batches:
         for row in range(batch.num_rows):
-            time.sleep(0.12)
+            time.sleep(0.09)
             yield batch.slice(row, 1)
 
 
-rows = spark.range(0, 880, 1, 2).selectExpr("string(id) AS key", "string(id) AS value")
-rows.mapInArrow(slow, rows.schema).write.format("rabbitmq").options(**options, exchange="x").mode("append").save()
 
+started = time.monotonic()
 query = (
     spark.readStream.format("rabbitmq")
-    .options(**of_streams, stream="s", startingOffsets="earliest", maxOffsetsPerTrigger=20)
+    .options(**of_streams, stream="s", startingOffsets="earliest", maxOffsetsPerTrigger=40)
     .load()
     .select("key", "value")
     .writeStream.format("rabbitmq")
@@ -78,7 +75,9 @@ query = (
     .trigger(processingTime="500 milliseconds")
     .start()
 )
-end = time.monotonic() + seconds
+rows = spark.range(0, 880, 1, 2).selectExpr("string(id) AS key", "string(id) AS value")
+rows.mapInArrow(slow, rows.schema).write.format("rabbitmq").options(**options, exchange="x").mode("append").save()
+end = started + seconds
 while time.monotonic() < end and query.isActive:
     time.sleep(0.5)
 query.processAllAvailable()
@@ -89,13 +88,13 @@ spark.stop()
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[tuple[RunningBroker, Issuer]]:
-    with oauth_broker() as found:
-        yield found
+    with oauth_broker() as (broker, issuer):
+        issuer.lifetime_s = LIFETIME_S
+        yield broker, issuer
 
 
 def test_a_job_and_a_query_survive_ten_renewals(site: tuple[RunningBroker, Issuer], tmp_path: Path) -> None:
     broker, issuer = site
-    issuer.write_key(tmp_path / "key.pem")
     url = broker.url.replace("guest:guest@", "robin@")
     with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
         channel = connection.channel()
@@ -110,8 +109,11 @@ def test_a_job_and_a_query_survive_ten_renewals(site: tuple[RunningBroker, Issue
     folder = tmp_path / "written"
     (folder / "events").mkdir(parents=True)
     (tmp_path / "job.py").write_text(JOB)
-    command = shlex.join([sys.executable, token_issuer.__file__, str(tmp_path / "key.pem"), str(LIFETIME_S)])
-    with (folder / "stdout").open("w") as stdout, (folder / "stderr").open("w") as stderr:
+    with (
+        issuer.written(tmp_path / "token") as command,
+        (folder / "stdout").open("w") as stdout,
+        (folder / "stderr").open("w") as stderr,
+    ):
         done = subprocess.run(
             [sys.executable, tmp_path / "job.py"],
             input=json.dumps(
@@ -121,7 +123,7 @@ def test_a_job_and_a_query_survive_ten_renewals(site: tuple[RunningBroker, Issue
             stdout=stdout,
             stderr=stderr,
             text=True,
-            timeout=240,
+            timeout=360,
             check=False,
             env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_DIRS": str(folder / "local")},
         )

@@ -53,8 +53,8 @@ def test_the_same_rows_from_fewer_streams_and_offsets(
     spark: SparkSession, read: Read, capsys: pytest.CaptureFixture[str]
 ) -> None:
     far, before = (datetime.now(UTC) + timedelta(minutes=minutes) for minutes in (5, -5))
-    everything = rows(read(superStream="orders"))
-    assert len(everything) == ROWS
+    everything = spark.createDataFrame(read(superStream="orders").toArrow())  # Spark filters these without us
+    assert everything.count() == ROWS
     key = KEYS[7]
     of_key = SuperStream(STREAMS).partition_for(key)
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
@@ -78,7 +78,7 @@ def test_the_same_rows_from_fewer_streams_and_offsets(
     ):
         frame = read(superStream="orders", pushFilters=mode).where(condition)
         found = rows(frame)
-        assert found == rows(read(superStream="orders").where(condition)), condition
+        assert found == rows(everything.where(condition)), condition
         assert frame.columns == ["key", "value", "stream", "offset", "timestamp"]
         assert max(1, frame.rdd.getNumPartitions()) == max(1, tasks), condition
         assert bool(found) == bool(tasks) or condition == "key IS NULL"

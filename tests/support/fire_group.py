@@ -6,6 +6,7 @@ Each member is a process. A program: it is a member until SIGTERM.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import subprocess
@@ -13,14 +14,16 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
-from canary import traces_of_canary
+from canary import CANARY, traces_of_canary
+from declared import with_login
 from delivery_checker import Attempt, History, Verdict
 from effect_store import Effect, EffectStore, effect_store, store_effect
 from exchange_types import CHX
@@ -30,7 +33,7 @@ from fire_site import Site, site_on
 from pika.exceptions import AMQPError
 from row_reader import rows_waiting
 
-from rabbit_chx import ConsumerGroup, Publisher
+from rabbit_chx import ConsumerGroup, Publisher, StreamGroup
 from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
@@ -39,6 +42,7 @@ GROUP_QUEUES = tuple(f"g.{number}" for number in range(6))
 _FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-queue-leader-locator": "balanced"}
 #: A message may be returned as often as it happens. Before 4.0 this is so by default, and -1 drops it at its first return.
 _NO_LIMIT = {"x-delivery-limit": -1}
+_STREAM = {"x-queue-type": "stream", "x-queue-leader-locator": "balanced"}
 _MEMBERS = ("a", "b", "c")
 _STEP = 20
 _LOOK_S = 0.05
@@ -61,6 +65,7 @@ class GroupFigures:
         group_pause_s: the longest time without any effect, from the fault on.
         recover_s: seconds from the end of the fault until the next effect.
         all_back_s: seconds from the end of the fault until each member has handled a message again.
+        overlap_s: the longest time for which a member wrote effects of a queue, taken or refused, after another one had begun.
     """
 
     refused: int
@@ -69,6 +74,7 @@ class GroupFigures:
     group_pause_s: float
     recover_s: float
     all_back_s: float
+    overlap_s: float
 
 
 class _Numbers(threading.Thread):
@@ -121,6 +127,8 @@ class GroupFire:
         folder: what each member writes to stderr.
         store: what the handlers write to.
         urls: where the publisher connects to.
+        streams: whether the queues are streams, and the members those of a `StreamGroup`.
+        addresses: where the addresses that the nodes advertise for streams are.
         processes: the members by their names.
     """
 
@@ -128,15 +136,18 @@ class GroupFire:
     folder: Path
     store: EffectStore
     urls: Sequence[str]
+    streams: bool = False
+    addresses: Mapping[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _load: _Numbers | None = None
+    _pause_s_of_row: float = 0.0
     _began: float = 0.0
     _ended: float = 0.0
 
     def declare(self) -> None:
         """Declare the exchange and its queues. The queues of a cluster have their leaders on different nodes."""
         has_limit = Release(self.site.broker.version).numbers >= (4, 0, 0)
-        arguments = {**_FIT, **(_NO_LIMIT if has_limit else {})}
+        arguments = _STREAM if self.streams else {**_FIT, **(_NO_LIMIT if has_limit else {})}
         with self.site.channel() as channel:
             channel.exchange_declare(EXCHANGE, CHX, durable=True)
             for queue in GROUP_QUEUES:
@@ -163,8 +174,9 @@ class GroupFire:
             pause_s: how long the handler of a message takes.
         """
         load = self._load = _Numbers(self.urls, burst, per_s)
+        self._pause_s_of_row = pause_s
         load.start()
-        for name, url in zip(_MEMBERS, member_urls or [self.site.url] * len(_MEMBERS), strict=True):
+        for name, url in zip(_MEMBERS, member_urls or [self.member_url] * len(_MEMBERS), strict=True):
             self._start(name, url, pause_s)
         self._wait(self._shared, "each member has its share of the queues", _SHARED_S)
         self._began = time.monotonic()
@@ -176,6 +188,13 @@ class GroupFire:
         self._wait(self._all_handled, "all is handled", _HANDLED_S)
         self._leave()
         return self._figures()
+
+    @property
+    def member_url(self) -> str:
+        """Where a member connects to."""
+        return (
+            with_login(self.site.broker.stream_url, self.site.user, CANARY) if self.streams else self.site.url
+        )
 
     def history(self) -> History:
         """Return what the checker needs: a message is found where the store has taken its effect."""
@@ -190,6 +209,13 @@ class GroupFire:
             ordered=True,
         )
 
+    def restart(self, name: str) -> None:
+        """Kill a member, and start it again."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+        self._start(name, self.member_url, self._pause_s_of_row)
+
     def end(self) -> None:
         """Kill what still runs."""
         for process in self.processes.values():
@@ -197,9 +223,10 @@ class GroupFire:
             process.wait()
 
     def _start(self, name: str, url: str, pause_s: float) -> None:
-        command = [sys.executable, __file__, url, name, str(self.store.path), str(pause_s), *GROUP_QUEUES]
+        kind = json.dumps(dict(self.addresses)) if self.streams else "queues"
+        command = [sys.executable, __file__, kind, url, name, str(self.store.path), str(pause_s)]
         with (self.folder / f"{name}.txt").open("wb") as log:
-            self.processes[name] = subprocess.Popen(command, stderr=log)
+            self.processes[name] = subprocess.Popen([*command, *GROUP_QUEUES], stderr=log)
 
     def _wait(self, condition: Callable[[], bool], what: str, within_s: float) -> None:
         """Wait until something is so. A member that has ended fails the test."""
@@ -234,7 +261,7 @@ class GroupFire:
         handed = 0 if self._load is None else self._load.handed
         missing = sorted(set(range(handed)) - {effect.number for effect in list(self.store.taken)})
         try:
-            waiting = rows_waiting(self.site.broker.url, GROUP_QUEUES)
+            waiting = 0 if self.streams else rows_waiting(self.site.broker.url, GROUP_QUEUES)
         except AMQPError as error:
             return f"{len(missing)} of {handed}, the first {missing[:5]}; the broker says {error!r}"
         return f"{len(missing)} of {handed}, the first {missing[:5]}; {waiting} wait"
@@ -255,7 +282,9 @@ class GroupFire:
     def _all_handled(self) -> bool:
         assert self._load is not None
         numbers = {effect.number for effect in list(self.store.taken)}
-        return len(numbers) == self._load.handed and not rows_waiting(self.site.broker.url, GROUP_QUEUES)
+        if len(numbers) < self._load.handed or self.streams:
+            return len(numbers) == self._load.handed
+        return not rows_waiting(self.site.broker.url, GROUP_QUEUES)
 
     def _leave(self) -> None:
         for process in self.processes.values():
@@ -279,11 +308,29 @@ class GroupFire:
             group_pause_s=self._pause_s(self.store.taken),
             recover_s=min(first.values()) - self._ended,
             all_back_s=max(first.values()) - self._ended,
+            overlap_s=max(overlap_s(self.store, queue) for queue in GROUP_QUEUES),
         )
 
     def _pause_s(self, effects: Iterable[Effect]) -> float:
         times = [self._began, *(effect.at for effect in effects if effect.at > self._began)]
         return max((b - a for a, b in pairwise(times)), default=0.0)
+
+
+def overlap_s(store: EffectStore, queue: str) -> float:
+    """Return for how long at most a member wrote effects of a queue after one with a higher generation had begun."""
+    effects = [effect for effect in (*store.taken, *store.refused) if effect.queue == queue]
+    began: dict[int, float] = {}
+    for effect in effects:
+        began[effect.generation] = min(effect.at, began.get(effect.generation, effect.at))
+    return max(
+        (
+            effect.at - at
+            for effect in effects
+            for generation, at in began.items()
+            if generation > effect.generation
+        ),
+        default=0.0,
+    )
 
 
 def overtaken(numbers: Iterable[int]) -> int:
@@ -327,6 +374,7 @@ def keep(
         queue_pause_s=round(figures.queue_pause_s, 1),
         group_pause_s=round(figures.group_pause_s, 1),
         all_back_s=round(figures.all_back_s, 1),
+        overlap_s=round(max(0.0, figures.overlap_s), 1),
     )
     assert figures.recover_s <= 3 * _RECOVER_S, figures
     assert pause_s is None or figures.group_pause_s <= 3 * pause_s, figures
@@ -334,7 +382,13 @@ def keep(
 
 @contextmanager
 def group_fire(
-    broker: RunningBroker, folder: Path, *, urls: Sequence[str] | None = None, fenced: bool = True
+    broker: RunningBroker,
+    folder: Path,
+    *,
+    urls: Sequence[str] | None = None,
+    fenced: bool = True,
+    streams: bool = False,
+    addresses: Mapping[str, str] | None = None,
 ) -> Iterator[GroupFire]:
     """Declare exchange and queues, make the user of the members, and search all that was written for the password at the end.
 
@@ -343,11 +397,14 @@ def group_fire(
         folder: for the logs of the members.
         urls: where the publisher connects to; None for the broker.
         fenced: whether the store refuses a lower generation.
+        streams: whether the queues are streams.
+        addresses: where the addresses that the nodes advertise for streams are.
     """
     with ExitStack() as stack:
         site = stack.enter_context(site_on(broker))
         site.queues = GROUP_QUEUES
-        fire = GroupFire(site, folder, stack.enter_context(effect_store(fenced=fenced)), urls or [broker.url])
+        store = stack.enter_context(effect_store(fenced=fenced))
+        fire = GroupFire(site, folder, store, urls or [broker.url], streams, addresses or {})
         fire.declare()
         try:
             yield fire
@@ -356,13 +413,33 @@ def group_fire(
     assert not fire.processes or traces_of_canary(folder) == [], "the password was written down"
 
 
-async def _be_member(url: str, name: str, store: str, pause_s: str, *queues: str) -> None:
+async def _be_member(kind: str, url: str, name: str, store: str, pause_s: str, *queues: str) -> None:
+    if kind != "queues":
+        await _be_stream_member(json.loads(kind), url, name, store, pause_s, *queues)
+        return
+
     async def handle(message: GroupMessage) -> None:
         await asyncio.sleep(float(pause_s))
         generation = -1 if message.generation is None else message.generation
         await store_effect(store, message.queue, int(message.body), name, generation)
 
     async with ConsumerGroup(url, queues, member=name) as group:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, group.stop)
+        await group.run(handle)
+
+
+async def _be_stream_member(
+    addresses: dict[str, str], url: str, name: str, store: str, pause_s: str, *streams: str
+) -> None:
+    async def handle(stream: str, batch: Any) -> None:
+        generation = group.generation(stream)
+        for body in batch["value"].to_pylist():
+            await asyncio.sleep(float(pause_s))
+            await store_effect(store, stream, int(body), name, -1 if generation is None else generation)
+
+    async with StreamGroup(
+        url.split(","), streams=streams, name="fire", member=name, batch_rows=20, addresses=addresses
+    ) as group:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, group.stop)
         await group.run(handle)
 

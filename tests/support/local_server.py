@@ -159,7 +159,7 @@ class _LocalServer:
             timeout_s=_SERVING_TIMEOUT_S,
             running=self._running,
             log=self.log,
-            tools=(str(self.wrapper),),
+            await_startup=(str(self.wrapper), "rabbitmqctl", "await_startup"),
         )
 
     def start(self) -> None:

@@ -1,6 +1,7 @@
 """Rings of a container's broker, read in some milliseconds: tests that read many cannot start ``rabbitmqctl`` for each.
 
-The rings that ``rabbitmqctl`` itself prints are those of ``tests/broker/test_ring_source.py`` and of the parity suite.
+The rings that ``rabbitmqctl`` itself prints are those of ``tests/broker/test_ring_source.py`` and of ``test_routes.py`` and
+``test_ring_end.py`` of the parity suite.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +28,11 @@ def quick_prefix(broker: RunningBroker) -> tuple[str, ...]:
     if not broker.owned or broker.ring_via[:2] != ("docker", "exec"):
         return broker.ring_via
     return ("bash", str(_SCRIPT), _folder(), broker.ring_via[2])
+
+
+def quick_broker(broker: RunningBroker) -> RunningBroker:
+    """Return the broker with `quick_prefix` as its command prefix, if it has one."""
+    return broker if broker.ring_via is None else replace(broker, ring_via=quick_prefix(broker))
 
 
 @cache

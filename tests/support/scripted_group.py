@@ -98,6 +98,7 @@ class ScriptedConnection:
     """The connections of one member."""
 
     where = "amqp://scripted"
+    channels_fail_alone = False
     server_version = "4.3.6"
 
     def __init__(self, journal: ScriptedJournal) -> None:

@@ -1,16 +1,19 @@
-"""An issuer of OAuth 2 tokens. As a program it prints one: token_issuer.py KEY_FILE LIFETIME_S."""
+"""An issuer of OAuth 2 tokens."""
 
 from __future__ import annotations
 
 import base64
 import json
-import sys
+import shlex
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from canary import CANARY
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 _SCOPES = ("configure:*/*", "write:*/*", "read:*/*", "tag:administrator")
@@ -29,13 +32,6 @@ class Issuer:
     lifetime_s: int = 3
     issued: list[str] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, file: Path, lifetime_s: int) -> Issuer:
-        """Return the issuer whose key is in a PEM file."""
-        key = serialization.load_pem_private_key(file.read_bytes(), None)
-        assert isinstance(key, rsa.RSAPrivateKey)
-        return cls(key, lifetime_s)
-
     def token(self) -> tuple[str, float]:
         """Return a token and its expiry, in seconds since 1970."""
         expiry = int(time.time()) + self.lifetime_s
@@ -46,15 +42,29 @@ class Issuer:
         self.issued.append(f"{signed}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}")
         return self.issued[-1], expiry
 
-    def write_key(self, file: Path) -> None:
-        """Write the private key as PEM, for a process that makes tokens."""
-        coding = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-        file.write_bytes(self.key.private_bytes(*coding, serialization.NoEncryption()))
+    @contextmanager
+    def written(self, file: Path) -> Iterator[str]:
+        """Keep a new token in a file, for a block, and yield the command that prints it."""
+        is_over = threading.Event()
+
+        def write() -> None:
+            while True:
+                file.with_suffix(".new").write_text(self.token()[0])
+                file.with_suffix(".new").replace(file)
+                is_written.set()
+                if is_over.wait(0.5):
+                    return
+
+        is_written = threading.Event()
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            assert is_written.wait(10)
+            yield shlex.join(["cat", str(file)])
+        finally:
+            is_over.set()
+            writer.join()
 
 
 def _coded(value: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
-
-
-if __name__ == "__main__":
-    sys.stdout.write(Issuer.of(Path(sys.argv[1]), int(sys.argv[2])).token()[0])

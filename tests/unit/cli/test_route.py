@@ -141,7 +141,7 @@ def test_a_modulus_hash_exchange_by_its_bindings(
         assert found[-1] == list(map(exchange.route, "abcdef"))
     assert found[0] != found[1]
     assert shown("route", *MODULUS, "a").endswith(
-        "exchange: x-modulus-hash; rules of 4.3.6 (khepri); 2 bindings\n"
+        "exchange: x-modulus-hash, replayed from the bindings; rules of 4.3.6 (khepri); 2 bindings\n"
     )
 
 

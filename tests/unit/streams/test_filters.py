@@ -416,3 +416,23 @@ def test_a_replay_reads_the_chunks_of_its_keys(filter_value: Any) -> None:
         )
         assert [body for batch in batches for body in batch["value"].to_pylist()] == [b"a1", b"a1", b"old"]
         assert counts["read"] == (6 if filter_value is None else 3 if filter_value == "key" else 4)
+
+
+def test_rows_that_do_not_match_may_be_removed_unread() -> None:
+    made = Filtering()
+    log = made.streams["s"] = ChunkLog([chunk(0, "red", "red"), chunk(2, "green", "green")])
+    with in_memory(made) as clock, reader(end="never", filters=["red"], timeout_s=10) as reading:
+        assert values([next(reading)]) == [0, 1]
+        arrives_at = clock.now + 20
+
+        def arrive(_: Session) -> None:
+            if clock.now > arrives_at and log.end == 2:
+                log.chunks.append(chunk(4, "red"))
+                log.remove(2)
+
+        made.on_read = arrive
+        assert values([next(reading)]) == [4]
+        log.chunks += [chunk(5, "green"), chunk(6, "red")]
+        log.remove(2)
+        with pytest.raises(MissingRowsError):
+            next(reading)

@@ -11,7 +11,7 @@ import pytest
 from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.streams import Fingerprint, StreamReader
 from rabbit_chx.streams.chunks import Chunk
-from rabbit_chx.streams.reader import _Progress
+from rabbit_chx.streams.progress import Progress
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -21,8 +21,8 @@ def chunk(offset: int, records: int = 10, *, kind="user", epoch: int = 1, crc: i
     return Chunk(offset, records, 0, epoch, crc, kind, memoryview(b""), memoryview(b""), records)
 
 
-def progress(start: int, end: int, log_end: int | None = None, *, count_missing: bool = False) -> _Progress:
-    made = _Progress("s", count_missing=count_missing)
+def progress(start: int, end: int, log_end: int | None = None, *, count_missing: bool = False) -> Progress:
+    made = Progress("s", count_missing=count_missing)
     made.set_range(start, end, end if log_end is None else log_end)
     return made
 
@@ -31,16 +31,16 @@ def test_the_chunks_of_the_range_are_taken_and_those_of_the_broker_passed_over()
     reading = progress(5, 35)
     chunks = [chunk(0), chunk(10, 1, kind="delta"), chunk(11), chunk(21, 1, kind="snapshot"), chunk(22, 20)]
     assert [reading.advance(one) for one in chunks] == [True, False, True, False, True]
-    assert (reading.is_done, reading.next, reading.missing) == (True, 42, 0)
+    assert ((reading.next >= reading.end), reading.next, reading.missing) == (True, 42, 0)
     assert reading.last == Fingerprint(22, 1, 22 * 7 + 1)
 
 
 def test_a_chunk_of_the_broker_can_be_the_last_before_the_end():
     reading = progress(0, 11)
     assert reading.advance(chunk(0))
-    assert not reading.is_done
+    assert reading.next < reading.end
     assert not reading.advance(chunk(10, 1, kind="delta"))
-    assert reading.is_done
+    assert reading.next >= reading.end
 
 
 def test_a_chunk_that_was_read_before_gives_no_more_time() -> None:
@@ -53,7 +53,8 @@ def test_a_chunk_that_was_read_before_gives_no_more_time() -> None:
 
 
 def test_an_empty_range_is_done():
-    assert progress(7, 7, 7).is_done
+    empty = progress(7, 7, 7)
+    assert empty.next >= empty.end
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_offsets_that_are_jumped_over_are_missing(before, after, gone):
         reading.advance(after)
     assert (error.value.offsets, error.value.queue) == (gone, "s")
     assert counting.advance(after) == (after.kind == "user" and after.offset < 50)
-    assert (counting.missing, counting.is_done) == (len(gone), after.end >= 50)
+    assert (counting.missing, (counting.next >= counting.end)) == (len(gone), after.end >= 50)
 
 
 def test_an_end_after_the_log_is_missing():
@@ -84,7 +85,7 @@ def test_an_end_after_the_log_is_missing():
     counting = progress(5, 50, 40, count_missing=True)
     assert (counting.end, counting.missing) == (40, 10)
     nothing = progress(45, 50, 40, count_missing=True)
-    assert (nothing.is_done, nothing.missing) == (True, 5)
+    assert ((nothing.next >= nothing.end), nothing.missing) == (True, 5)
 
 
 @pytest.mark.parametrize("count_missing", [False, True])
@@ -95,11 +96,11 @@ def test_a_start_after_the_end_of_the_log_is_always_an_error(count_missing):
 
 def test_a_reading_goes_on_at_its_last_chunk_which_is_not_given_twice():
     reading = progress(0, 40)
-    assert reading.resume_at == 0
+    assert (reading.last, reading.next) == (None, 0)
     assert reading.advance(chunk(0))
     assert reading.advance(chunk(10))
     assert not reading.advance(chunk(20, 1, kind="delta"))
-    assert reading.resume_at == 10
+    assert reading.last == Fingerprint(10, 1, 71)
     assert [reading.advance(one) for one in (chunk(10), chunk(20, 1, kind="delta"), chunk(21))] == [
         False,
         False,
@@ -177,7 +178,7 @@ def test_what_was_before_the_start_is_compared():
         ({"start": True}, "True"),
         ({"start": datetime(2026, 1, 31)}, "no time zone"),  # noqa: DTZ001
         ({"end": datetime(2026, 1, 31)}, "end is datetime"),  # noqa: DTZ001
-        ({"end": "last"}, "end is 'last': give an offset from 0, an aware datetime, or None"),
+        ({"end": "last"}, "end is 'last': give an offset from 0, an aware datetime, 'never', or None"),
         ({"start": 5, "end": 4}, "end is 4, before the start, 5"),
         ({"start": NOON, "end": NOON - timedelta(seconds=1)}, "before the start"),
         ({"expect": Fingerprint(5, 1, 1)}, "start is 'first': start at an offset after that chunk"),

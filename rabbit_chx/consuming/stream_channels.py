@@ -1,0 +1,457 @@
+"""A stream as a member of a `StreamGroup` reads it: a subscription over a connection of its own, and the thread that reads it.
+
+The broker elects one subscription of each stream and group name, in the order of subscription, by a `ConsumerUpdate` that the client
+answers with the offset to start at (rabbitmq-server v4.3.6, rabbit_stream_sac_coordinator.erl; tested with 4.0.5 and 4.3.6). A
+subscription with the property ``super-stream`` would be elected by the number of members instead, which moves almost all streams when
+a member joins.
+
+The election is delivered like a message: it is handled once the claim is read, by calling the hook `on_gained`. The next messages are
+batches of rows, each after the one before is acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue as queues
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from rabbit_chx.checks import check_whole, shown
+from rabbit_chx.consuming.ownership import DeliveredMessage
+from rabbit_chx.errors import (
+    ConnectionLostError,
+    InputError,
+    MissingRowsError,
+    RabbitChxError,
+)
+from rabbit_chx.streams.chunks import pieces, read_chunk
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.ends import ChunkFinder
+from rabbit_chx.streams.frames import (
+    ConsumerUpdate,
+    CreditRefused,
+    Delivery,
+    OffsetSpec,
+    StreamChanged,
+    check_range,
+)
+from rabbit_chx.streams.nodes import open_any, open_at
+from rabbit_chx.streams.rows import columns_in, schema_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rabbit_chx.amqp import ConnectionSettings
+
+_log = logging.getLogger(__name__)
+
+#: The most rows and bytes of a batch; it ends with a chunk.
+_BATCH_ROWS = 65_536
+_BATCH_BYTES = 16 << 20
+#: The chunks in flight have at most about this size together.
+_READ_AHEAD_BYTES = 8 << 20
+_MAX_CREDIT = 128
+#: The offset of handled rows is stored after so many rows or seconds, whichever comes first.
+STORE_ROWS = 10_000
+STORE_S = 1.0
+#: Seconds between two looks at a connection while its thread waits.
+LOOK_S = 0.2
+_END = 1 << 62  # after every offset
+REQUEST_S = 10.0
+_OPEN_S = 60.0
+_CLOSE_S = 5.0
+_STORED_CHECKS = 20
+#: The beginning of the names of all connections of stream groups; the group, a dot and the member follow.
+CONNECTION_NAME = "rabbit-chx.stream-group."
+
+
+@dataclass(frozen=True)
+class StreamReading:
+    """How the streams of a group are read. `StreamGroup` documents the attributes; `missing` is counted for each stream."""
+
+    settings: deque[ConnectionSettings]
+    group: str
+    start: OffsetSpec = "first"
+    include: str | tuple[str, ...] = ()
+    on_missing: Literal["raise", "count"] = "raise"
+    batch_rows: int = 65_536
+    addresses: Mapping[str, str] | None = None
+    missing: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        check_range(self.start, None, None)
+        if self.on_missing not in ("raise", "count"):
+            raise InputError(f"on_missing is {shown(self.on_missing)}: give 'raise' or 'count'")
+        check_whole("batch_rows", self.batch_rows, 1)
+        schema_of(self.include)  # raises for unknown columns
+
+    def open_any(self) -> StreamConnection:
+        """Open a connection to any node."""
+        return open_any(self.settings.copy(), request_timeout_s=REQUEST_S)
+
+    def open(self, stream: str, *, leader: bool = False) -> StreamConnection:
+        """Open a connection to a member of a stream."""
+        return open_at(
+            self.settings.copy(),
+            stream,
+            leader=leader,
+            addresses=self.addresses,
+            timeout_s=_OPEN_S,
+            request_timeout_s=REQUEST_S,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBatch:
+    """What a handler gets: a batch of rows, or the election, which has no rows but the channel that won it."""
+
+    stream: str
+    rows: pa.RecordBatch | None = None
+    won: StreamChannel | None = None
+    generation: int | None = None
+    attempt: int = 1
+
+    @property
+    def raiser(self) -> str:
+        """What raises an error for it."""
+        return "the handler" if self.rows is not None else "on_gained"
+
+    @property
+    def label(self) -> str:
+        """The batch, for errors."""
+        if self.rows is None:
+            return ""
+        offsets = self.rows["offset"]
+        return f" for the offsets {offsets[0]} to {offsets[-1]}"
+
+
+class Feed:
+    """A subscription of a stream over a connection of its own, for one thread."""
+
+    def __init__(
+        self, reading: StreamReading, stream: str, start: OffsetSpec, properties: Mapping[str, str]
+    ) -> None:
+        self.updates: deque[ConsumerUpdate] = deque()
+        self.connection = reading.open(stream)
+        self._reading = reading
+        self._stream = stream
+        self._chunks: deque[memoryview] = deque()
+        self._next = start if isinstance(start, int) else None  # None before the first chunk
+        self._credit = self._limit = 1
+        try:
+            # The broker waits for more than half of the first credit, so that is 1.
+            self.connection.subscribe(0, stream, start, 1, {"chunk_selector": "all", **properties})
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def answer(self, update: ConsumerUpdate, start: OffsetSpec) -> None:
+        """Begin at `start` as the active consumer."""
+        self._next = start if isinstance(start, int) else None
+        self.connection.answer_consumer_update(update.correlation_id, start)
+
+    def poll(self, wait_s: float) -> None:
+        """Receive what has arrived, and wait for it if nothing has; raise a ConnectionLostError if the subscription has ended."""
+        for event in self.connection.events(0.0 if self._chunks else wait_s):
+            match event:
+                case Delivery(_, data):
+                    self._chunks.append(data)
+                    self._credit -= 1
+                case ConsumerUpdate():
+                    self.updates.append(event)
+                case StreamChanged() | CreditRefused():
+                    raise ConnectionLostError(
+                        f"{self.connection.where}: the broker has ended the subscription of stream {self._stream!r}: the stream is "
+                        "deleted, or its replica or leader has changed",
+                        queue=self._stream,
+                    )
+                case _:
+                    pass
+
+    def batch(self) -> pa.RecordBatch | None:
+        """Return the rows that have arrived; None without any."""
+        found, rows, size, largest, start = [], 0, 0, 1, self._next
+        while self._chunks and rows < _BATCH_ROWS and size < _BATCH_BYTES:
+            data = self._chunks.popleft()
+            chunk = read_chunk(data)
+            size, largest = size + len(data), max(largest, len(data))
+            start = chunk.offset if start is None else start
+            if self._advance(chunk.offset, chunk.end) and chunk.kind == "user":
+                parts = [piece for piece in pieces(chunk) if piece.end > start]
+                found += parts
+                rows += sum(piece.records for piece in parts)
+        limit = min(max(1, _READ_AHEAD_BYTES // largest), _MAX_CREDIT, 2 * self._limit)
+        if size and self._credit + len(self._chunks) <= limit // 2:
+            self.connection.give_credit(0, limit - self._credit - len(self._chunks))
+            self._credit, self._limit = limit - len(self._chunks), limit
+        if not rows:
+            return None
+        batch = columns_in(found, start or 0, _END, self._reading.include)
+        return batch if batch.num_rows else None
+
+    def _advance(self, begin: int, end: int) -> bool:
+        """Advance past a chunk; return whether it has new rows."""
+        following = begin if self._next is None else self._next
+        if end <= following:  # of a replica that lags behind
+            return False
+        if begin > following:
+            message = f"stream {self._stream!r} does not have the offsets {following} to {begin - 1} any more"
+            if self._reading.on_missing == "raise":
+                raise MissingRowsError(
+                    f"{message}: retention has removed them, or its log was cut; give on_missing='count', or start after them",
+                    queue=self._stream,
+                    offsets=range(following, begin),
+                )
+            _log.warning("%s; %d rows are missing", message, begin - following)
+            self._reading.missing[self._stream] += begin - following
+        self._next = end
+        return True
+
+
+class _Confirm(NamedTuple):
+    done: asyncio.Future[None]
+
+
+class _Begin(NamedTuple):
+    start: OffsetSpec | None
+
+
+class _Done(NamedTuple):
+    """The batch was handled; or, as None, the thread ends."""
+
+
+class StreamChannel:
+    """A subscription of a stream as a single active consumer, and the thread that reads it."""
+
+    def __init__(
+        self, reading: StreamReading, stream: str, take: Callable[[DeliveredMessage], None], pause_s: float
+    ) -> None:
+        self.stream = stream
+        self.is_active = False  # elected
+        self.has_handled = False
+        self._reading = reading
+        self._take = take
+        self._pause_s = pause_s
+        self._loop = asyncio.get_running_loop()
+        self.subscribed: asyncio.Future[None] = self._loop.create_future()
+        self._ended = asyncio.Event()
+        self._stop = threading.Event()
+        self._commands: queues.SimpleQueue[_Confirm | _Begin | _Done | None] = queues.SimpleQueue()
+        self._closed: Callable[[RabbitChxError | None], None] | None = None
+        self._error: RabbitChxError | None = None
+        self._stored: int | None = None  # what the broker has
+        self._handled: int | None = None
+        self._stored_at = 0.0
+        threading.Thread(target=self._run, name=f"rabbit_chx stream {stream}", daemon=True).start()
+
+    # -- called by the event loop
+
+    @property
+    def is_abandoned(self) -> bool:
+        """True if it was not lost but abandoned."""
+        return self._stop.is_set()
+
+    async def ack(self, tag: int) -> None:
+        """Let the thread store the offset of the batch; tag 0 is the election."""
+        if tag:
+            self.has_handled = True
+            self._commands.put(_Done())
+
+    async def confirm(self) -> None:
+        """Wait for a reply of the broker over this connection: it had not closed it when the claim was read."""
+        done = self._loop.create_future()
+        self._commands.put(_Confirm(done))
+        await done
+
+    def begin(self, start: OffsetSpec | None) -> None:
+        """Read from `start`; None for the offset after the stored one, or the start of the group."""
+        self._commands.put(_Begin(start))
+
+    async def abandon(self) -> None:
+        """Store the offset of the handled rows and close the connection. After some seconds the thread does that alone."""
+        self._stop.set()
+        self._commands.put(None)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await self._ended.wait()
+
+    def when_closed(self, call: Callable[[RabbitChxError | None], None]) -> None:
+        """Register a callback for the loss of the subscription."""
+        self._closed = call
+        if self._ended.is_set():
+            call(self._error)
+
+    def _on_ended(self, error: RabbitChxError | None) -> None:
+        self._error = error
+        self._ended.set()
+        if not self.subscribed.done():
+            self.subscribed.set_exception(error or ConnectionLostError(f"{self.stream!r} was abandoned"))
+            self.subscribed.exception()  # nobody may wait for it
+        elif self._closed is not None and not self._stop.is_set():
+            self._closed(error)
+
+    # -- the thread
+
+    def _run(self) -> None:
+        error: RabbitChxError | None = None
+        try:
+            self._stop.wait(self._pause_s)
+            if not self._stop.is_set():
+                self._read()
+        except RabbitChxError as cause:
+            error = cause
+        except Exception as cause:  # noqa: BLE001  # a bug, which must not leave the stream without a reader
+            _log.exception("stream %s: reading failed", self.stream)
+            error = ConnectionLostError(
+                f"stream {self.stream!r}: reading failed: {cause!r}", queue=self.stream
+            )
+        call_in(self._loop, self._on_ended, error)
+
+    def _read(self) -> None:
+        properties = {"single-active-consumer": "true", "name": self._reading.group}
+        with closing(Feed(self._reading, self.stream, "next", properties)) as feed:
+            call_in(self._loop, self._on_subscribed)
+            update = self._await_election(feed)
+            if update is None:
+                return
+            start = self._await_begin(feed)
+            if start is None:
+                return
+            feed.answer(update, start)
+            try:
+                self._deliver_batches(feed)
+            finally:
+                self._store_at_end(feed.connection)
+
+    def _on_subscribed(self) -> None:
+        if not self.subscribed.done():
+            self.subscribed.set_result(None)
+
+    def _await_election(self, feed: Feed) -> ConsumerUpdate | None:
+        """Return the update that makes this consumer active; None if the thread must end."""
+        while not self._stop.is_set():
+            feed.poll(LOOK_S)
+            while feed.updates:
+                update = feed.updates.popleft()
+                if update.is_active:
+                    self.is_active = True
+                    return update
+                feed.connection.answer_consumer_update(update.correlation_id, None)
+        return None
+
+    def _await_begin(self, feed: Feed) -> OffsetSpec | None:
+        """Let the election be handled; return where to start, None if the thread must end."""
+        call_in(self._loop, self._take, DeliveredMessage(0, "", StreamBatch(self.stream, won=self)))
+        while (command := self._next_command(feed)) is not None:
+            if isinstance(command, _Confirm):
+                self._stored = feed.connection.query_offset(self._reading.group, self.stream)
+                call_in(self._loop, _set_done, command.done)
+            elif isinstance(command, _Begin):
+                return self._start(feed, command.start)
+        return None
+
+    def _start(self, feed: Feed, start: OffsetSpec | None) -> OffsetSpec:
+        if start is None:
+            start = self._reading.start if self._stored is None else self._stored + 1
+        if start not in ("next", "last") and not isinstance(start, int):
+            return start
+        deadline = time.monotonic() + _OPEN_S
+        while True:
+            with closing(self._reading.open(self.stream, leader=True)) as leader:
+                finder = ChunkFinder(leader, REQUEST_S)
+                end = finder.end(self.stream)
+                offset, _ = (
+                    (start, None) if isinstance(start, int) else finder.locate(self.stream, start, end)
+                )
+            if offset <= end.offset or self._stop.is_set():
+                break
+            # The broker would begin at the end. A new leader has an earlier end until a majority has caught up.
+            if time.monotonic() > deadline:
+                raise MissingRowsError(
+                    f"stream {self.stream!r} ends at offset {end.offset}, before the start, {offset}: it was deleted and created again, or "
+                    "its log was cut; start at an offset that it has",
+                    queue=self.stream,
+                )
+            self._stop.wait(LOOK_S)
+        # Stored, so that the next member does not start after rows that this one has not handled.
+        if not isinstance(start, int) and offset > 0 and self._stored is None:
+            self._handled = offset - 1
+            self._store(feed.connection)
+        return offset
+
+    def _deliver_batches(self, feed: Feed) -> None:
+        tag = 0
+        while not self._stop.is_set():
+            feed.poll(LOOK_S)
+            if feed.updates:
+                feed.connection.answer_consumer_update(feed.updates.popleft().correlation_id, None)
+                raise ConnectionLostError(
+                    f"stream {self.stream!r}: the broker has made another member active", queue=self.stream
+                )
+            rows = feed.batch()
+            self._store_if_due(feed.connection)
+            if rows is None:
+                continue
+            for first in range(0, rows.num_rows, self._reading.batch_rows):
+                part = rows.slice(first, self._reading.batch_rows)
+                tag += 1
+                call_in(self._loop, self._take, DeliveredMessage(tag, "", StreamBatch(self.stream, part)))
+                if self._next_command(feed) is None:
+                    return
+                self._handled = part["offset"][-1].as_py()
+                self._store_if_due(feed.connection)
+
+    def _next_command(self, feed: Feed) -> _Confirm | _Begin | _Done | None:
+        """Return the next command of the event loop, and look after the connection meanwhile."""
+        while True:
+            try:
+                return self._commands.get(timeout=LOOK_S)
+            except queues.Empty:
+                feed.poll(0.0)
+
+    def _store_if_due(self, connection: StreamConnection) -> None:
+        if self._handled is None or self._handled == self._stored:
+            return
+        rows = STORE_ROWS if self._stored is None else self._handled - self._stored
+        if rows >= STORE_ROWS or time.monotonic() - self._stored_at >= STORE_S:
+            self._store(connection)
+
+    def _store(self, connection: StreamConnection) -> None:
+        if self._handled is not None:
+            connection.store_offset(self._reading.group, self.stream, self._handled)
+            self._stored, self._stored_at = self._handled, time.monotonic()
+
+    def _store_at_end(self, connection: StreamConnection) -> None:
+        """Store the last offset, and wait until the leader has it: the next member reads it there."""
+        with suppress(
+            RabbitChxError
+        ):  # a lost connection: the next member repeats the rows after the stored offset
+            for _ in range(_STORED_CHECKS):
+                if self._handled is None:
+                    return
+                self._store(connection)
+                stored = connection.query_offset(self._reading.group, self.stream)
+                if stored is not None and stored >= self._handled:
+                    return
+                time.sleep(LOOK_S)
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def call_in(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: object) -> None:
+    """Call a function in the thread of the event loop, unless the loop is closed."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *args)

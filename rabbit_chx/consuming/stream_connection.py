@@ -1,0 +1,349 @@
+"""The connections of a member of a `StreamGroup`, all over the stream protocol: one for each stream, and two for the journal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from typing import Any, Self, TypeVar
+
+from rabbit_chx.amqp.replies import is_transient
+from rabbit_chx.consuming.journal import JournalEntry
+from rabbit_chx.consuming.ownership import DeliveredMessage
+from rabbit_chx.consuming.stream_channels import (
+    LOOK_S,
+    REQUEST_S,
+    Feed,
+    StreamChannel,
+    StreamReading,
+    call_in,
+)
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerTimeoutError,
+    ConnectionLostError,
+    InputError,
+    MismatchError,
+    MissingRowsError,
+    NotFoundError,
+    PublishError,
+    RabbitChxError,
+)
+from rabbit_chx.retry import Backoff
+from rabbit_chx.streams import StreamPublisher
+from rabbit_chx.streams.ends import ChunkFinder
+from rabbit_chx.streams.frames import Code, OffsetSpec
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+#: Pauses before a lost stream is subscribed again, and before an entry is published again.
+_AGAIN = Backoff(0.1, 5.0)
+_REPUBLISH_S = 1.0
+#: Seconds after which an unconfirmed entry counts as blocked.
+_BLOCKED_S = 1.0
+#: As the AMQP client declares it.
+_JOURNAL_ARGUMENTS = {"max-length-bytes": "10000000", "stream-max-segment-size-bytes": "1000000"}
+_SINCE = "3.11"
+
+
+def _explained(error: RabbitChxError, journal: str) -> RabbitChxError:
+    """Return an error of the journal: one after which a new session creates it again, or with the permissions that it needs."""
+    if isinstance(error, MissingRowsError | NotFoundError):
+        return ConnectionLostError(f"{error}; the journal {journal!r} was deleted", queue=journal)
+    if not isinstance(error, AccessRefusedError):
+        return error
+    return AccessRefusedError(
+        f"{error}. The group's journal is the stream {journal!r}: the user needs the permissions read and write on it, and configure "
+        "where it does not exist yet",
+        queue=journal,
+        reply_code=error.reply_code,
+    )
+
+
+class JournalChannel:
+    """The thread that reads the journal. It connects again after a loss, for at most `patience_s` seconds."""
+
+    def __init__(
+        self,
+        reading: StreamReading,
+        journal: str,
+        since_s: float,
+        take: Callable[[int, JournalEntry], None],
+        patience_s: float,
+    ) -> None:
+        self._reading = reading
+        self._journal = journal
+        self._position: OffsetSpec = datetime.fromtimestamp(since_s, UTC)
+        self._take = take
+        self._patience_s = patience_s
+        self._loop = asyncio.get_running_loop()
+        self._stop = threading.Event()
+        self._closed: Callable[[RabbitChxError | None], None] | None = None
+        threading.Thread(target=self._run, name="rabbit_chx journal", daemon=True).start()
+
+    async def abandon(self) -> None:
+        """Let the thread end."""
+        self._stop.set()
+
+    def when_closed(self, call: Callable[[RabbitChxError | None], None]) -> None:
+        """Register a callback for an error that ends the thread."""
+        self._closed = call
+
+    def _run(self) -> None:
+        lost_at: float | None = None
+        while not self._stop.is_set():
+            try:
+                with closing(Feed(self._reading, self._journal, self._position, {})) as feed:
+                    lost_at = None
+                    self._read(feed)
+            except RabbitChxError as error:
+                lost_at = lost_at or time.monotonic()
+                if not is_transient(error) or time.monotonic() - lost_at > self._patience_s:
+                    call_in(self._loop, self._on_error, error)
+                    return
+                _log.info("%s; reading the journal again", error)
+                self._stop.wait(LOOK_S)
+
+    def _read(self, feed: Feed) -> None:
+        while not self._stop.is_set():
+            feed.poll(LOOK_S)
+            rows = feed.batch()
+            if rows is None:
+                continue
+            bodies: Any = rows["value"].to_pylist()
+            offsets: Any = rows["offset"].to_pylist()
+            entries = [
+                (offset, entry)
+                for offset, body in zip(offsets, bodies, strict=True)
+                if (entry := JournalEntry.from_json(body, self._reading.group)) is not None
+            ]
+            self._position = offsets[-1] + 1
+            call_in(self._loop, self._on_entries, entries)
+
+    def _on_entries(self, entries: list[tuple[int, JournalEntry]]) -> None:
+        for offset, entry in entries:
+            if not self._stop.is_set():
+                self._take(offset, entry)
+
+    def _on_error(self, error: RabbitChxError) -> None:
+        if self._closed is not None and not self._stop.is_set():
+            self._closed(_explained(error, self._journal))
+
+
+class StreamGroupConnection:
+    """The connections of a member of a `StreamGroup`: one for each stream, and two for the journal."""
+
+    channels_fail_alone = True
+
+    def __init__(self, reading: StreamReading, patience_s: float) -> None:
+        self.where = reading.settings[0].masked_url
+        self._reading = reading
+        self._patience_s = patience_s
+        self._losses: dict[str, int] = {}  # of each stream, since it last handled a batch
+        self._channels: dict[str, StreamChannel] = {}
+        self._journal: JournalChannel | None = None
+        self._writing = asyncio.Lock()
+        self._publisher_lock = threading.Lock()  # a thread may still publish after its task was cancelled
+        self._publisher: StreamPublisher | None = None
+        self._publishing_since: float | None = None
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, reading: StreamReading, patience_s: float) -> Self:
+        """Connect; an InputError if the broker has no single active consumer of streams."""
+
+        def check() -> None:
+            with closing(reading.open_any()) as connection:
+                if not connection.commands:  # exchanged from 3.11 on
+                    raise InputError(
+                        f"{connection.where}: RabbitMQ {connection.server_version} has no single active consumer of streams, by which a "
+                        f"StreamGroup shares them: upgrade to {_SINCE} or newer, or read each stream with one StreamReader"
+                    )
+
+        await in_thread(check)
+        return cls(reading, patience_s)
+
+    async def close(self) -> None:
+        """Close the connections. The threads end within seconds."""
+        self._is_closed = True
+        if self._journal is not None:
+            await self._journal.abandon()
+        await asyncio.gather(*(channel.abandon() for channel in self._channels.values()))
+        _in_background(self._close_publisher)
+
+    # -- streams
+
+    async def find_streams(self, streams: Sequence[str], super_stream: str | None) -> tuple[str, ...]:
+        """Return these streams, or the partitions of the super stream; a NotFoundError if one does not exist."""
+
+        def find() -> tuple[str, ...]:
+            with closing(self._reading.open_any()) as connection:
+                found = tuple(streams) if super_stream is None else connection.partitions(super_stream)
+                connection.metadata(found)
+                return found
+
+        try:
+            return await in_thread(find)
+        except AccessRefusedError as refusal:
+            raise AccessRefusedError(
+                f"{refusal}. A StreamGroup needs the permission read on its streams, and on the super stream",
+                queue=refusal.queue,
+                reply_code=refusal.reply_code,
+            ) from None
+
+    async def consume_behind(
+        self,
+        queue: str,
+        priority: int,  # noqa: ARG002  # streams have no priorities
+        prefetch: int,  # noqa: ARG002
+        tag: str,  # noqa: ARG002
+        take: Callable[[DeliveredMessage], None],
+    ) -> StreamChannel:
+        """Subscribe to a stream after all present subscriptions of the group, and call `take` with the election and each batch."""
+        before = self._channels.get(queue)
+        losses = (
+            0 if before is None or before.has_handled or before.is_abandoned else self._losses.get(queue, 0)
+        )
+        while True:
+            channel = self._channels[queue] = StreamChannel(
+                self._reading, queue, take, _AGAIN.delay_s(losses - 1) if losses else 0.0
+            )
+            losses += 1
+            self._losses[queue] = losses
+            try:
+                await asyncio.shield(channel.subscribed)
+            except asyncio.CancelledError:
+                await channel.abandon()
+                raise
+            except RabbitChxError as error:
+                if not is_transient(error) or self._is_closed:
+                    raise
+                _log.warning("%s; subscribing again", error)
+            else:
+                return channel
+
+    async def abandon(self, channel: StreamChannel) -> None:
+        """Store the offset of the handled rows, and end the subscription."""
+        await channel.abandon()
+
+    async def ready_count(self, queue: str) -> int:
+        """Return the number of offsets after the stored one, for a stream of which the broker has not elected this member; else 0."""
+        channel = self._channels.get(queue)
+        if channel is None or channel.is_active:
+            return 0
+
+        def count() -> int:
+            with closing(self._reading.open(queue, leader=True)) as connection:
+                stored = connection.query_offset(self._reading.group, queue)
+                return (
+                    ChunkFinder(connection, REQUEST_S).end(queue).offset
+                    - (-1 if stored is None else stored)
+                    - 1
+                )
+
+        with suppress(RabbitChxError):
+            return max(0, await in_thread(count))
+        return 0
+
+    # -- the journal
+
+    async def read_journal(
+        self, journal: str, since_s: float, take: Callable[[int, JournalEntry], None]
+    ) -> JournalChannel:
+        """Read the journal from `since_s` on, in seconds since 1970. It is created if it does not exist."""
+        try:
+            await in_thread(lambda: self._create_journal(journal))
+        except AccessRefusedError as refusal:
+            raise _explained(refusal, journal) from None
+        self._journal = JournalChannel(self._reading, journal, since_s, take, self._patience_s)
+        return self._journal
+
+    def _create_journal(self, journal: str) -> None:
+        with closing(self._reading.open_any()) as connection:
+            try:
+                connection.metadata([journal])
+            except NotFoundError:
+                with suppress(MismatchError):  # another member was faster
+                    connection.create_stream(journal, _JOURNAL_ARGUMENTS)
+
+    async def publish(
+        self,
+        queue: str,
+        body: bytes,
+        headers: Mapping[str, Any] | None = None,  # noqa: ARG002  # only slot hand-overs have any
+    ) -> None:
+        """Publish an entry, and repeat it until the broker has confirmed it. It may be stored twice."""
+        async with self._writing:
+            self._publishing_since = time.monotonic()
+            try:
+                while True:
+                    try:
+                        await in_thread(lambda: self._publish(queue, body))
+                    except RabbitChxError as error:
+                        cause = error.__cause__ if isinstance(error, PublishError) else error
+                        assert isinstance(cause, RabbitChxError)  # noqa: S101  # for mypy
+                        # During a disk alarm the broker refuses new publishers with PRECONDITION_FAILED (tested with 4.3.6).
+                        is_alarm = cause.reply_code == Code.PRECONDITION_FAILED
+                        if not (is_alarm or isinstance(cause, BrokerTimeoutError) or is_transient(cause)):
+                            raise _explained(cause, queue) from None
+                        _log.info("%s; publishing to %s again in %g s", cause, queue, _REPUBLISH_S)
+                        await asyncio.sleep(_REPUBLISH_S)
+                    else:
+                        return
+            finally:
+                self._publishing_since = None
+
+    def _publish(self, journal: str, body: bytes) -> None:
+        with self._publisher_lock:
+            if self._is_closed:
+                raise ConnectionLostError(f"{self.where}: the connection is closed")
+            if self._publisher is None:
+                self._publisher = StreamPublisher(
+                    list(self._reading.settings),
+                    stream=journal,
+                    addresses=self._reading.addresses,
+                    confirm_timeout_s=REQUEST_S,
+                    reconnect_timeout_s=REQUEST_S,
+                )
+            self._publisher.publish_many([journal], [body])
+
+    def _close_publisher(self) -> None:
+        with self._publisher_lock:
+            if self._publisher is not None:
+                self._publisher.close()
+
+    async def is_blocked(self) -> bool:
+        """Return whether an entry is not confirmed: during an alarm, or without a majority of the journal's nodes."""
+        since = self._publishing_since
+        return since is not None and time.monotonic() - since > _BLOCKED_S
+
+
+def _in_background(function: Callable[[], object]) -> None:
+    threading.Thread(target=function, daemon=True).start()
+
+
+async def in_thread(function: Callable[[], _T]) -> _T:
+    """Return the result of a blocking function. Its thread does not keep the process alive, unlike those of `asyncio.to_thread`."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[_T] = loop.create_future()
+
+    def settle(value: Callable[[], None]) -> None:
+        if not result.done():
+            value()
+
+    def call() -> None:
+        try:
+            value = function()
+        except BaseException as error:  # noqa: BLE001  # raised in the event loop
+            failure = error
+            call_in(loop, settle, lambda: result.set_exception(failure))
+        else:
+            call_in(loop, settle, lambda: result.set_result(value))
+
+    _in_background(call)
+    return await result

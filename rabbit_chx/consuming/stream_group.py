@@ -1,0 +1,248 @@
+"""A member of a group that shares streams, on the stream protocol. The broker elects the reader of each stream."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+
+from rabbit_chx.checks import check_name
+from rabbit_chx.consuming.group import Group, check_async
+from rabbit_chx.consuming.journal import JOURNAL
+from rabbit_chx.consuming.settings import GroupMember, GroupPace, Hook
+from rabbit_chx.errors import InputError, MissingExtraError
+from rabbit_chx.publishing import Retries
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.connection.tokens import Credentials
+    from rabbit_chx.consuming.stream_channels import StreamBatch
+    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
+    from rabbit_chx.streams.frames import OffsetSpec
+
+_HEARTBEAT_S = 10  # the default if the URL has none
+#: Returns where to start, or None for the offset after the stored one.
+GainedHook: TypeAlias = "Callable[[str], Awaitable[OffsetSpec | None]]"
+
+
+class StreamGroup(Group):
+    """One member of a group that shares streams and keeps the order of each stream.
+
+    Every member subscribes to all streams as a single active consumer. The broker lets one member read each stream, and the next one
+    when the first ends its subscription. The members and the assigned owner of each stream are those of the journal, as in a
+    `ConsumerGroup`. Use it in an ``async with`` block. It needs RabbitMQ 3.11 or newer and only the stream port.
+
+    Args:
+        url: as for `StreamReader`. Several are tried in turn.
+        streams: the names of the streams.
+        super_stream: the super stream whose partitions are shared, instead of `streams`.
+        name: the name of the group. The broker stores the offsets under it.
+        member: a name that is unique among the members and stays the same after a restart, such as that of the pod; by default the host's
+            name and the process id.
+        weight: this member's relative share: a member of weight 2 is assigned twice as many streams as one of weight 1.
+        start: where to start in a stream without a stored offset: as for `StreamReader`.
+        include: further columns of the batches, as for `StreamReader`.
+        on_missing: ``"raise"`` a MissingRowsError if retention has removed rows that were not handled, or ``"count"`` them in `missing`
+            and log a warning.
+        batch_rows: the largest number of rows of a batch.
+        retries: the number of times that a batch is handled again after the handler raised. The stream waits meanwhile. Then the group
+            ends with a HandlerError.
+        backoff_s: seconds before the first retry; each further one waits twice as long, at most 30 s.
+        on_gained: an async function of the stream's name, called before the first batch of a stream that this member gains. It returns
+            where to start, as `start`; None for the offset after the stored one. If it raises, it is called again, like a handler.
+        on_lost: an async function of the stream's name, called when this member no longer owns a stream.
+        pace: the times of the group.
+        journal: the stream that announces members and assigns generations.
+        addresses: the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
+        reconnect_timeout_s: the longest time in seconds to reconnect after the loss of the journal; 0 disables it. A lost stream is
+            subscribed again without such a limit.
+        reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 2 s.
+        credentials: a function that returns an OAuth 2 token and its expiry, as of `ConsumerGroup`.
+
+    Attributes:
+        streams: the streams; those of a super stream are known in the ``async with`` block.
+
+    Raises:
+        InputError: an argument is invalid.
+        UriError: the URL is malformed, or has a parameter that is not supported.
+        MissingExtraError: pyarrow is not installed.
+
+    Example::
+
+        async def handle(stream, batch):
+            print(stream, batch.num_rows)
+
+        async with StreamGroup("rabbitmq-stream://localhost", super_stream="orders", name="billing") as group:
+            await group.run(handle)
+    """
+
+    def __init__(
+        self,
+        url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
+        *,
+        streams: Iterable[str] | None = None,
+        super_stream: str | None = None,
+        name: str,
+        member: str | None = None,
+        weight: float = 1.0,
+        start: OffsetSpec = "first",
+        include: Collection[str] = (),
+        on_missing: Literal["raise", "count"] = "raise",
+        batch_rows: int = 65_536,
+        retries: int = GroupMember.retries,
+        backoff_s: float = GroupMember.backoff_s,
+        on_gained: GainedHook | None = None,
+        on_lost: Hook | None = None,
+        pace: GroupPace | None = None,
+        journal: str = JOURNAL,
+        addresses: Mapping[str, str] | None = None,
+        reconnect_timeout_s: float = Retries.reconnect_timeout_s,
+        reconnect_backoff_s: float = Retries.backoff_s,
+        credentials: Credentials | None = None,
+    ) -> None:
+        try:
+            from rabbit_chx.consuming import stream_channels
+            from rabbit_chx.streams.nodes import settings_of
+        except ModuleNotFoundError as missing:
+            raise MissingExtraError(
+                f"StreamGroup needs {missing.name}, which is not installed: pip install 'rabbit-chx[streams]'"
+            ) from None
+        try:
+            settings = settings_of(url, credentials)
+        finally:
+            del url  # a traceback with local variables must not show the password
+        if (streams is None) == (super_stream is None):
+            raise InputError("give one of streams and super_stream: it determines what the group reads")
+        if isinstance(streams, str):
+            raise InputError(f"streams is the text {streams!r}: give a list of names")
+        self.streams = tuple(dict.fromkeys(streams or ()))
+        for stream in self.streams:
+            check_name(stream, "stream")
+        if super_stream is None and not self.streams:
+            raise InputError("streams is empty: give one stream or more")
+        if super_stream is not None:
+            check_name(super_stream, "super stream")
+        check_name(name, "group")
+        check_name(journal, "journal")
+        self.name = name
+        self._super_stream = super_stream
+        member_ = GroupMember(
+            f"{socket.gethostname()}-{os.getpid()}" if member is None else member,
+            weight,
+            retries=retries,
+            backoff_s=backoff_s,
+            on_lost=on_lost,
+            pace=pace or GroupPace(),
+            journal=journal,
+            group=name,
+        )
+        connection_name = f"{stream_channels.CONNECTION_NAME}{name}.{member_.name}"
+        named = (
+            replace(
+                one,
+                heartbeat_s=_HEARTBEAT_S if one.heartbeat_s is None else one.heartbeat_s,
+                connection_name=one.connection_name or connection_name,
+            )
+            for one in settings
+        )
+        columns = include if isinstance(include, str) else tuple(include)
+        self._reading = stream_channels.StreamReading(
+            deque(named), name, start, columns, on_missing, batch_rows, addresses
+        )
+        super().__init__(
+            settings[0].masked_url,
+            member_,
+            Retries(reconnect_timeout_s=reconnect_timeout_s, backoff_s=reconnect_backoff_s),
+        )
+        self._on_gained = on_gained
+
+    # -- state
+
+    @property
+    def missing(self) -> int:
+        """The number of rows that retention had removed before this member could read them, with ``on_missing="count"``."""
+        return sum(self._reading.missing.values())
+
+    def generation(self, stream: str) -> int | None:
+        """Return the generation of `stream`, which grows whenever the stream changes hands; None if this member does not own it.
+
+        A store can reject effects with a lower generation than it has seen.
+        """
+        held = (
+            runner.ownership
+            for runner in self._runners
+            if runner.ownership.queue == stream and runner.ownership.is_held
+        )
+        return next((ownership.generation for ownership in held), None)
+
+    def __repr__(self) -> str:
+        return (
+            f"<StreamGroup {self.name!r} member={self.member!r} at {self._where}: {len(self.held)} of "
+            f"{len(self.streams)} streams>"
+        )
+
+    # -- lifecycle
+
+    async def __aenter__(self) -> Self:
+        """Connect, and check that the streams exist.
+
+        Raises:
+            InputError: the broker has no single active consumer of streams, or `super_stream` is another exchange.
+            NotFoundError: a stream or the super stream does not exist.
+            BrokerRefusedError: the broker refuses the login or the vhost.
+            UnreachableError: the broker cannot be reached.
+        """
+        await self._enter()
+        return self
+
+    async def run(self, handle: Callable[[str, pa.RecordBatch], Awaitable[None]]) -> None:
+        """Handle batches until `stop` is called or the task is cancelled.
+
+        The offset of the last row of a batch is stored after the handler has returned: at once, if the last one was stored 1 s or 10,000
+        rows before, else later, and when the member releases the stream. If the handler raises, it is called with the batch again.
+
+        Args:
+            handle: an async function of the stream's name and a batch with the columns of a `StreamReader`.
+
+        Raises:
+            HandlerError: all attempts to handle a batch failed.
+            MissingRowsError: a stream lacks rows that were not handled, and `on_missing` is ``"raise"``.
+            ConnectionLostError: the connection was lost, and reconnecting failed in time.
+            BrokerRefusedError: the broker refuses an operation, and a retry cannot succeed.
+            InputError: the handler is not async; the group is not open or is already running; or another process uses this member name.
+        """
+        check_async(handle)
+
+        async def handle_batch(batch: StreamBatch) -> None:
+            if batch.won is not None:
+                await self._take_over(batch)
+            elif batch.rows is not None:
+                await handle(batch.stream, batch.rows)
+
+        await self._run_once(handle_batch)
+
+    async def _take_over(self, batch: StreamBatch) -> None:
+        """Handle an election: call the hook `on_gained`, and begin where it returns."""
+        channel = batch.won
+        assert channel is not None  # noqa: S101  # for mypy
+        await channel.confirm()
+        start = None
+        if self._on_gained is not None:
+            async with asyncio.timeout(self._member.pace.hook_s):
+                start = await self._on_gained(batch.stream)
+        channel.begin(start)
+
+    async def _open(self) -> StreamGroupConnection:
+        from rabbit_chx.consuming.stream_connection import StreamGroupConnection
+
+        return await StreamGroupConnection.open(self._reading, self._member.pace.journal_s)
+
+    async def _prepare(self, connection: StreamGroupConnection) -> dict[str, int]:
+        self.streams = await connection.find_streams(self.streams, self._super_stream)
+        return dict.fromkeys(self.streams, 1)

@@ -1,0 +1,103 @@
+"""The status of a `StreamGroup`: its members and owners according to the journal, and the lag of each stream according to its leader."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.consuming.journal import JournalEntry, QueueClaim, Roster
+from rabbit_chx.streams import StreamReader
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.ends import ChunkFinder
+from rabbit_chx.streams.nodes import open_at, settings_of
+
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamShare:
+    """A stream of a group.
+
+    Attributes:
+        assigned: the member that the journal assigns it to; None without members.
+        active: the member that has claimed it and not released it.
+        generation: the offset of the last claim; None before the first.
+        stored: the stored offset of the group; None without one.
+        lag_rows: the number of offsets after the stored one, which is at least the number of rows.
+        lag_s: the age of the oldest chunk after the stored offset, in seconds; 0 without one.
+    """
+
+    stream: str
+    assigned: str | None
+    active: str | None
+    generation: int | None
+    stored: int | None
+    lag_rows: int
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMember:
+    """A member of a group, with the time of its last entry in seconds since 1970."""
+
+    name: str
+    weight: float
+    assigned: int
+    heard_at: float
+
+
+def read_stream_group(
+    settings: ConnectionSettings,
+    group: str,
+    streams: Iterable[str],
+    journal: str,
+    addresses: Mapping[str, str] | None = None,
+) -> tuple[list[StreamShare], list[StreamMember]]:
+    """Return the streams and the members of a group; `addresses` as for `StreamReader`. A NotFoundError if the journal does not exist."""
+    roster, heard = Roster(), dict[str, float]()
+    with StreamReader(settings, journal, addresses=addresses, on_missing="count") as reader:
+        for batch in reader:
+            for offset, body in zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True):
+                entry = JournalEntry.from_json(body or b"", group)
+                if entry is not None and offset is not None:
+                    roster.take(offset, entry)
+                    heard[entry.member] = entry.at
+    owners = roster.owners()
+    shares = []
+    for stream in streams:
+        at_leader = open_at(
+            settings_of(settings), stream, leader=True, addresses=addresses, timeout_s=_TIMEOUT_S
+        )
+        with closing(at_leader) as connection:
+            shares.append(_share(connection, group, stream, owners.get(stream), roster.claims.get(stream)))
+    members = [
+        StreamMember(name, member.weight, sum(owner == name for owner in owners.values()), heard[name])
+        for name, member in sorted(roster.members.items())
+    ]
+    return shares, members
+
+
+def _share(
+    connection: StreamConnection, group: str, stream: str, assigned: str | None, claim: QueueClaim | None
+) -> StreamShare:
+    stored = connection.query_offset(group, stream)
+    finder = ChunkFinder(connection, _TIMEOUT_S)
+    end, first = finder.end(stream).offset, finder.first(stream)
+    following = end if first is None else first.offset
+    if stored is not None:
+        following = max(following, stored + 1)
+    chunk = finder.chunk_at(stream, following) if following < end else None
+    if chunk is not None:  # not the broker's own chunks before it, such as those of stored offsets
+        following = max(following, chunk.offset)
+    return StreamShare(
+        stream,
+        assigned,
+        claim.member if claim is not None and claim.held else None,
+        None if claim is None else claim.generation,
+        stored,
+        max(0, end - following),
+        0.0 if chunk is None else round(max(0.0, time.time() - chunk.timestamp_ms / 1000), 3),
+    )

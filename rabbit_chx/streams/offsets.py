@@ -1,0 +1,80 @@
+"""The position of a reader that the broker keeps under a name: written seldom, and verified at the end.
+
+The broker writes each stored offset into the stream, as a chunk that its other readers receive too (osiris 1.13.1, osiris_writer.erl,
+``write_tracking``). So a write is due after some rows or seconds, not after each batch. The command has no reply: the broker drops it
+while the stream has no leader.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+from rabbit_chx.errors import RabbitChxError, UnreachableError
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.frames import OffsetSpec
+
+_log = logging.getLogger(__name__)
+
+#: A write is due after this number of rows or seconds.
+_DUE_ROWS = 10_000
+_DUE_S = 5.0
+_LAST_WRITES_S = 5.0
+
+
+class StoredOffset:
+    """The offset of the last processed row, under a name in a stream.
+
+    Attributes:
+        offset: the offset to store; None before a row was processed.
+    """
+
+    def __init__(self, stream: str, name: str) -> None:
+        self.offset: int | None = None
+        self._stream = stream
+        self._name = name
+        self._written: int | None = None
+        self._written_at = time.monotonic()
+        self._rows = 0  # processed since the last write
+
+    def start(self, connection: StreamConnection, start: OffsetSpec) -> OffsetSpec:
+        """Return the offset after the stored one; `start` if none is stored."""
+        stored = connection.query_offset(self._name, self._stream)
+        return start if stored is None else stored + 1
+
+    def note(self, offset: int, rows: int) -> None:
+        """Note that rows are processed, up to an offset."""
+        self.offset = offset
+        self._rows += rows
+
+    def write_if_due(self, connection: StreamConnection) -> None:
+        """Write the offset if enough rows or seconds have passed since the last write."""
+        late_s = time.monotonic() - self._written_at
+        if self.offset != self._written and (self._rows >= _DUE_ROWS or late_s >= _DUE_S):
+            self._write(connection)
+
+    def finish(self, connect: Callable[[], StreamConnection]) -> None:
+        """Write the offset, and verify within some seconds that the leader has it. A failure is logged: the rows are read again."""
+        if self.offset is None:
+            return
+        deadline = time.monotonic() + _LAST_WRITES_S
+        try:
+            with closing(connect()) as connection:
+                connection.deadline = deadline
+                stored = connection.query_offset(self._name, self._stream)
+                while stored is None or stored < self.offset:
+                    self._write(connection)
+                    stored = connection.query_offset(self._name, self._stream)
+                    if time.monotonic() > deadline:
+                        raise UnreachableError(
+                            f"{connection.where}: the leader has not taken it within {_LAST_WRITES_S:g} s"
+                        )
+        except RabbitChxError as cause:
+            _log.warning("the offset %d of %r is not stored: %s", self.offset, self._name, cause)
+
+    def _write(self, connection: StreamConnection) -> None:
+        assert self.offset is not None  # noqa: S101
+        connection.store_offset(self._name, self._stream, self.offset)
+        self._written, self._written_at, self._rows = self.offset, time.monotonic(), 0

@@ -1,0 +1,117 @@
+"""The example that reads a stream and writes another one: killed at thirty points, and with a broker that is killed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from streamed import Streamed
+
+from rabbit_chx.streams import StreamPublisher, StreamReader
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.extended]
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "read_process_write.py"
+ROWS = 60_000
+KILLS = 30
+#: The example in small batches; it prints a line before it publishes, and before it stores the offset of a batch.
+PROGRAM = f"""
+import sys
+sys.path.insert(0, {str(EXAMPLE.parent)!r})
+import read_process_write as example
+def announced(kind, name):
+    function = getattr(kind, name)
+    def call(*arguments, **named):
+        print(name, flush=True)
+        return function(*arguments, **named)
+    setattr(kind, name, call)
+announced(example.StreamPublisher, "publish_many")
+announced(example.StreamReader, "store_offset")
+example.run(*sys.argv[1:], batch_rows=300)
+"""
+
+
+def started(broker: RunningBroker) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROGRAM, broker.stream_url, "s", "t"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def payments() -> list[str]:
+    """Amounts in cents; one of three is large."""
+    return [str(number if number % 3 else 10_000 + number) for number in range(9_000)] * (ROWS // 9_000 + 1)
+
+
+def expected(bodies: list[str]) -> list[str]:
+    return [str(int(cents) + int(cents) * 2 // 100) for cents in bodies if int(cents) >= 10_000]
+
+
+def results(broker: RunningBroker, rows: int) -> list[str]:
+    """The results, when there are as many rows, or a minute has passed."""
+    found: list[str] = []
+    with StreamReader(broker.stream_url, "t", end="never") as reader:
+        timer = threading.Timer(60, reader.stop)
+        timer.start()
+        for batch in reader:
+            found += batch["value"].cast(pa.string()).to_pylist()  # type: ignore[arg-type]
+            if len(found) >= rows:
+                threading.Timer(1, reader.stop).start()  # are there more?
+        timer.cancel()
+    return found
+
+
+def write(broker: RunningBroker, bodies: list[str], first: int) -> None:
+    with StreamPublisher(broker.stream_url, stream="s", name="source") as publisher:
+        ids = range(first, first + len(bodies))
+        assert publisher.publish_many(["k"] * len(bodies), bodies, ids=ids).complete
+
+
+def test_killed_at_thirty_points_it_loses_and_repeats_nothing(vhost: RunningBroker) -> None:
+    Streamed(vhost, "s", {})
+    Streamed(vhost, "t", {})
+    bodies = payments()[:ROWS]
+    write(vhost, bodies, 1)
+    chance = random.Random(33)  # noqa: S311
+    killed = 0
+    for _ in range(KILLS):
+        with started(vhost) as program:
+            assert program.stdout is not None
+            for _ in range(chance.randrange(1, 12)):
+                assert program.stdout.readline(), "it ended by itself"
+            time.sleep(chance.random() * 0.01)
+            program.kill()
+            killed += program.wait() == -signal.SIGKILL
+    assert killed == KILLS
+    with started(vhost) as program:
+        assert results(vhost, len(expected(bodies))) == expected(bodies)
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(20) == 0
+
+
+@pytest.mark.restarts
+def test_a_broker_that_is_killed_loses_and_repeats_nothing(vhost: RunningBroker) -> None:
+    Streamed(vhost, "s", {})
+    Streamed(vhost, "t", {})
+    bodies = payments()[:20_000]
+    with (
+        started(vhost) as program,
+        StreamPublisher(vhost.stream_url, stream="s", name="source") as publisher,
+    ):
+        for first in range(0, len(bodies), 5_000):
+            part = bodies[first : first + 5_000]
+            publisher.publish_many(["k"] * len(part), part, ids=range(first + 1, first + 1 + len(part)))
+            if not first:
+                assert program.stdout is not None
+                assert program.stdout.readline(), "it ended by itself"
+            vhost.kill()
+            vhost.start()
+        assert results(vhost, len(expected(bodies))) == expected(bodies)
+        program.terminate()
+        assert program.wait(30) == 0

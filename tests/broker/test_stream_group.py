@@ -1,0 +1,367 @@
+"""Members of a group of streams join, leave and fail on a real broker, and the order of each stream is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from exposition import parsed_exposition
+from group_stage import QUICK, eventually, in_order, nothing_was_skipped
+from stream_group_stage import StreamGroupStage, numbers_in
+
+from rabbit_chx import StreamGroup, StreamPublisher
+from rabbit_chx.cli import main
+from rabbit_chx.consuming import stream_channels
+from rabbit_chx.consuming.journal import JOURNAL
+from rabbit_chx.errors import HandlerError, InputError, MissingRowsError, NotFoundError
+from rabbit_chx.streams.nodes import open_any, settings_of
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.11")]
+
+
+@pytest.fixture
+def stage(vhost: RunningBroker) -> StreamGroupStage:
+    made = StreamGroupStage(vhost.stream_url, [f"s.{number}" for number in range(6)])
+    made.declare()
+    return made
+
+
+def stored(stage: StreamGroupStage, stream: str) -> int | None:
+    with closing(open_any(settings_of(stage.url))) as connection:
+        return connection.query_offset(stage.group, stream)
+
+
+def test_members_that_join_and_leave_move_only_what_must_move(stage: StreamGroupStage) -> None:
+    """Nothing is lost or repeated, each stream keeps its order, and the shares are even."""
+    gained: list[tuple[str, str]] = []
+
+    def hook(member: str) -> Any:
+        async def on_gained(stream: str) -> None:
+            gained.append((member, stream))
+
+        return on_gained
+
+    async def story() -> None:
+        stage.publish(100)
+        async with stage.member("a", on_gained=hook("a")) as a:
+            await eventually(lambda: len(a.held) == 6, "the first member has every stream")
+            async with stage.member("b", on_gained=hook("b")) as b:
+                await eventually(lambda: len(a.held) == len(b.held) == 3, "each has its half")
+                moved = [stream for member, stream in gained if member == "b"]
+                assert sorted(moved) == sorted(b.held), "three streams move, once each"
+                await asyncio.to_thread(stage.publish, 100)
+                async with stage.member("c", on_gained=hook("c")) as c:
+                    before = dict.fromkeys(a.held, "a") | dict.fromkeys(b.held, "b")
+                    await eventually(lambda: [len(each.held) for each in (a, b, c)] == [2, 2, 2], "thirds")
+                    assert all(before[stream] == "a" for stream in a.held)
+                    assert all(before[stream] == "b" for stream in b.held)
+                    gained.clear()
+                    await asyncio.to_thread(stage.publish, 100)
+                    await eventually(stage.all_handled, "all is handled")
+                    kept = set(a.held) | set(b.held)
+                await eventually(lambda: len(a.held) == len(b.held) == 3, "halves again")
+                assert not kept & {stream for _, stream in gained}, "what the others had stays"
+            await eventually(lambda: len(a.held) == 6, "the first member has every stream again")
+            await asyncio.to_thread(stage.publish, 10)
+            await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert len(stage.handled) == stage.sent * 6
+    assert all(in_order(handled) for handled in stage.by_queue().values())
+    assert {row.member for row in stage.handled} == {"a", "b", "c"}
+
+
+def test_a_group_that_starts_again_continues_after_the_stored_offset(stage: StreamGroupStage) -> None:
+    async def story() -> None:
+        stage.publish(1_000)
+        async with stage.member("a"):
+            await eventually(stage.all_handled, "all is handled")
+        assert None not in [stored(stage, stream) for stream in stage.queues]
+        stage.publish(50)
+        async with stage.member("a"):
+            await eventually(stage.all_handled, "the rest is handled")
+
+    asyncio.run(story())
+    assert len(stage.handled) == stage.sent * 6
+
+
+def test_a_member_that_is_killed(stage: StreamGroupStage, tmp_path: Path) -> None:
+    """The next member begins after the stored offset: rows of the last second may be repeated, in order."""
+    file = tmp_path / "handled"
+
+    async def story() -> None:
+        stage.publish(50)
+        with stage.process("victim", file, pause_s=0.01) as victim:
+            try:
+                await eventually(lambda: file.exists() and file.read_text().count("\n") >= 300, "it handles")
+                async with stage.member("heir") as heir:
+                    await eventually(lambda: len(heir.held) == 3, "the heir has its half")
+                    stage.publish(50)
+                    victim.kill()
+                    victim.wait()
+                    stage.publish(50)
+                    await eventually(lambda: len(heir.held) == 6, "the heir has every stream")
+                    await eventually(lambda: heir.members == ("heir",), "the dead is noticed")
+                    by_heir, stage.handled = stage.handled, []
+                    stage.read(file)
+                    by_victim = stage.handled
+
+                    def done() -> bool:
+                        stage.handled = by_victim + by_heir
+                        stage._looked_at = 0
+                        return stage.all_handled()
+
+                    await eventually(done, "all is handled")
+            finally:
+                victim.kill()
+
+    asyncio.run(story())
+    assert nothing_was_skipped(stage)
+    for handled in stage.by_queue().values():
+        for member in ("victim", "heir"):
+            assert in_order([row for row in handled if row.member == member])
+
+
+def test_a_handler_that_fails_ends_the_group_and_the_next_member_begins_there(
+    stage: StreamGroupStage,
+) -> None:
+    attempts: list[int] = []
+
+    async def handle(stream: str, batch: pa.RecordBatch) -> None:
+        if stream == "s.3":
+            attempts.append(numbers_in(batch)[0])
+            raise ValueError("I cannot")
+
+    async def story() -> None:
+        stage.publish(5)
+        with pytest.raises(
+            HandlerError, match=r"stream 's\.3': the handler raised ValueError for the off"
+        ) as caught:
+            async with StreamGroup(
+                stage.url, streams=stage.queues, name=stage.group, pace=QUICK, retries=2, backoff_s=0.01
+            ) as group:
+                await asyncio.wait_for(group.run(handle), 30)
+        assert isinstance(caught.value.__cause__, ValueError)
+        assert attempts == [0, 0, 0]
+        async with stage.member("b"):
+            await eventually(lambda: len(stage.by_queue()["s.3"]) == 5, "the next member has it")
+
+    asyncio.run(story())
+    assert [row.number for row in stage.by_queue()["s.3"]] == [0, 1, 2, 3, 4]
+
+
+def test_hooks_and_where_to_start(stage: StreamGroupStage) -> None:
+    """`on_gained` is called until it returns; it returns where to start."""
+    events: list[tuple[str, str]] = []
+
+    async def gained(stream: str) -> int | None:
+        events.append(("gained", stream))
+        if len([name for _, name in events if name == stream]) == 1:
+            raise OSError("the store is not there yet")
+        return 3 if stream == "s.0" else None
+
+    async def lost(stream: str) -> None:
+        events.append(("lost", stream))
+
+    async def story() -> None:
+        stage.publish(5)
+        async with stage.member("a", on_gained=gained, on_lost=lost, backoff_s=0.01) as group:
+            await eventually(lambda: len(stage.handled) == 5 * 6 - 3, "all is handled")
+            assert group.generation("s.0") is not None
+
+    asyncio.run(story())
+    assert [row.number for row in stage.by_queue()["s.0"]] == [3, 4]
+    for stream in stage.queues:
+        assert [event for event, of in events if of == stream] == ["gained", "gained", "lost"]
+
+
+def test_two_groups_on_one_stream_are_independent(vhost: RunningBroker) -> None:
+    first = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"])
+    second = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"], group="audit")
+    first.declare()
+
+    async def story() -> None:
+        async with first.member("a") as a, second.member("a") as b:
+            first.publish(20)
+            second._sent = 20
+            await eventually(first.all_handled, "the first group handles all")
+            await eventually(second.all_handled, "and so does the second")
+            assert a.members == b.members == ("a",)
+
+    asyncio.run(story())
+
+
+def test_two_members_of_one_name(stage: StreamGroupStage) -> None:
+    async def noted(stream: str, _: pa.RecordBatch) -> None:
+        pytest.fail(f"{stream} has two owners")
+
+    async def story() -> None:
+        async with stage.member("a") as a:
+            await eventually(lambda: a.members == ("a",), "it is ready")
+            async with StreamGroup(
+                stage.url, streams=stage.queues, name=stage.group, member="a", pace=QUICK
+            ) as twin:
+                with pytest.raises(InputError, match="another process is the member 'a'"):
+                    await asyncio.wait_for(twin.run(noted), 15)
+
+    asyncio.run(story())
+
+
+def test_start_next_loses_no_row_of_a_release(stage: StreamGroupStage) -> None:
+    """The first member resolves ``next`` and stores it, so that another one does not begin later."""
+
+    async def hangs(_: str, __: pa.RecordBatch) -> None:
+        await asyncio.sleep(60)
+
+    async def story() -> None:
+        stage.publish(10)
+        async with stage.member("a", start="next", handle=hangs, pace=QUICK) as a:
+            await eventually(lambda: len(a.held) == 6, "it has every stream")
+            await eventually(lambda: all(stored(stage, name) == 9 for name in stage.queues), "stored")
+            stage.publish(10)
+            async with stage.member("b", start="next"):
+                a.stop()
+                for task in asyncio.all_tasks():
+                    if "hangs" in repr(task):
+                        task.cancel()
+                await eventually(lambda: len(stage.handled) == 60, "the other one handles them")
+
+    asyncio.run(story())
+    assert {row.number for row in stage.handled} == set(range(10, 20))
+
+
+def test_a_super_stream(vhost: RunningBroker) -> None:
+    partitions = [f"orders-{number}" for number in range(3)]
+    with closing(open_any(settings_of(vhost.stream_url))) as connection:
+        if "4" not in connection.server_version[:1]:
+            pytest.skip("the command is of 3.13")
+        connection.create_super_stream("orders", partitions, ["0", "1", "2"])
+    stage = StreamGroupStage(vhost.stream_url, partitions)
+
+    async def story() -> None:
+        keys = [str(number) for number in range(300)]
+        with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
+            publisher.publish_many(keys, keys)
+        async with stage.member("a", streams=None, super_stream="orders") as group:
+            assert group.streams == tuple(partitions)
+            await eventually(lambda: len(stage.handled) == 300, "all is handled")
+
+    asyncio.run(story())
+
+
+def test_rows_that_retention_has_removed(vhost: RunningBroker) -> None:
+    stage = StreamGroupStage(vhost.stream_url, ["s.0"])
+    stage.declare(**{"max-length-bytes": "40000", "stream-max-segment-size-bytes": "10000"})
+
+    async def run(**how: Any) -> StreamGroup:
+        async with StreamGroup(
+            stage.url, streams=stage.queues, name="late", pace=QUICK, on_gained=from_zero, **how
+        ) as group:
+
+            async def handle(_: str, batch: pa.RecordBatch) -> None:
+                if numbers_in(batch)[-1] == stage.sent - 1:
+                    group.stop()
+
+            await asyncio.wait_for(group.run(handle), 30)
+        return group
+
+    async def from_zero(_: str) -> int:
+        return 0
+
+    for _ in range(30):
+        stage.publish(200)
+    with pytest.raises(MissingRowsError, match=r"'s\.0' does not have the offsets 0 to"):
+        asyncio.run(run())
+    assert asyncio.run(run(on_missing="count")).missing > 0
+
+
+def test_streams_that_do_not_exist(stage: StreamGroupStage) -> None:
+    async def enter(**how: Any) -> None:
+        async with StreamGroup(stage.url, name="billing", **how):
+            pass
+
+    with pytest.raises(NotFoundError, match="nope"):
+        asyncio.run(enter(streams=["s.0", "nope"]))
+    with pytest.raises(NotFoundError, match="nope"):
+        asyncio.run(enter(super_stream="nope"))
+
+
+def test_the_journal_is_deleted(stage: StreamGroupStage) -> None:
+    """The members create it again; the streams have one reader each meanwhile and afterwards."""
+
+    async def story() -> None:
+        stage.publish(20)
+        async with stage.member("a") as a, stage.member("b") as b:
+            await eventually(lambda: len(a.held) == len(b.held) == 3, "each has its half")
+            with closing(open_any(settings_of(stage.url))) as connection:
+                await asyncio.to_thread(connection.delete_stream, JOURNAL)
+            await eventually(lambda: a.reconnects and b.reconnects, "both have a new session")
+            await asyncio.to_thread(stage.publish, 20)
+            await eventually(lambda: a.members == b.members == ("a", "b"), "both know of each other")
+            await eventually(lambda: len(a.held) == len(b.held) == 3, "each has its half again")
+            await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert nothing_was_skipped(stage)
+
+
+def test_a_start_after_the_end_of_the_stream(
+    stage: StreamGroupStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a stream was deleted and created again: the broker would begin at the end."""
+    monkeypatch.setattr(stream_channels, "_OPEN_S", 1.0)
+
+    async def from_99(_: str) -> int:
+        return 99
+
+    async def story() -> None:
+        stage.publish(10)
+        async with StreamGroup(
+            stage.url, streams=stage.queues, name="late", pace=QUICK, on_gained=from_99
+        ) as group:
+            await asyncio.wait_for(group.run(unexpected), 30)
+
+    async def unexpected(stream: str, _: pa.RecordBatch) -> None:
+        pytest.fail(f"rows of {stream} are skipped")
+
+    with pytest.raises(MissingRowsError, match="ends at offset 10, before the start, 99"):
+        asyncio.run(story())
+
+
+def test_the_command_shows_members_assignment_and_lag(
+    vhost: RunningBroker, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"])
+    stage.declare()
+    show = ("group", "show", "s.1", "--stream-group", stage.group, "--url", vhost.stream_url)
+
+    async def story() -> Any:
+        stage.publish(10)
+        async with stage.member("a") as group:
+            await eventually(stage.all_handled, "all is handled")
+            await eventually(lambda: stored(stage, "s.1") == 9, "the offset is stored")
+            document = await asyncio.to_thread(answer, *show)
+            assert document["streams"][0]["generation"] == group.generation("s.1")
+        return document
+
+    document = asyncio.run(story())
+    (share,) = document["streams"]
+    assert (share["stream"], share["assigned"], share["active"]) == ("s.1", "a", "a")
+    assert (share["stored"], share["lag_rows"], share["lag_s"]) == (9, 0, 0.0)
+    assert [(member["name"], member["assigned"]) for member in document["members"]] == [("a", 2)]
+    stage.publish(5)
+    (share,) = answer(*show)["streams"]
+    assert (share["assigned"], share["active"], share["lag_rows"]) == (None, None, 5)
+    assert 0 < share["lag_s"] < 60
+    assert main([*show, "--output", "prometheus"]) == 0
+    metrics = parsed_exposition(capsys.readouterr().out)
+    assert metrics["rabbit_chx_stream_group_lag_rows"].value(group="billing", stream="s.1") == 5
+    assert metrics["rabbit_chx_group_members"].value(group="billing") == 0
+    assert main(list(show)) == 0
+    assert "lag rows" in capsys.readouterr().out

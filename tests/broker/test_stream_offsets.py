@@ -1,0 +1,110 @@
+"""The broker keeps the position of a reader under its name: a later reader starts after it, and repeats only what was not stored."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from streamed import Streamed
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.streams import StreamReader, offsets
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+KILLED = """
+import os, sys
+from rabbit_chx import StreamReader
+reader = StreamReader(sys.argv[1], "s", name="billing", batch_rows=100, end="never")
+for number, batch in enumerate(reader, 1):
+    print(*[int(value) for value in batch["value"].to_pylist()], flush=True)
+    reader.store_offset(batch)
+    if reader.rows_returned >= int(sys.argv[2]):
+        os._exit(9)
+"""
+
+
+@pytest.fixture
+def stream(vhost: RunningBroker) -> Streamed:
+    """An empty stream."""
+    return Streamed(vhost, "s", {})
+
+
+def named(stream: Streamed, **arguments: Any) -> StreamReader:
+    return StreamReader(stream.broker.stream_url, "s", name="billing", batch_rows=100, **arguments)
+
+
+def numbers(batch: Any) -> list[int]:
+    return [int(value) for value in batch["value"].to_pylist()]
+
+
+def stored(stream: Streamed) -> int | None:
+    with stream.connection(None) as connection:
+        return connection.query_offset("billing", "s")
+
+
+def test_the_next_reader_starts_after_the_stored_offset(stream: Streamed) -> None:
+    stream.publish_singly([str(number) for number in range(300)])
+    found = []
+    with named(stream, start=50) as reader:
+        for batch in reader:
+            found += numbers(batch)
+            reader.store_offset(batch)
+            assert stored(stream) is None, "few rows, and soon"
+            if len(found) >= 150:
+                break
+    last = reader.next_offset - 1
+    assert stored(stream) == last
+    with named(stream, start=50) as reader:
+        assert reader.start_offset == last + 1
+        for batch in reader:
+            found += numbers(batch)
+            reader.store_offset(batch)
+    assert found == list(range(50, 300))
+    with named(stream, start="first") as reader:
+        assert list(reader) == []
+    with pytest.raises(InputError, match="has no name, or is closed"):
+        reader.store_offset(batch)
+
+
+def test_a_position_is_written_while_the_stream_is_idle(
+    stream: Streamed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets, "_DUE_S", 1.0)
+    stream.publish(["0"])
+    with named(stream, end="never") as reader:
+        reader.store_offset(next(reader))
+        threading.Timer(2.5, reader.stop).start()
+        assert list(reader) == []
+        assert stored(stream) == 0
+
+
+def test_a_killed_reader_loses_nothing(stream: Streamed) -> None:
+    stream.publish([str(number) for number in range(40_000)])
+    found: list[int] = []
+    for rows in (5_000, 15_000, 12_000):
+        command = [sys.executable, "-c", KILLED, stream.broker.stream_url, str(rows)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 9, done.stderr
+        read = [int(number) for number in done.stdout.split()]
+        repeated = len(set(found) & set(read))
+        assert repeated <= 15_000, "at most what 10,000 rows and the batches in flight are"
+        found += read
+    with named(stream) as reader:
+        for batch in reader:
+            found += numbers(batch)
+    assert set(found) == set(range(40_000))
+
+
+def test_a_position_has_one_keeper(stream: Streamed) -> None:
+    stream.publish(["0"])
+    with StreamReader(stream.broker.stream_url, "s") as reader:
+        batch = next(reader)
+        with pytest.raises(InputError, match="give name="):
+            reader.store_offset(batch)
+    with pytest.raises(InputError, match="the broker keeps the position, or the application does"):
+        named(stream, start=1, expect=reader.fingerprint)

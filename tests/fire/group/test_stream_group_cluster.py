@@ -1,0 +1,63 @@
+"""What happens to the nodes of a cluster of three while a group of streams has a member at each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from canary import CANARY
+from cluster import RunningCluster
+from declared import with_login
+from delivery_checker import Verdict
+from fire_group import GROUP_QUEUES, GroupFire, group_fire, keep
+from fire_streams import addresses_of
+from three_nodes import LEADER_KILLED, ThreeNodes
+
+from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
+
+pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def group(chx_cluster: RunningCluster, tmp_path: Path) -> Iterator[GroupFire]:
+    """Exchange, streams and user; the publisher has the URLs of all nodes."""
+    if not chx_cluster.version.startswith("4."):
+        pytest.skip("streams have a single active consumer from 3.11 on")
+    chx_cluster.wait_until_together()
+    with temporary_vhost(chx_cluster.nodes[0]) as home:
+        vhost = home.url.rpartition("/")[2]
+        urls = [in_vhost(node, vhost).url for node in chx_cluster.nodes]
+        addresses = addresses_of(chx_cluster)
+        with group_fire(home, tmp_path, urls=urls, streams=True, addresses=addresses) as stage_:
+            yield stage_
+
+
+@pytest.fixture
+def record(
+    record_on: Callable[[str], Callable[..., Verdict]], chx_cluster: RunningCluster
+) -> Callable[..., Verdict]:
+    """Checks the run and records it."""
+    return record_on(chx_cluster.version)
+
+
+def test_a_node_is_lost(
+    group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
+) -> None:
+    nodes = ThreeNodes(chx_cluster, group.site.vhost, GROUP_QUEUES[0])
+    members = [
+        [
+            with_login(in_vhost(node, group.site.vhost).stream_url, group.site.user, CANARY)
+            for node in nodes.beginning_with(first)
+        ]
+        for first in range(3)
+    ]
+    figures = group.run(nodes.lose_leader, [",".join(urls) for urls in members])
+    keep(
+        group,
+        figures,
+        record,
+        path="StreamGroup, three nodes",
+        fault=f"{LEADER_KILLED.words}; a member at each node",
+        promise="No member ends. Every row is handled, each stream in order; rows after the stored offset may be handled again.",
+    )

@@ -1,0 +1,90 @@
+"""Streams for a group, numbered rows in them, and members that write down what they handle.
+
+A program, too: it is a member until it is killed, and appends a line to a file before its handler returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from group_stage import QUICK, GroupStage, Handled
+
+from rabbit_chx import StreamGroup, StreamPublisher
+from rabbit_chx.streams.nodes import open_any, settings_of
+
+
+def numbers_in(batch: pa.RecordBatch) -> list[int]:
+    """Return the numbers of rows."""
+    bodies: list[Any] = batch["value"].to_pylist()
+    return [int(body) for body in bodies]
+
+
+@dataclass
+class StreamGroupStage(GroupStage):
+    """A vhost with streams; `url` is that of the stream port, and `queues` are the streams."""
+
+    group: str = "billing"
+
+    def declare(self, **arguments: str) -> None:
+        """Create the streams."""
+        with closing(open_any(settings_of(self.url))) as connection:
+            for stream in self.queues:
+                connection.create_stream(stream, arguments)
+
+    def publish(self, count: int) -> None:
+        """Publish so many rows to each stream, with the next numbers."""
+        numbers = [str(number) for number in range(self._sent, self._sent + count)]
+        for stream in self.queues:
+            with StreamPublisher(self.url, stream=stream) as publisher:
+                publisher.publish_many(numbers, numbers)
+        self._sent += count
+
+    @asynccontextmanager
+    async def member(self, name: str, pause_s: float = 0.0, **how: Any) -> AsyncIterator[Any]:
+        """Run a member until the block ends; then it leaves."""
+
+        async def handle(stream: str, batch: pa.RecordBatch) -> None:
+            generation = group.generation(stream) or 0
+            await asyncio.sleep(pause_s)
+            self.handled += [Handled(stream, n, generation, name, False) for n in numbers_in(batch)]
+
+        how = {"pace": QUICK, "reconnect_backoff_s": 0.1, "name": self.group, "streams": self.queues, **how}
+        used = how.pop("handle", handle)
+        async with StreamGroup(how.pop("url", self.url), member=name, **how) as group:
+            running = asyncio.create_task(group.run(used))
+            try:
+                yield group
+            finally:
+                group.stop()
+                await running
+
+    def process(self, name: str, file: Path, pause_s: float = 0.0) -> subprocess.Popen[bytes]:
+        """Start a member in a process of its own; it writes what it handles into a file."""
+        return subprocess.Popen(
+            [sys.executable, __file__, self.url, name, str(file), str(pause_s), self.group, *self.queues]
+        )
+
+
+async def _in_process(url: str, name: str, file: str, pause_s: str, group_name: str, *streams: str) -> None:
+    out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def handle(stream: str, batch: pa.RecordBatch) -> None:
+        await asyncio.sleep(float(pause_s))
+        lines = [f"{stream}\t{n}\t{group.generation(stream)}\t{name}\tFalse\n" for n in numbers_in(batch)]
+        os.write(out, "".join(lines).encode())
+
+    async with StreamGroup(url, streams=streams, name=group_name, member=name, pace=QUICK) as group:
+        await group.run(handle)
+
+
+if __name__ == "__main__":
+    asyncio.run(_in_process(*sys.argv[1:]))

@@ -1,0 +1,167 @@
+"""Members of a group of streams: their arguments, their entries in the journal, and the loss of a single stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, cast
+
+import pytest
+from group_stage import eventually
+from scripted_group import ScriptedConnection, ScriptedJournal
+
+from rabbit_chx import ConsumerGroup, StreamGroup
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.consuming import GroupMessage, GroupPace
+from rabbit_chx.consuming.channels import GroupConnection
+from rabbit_chx.consuming.journal import JournalEntry
+from rabbit_chx.consuming.ownership import QueueOwnership
+from rabbit_chx.consuming.runner import QueueRunner
+from rabbit_chx.consuming.session import GroupSession
+from rabbit_chx.consuming.settings import GroupMember
+from rabbit_chx.consuming.stream_connection import in_thread
+from rabbit_chx.errors import InputError, NotFoundError, RabbitChxError, UnreachableError
+
+URL = "rabbitmq-stream://user:secret-word@host:5552/v"
+BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({}, "give one of streams and super_stream"),
+        ({"streams": ["a"], "super_stream": "b"}, "give one of streams and super_stream"),
+        ({"streams": "orders"}, "give a list of names"),
+        ({"streams": []}, "streams is empty"),
+        ({"streams": [""]}, "names no stream"),
+        ({"streams": ["a"], "name": ""}, "names no group"),
+        ({"streams": ["a"], "member": ""}, "member is ''"),
+        ({"streams": ["a"], "weight": 0}, "weight is 0"),
+        ({"streams": ["a"], "start": "begin"}, "the start of a stream is 'begin'"),
+        ({"streams": ["a"], "include": ["nope"]}, "no further column 'nope'"),
+        ({"streams": ["a"], "include": "headers"}, "give a list of columns"),
+        ({"streams": ["a"], "on_missing": "skip"}, "on_missing is 'skip'"),
+        ({"streams": ["a"], "batch_rows": 0}, "batch_rows is 0"),
+    ],
+)
+def test_invalid_arguments(how: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        StreamGroup(URL, **{"name": "billing", **how})
+
+
+def test_its_settings_and_its_text() -> None:
+    group = StreamGroup(URL, streams=["a", "b", "a"], name="billing", member="pod-7")
+    assert group.streams == ("a", "b")
+    assert (group.held, group.members, group.generation("a"), group.missing) == ((), (), None, 0)
+    settings = group._reading.settings[0]
+    assert settings.connection_name == "rabbit-chx.stream-group.billing.pod-7"
+    assert settings.heartbeat_s == 10
+    own = StreamGroup(f"{URL}?heartbeat=4", streams=["a"], name="billing")._reading.settings[0]
+    assert own.heartbeat_s == 4
+    assert "secret-word" not in repr(group)
+    assert "0 of 2 streams" in repr(group)
+
+
+async def test_a_group_must_be_open_and_its_handler_async() -> None:
+    group = StreamGroup(URL, streams=["a"], name="billing")
+
+    async def handle(stream: str, batch: object) -> None:
+        raise NotImplementedError
+
+    with pytest.raises(InputError, match=r"async with StreamGroup\(\.\.\.\) as group"):
+        await group.run(handle)
+    with pytest.raises(InputError, match="which is not async"):
+        await group.run(lambda *_: None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"async with ConsumerGroup\(\.\.\.\) as group"):
+        await ConsumerGroup("amqp://host", ["q"]).run(cast("Any", handle))
+
+
+def test_groups_do_not_read_the_entries_of_others() -> None:
+    """Also a ConsumerGroup, and one of an earlier release, which has read any JSON with a kind and a member."""
+    entry = JournalEntry("ready", "pod-7", 1000.0, 2.0, ("orders-0",), token="t")  # noqa: S106
+    body = entry.to_json("billing")
+    assert JournalEntry.from_json(body, "billing") == entry
+    assert JournalEntry.from_json(body, "audit") is None
+    assert JournalEntry.from_json(body) is None
+    assert JournalEntry.from_json(entry.to_json()) == entry
+    assert JournalEntry.from_json(entry.to_json(), "billing") is None
+    assert b'"entry"' in body
+    assert b'{"kind"' not in body[:8], "an earlier release finds no kind"
+    assert JournalEntry.from_json(b'{"group": "billing"}', "billing") is None
+    assert JournalEntry.from_json(b"[]", "billing") is None
+
+
+class Stage:
+    """A member of the queues `q.0` and `q.1`, whose channels fail alone."""
+
+    def __init__(self) -> None:
+        self.connection = ScriptedConnection(ScriptedJournal())
+        self.connection.channels_fail_alone = True
+        self.handled: list[int] = []
+        member = GroupMember("a", pace=BRISK)
+        self.session = GroupSession(cast("GroupConnection", self.connection), member, self.handle)
+        self.session.attach(
+            QueueRunner(QueueOwnership(queue, member), self.session, 1) for queue in ("q.0", "q.1")
+        )
+        self.stop = asyncio.Event()
+
+    async def handle(self, message: GroupMessage) -> None:
+        """Note a message."""
+        self.handled.append(int(message.body))
+
+    async def run(self, losses: list[tuple[str, RabbitChxError | None]]) -> None:
+        """Run until each queue was lost as wanted, and each delivers again."""
+        running = asyncio.create_task(self.session.run(self.stop))
+        lines = self.connection.lines
+        try:
+            await eventually(lambda: self.session.is_up, "it consumes both queues")
+            await self.connection.deliver("q.0", 1)
+            await self.connection.deliver("q.1", 2)
+            await eventually(lambda: sorted(self.handled) == [1, 2], "it handles both")
+            for queue, refusal in losses:
+                count = len(lines[queue])
+                lines[queue][-1]._closed(refusal)
+                await eventually(lambda: len(lines[queue]) > count or running.done(), "again")  # noqa: B023
+                if running.done():
+                    await running
+            await self.connection.deliver("q.0", 3)
+            await self.connection.deliver("q.1", 4)
+            await eventually(lambda: sorted(self.handled) == [1, 2, 3, 4], "it goes on")
+        finally:
+            self.stop.set()
+            await asyncio.gather(running, return_exceptions=True)
+            await self.session.close(self.session.detach())
+
+
+async def test_a_lost_stream_is_consumed_again_and_the_others_are_not() -> None:
+    stage = Stage()
+    await stage.run([("q.0", None), ("q.0", UnreachableError("gone"))])
+    assert [len(stage.connection.lines[queue]) for queue in ("q.0", "q.1")] == [3, 1]
+
+
+async def test_a_refused_stream_ends_the_session() -> None:
+    with pytest.raises(NotFoundError):
+        await Stage().run([("q.0", NotFoundError("no stream 'q.0'"))])
+
+
+async def test_a_blocking_function_in_a_thread() -> None:
+    assert await in_thread(lambda: 1 + 1) == 2
+    with pytest.raises(UnreachableError, match="gone"):
+        await in_thread(_fail)
+    waiting = asyncio.create_task(in_thread(lambda: 1))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+def _fail() -> None:
+    raise UnreachableError("gone")
+
+
+def test_settings_of_several_nodes() -> None:
+    nodes = [ConnectionSettings(host="a"), ConnectionSettings(host="b", connection_name="mine")]
+    reading = StreamGroup(nodes, streams=["a"], name="g", member="m")._reading
+    assert isinstance(reading.settings, deque)
+    assert [one.connection_name for one in reading.settings] == ["rabbit-chx.stream-group.g.m", "mine"]
+    assert {one.port for one in reading.settings} == {5552}

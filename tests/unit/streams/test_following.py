@@ -1,0 +1,88 @@
+"""A reader without an end, with scripted nodes: silence, replicas that lag behind, retention. The clock is the test's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from stream_logs import ChunkLog, chunks_of
+from stream_node import Session, StreamNode, in_memory
+
+from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
+from rabbit_chx.streams import StreamReader
+from rabbit_chx.streams.frames import Key
+
+
+def cluster(chunks: int) -> tuple[StreamNode, StreamNode]:
+    """A leader, and a replica."""
+    leader, replica = StreamNode("leader"), StreamNode("replica")
+    log = ChunkLog(chunks_of(chunks))
+    for node in (leader, replica):
+        node.streams["s"] = log
+        node.leader, node.replicas = leader, [replica]
+        node.version, node.commands, node.heartbeat_s = "4.3.6", list(Key), 0
+    return leader, replica
+
+
+def follower(**how: Any) -> StreamReader:
+    return StreamReader("rabbitmq-stream://leader", "s", end="never", **{"max_wait_s": 0.0, **how})
+
+
+def rows_of(reader: StreamReader, rows: int) -> list[int]:
+    """The next offsets, as many as these."""
+    found: list[Any] = []
+    while len(found) < rows:
+        found += next(reader)["offset"].to_pylist()
+    return found
+
+
+def test_a_replica_that_does_not_deliver_what_its_leader_has_is_left() -> None:
+    leader, replica = cluster(8)
+    replica.withheld = 2
+    with in_memory(leader, replica) as clock, follower(timeout_s=30) as reader:
+        assert rows_of(reader, 60) == list(range(60))
+        began = clock.now
+        with pytest.raises(BrokerTimeoutError, match="delivers nothing, and its leader has further rows"):
+            next(reader)
+        assert 15 < clock.now - began < 45
+        assert len(replica.sessions) > 1
+
+
+def test_an_idle_stream_is_asked_for_in_half_of_the_timeout() -> None:
+    leader, replica = cluster(3)
+    with in_memory(leader, replica) as clock, follower(timeout_s=30) as reader:
+        assert rows_of(reader, 30) == list(range(30))
+        until = clock.now + 300
+
+        def stop(_: Session) -> None:
+            if clock.now > until:
+                reader.stop()
+
+        replica.on_read = stop
+        asked = len(leader.sessions)
+        assert list(reader) == []
+        assert 18 <= len(leader.sessions) - asked <= 21
+        assert reader.next_offset == 30
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_an_empty_leader_of_an_old_broker_may_be_a_new_one(*, is_ready: bool) -> None:
+    leader, replica = cluster(3)
+    for node in (leader, replica):
+        node.version, node.commands = "3.10.8", ()
+    with in_memory(leader, replica), follower(timeout_s=30) as reader:
+        assert rows_of(reader, 30) == list(range(30))
+        replica.sessions[-1].lose()
+        leader.streams["s"] = replica.streams["s"] = ChunkLog(chunks_of(4))
+        leader.withheld, accepted = 4, len(leader.sessions)
+
+        def elect(_: Session) -> None:
+            if is_ready and len(leader.sessions) > accepted + 1:
+                leader.withheld = 0
+
+        leader.on_read = elect
+        if is_ready:
+            assert rows_of(reader, 10) == list(range(30, 40))
+        else:
+            with pytest.raises(UnreachableError, match="gives no rows now"):
+                next(reader)
