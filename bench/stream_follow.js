@@ -7,17 +7,21 @@ const { connect, Offset } = require("rabbitmq-stream-js-client")
 
 const [host, port, username, password, vhost, stream, seconds] = process.argv.slice(2)
 
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
+
 async function main() {
   const endpoint = { host, port: Number(port) }
   const addressResolver = { enabled: true, endpoint } // the broker advertises the name of its container
   const client = await connect({ hostname: host, port: Number(port), username, password, vhost, addressResolver })
   const delays = []
-  const cpu = process.cpuUsage()
   await client.declareConsumer({ stream, offset: Offset.next() }, (message) => {
     const now = performance.timeOrigin + performance.now()
     delays.push(now - Number(message.content.readBigUInt64BE(0)) / 1e6)
   })
-  await new Promise((resolve) => setTimeout(resolve, Number(seconds) * 1000))
+  await sleep(1000) // the first second is not measured
+  delays.length = 0
+  const cpu = process.cpuUsage()
+  await sleep(Number(seconds) * 1000)
   const { user, system } = process.cpuUsage(cpu)
   const sorted = Float64Array.from(delays).sort()
   const at = (share) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))]

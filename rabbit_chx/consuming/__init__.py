@@ -19,6 +19,9 @@ The modules: `ownership` decides for one queue, without I/O. `runner` executes t
 `group` spans several connections, `channels` adapts aio-pika, and `journal` derives the shared state. `settings` has the arguments of a
 member, and `status` the view of the management API.
 
+A `StreamGroup` is a member of a group of streams. It shares `ownership`, `runner`, `session`, `group` and `journal` with `ConsumerGroup`.
+`stream_channels` reads a stream, `stream_connection` adapts the stream protocol, and `stream_status` has the view of the journal.
+
 `ShardConsumer` and `PseudoQueueConsumer` consume exchanges of the plugin rabbitmq_sharding, independently of groups. `Deduplicator`
 recognizes repeated messages.
 """

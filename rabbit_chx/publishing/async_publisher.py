@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import sys
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self
@@ -15,7 +16,7 @@ from rabbit_chx.publishing.batches import AnyColumn, AnyProperties, named_column
 from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive_async
 from rabbit_chx.publishing.publish_report import PublishReport, Tally
 from rabbit_chx.publishing.publisher_base import PublisherBase
-from rabbit_chx.tracing import publisher_span
+from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 
 
 class AsyncPublisher(PublisherBase):
@@ -87,7 +88,7 @@ class AsyncPublisher(PublisherBase):
             PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
         """
         self._check_loop()
-        with publisher_span(self.exchange) as trace:
+        with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             tallies = await self._submit(keys, bodies, properties, exchanges, trace)
             report = await self.flush()
         for tally in tallies:  # another task may have flushed these rows and got their error
@@ -110,7 +111,7 @@ class AsyncPublisher(PublisherBase):
             PublishError: AMQP cannot carry a row, or the connection failed.
         """
         self._check_loop()
-        with publisher_span(self.exchange) as trace:
+        with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             await self._submit(keys, bodies, properties, exchanges, trace)
 
     async def _submit(

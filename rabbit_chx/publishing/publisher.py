@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher_base import PublisherBase
-from rabbit_chx.tracing import publisher_span
+from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 
 
 class Publisher(PublisherBase):
@@ -131,7 +132,7 @@ class Publisher(PublisherBase):
         Raises:
             PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
         """
-        with publisher_span(self.exchange) as trace:
+        with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             self._send(keys, bodies, properties, exchanges, trace)
             return self._flush()
 
@@ -151,7 +152,7 @@ class Publisher(PublisherBase):
         Raises:
             PublishError: AMQP cannot carry a row, or the connection failed.
         """
-        with publisher_span(self.exchange) as trace:
+        with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             self._send(keys, bodies, properties, exchanges, trace)
 
     @one_thread

@@ -154,8 +154,7 @@ class StreamReader(Batches):
     Raises:
         InputError: an argument is not valid.
         MissingRowsError, NotFoundError: the stream lacks a part of the range, or does not exist.
-        BrokerRefusedError: the broker refuses the user, the vhost or the stream.
-        UnreachableError: no node answers in time.
+        BrokerRefusedError, UnreachableError: the broker refuses the user, the vhost or the stream, or no node answers in time.
 
     Example::
 
@@ -287,10 +286,12 @@ class StreamReader(Batches):
             while batch is not None and self._filters and not batch.num_rows:
                 batch = self._next_batch()
         except BaseException as cause:
+            self._disconnect()
+            if self._is_stopped and isinstance(cause, RabbitChxError):
+                raise StopIteration from None
             # Also after an interruption: a later call would skip the chunks that were already taken.
             where = f"the reader of stream {self.stream!r}"
             self._failure = cause if isinstance(cause, Exception) else interruption(where, cause)
-            self._disconnect()
             raise
         if batch is None:
             self._disconnect()
@@ -314,8 +315,7 @@ class StreamReader(Batches):
     def stop(self) -> None:
         """End the iteration: the batch that is being filled is returned, and no further one. Another reader may start at `next_offset`.
 
-        It returns at once, and may be called from another thread and by a signal handler. The iteration ends within a fraction of a
-        second, or within some seconds while it reconnects.
+        Another thread and a signal handler may call it. The loop ends within a fraction of a second, or some seconds while it reconnects.
         """
         self._is_stopped = True
         if self._following is not None:

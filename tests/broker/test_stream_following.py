@@ -142,7 +142,7 @@ def test_a_signal_handler_may_stop_it(stream: Streamed) -> None:
 def test_lost_connections_lose_and_repeat_nothing(stream: Streamed, line: Proxy) -> None:
     breaks: list[Callable[[], None]] = [line.cut, line.finish, line.abandon, line.cut]
     with (
-        follower(stream, line.port, timeout_s=4, max_wait_s=0.02) as reader,
+        follower(stream, line.port, timeout_s=10, max_wait_s=0.02) as reader,
         written(stream, 4_000, pause_s=0.02, group=20),
     ):
         found: list[int] = []

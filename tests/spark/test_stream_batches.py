@@ -258,6 +258,14 @@ def test_filters_are_refused_on_the_driver_or_read_a_part_of_the_rows(
     assert sorted(values(read(**filtered))) == expected
     both = [*expected, "without"]
     assert sorted(values(read(**filtered, filterMatchUnfiltered=True))) == both
+    by_spark = spark.range(0, 400, 1, 1).selectExpr(
+        "'key 99' AS key", "string(id) AS value", "concat('r', id % 2) AS region"
+    )
+    target = {"url": vhost.stream_url, "superStream": "orders", "ignoreUnknownColumns": "true"}
+    for further in ({"filterValueColumn": "region"}, {"subEntryRows": "50", "compression": "lz4"}):
+        by_spark.write.format("rabbitmq").options(**target, **further).mode("append").save()
+    assert read(superStream="orders", filterValues="r0").count() == 200
+    assert read(superStream="orders").where("key = 'key 99'").count() == 800
     options = {"url": vhost.stream_url, "filterMatchUnfiltered": True, **filtered}
     assert values(spark_connector.replay(spark, options, "key 7", "2020-01-01T00:00:00Z")) == both
 
