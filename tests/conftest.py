@@ -56,6 +56,8 @@ SLOW_FILES = (
     "spark/test_secrets.py",
     "spark/test_attempts.py",
     "spark/test_queues.py",
+    "broker/test_stream_group.py",
+    "broker/test_stream_following.py",
     "broker/test_management_faults.py",
     "spark/test_examples.py",
     "broker/test_running_broker.py",

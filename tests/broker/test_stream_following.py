@@ -81,6 +81,7 @@ def read(reader: StreamReader, rows: int, until_s: float = 60.0) -> list[int]:
     return found
 
 
+@pytest.mark.core
 def test_rows_are_returned_soon_after_they_arrive(stream: Streamed) -> None:
     delays: list[float] = []
     with follower(stream, start="next", max_wait_s=0.05) as reader:
@@ -109,6 +110,7 @@ def test_a_longer_wait_makes_fewer_batches(stream: Streamed) -> None:
     assert batches < 20
 
 
+@pytest.mark.core
 def test_silence_is_no_error_and_stop_ends_the_loop(stream: Streamed) -> None:
     stream.publish(["0"])
     stream.store_offsets()  # chunks of the broker are no rows, and not before `next_offset`
@@ -139,6 +141,7 @@ def test_a_signal_handler_may_stop_it(stream: Streamed) -> None:
             signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.core
 def test_lost_connections_lose_and_repeat_nothing(stream: Streamed, line: Proxy) -> None:
     breaks: list[Callable[[], None]] = [line.cut, line.finish, line.abandon, line.cut]
     with (
@@ -265,6 +268,7 @@ def test_a_loop_of_asyncio_loses_nothing_when_it_is_cancelled(stream: Streamed) 
         assert asyncio.run(main()) == list(range(300))
 
 
+@pytest.mark.core
 def test_a_reader_is_an_arrow_stream(stream: Streamed) -> None:
     stream.publish([str(number) for number in range(1_000)])
     with StreamReader(stream.broker.stream_url, "s", include=["properties"]) as reader:
