@@ -16,7 +16,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import numbers, or_dash, texts
+from rabbit_chx.cli.report import lag_gauges, numbers, or_dash, texts
 from rabbit_chx.cli.streams import address_option, parse_addresses, places_of
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, Roster
 from rabbit_chx.consuming.status import GroupStatus, group_findings
@@ -200,17 +200,7 @@ class StreamGroupReport:
     def metrics(self) -> Iterator[Gauge]:
         """Yield the metrics."""
         of_group = {"vhost": self.vhost, "group": self.group}
-        streams = [({**of_group, "stream": stream.stream}, stream) for stream in self.streams]
-        yield Gauge(
-            "rabbit_chx_stream_group_lag_rows",
-            "The number of offsets of a stream after the stored one.",
-            [(labels, stream.lag_rows) for labels, stream in streams],
-        )
-        yield Gauge(
-            "rabbit_chx_stream_group_lag_seconds",
-            "The age of the oldest chunk of a stream after the stored offset, in seconds.",
-            [(labels, stream.lag_s) for labels, stream in streams],
-        )
+        yield from lag_gauges(of_group, self.streams)
         yield _members_gauge(of_group, len(self.members))
 
 

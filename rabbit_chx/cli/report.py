@@ -1,20 +1,23 @@
-"""The words, tables and JSON of rings and movements: the same in every command."""
+"""The words, tables, JSON and metrics of rings, movements and lags: the same in every command."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import entry, place_text, plural, to_json
-from rabbit_chx.rendering import Block, Line, Table, TableColumn
+from rabbit_chx.rendering import Block, Gauge, Line, Table, TableColumn
 from rabbit_chx.routing import ModulusHashExchange, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
+
+if TYPE_CHECKING:
+    from rabbit_chx.consuming.stream_status import StreamShare
 
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
@@ -193,3 +196,18 @@ def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], sh
         yield Table(texts("key", "before", "after"), rows)
     if len(moves) > shown:
         yield Line(f"and {plural(len(moves) - shown, 'more key')}")
+
+
+def lag_gauges(of_group: Mapping[str, str], shares: Sequence[StreamShare]) -> Iterator[Gauge]:
+    """Yield the metrics of the lag of a stream group."""
+    streams = [({**of_group, "stream": share.stream}, share) for share in shares]
+    yield Gauge(
+        "rabbit_chx_stream_group_lag_rows",
+        "The number of offsets of a stream after the stored one.",
+        [(labels, share.lag_rows) for labels, share in streams],
+    )
+    yield Gauge(
+        "rabbit_chx_stream_group_lag_seconds",
+        "The age of the oldest chunk of a stream after the stored offset, in seconds.",
+        [(labels, share.lag_s) for labels, share in streams],
+    )

@@ -21,10 +21,10 @@ from rabbit_chx.analysis.wording import document, entry, place_text, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
-from rabbit_chx.cli.report import hashes_text, numbers, or_dash, texts
+from rabbit_chx.cli.report import hashes_text, lag_gauges, numbers, or_dash, texts
 from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
-from rabbit_chx.rendering import Block, Facts, Line, Table, printable
+from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table, printable
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.streams.connection import StreamConnection
@@ -35,6 +35,7 @@ from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rabbit_chx.consuming.stream_status import StreamShare
     from rabbit_chx.streams import StreamReader
     from rabbit_chx.streams.keys import KeyColumn
 
@@ -255,6 +256,7 @@ class ShownStream:
         chunks: the number of chunks, likewise.
         segments: the number of files of its log; None if unknown.
         writers: the last publishing id of each publisher name that it stores; None if unknown.
+        share: the lag of the requested stream group, without its members; None without a group.
     """
 
     name: str
@@ -266,6 +268,7 @@ class ShownStream:
     chunks: int | None = None
     segments: int | None = None
     writers: Mapping[str, int] | None = None
+    share: StreamShare | None = None
 
     @property
     def span(self) -> int:
@@ -275,15 +278,18 @@ class ShownStream:
 
 @dataclass(frozen=True, slots=True)
 class StreamsReport:
-    """Streams of a vhost."""
+    """Streams of a vhost, the time when their ends were read, and the requested stream group."""
 
     vhost: str
     version: str
     streams: Sequence[ShownStream]
+    read_at: datetime
+    group: str | None = None
 
     def blocks(self) -> Iterator[Block]:
         """Return the streams with their nodes and writers."""
-        yield Facts([("vhost", self.vhost), ("broker", f"RabbitMQ {self.version}")])
+        group = [] if self.group is None else [("stream group", self.group)]
+        yield Facts([("vhost", self.vhost), ("broker", f"RabbitMQ {self.version}"), *group])
         has_chunks = any(stream.chunks is not None for stream in self.streams)
         columns = [
             *texts("stream"),
@@ -321,6 +327,9 @@ class StreamsReport:
                 for stream in self.streams
             ],
         )
+        if shares := self._shares:
+            lags = [(at.stream, or_dash(at.stored), at.lag_rows, round(at.lag_s)) for at in shares]
+            yield Table([*texts("stream"), *numbers("stored", "lag rows", "lag s")], lags)
         named = [
             (stream.name, writer, last)
             for stream in self.streams
@@ -337,6 +346,7 @@ class StreamsReport:
             "streams",
             vhost=self.vhost,
             version=self.version,
+            group=self.group,
             streams=[
                 {
                     **entry(stream, "name", "exchange"),
@@ -347,10 +357,34 @@ class StreamsReport:
                     "leader": stream.places.leader and str(stream.places.leader),
                     "replicas": [str(node) for node in stream.places.replicas],
                     "writers": None if stream.writers is None else dict(stream.writers),
+                    "lag_rows": stream.share and stream.share.lag_rows,
+                    "lag_s": stream.share and stream.share.lag_s,
                 }
                 for stream in self.streams
             ],
         )
+
+    def metrics(self) -> Iterator[Gauge]:
+        """Yield the metrics that have values."""
+        labels = [{"vhost": self.vhost, "stream": stream.name} for stream in self.streams]
+        offsets = [stream.span for stream in self.streams]
+        rows = [stream.rows for stream in self.streams]
+        ages = [at.first and max(0.0, (self.read_at - at.first.time).total_seconds()) for at in self.streams]
+        used = [None if stream.writers is None else len(stream.writers) for stream in self.streams]
+        for name, text, values in (
+            ("offsets", "The number of offsets of a stream, which is at least the number of rows.", offsets),
+            ("rows", "The number of rows of a stream.", rows),
+            ("oldest_row_age_seconds", "The age of the first chunk of a stream, in seconds.", ages),
+            ("publisher_references", "The number of publisher references of a stream, of 255.", used),
+        ):
+            if samples := [(of, each) for of, each in zip(labels, values, strict=True) if each is not None]:
+                yield Gauge(f"rabbit_chx_stream_{name}", text, samples)
+        if self.group is not None:
+            yield from lag_gauges({"vhost": self.vhost, "group": self.group}, self._shares)
+
+    @property
+    def _shares(self) -> list[StreamShare]:
+        return [stream.share for stream in self.streams if stream.share is not None]
 
 
 def _rows_text(stream: ShownStream) -> str:
@@ -368,12 +402,17 @@ def _end_json(end: RowPlace | None) -> dict[str, Any] | None:
 
 
 @command(
-    example="rabbit-chx stream show orders-0 orders-1 --management-url http://guest:guest@localhost:15672"
+    example="rabbit-chx stream show orders-0 orders-1 --management-url http://guest:guest@localhost:15672",
+    outputs=("table", "json", "prometheus"),
+    output_help="The form of the result; prometheus is for the textfile collector of a node exporter.",
 )
 def show(
     *,
     names: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="NAME..."),
     count: bool = option(is_flag=True, help="Read all rows to count them and their chunks."),
+    stream_group: str | None = option(
+        type=TEXT, metavar="NAME", help="The name of a StreamGroup: show its lag in each stream."
+    ),
     address: tuple[str, ...] = address_option(),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
@@ -386,14 +425,15 @@ def show(
     settings = stream_settings(at.settings)
     with closing(StreamConnection(settings)) as connection:
         version, found = connection.server_version, places_of(connection, names)
-    streams = [_with_ends(settings, stream, addresses) for stream in found]
+    streams = [_with_ends(settings, stream, addresses, stream_group) for stream in found]
+    read_at = datetime.now(UTC)
     if at.management_url is None:
         say("only the management API shows segments and writers: give --management-url")
     else:
         streams = list(_with_figures(at, streams))
     if count:
         streams = [_counted(settings, stream, addresses) for stream in streams]
-    return Outcome(StreamsReport(at.settings.vhost, version, streams))
+    return Outcome(StreamsReport(at.settings.vhost, version, streams, read_at, stream_group))
 
 
 def places_of(connection: StreamConnection, names: Sequence[str]) -> list[ShownStream]:
@@ -418,8 +458,9 @@ def places_of(connection: StreamConnection, names: Sequence[str]) -> list[ShownS
 
 
 def _with_ends(
-    settings: ConnectionSettings, stream: ShownStream, addresses: Mapping[str, str]
+    settings: ConnectionSettings, stream: ShownStream, addresses: Mapping[str, str], group: str | None
 ) -> ShownStream:
+    from rabbit_chx.consuming.stream_status import read_share
     from rabbit_chx.streams.ends import ChunkFinder
     from rabbit_chx.streams.nodes import open_at, settings_of
 
@@ -429,10 +470,12 @@ def _with_ends(
         finder = ChunkFinder(connection, _TIMEOUT_S)
         first = finder.first(stream.name)
         last = finder.chunk_at(stream.name, "last", _TIMEOUT_S) if first else None
+        share = None if group is None else read_share(connection, group, stream.name)
     return replace(
         stream,
         first=first and RowPlace(first.offset, first.time),
         last=last and RowPlace(last.end - 1, last.time),
+        share=share,
     )
 
 

@@ -72,7 +72,8 @@ def read_stream_group(
             settings_of(settings), stream, leader=True, addresses=addresses, timeout_s=_TIMEOUT_S
         )
         with closing(at_leader) as connection:
-            shares.append(_share(connection, group, stream, owners.get(stream), roster.claims.get(stream)))
+            claim = roster.claims.get(stream)
+            shares.append(read_share(connection, group, stream, owners.get(stream), claim))
     members = [
         StreamMember(name, member.weight, sum(owner == name for owner in owners.values()), heard[name])
         for name, member in sorted(roster.members.items())
@@ -80,9 +81,14 @@ def read_stream_group(
     return shares, members
 
 
-def _share(
-    connection: StreamConnection, group: str, stream: str, assigned: str | None, claim: QueueClaim | None
+def read_share(
+    connection: StreamConnection,
+    group: str,
+    stream: str,
+    assigned: str | None = None,
+    claim: QueueClaim | None = None,
 ) -> StreamShare:
+    """Return the lag of a group in a stream, by the leader of the stream; `assigned` and `claim` are those of the journal."""
     stored = connection.query_offset(group, stream)
     finder = ChunkFinder(connection, _TIMEOUT_S)
     end, first = finder.end(stream).offset, finder.first(stream)

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +24,9 @@ from shop import Shop
 
 from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.cli.group import StreamGroupReport
+from rabbit_chx.cli.streams import ShownStream, StreamsReport
 from rabbit_chx.rendering.output import metrics_text
+from rabbit_chx.streams.frames import StreamMetadata
 from rabbit_chx.testing.running_broker import free_ports
 from rabbit_chx.topology import Topology, check
 
@@ -56,8 +59,11 @@ def test_each_metric_of_the_rules_and_the_dashboard_is_one_of_a_check() -> None:
     checks = {"/": check(empty, empty)}
     written = set(parsed_exposition(metrics_text(CheckReport("b:5672", checks, (), 1.0, "file").metrics())))
     of_group = set(parsed_exposition(metrics_text(StreamGroupReport("g", "/", (), ()).metrics())))
+    stream = ShownStream("s", None, StreamMetadata(None, ()), writers={})
+    shown = StreamsReport("/", "4.3.6", [stream], datetime.now(UTC))
+    of_streams = set(parsed_exposition(metrics_text(shown.metrics())))
     for text in (ALERTS.read_text(), *EXPRESSIONS):
-        assert set(re.findall(r"rabbit_chx_\w+", text)) <= written | of_group
+        assert set(re.findall(r"rabbit_chx_\w+", text)) <= written | of_group | of_streams
     assert {name for name in written if name not in " ".join(EXPRESSIONS)} == set()
 
 
@@ -181,4 +187,5 @@ def test_prometheus_has_the_alert_of_a_real_ring(sick: Shop, tmp_path: Path) -> 
         "rabbit_chx_misplaced_share_ratio",
         "rabbit_chx_parked_messages",
         "rabbit_chx_stream_group_lag_seconds",
+        "rabbit_chx_stream_publisher_references",
     }

@@ -16,6 +16,7 @@ from typing import Any
 import pika
 import pytest
 from exchange_types import FANOUT
+from exposition import parsed_exposition
 from found_broker import need
 from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
@@ -250,6 +251,30 @@ def test_the_writers_are_those_of_the_management_api(
     assert len(shown["writers"]) == 2  # with the AMQP channel
     assert main(["stream", "show", STREAMS[0], *trips.at]) == 0
     assert "2 of 255" in capsys.readouterr().out
+    group = ("--stream-group", "billing")
+    (before,) = answer("stream", "show", STREAMS[0], *group, *trips.at)["streams"]
+    with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
+        connection.store_offset("billing", STREAMS[0], before["last"]["offset"] - 1)
+        deadline = time.monotonic() + 30
+        while connection.query_offset("billing", STREAMS[0]) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert before["lag_rows"] == before["offsets"]
+    shown_as = ("--output", "prometheus")
+    assert main(["stream", "show", STREAMS[0], "--count", *group, *trips.at, *shown_as]) == 0
+    metrics = parsed_exposition(capsys.readouterr().out)
+    assert metrics["rabbit_chx_stream_publisher_references"].value(stream=STREAMS[0]) == 2
+    assert metrics["rabbit_chx_stream_offsets"].value(stream=STREAMS[0]) >= before["offsets"]
+    assert 0 < metrics["rabbit_chx_stream_rows"].value(stream=STREAMS[0]) <= before["offsets"]
+    assert 0 < metrics["rabbit_chx_stream_oldest_row_age_seconds"].value(stream=STREAMS[0]) < 600
+    lag = metrics["rabbit_chx_stream_group_lag_rows"].value(group="billing", stream=STREAMS[0])
+    assert 1 <= lag < before["lag_rows"]
+    assert metrics["rabbit_chx_stream_group_lag_seconds"].value(group="billing") < 600
+    assert main(["stream", "show", STREAMS[0], *trips.at[:2], *shown_as]) == 0
+    assert set(parsed_exposition(capsys.readouterr().out)) == {
+        "rabbit_chx_stream_offsets",
+        "rabbit_chx_stream_oldest_row_age_seconds",
+    }
 
 
 @pytest.mark.docker

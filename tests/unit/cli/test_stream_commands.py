@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from exposition import parsed_exposition
 from scripted_api import ScriptedApi
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -25,8 +26,10 @@ from rabbit_chx.cli.streams import (
     parse_time,
 )
 from rabbit_chx.cli.verify import StoredReport
+from rabbit_chx.consuming.stream_status import StreamShare
 from rabbit_chx.errors import BrokerRefusedError, InputError
-from rabbit_chx.rendering import ConsoleOutput
+from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
+from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.routing import HashRing
 from rabbit_chx.streams import MisplacedRow, StreamParity
 from rabbit_chx.streams.frames import Node, StreamMetadata
@@ -190,7 +193,7 @@ def test_tables_of_streams_fit_into_80_columns(
     monkeypatch.setenv("COLUMNS", "80")
     end = RowPlace(123_456_789_012, NOW)
     stream = ShownStream("orders-0", None, StreamMetadata(None, ()), end, end, None, 123_456, 1_234, {"w": 1})
-    ConsoleOutput().show(StreamsReport("shop", "4.3.6", [stream]))
+    ConsoleOutput().show(StreamsReport("shop", "4.3.6", [stream], NOW))
     (row, times, *_) = [line.split() for line in capsys.readouterr().out.splitlines() if "orders-0" in line]
     assert row[-3:] == ["1", "of", "255"]
     assert times == ["orders-0", "2026-11-22", "18:00:00Z", "2026-11-22", "18:00:00Z"]
@@ -210,7 +213,7 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
         2,
         {f"w{n}": n for n in range(21)},
     )
-    found = StreamsReport("shop", "4.3.6", [full, ShownStream("s1", None, StreamMetadata(None, ()))])
+    found = StreamsReport("shop", "4.3.6", [full, ShownStream("s1", None, StreamMetadata(None, ()))], NOW)
     ConsoleOutput().show(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "s0 5 1,104 1,099 13 2 21 of 255" in lines
@@ -232,3 +235,42 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
     assert shown["replicas"] == ["rabbit-1:5552", "rabbit-2:5552"]
     assert len(shown["writers"]) == 21
     assert (empty["first"], empty["leader"], empty["rows"], empty["writers"]) == (None, None, None, None)
+    assert (document["group"], shown["lag_rows"], shown["lag_s"]) == (None, None, None)
+
+
+def test_streams_as_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+    first, last = RowPlace(5, NOW - timedelta(minutes=2)), RowPlace(1_104, NOW)
+    share = StreamShare("s0", None, None, None, 1_100, 4, 1.5)
+    full = ShownStream("s0", "orders", StreamMetadata(None, ()), first, last, 1_099, 13, 2, {"w": 1}, share)
+    empty = ShownStream(
+        "s1", None, StreamMetadata(None, ()), share=StreamShare("s1", None, None, None, None, 0, 0)
+    )
+    found = StreamsReport("shop", "4.3.6", [full, empty], NOW, "billing")
+    PrometheusOutput().show(found)
+    metrics = parsed_exposition(capsys.readouterr().out)
+    expected = {
+        "rabbit_chx_stream_offsets": [1_100, 0],
+        "rabbit_chx_stream_rows": [1_099],
+        "rabbit_chx_stream_oldest_row_age_seconds": [120],
+        "rabbit_chx_stream_publisher_references": [1],
+        "rabbit_chx_stream_group_lag_rows": [4, 0],
+        "rabbit_chx_stream_group_lag_seconds": [1.5, 0],
+    }
+    assert {name: list(metric.values.values()) for name, metric in metrics.items()} == expected
+    assert metrics["rabbit_chx_stream_offsets"].value(vhost="shop", stream="s0") == 1_100
+    assert metrics["rabbit_chx_stream_group_lag_rows"].value(vhost="shop", group="billing", stream="s0") == 4
+    ConsoleOutput().show(found)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert {"stream group billing", "s0 1,100 4 2", "s1 - 0 0"} <= set(lines)
+    document = found.as_json()
+    assert document["group"] == "billing"
+    assert [(each["lag_rows"], each["lag_s"]) for each in document["streams"]] == [(4, 1.5), (0, 0.0)]
+
+
+def test_metrics_without_values_are_omitted() -> None:
+    """Neither the management API nor --count nor a stream group; a clock that is behind that of the broker."""
+    later = RowPlace(0, NOW + timedelta(seconds=1))
+    stream = ShownStream("s0", None, StreamMetadata(None, ()), later, later)
+    metrics = parsed_exposition(metrics_text(StreamsReport("shop", "4.3.6", [stream], NOW).metrics()))
+    assert set(metrics) == {"rabbit_chx_stream_offsets", "rabbit_chx_stream_oldest_row_age_seconds"}
+    assert metrics["rabbit_chx_stream_oldest_row_age_seconds"].value(stream="s0") == 0
