@@ -39,6 +39,7 @@ TESTS = Path(__file__).resolve().parent
 # The files that take longest, the longest first. `make test` runs only their tests with the marker `core`.
 SLOW_FILES = (
     "docs/test_tutorial.py",
+    "broker/test_read_process_write.py",
     "broker/test_group_faults.py",
     "spark/test_stream_sink_faults.py",
     "spark/test_standalone.py",

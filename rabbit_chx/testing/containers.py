@@ -43,37 +43,15 @@ _EACH_SECOND = (
     f"-rabbit collect_statistics_interval 1000 -rabbitmq_management sample_retention_policies [{_RETENTION}]"
 )
 
-_ALL_PLUGINS = "/opt/rabbitmq/plugins"
-_FEWER_PLUGINS = "/run/rabbit-chx-plugins"
-# A server reads the files of all plugins that it finds, enabled or not: it starts with two thirds of the CPU time without these.
-_LEFT_OUT = (
-    "*federation* | *mqtt* | *prometheus* | *shovel* | *stomp* | rabbitmq_auth_mechanism_* | rabbitmq_aws*"
-    " | rabbitmq_peer_discovery_[!c]* | rabbitmq_top* | rabbitmq_tracing* | rabbitmq_trust_store*"
-)
-
 # Written by the container itself, at every start: only there the plugins of the release are known.
 SERVE = f"""
 enabled=
 for plugin in {" ".join(PLUGINS)}; do
-    ls -d {_ALL_PLUGINS}/$plugin-* >/dev/null 2>&1 && enabled="$enabled${{enabled:+,}}$plugin"
+    ls -d /opt/rabbitmq/plugins/$plugin-* >/dev/null 2>&1 && enabled="$enabled${{enabled:+,}}$plugin"
 done
 echo "[$enabled]." >/etc/rabbitmq/enabled_plugins
-mkdir -p {_FEWER_PLUGINS}
-for path in {_ALL_PLUGINS}/*; do
-    case ${{path##*/}} in {_LEFT_OUT}) ;; *) ln -sfn "$path" {_FEWER_PLUGINS} ;; esac
-done
-export RABBITMQ_PLUGINS_DIR={_FEWER_PLUGINS}
 export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="$RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS {_EACH_SECOND}"
 exec docker-entrypoint.sh rabbitmq-server
-"""
-
-# From then on `rabbitmq-plugins enable` finds all plugins. erl_call, a C program that comes with Erlang, is not in every image; the
-# tool that is takes a second, most of it CPU time.
-_AWAIT_STARTUP = f"""
-expression='ok = rabbit:await_startup(), application:set_env(rabbit, plugins_dir, "{_ALL_PLUGINS}").'
-PATH=$PATH:/usr/lib/erlang/bin
-answer=$(echo "$expression" | erl_call -sname "rabbit@$(hostname)" -c "$(cat /var/lib/rabbitmq/.erlang.cookie)" -e 2>&1)
-[ "$answer" = "{{ok, ok}}" ] || rabbitmqctl -q eval "$expression"
 """
 
 
@@ -167,7 +145,7 @@ class _ContainerServer:
             timeout_s=_SERVING_TIMEOUT_S,
             running=self._running,
             log=self.log,
-            await_startup=("docker", "exec", self._name, "sh", "-c", _AWAIT_STARTUP),
+            tools=("docker", "exec", self._name),
         )
 
     def start(self) -> None:

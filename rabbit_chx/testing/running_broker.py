@@ -319,7 +319,7 @@ def wait_until_serving(
     timeout_s: float,
     running: Callable[[], bool],
     log: Callable[[], str],
-    await_startup: tuple[str, ...],
+    tools: tuple[str, ...],
 ) -> str:
     """Wait until the broker's startup is complete and AMQP and the HTTP API accept the user; return its version.
 
@@ -332,13 +332,13 @@ def wait_until_serving(
         timeout_s: how many seconds to wait.
         running: returns whether the server still runs; the wait ends when it does not.
         log: returns the server's last log lines, for the error.
-        await_startup: the command that succeeds once the startup is complete.
+        tools: the command prefix that reaches the server's CLI tools.
     """
     deadline = time.monotonic() + timeout_s
     while True:
         try:
             check_management(management_url)
-            _await_startup(await_startup, max(_PROBE_TIMEOUT_S, deadline - time.monotonic()))
+            _await_startup(tools, max(_PROBE_TIMEOUT_S, deadline - time.monotonic()))
             return amqp_version(url)
         except NoBrokerError as error:
             if not running():
@@ -350,9 +350,9 @@ def wait_until_serving(
         time.sleep(0.2)
 
 
-def _await_startup(command: tuple[str, ...], timeout_s: float) -> None:
+def _await_startup(tools: tuple[str, ...], timeout_s: float) -> None:
     try:
-        result = run_bounded(command, timeout_s=timeout_s)
+        result = run_bounded((*tools, "rabbitmqctl", "await_startup"), timeout_s=timeout_s)
     except (UnreachableError, BrokerTimeoutError) as error:
         raise NoBrokerError(f"its startup is not complete: {error}") from error
     if result.returncode:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ from streamed import Streamed
 from rabbit_chx.streams import StreamPublisher, StreamReader
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.extended]
+pytestmark = [pytest.mark.broker, pytest.mark.extended, pytest.mark.timeout(600)]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "read_process_write.py"
 ROWS = 60_000
@@ -39,9 +41,14 @@ example.run(*sys.argv[1:], batch_rows=300)
 """
 
 
-def started(broker: RunningBroker) -> subprocess.Popen[str]:
+@contextmanager
+def started(broker: RunningBroker) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", PROGRAM, broker.stream_url, "s", "t"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            yield program
+        finally:
+            program.kill()  # if it has not ended
 
 
 def payments() -> list[str]:

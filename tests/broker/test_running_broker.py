@@ -113,11 +113,6 @@ def test_it_serves_what_the_project_needs(broker: RunningBroker) -> None:
     assert ("rabbitmq_stream" in plugins) == ((int(major), int(minor)) >= (3, 9))
 
 
-def test_a_plugin_of_its_release_can_be_enabled(broker: RunningBroker) -> None:
-    broker.run("rabbitmq-plugins", "enable", "rabbitmq_top")
-    assert "rabbitmq_top" in broker.run("rabbitmqctl", "-q", "eval", "rabbit_plugins:active().")
-
-
 def test_the_tools_run_through_the_prefix(broker: RunningBroker) -> None:
     assert broker.ring_via is not None
     done = subprocess.run(

@@ -159,7 +159,7 @@ class _LocalServer:
             timeout_s=_SERVING_TIMEOUT_S,
             running=self._running,
             log=self.log,
-            await_startup=(str(self.wrapper), "rabbitmqctl", "await_startup"),
+            tools=(str(self.wrapper),),
         )
 
     def start(self) -> None:

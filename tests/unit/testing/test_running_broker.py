@@ -114,12 +114,7 @@ def test_a_server_that_ended_is_not_waited_for() -> None:
     url, management_url = guest_urls(*free_ports(2))
     with pytest.raises(NoBrokerError, match=r"(?s)the server ended while it started.*boot failed"):
         wait_until_serving(
-            url,
-            management_url,
-            timeout_s=60,
-            running=lambda: False,
-            log=lambda: "boot failed",
-            await_startup=(),
+            url, management_url, timeout_s=60, running=lambda: False, log=lambda: "boot failed", tools=()
         )
 
 
@@ -127,12 +122,7 @@ def test_waiting_is_bounded_and_the_error_has_the_log() -> None:
     url, management_url = guest_urls(*free_ports(2))
     with pytest.raises(NoBrokerError, match=r"(?s)does not serve after 0.1 s.*still booting") as caught:
         wait_until_serving(
-            url,
-            management_url,
-            timeout_s=0.1,
-            running=lambda: True,
-            log=lambda: "still booting",
-            await_startup=(),
+            url, management_url, timeout_s=0.1, running=lambda: True, log=lambda: "still booting", tools=()
         )
     assert "guest:guest" not in str(caught.value)
 
