@@ -75,19 +75,22 @@ def results(broker: RunningBroker, rows: int) -> list[str]:
 
 
 def write(broker: RunningBroker, bodies: list[str], first: int) -> None:
+    """Write rows in chunks of a hundred at most, since a batch has whole chunks."""
     with StreamPublisher(broker.stream_url, stream="s", name="source") as publisher:
-        ids = range(first, first + len(bodies))
-        assert publisher.publish_many(["k"] * len(bodies), bodies, ids=ids).complete
+        for row in range(0, len(bodies), 100):
+            part = bodies[row : row + 100]
+            ids = range(first + row, first + row + len(part))
+            assert publisher.publish_many(["k"] * len(part), part, ids=ids).complete
 
 
 def test_killed_at_thirty_points_it_loses_and_repeats_nothing(vhost: RunningBroker) -> None:
     Streamed(vhost, "s", {})
     Streamed(vhost, "t", {})
     bodies = payments()[:ROWS]
-    write(vhost, bodies, 1)
     chance = random.Random(33)  # noqa: S311
     killed = 0
-    for _ in range(KILLS):
+    for first in range(0, ROWS, ROWS // KILLS):  # seven batches or more, with two lines each
+        write(vhost, bodies[first : first + ROWS // KILLS], first + 1)
         with started(vhost) as program:
             assert program.stdout is not None
             for _ in range(chance.randrange(1, 12)):
