@@ -225,7 +225,7 @@ def command_options(context: click.Context) -> str:
     lines = [_option_line(record) for name, record in own if name not in {"--help", "--output"}]
     links = []
     for _, output in (entry for entry in own if entry[0] == "--output"):
-        if output[1].startswith(_USUAL_OUTPUT) and output[0].endswith("[table|json]"):
+        if output[1].startswith(_USUAL_OUTPUT):
             links.append("[`--output`](README.md#output)")
         else:
             lines.append(_option_line(output))
@@ -240,7 +240,7 @@ def command_options(context: click.Context) -> str:
 
 
 #: The help of --output that most commands have.
-_USUAL_OUTPUT = "The form of the result.  ["
+_USUAL_OUTPUT = "The form of the result; markdown is for a pull request.  ["
 
 
 def shared_options(section: str) -> str:

@@ -19,7 +19,7 @@ from rabbit_chx.cli.inputs import STDIN, read_topology
 from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
-from rabbit_chx.rendering import Block, ConsoleOutput, Facts, Report, Section
+from rabbit_chx.rendering import Block, ConsoleOutput, Facts, MarkdownOutput, Report, Section
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.applying import Applied
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
@@ -205,7 +205,7 @@ def apply(
             say("the plan is refused, and nothing was changed")
             refused = ApplyReport("refused", plan, refusals=refusals, problem="nothing was changed")
             return Outcome(refused if output == "json" else report, code=ExitCode.REFUSED)
-        if output == "table" or asks:
+        if output != "json" or asks:
             show_planned(report, output)
         if asks and not agreed(plan):
             declined = ApplyReport("refused", plan, problem=DECLINED)
@@ -280,6 +280,10 @@ def agreed(plan: Plan) -> bool:
 
 def show_planned(report: Report, output: str) -> None:
     """Print the plan before it is applied; on stderr if stdout is for programs."""
+    if output == "markdown":
+        MarkdownOutput().show(report)
+        sys.stdout.write("\n---\n\n")  # a line between the plan and the result
+        return
     stream = sys.stdout if output == "table" else sys.stderr
     ConsoleOutput(stream).show(report)
     stream.write("\n")

@@ -25,8 +25,6 @@ from rabbit_chx.topology.plan_output import counted_kind
 
 _MOST_SHOWN = 50
 _MOST_NAMES = 10
-_OUTPUTS = ("table", "json", "prometheus")
-_OUTPUT_HELP = "The form of the result; prometheus is for the textfile collector of a node exporter."
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +234,7 @@ def _ignore() -> Any:  # noqa: ANN401  # a field's default
 @command(
     example="rabbit-chx topology check topology.toml --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
-    outputs=_OUTPUTS,
-    output_help=_OUTPUT_HELP,
+    has_metrics=True,
 )
 def check_topology(
     *,
@@ -294,8 +291,7 @@ def _validated(files: Sequence[str], vhost: str, output: str) -> Outcome:
 @command(
     example="rabbit-chx ring check orders --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
-    outputs=_OUTPUTS,
-    output_help=_OUTPUT_HELP,
+    has_metrics=True,
 )
 def check_ring(
     *,

@@ -182,11 +182,15 @@ def options(group: type, *, without: Sequence[str] = (), **helps: str) -> Any:  
 def command(
     *,
     example: str,
-    outputs: Sequence[str] = ("table", "json"),
-    output_help: str = "The form of the result.",
+    has_metrics: bool = False,
+    output_help: str = "The form of the result; markdown is for a pull request.",
     plot_help: str | None = None,
 ) -> Callable[[Callable[..., Outcome]], click.Command]:
     """Return a decorator that makes a function a command. Its docstring is the help."""
+    outputs = ["table", "json", "markdown"]
+    if has_metrics:
+        outputs.append("prometheus")
+        output_help = f"{output_help[:-1]}, prometheus for the textfile collector of a node exporter."
 
     def decorate(function: Callable[..., Outcome]) -> click.Command:
         given = inspect.signature(function).parameters
@@ -209,7 +213,7 @@ def command(
             ["-o", "--output"],
             section=OUTPUT,
             type=click.Choice(outputs),
-            default=outputs[0],
+            default="table",
             show_default=True,
             help=output_help,
         )

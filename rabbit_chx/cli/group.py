@@ -220,8 +220,7 @@ def _moment_json(seconds: float | None) -> str | None:
 
 @command(
     example="rabbit-chx group show orders --management-url http://localhost:15672",
-    outputs=("table", "json", "prometheus"),
-    output_help="The form of the result; prometheus is for the textfile collector of a node exporter.",
+    has_metrics=True,
 )
 def show(
     *,

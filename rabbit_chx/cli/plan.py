@@ -325,8 +325,6 @@ class LivePlan:
 
 @command(
     example="rabbit-chx topology plan topology.toml --ring-via 'docker exec rabbitmq'",
-    outputs=("table", "json", "markdown"),
-    output_help="The form of the result. Markdown is for a pull request.",
     plot_help="Draw the share of keys that each proposal moves, and max_share_moved, into this file.",
 )
 def plan(

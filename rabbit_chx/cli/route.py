@@ -16,7 +16,7 @@ from rabbit_chx.cli.report import source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.rendering import Block, Facts, Line, Table, printable
+from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, Provenance, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
@@ -42,12 +42,12 @@ class Answer:
     fault: str | None = None
     provenance: Provenance | None = None
 
-    def as_line(self) -> str:
-        """Return the fields, separated by tabs. The slot is a field if the ring has slots."""
-        fields = [self.key, place_text(self.place), *([] if self.slot is None else [self.slot])]
-        if self.explanation:
-            fields += [value for _, value in _facts(self.explanation)]
-        return "\t".join(map(printable, fields))
+    def as_row(self) -> list[tuple[str, str]]:
+        """Return the names and values of the fields. The slot is a field if the ring has slots."""
+        row = [("key", self.key), ("destination", place_text(self.place))]
+        if self.slot is not None:
+            row.append(("slot", self.slot))
+        return [*row, *_facts(self.explanation)] if self.explanation else row
 
     def as_json(self) -> dict[str, Any]:
         """Return the answer as a separate JSON document."""

@@ -24,7 +24,7 @@ from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import hashes_text, lag_gauges, numbers, or_dash, texts
 from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
-from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table, printable
+from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.streams.connection import StreamConnection
@@ -403,8 +403,7 @@ def _end_json(end: RowPlace | None) -> dict[str, Any] | None:
 
 @command(
     example="rabbit-chx stream show orders-0 orders-1 --management-url http://guest:guest@localhost:15672",
-    outputs=("table", "json", "prometheus"),
-    output_help="The form of the result; prometheus is for the textfile collector of a node exporter.",
+    has_metrics=True,
 )
 def show(
     *,
@@ -519,16 +518,15 @@ class ReplayedRow:
     key: bytes
     value: bytes
 
-    def as_line(self) -> str:
-        """Return the row with tabs between its fields; bytes that are not UTF-8 as ``base64:``."""
-        fields = (
-            self.stream,
-            str(self.offset),
-            time_text(self.timestamp),
-            _text(self.key),
-            _text(self.value),
+    def as_row(self) -> Sequence[tuple[str, str]]:
+        """Return the names and values of the fields; bytes that are not UTF-8 as ``base64:``."""
+        return (
+            ("stream", self.stream),
+            ("offset", str(self.offset)),
+            ("time", time_text(self.timestamp)),
+            ("key", _text(self.key)),
+            ("value", _text(self.value)),
         )
-        return "\t".join(map(printable, fields))
 
     def as_json(self) -> dict[str, Any]:
         """Return the document ``rabbit-chx/row``."""

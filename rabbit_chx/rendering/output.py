@@ -109,8 +109,8 @@ class Report(Protocol):
 class Record(Protocol):
     """One of many results that are shown one by one."""
 
-    def as_line(self) -> str:
-        """Return the line for people and line tools, with tabs between the fields."""
+    def as_row(self) -> Sequence[tuple[str, str]]:
+        """Return the names and values of the fields, for people and line tools."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the document for programs, in JSON types."""
@@ -161,13 +161,14 @@ class ConsoleOutput:
                 gap, written = "", True
 
     def show_each(self, records: Iterable[Record]) -> None:
-        """Write a line for each record.
+        """Write a line for each record, with tabs between the values.
 
         Args:
             records: the results to write.
         """
         for record in records:
-            self._stream.write(f"{record.as_line()}\n")
+            values = (self._printable(value) for _, value in record.as_row())
+            self._stream.write("\t".join(values) + "\n")
         self._stream.flush()
 
     def _render(self, block: Line | Lines | Facts | Table | Verbatim) -> Iterator[str]:
@@ -263,6 +264,7 @@ class MarkdownOutput:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
+        self._is_in_table = False
 
     def show(self, report: Report) -> None:
         """Write the blocks, with an empty line between them.
@@ -270,23 +272,36 @@ class MarkdownOutput:
         Args:
             report: the result to write.
         """
-        parts = [part for block in report.blocks() for part in _parts(block, _FIRST_LEVEL)]
-        self._stream.write("\n\n".join(parts) + "\n")
+        if text := "\n\n".join(_parts(report.blocks(), _FIRST_LEVEL)):
+            self._stream.write(f"{text}\n")
 
     def show_each(self, records: Iterable[Record]) -> None:
-        """Write a line of a list for each record.
+        """Write a row of a table for each record; the first one determines the headings.
 
         Args:
             records: the results to write.
         """
         for record in records:
-            self._stream.write(f"- {_escape(record.as_line())}\n")
+            row = record.as_row()
+            if not self._is_in_table:
+                self._is_in_table = True
+                self._stream.write(f"{_row(_escape(name) for name, _ in row)}\n{_row(['---'] * len(row))}\n")
+            self._stream.write(f"{_row(_escape(value) for _, value in row)}\n")
         self._stream.flush()
 
 
-def _parts(block: Block, level: int) -> Iterator[str]:
+def _parts(blocks: Iterable[Block], level: int) -> Iterator[str]:
+    previous: Block | None = None
+    for block in blocks:
+        if isinstance(previous, Facts) and isinstance(block, Facts):
+            yield "<!-- -->"  # without text in between, two lists are shown as one
+        yield from _parts_of(block, level)
+        previous = block
+
+
+def _parts_of(block: Block, level: int) -> Iterator[str]:
     if isinstance(block, Section):
-        inner = [part for child in block.blocks for part in _parts(child, level + 1)]
+        inner = _parts(block.blocks, level + 1)
         if block.folded:
             yield f"<details>\n<summary>{_escape(block.title)}</summary>"
             yield from inner
@@ -297,10 +312,10 @@ def _parts(block: Block, level: int) -> Iterator[str]:
     elif isinstance(block, Line):
         yield _paragraph(block.text)
     elif isinstance(block, Lines):
-        if text := "\n".join(block.texts):
-            yield _fence(text)
+        if lines := list(block.texts):
+            yield _fence(lines)
     elif isinstance(block, Verbatim):
-        yield _fence(block.text.rstrip("\n"))
+        yield _fence(block.text.splitlines())
     elif isinstance(block, Facts):
         if block.pairs:
             yield "\n".join(_list_items(block.pairs))
@@ -345,9 +360,9 @@ def _code(text: str) -> str:
     return f"{ticks}{space}{text}{space}{ticks}"
 
 
-def _fence(text: str) -> str:
-    fence = "`" * max(3, 1 + max((len(run) for run in _BACKTICKS.findall(text)), default=0))
-    return "\n".join([fence, *map(printable, text.splitlines()), fence])
+def _fence(lines: Sequence[str]) -> str:
+    fence = "`" * max(3, 1 + max((len(run) for line in lines for run in _BACKTICKS.findall(line)), default=0))
+    return "\n".join([fence, *map(printable, lines), fence])
 
 
 def _escape(text: str) -> str:

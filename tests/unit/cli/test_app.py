@@ -12,6 +12,7 @@ import pytest
 from command_line import BIND, PROGRAM
 
 from rabbit_chx.cli import main
+from rabbit_chx.cli.app import COMMANDS as LISTED
 from rabbit_chx.cli.app import app
 from rabbit_chx.errors import RingSourceError
 
@@ -108,6 +109,29 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert main([command, "-h"]) == 0
         assert f"Example: rabbit-chx {command}" in capsys.readouterr().out
     assert set(app.list_commands(click.Context(app))) == set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "command", [name for commands in LISTED.values() for name in commands if name != "completion"]
+)
+def test_each_command_writes_tables_json_and_markdown(command: str) -> None:
+    found: click.Command | None = app
+    for name in command.split():
+        assert isinstance(found, click.Group)
+        found = found.get_command(click.Context(found), name)
+    assert found is not None
+    (output,) = (option for option in found.params if option.name == "output")
+    assert isinstance(output.type, click.Choice)
+    assert tuple(output.type.choices[:3]) == ("table", "json", "markdown")
+
+
+def test_keys_of_a_file_become_a_table_in_markdown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_text("a|b\n")
+    assert main(["route", "--bind", "q1=1", "--keys", str(keys), "--output", "markdown"]) == 0
+    assert capsys.readouterr().out == "| key | destination |\n| --- | --- |\n| a\\|b | q1 |\n"
 
 
 def test_without_click_it_names_the_extra(tmp_path: Path) -> None:

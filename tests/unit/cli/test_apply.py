@@ -184,6 +184,15 @@ def test_an_answer_that_was_no_for_programs(ran: Ran, two: ModelledCommands) -> 
     assert "create queue" in two.said, "the plan is not on stdout, and still shown"
 
 
+@pytest.mark.parametrize(("typed", "code"), [("y", 0), ("n", 4)])
+def test_a_page_has_the_plan_and_the_result(ran: Ran, two: ModelledCommands, typed: str, code: int) -> None:
+    two.terminal(f"{typed}\n")
+    found, out, _ = ran(*two.arguments("apply", THREE, "-o", "markdown"))
+    planned, result = out.split("\n---\n")
+    assert "| 1 | create queue | `q3` |" in planned
+    assert (found, result.strip()) == (code, "- **applied**: 1 change: 1 queue created" if code == 0 else "")
+
+
 def test_where_there_is_nothing_to_do_nobody_is_asked(ran: Ran, two: ModelledCommands) -> None:
     two.terminal()
     code, out, _ = ran(*two.arguments("apply", TWO))

@@ -147,9 +147,15 @@ def test_stored_rows_as_a_table_and_as_json(capsys: pytest.CaptureFixture[str]) 
     assert document["examples"] == [{"stream": "s0", "offset": 7, "key_base64": "a/8=", "belongs_to": "s1"}]
 
 
-def test_a_row_as_a_line_and_as_json() -> None:
+def test_the_fields_of_a_row_and_its_json() -> None:
     row = ReplayedRow("s0", 3, datetime(2026, 11, 22, 10, 0, 0, 5_000, UTC), b"user\t7", b"\xff\x00")
-    assert row.as_line() == "s0\t3\t2026-11-22T10:00:00.005Z\tuser\\t7\tbase64:/wA="
+    assert dict(row.as_row()) == {
+        "stream": "s0",
+        "offset": "3",
+        "time": "2026-11-22T10:00:00.005Z",
+        "key": "user\t7",
+        "value": "base64:/wA=",
+    }
     assert row.as_json() == {
         "format": "rabbit-chx/row",
         "format_version": 1,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from readme_renderer import markdown
 
 from rabbit_chx.rendering import (
     Block,
@@ -37,9 +38,9 @@ class Written:
         """Nothing."""
         return {}
 
-    def as_line(self) -> str:
-        """A line."""
-        return "a\t*b*"
+    def as_row(self) -> list[tuple[str, str]]:
+        """Two fields."""
+        return [("key", "a\t|"), ("to", "*b*")]
 
 
 def page(*blocks: Block) -> str:
@@ -101,10 +102,27 @@ def test_the_text_of_a_file_is_fenced() -> None:
     assert page(Verbatim("a = 1\n```\n")) == "````\na = 1\n```\n````\n"
 
 
-def test_records_are_a_list() -> None:
+def test_lists_in_a_row_stay_apart() -> None:
+    facts = Facts([("a", "x")])
+    shown = str(markdown.render(page(facts, facts, Section("b", [facts, facts]))))
+    assert shown.count("<ul>") == 4
+
+
+def test_a_line_stays_one_line() -> None:
+    assert page(Lines(["a\nb"])) == "```\na\\nb\n```\n"
+
+
+def test_nothing_is_written_for_nothing() -> None:
+    assert page() == page(Lines([])) == ""
+
+
+def test_records_are_one_table_whose_headings_are_the_names_of_the_fields() -> None:
     stream = io.StringIO()
-    MarkdownOutput(stream).show_each([Written(())])
-    assert stream.getvalue() == "- a\\\\t\\*b\\*\n"
+    output = MarkdownOutput(stream)
+    output.show_each([Written(())])
+    output.show_each([Written(())])
+    row = "| a\\\\t\\| | \\*b\\* |"
+    assert stream.getvalue().splitlines() == ["| key | to |", "| --- | --- |", row, row]
 
 
 def test_a_terminal_shows_sections_one_after_the_other() -> None:

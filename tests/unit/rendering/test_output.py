@@ -27,9 +27,9 @@ class Given:
         """How many."""
         return {"é": len(self.given)}
 
-    def as_line(self) -> str:
+    def as_row(self) -> list[tuple[str, str]]:
         """Two fields."""
-        return "a\tb"
+        return [("key", "a"), ("to", "b\t")]
 
 
 NARROW = Table([TableColumn("way", numeric=False)], [("short",)])
@@ -104,4 +104,4 @@ def test_json_is_escaped_where_the_stream_lacks_characters() -> None:
 def test_records_are_lines() -> None:
     stream = io.StringIO()
     ConsoleOutput(stream).show_each([Given(()), Given(())])
-    assert stream.getvalue() == "a\tb\na\tb\n"
+    assert stream.getvalue() == "a\tb\\t\na\tb\\t\n"
