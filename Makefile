@@ -47,12 +47,10 @@ SEEDS ?= 100000
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: demo-begins java broker ## write 336,776 flights from Spark to RabbitMQ and check the queue of each one
-	@$(BIN)/python examples/flights.py
-
-.PHONY: demo-begins
-demo-begins:
+demo: ## write 336,776 flights from Spark to RabbitMQ and check the queue of each one
 	@echo "This installs PySpark and a broker if they are missing, publishes 336,776 flights, and checks the queue of each one: about 2 minutes."
+	@$(MAKE) --no-print-directory java broker
+	@$(BIN)/python examples/flights.py
 
 test: java test-unit test-live ## unit tests, then the tests with a broker or Spark: 8 minutes on two cores
 	@echo "Not run: faults, clusters, restarts of brokers, and other slow tests. To run them: make test-all"
@@ -67,7 +65,7 @@ test-live: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Sp
 test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run
 	$(PYTEST) $(LIVE) -m extended $(LIVE_TESTS) tests/fire $$(grep -lrE 'mark[.](extended|docker|restarts)' $(UNIT_TESTS) --include='*.py')
 
-test-all: test test-rest ## all tests except parity, the matrices and most faults
+test-all: java test-unit test-live test-rest ## all tests except parity, the matrices and most faults
 
 quick: $(STAMP) ## lint, types, and the unit tests that the changes since main may affect: a minute
 	$(BIN)/ruff format --check .
