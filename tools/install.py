@@ -1,15 +1,18 @@
-"""Install packages with pip, and show the large ones, the long steps and the elapsed time: python tools/install.py ARGUMENT..."""
+"""Install packages with pip, and show the large ones, the present step every ten seconds and the time: python tools/install.py ARGUMENT..."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+import threading
 import time
 
+_LINE_EVERY_S = 10.0
 _LARGE = re.compile(
     r"\s*Downloading (?P<name>[^\s/]+/)*(?P<file>[\w.+-]+?)-\d\S* \((?P<size>\d{2,}\.\d MB)\)"
 )
+_SMALL = re.compile(r"\s*(?P<step>Collecting|Downloading) (?:[^\s/]+/)*(?P<name>\w[\w.-]*)")
 _STEPS = {
     "Building wheel for pyspark (pyproject.toml): started": "building PySpark's wheel",
     "Installing collected packages": "unpacking",
@@ -19,6 +22,13 @@ _STEPS = {
 def main() -> None:
     """Run pip. Its whole output is shown only if it fails."""
     started = time.monotonic()
+    step, ended = "starting pip", threading.Event()
+
+    def show_step() -> None:
+        while not ended.wait(_LINE_EVERY_S):
+            print(f"  {_minutes(started)}  {step}", flush=True)
+
+    threading.Thread(target=show_step, daemon=True).start()
     command = [sys.executable, "-m", "pip", "install", "--progress-bar", "off", *sys.argv[1:]]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
         assert pip.stdout is not None
@@ -26,7 +36,11 @@ def main() -> None:
         for line in pip.stdout:
             output.append(line)
             if text := _shown(line):
+                step = text
                 print(f"  {_minutes(started)}  {text}", flush=True)
+            elif small := _SMALL.match(line):
+                step = f"{small['step'].lower()} {small['name']}"
+    ended.set()
     if pip.returncode:
         sys.exit("".join(output))
     print(f"  {_minutes(started)}  installed", flush=True)

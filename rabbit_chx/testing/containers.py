@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rabbit_chx.errors import MissingExtraError, NoBrokerError, UnreachableError
+from rabbit_chx.errors import BrokerTimeoutError, MissingExtraError, NoBrokerError, UnreachableError
 from rabbit_chx.testing.running_broker import (
     PLUGINS,
     RunningBroker,
@@ -24,6 +28,8 @@ from rabbit_chx.testing.running_broker import (
 
 _ANSWER_TIMEOUT_S = 10
 _PULL_TIMEOUT_S = 60
+#: After a pull that timed out, for so long no process waits for another one.
+_PULL_AGAIN_AFTER_S = 600
 _COMMAND_TIMEOUT_S = 60
 #: How many seconds a server may take to end in good order, before Docker kills it.
 _GRACE_S = 30
@@ -269,17 +275,26 @@ def image_version(series: str) -> str | None:
 
 
 def require_image(image: str) -> None:
-    """Check that an image is on this machine, and pull it if it is not."""
+    """Check that an image is on this machine, and pull it if it is not. A pull that times out is not repeated for ten minutes."""
     from testcontainers.core.config import testcontainers_config
 
     image = testcontainers_config.hub_image_name_prefix + image
     with suppress(NoBrokerError):
         docker("image", "inspect", "--format", "{{.Id}}", image)
         return
+    timed_out = Path(tempfile.gettempdir(), f"rabbit-chx-pull-{re.sub(r'[^a-z0-9.]', '-', image)}")
+    age_s = time.time() - timed_out.stat().st_mtime if timed_out.exists() else _PULL_AGAIN_AFTER_S
+    if 0 <= age_s < _PULL_AGAIN_AFTER_S:
+        raise NoBrokerError(
+            f"the image {image} is not here, and a pull timed out {age_s:.0f} s ago; to try again: docker pull {image}"
+        )
     sys.stderr.write(f"rabbit_chx: pulling {image}, for at most {_PULL_TIMEOUT_S} s\n")
     try:
         docker("pull", "--quiet", image, timeout_s=_PULL_TIMEOUT_S)
     except UnreachableError as error:
+        if isinstance(error, BrokerTimeoutError):
+            with suppress(OSError):  # of another user
+                timed_out.touch()
         raise NoBrokerError(f"the image {image} is not here and cannot be pulled: {error}") from error
 
 

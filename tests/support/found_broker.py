@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,14 +16,17 @@ from rabbit_chx import testing
 from rabbit_chx.errors import NoBrokerError, RabbitChxError
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
 from rabbit_chx.testing.broker_search import broker_is_named
-from rabbit_chx.testing.containers import require_docker
+from rabbit_chx.testing.containers import docker, docker_broker, require_docker
 
+_PREFERRED = "4.3"
 _KINDS: dict[str, Callable[[], object]] = {"docker": require_docker, "local": find_tools}
 
 
 @contextmanager
 def find_broker() -> Iterator[RunningBroker]:
-    """Find a broker as `rabbit_chx.testing.find_broker` does; if there is none, start a private server of this machine.
+    """Find a broker as `rabbit_chx.testing.find_broker` does.
+
+    If there is none, start the newest image of this machine, or without one a private server of this machine.
 
     Raises:
         NoBrokerError: no broker is available; the message contains what was tried, why it failed and what to do.
@@ -35,14 +39,27 @@ def find_broker() -> Iterator[RunningBroker]:
         except NoBrokerError as error:
             if broker_is_named():
                 raise
+            newest = next(iter(local_series()), _PREFERRED)
             try:
-                broker = stack.enter_context(local_broker())
+                other = local_broker() if newest == _PREFERRED else docker_broker(newest)
+                broker = stack.enter_context(other)
             except NoBrokerError as none:
                 raise NoBrokerError(f"{error}\nOr install the package rabbitmq-server: {none}") from None
             sys.stderr.write(
                 f"rabbit_chx: broker for tests: {broker.origin}, since Docker: {error.__cause__}\n"
             )
         yield broker
+
+
+def local_series() -> list[str]:
+    """Return the release series whose official images are on this machine, the newest first."""
+    try:
+        tags = docker("image", "ls", "--format", "{{.Tag}}", "rabbitmq").split()
+    except RabbitChxError:
+        return []
+    found = (re.fullmatch(r"(\d+)\.(\d+)-management", tag) for tag in tags)
+    series = {(int(match[1]), int(match[2])) for match in found if match}
+    return [f"{major}.{minor}" for major, minor in sorted(series, reverse=True)]
 
 
 def need(kind: Literal["docker", "local"]) -> None:

@@ -12,9 +12,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
+from found_broker import local_series
 from local_server import find_tools
 
 from rabbit_chx.errors import NoBrokerError, RabbitChxError, UnreachableError
@@ -26,6 +28,8 @@ _POLICY = Path("/usr/sbin/policy-rc.d")
 _LOCK = Path("/run/lock/rabbit-chx-install")
 _DENIED = 101
 _INTERRUPT_TIMEOUT_S = 60
+_LINE_EVERY_S = 10.0
+_LAST_BYTES = 400
 
 # A shell of its own owns the policy file, so that the file is removed even if Python is killed.
 _WITH_POLICY = """
@@ -53,7 +57,8 @@ def install_if_needed() -> None:
         return
     try:
         require_docker()
-        require_image(official_image("4.3"))
+        if not local_series():
+            require_image(official_image("4.3"))
     except RabbitChxError:
         install_rabbitmq_server()
 
@@ -111,13 +116,26 @@ def run_with_services_denied(*command: str, policy: Path = _POLICY) -> None:
             start_new_session=True,
         )
         try:
-            process.wait()
+            _wait_with_lines(process, output.fileno())
         except BaseException:
             _interrupt(process)
             raise
         output.seek(0)
         if process.returncode:
             raise NoBrokerError(f"the installation failed: {last_lines(output.read(), 5)}")
+
+
+def _wait_with_lines(process: subprocess.Popen[bytes], output: int) -> None:
+    """Wait for a process, and show the time and the last line of its output every ten seconds."""
+    started = time.monotonic()
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_LINE_EVERY_S)
+            return
+        # The process writes at the common position of the file, which pread does not move.
+        written = os.pread(output, _LAST_BYTES, max(0, os.fstat(output).st_size - _LAST_BYTES))
+        minutes, seconds = divmod(int(time.monotonic() - started), 60)
+        sys.stderr.write(f"  {minutes}:{seconds:02}  {last_lines(written.decode(errors='replace'), 1)}\n")
 
 
 def _require_permission() -> None:

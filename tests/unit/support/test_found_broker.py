@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+from typing import NoReturn
 
 import found_broker
 import pytest
-from found_broker import need
+from found_broker import find_broker, local_series, need
+
+from rabbit_chx.errors import NoBrokerError
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +20,37 @@ def nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(f"RABBIT_CHX_TEST_{name}", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(found_broker, "watch_containers", lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("tags", "series", "started"),
+    [
+        ("4.0-management 3.10-management 4.0 latest 3.8.9-management", ["4.0", "3.10"], "image 4.0"),
+        ("3.9-management 3.13-management", ["3.13", "3.9"], "image 3.13"),
+        ("4.3-management 4.0-management", ["4.3", "4.0"], "server"),
+        ("", [], "server"),
+    ],
+)
+def test_without_the_newest_image_the_newest_of_this_machine_comes_before_its_server(
+    monkeypatch: pytest.MonkeyPatch, tags: str, series: list[str], started: str
+) -> None:
+    """An image that cannot be pulled cannot be had; one that is here and does not start is not tried again."""
+
+    def fail() -> NoReturn:
+        raise NoBrokerError("no image")
+
+    monkeypatch.setattr("rabbit_chx.testing.find_broker", fail)
+    monkeypatch.setattr(found_broker, "docker", lambda *_: tags)
+    monkeypatch.setattr(found_broker, "docker_broker", lambda series: nullcontext(_Found(f"image {series}")))
+    monkeypatch.setattr(found_broker, "local_broker", lambda: nullcontext(_Found("server")))
+    assert local_series() == series
+    with find_broker() as broker:
+        assert broker.origin == started
+
+
+class _Found:
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
 
 
 def test_a_machine_without_any_kind_fails_in_ci(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

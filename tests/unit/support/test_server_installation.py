@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,29 @@ def test_services_are_denied_while_the_command_runs_and_not_after(tmp_path: Path
     run_with_services_denied("sh", "-c", f"{policy} any start; echo $? >{seen}", policy=policy)
     assert seen.read_text() == "101\n"
     assert not policy.exists()
+
+
+def test_a_long_command_shows_the_time_and_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, lines = tmp_path / "shown", list[str]()
+
+    class Terminal:
+        """Lets the command end after its line was shown."""
+
+        def write(self, text: str) -> None:
+            lines.append(text)
+            if "Unpacking" in text:
+                shown.touch()
+
+    monkeypatch.setattr(server_installation, "_LINE_EVERY_S", 0.1)
+    monkeypatch.setattr("sys.stderr", Terminal())
+    command = (
+        f"echo Unpacking; for i in $(seq 400); do [ -e {shown} ] && break; sleep 0.05; done; echo end; exit 1"
+    )
+    with pytest.raises(NoBrokerError, match="Unpacking\nend"):
+        run_with_services_denied("sh", "-c", command, policy=tmp_path / "policy-rc.d")
+    assert any(re.fullmatch(r"  0:\d\d  Unpacking\n", line) for line in lines)
 
 
 def _write_policy(path: Path, answer: int) -> None:

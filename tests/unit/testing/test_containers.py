@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from testcontainers.core.config import testcontainers_config
 
-from rabbit_chx.errors import NoBrokerError
+from rabbit_chx.errors import BrokerTimeoutError, NoBrokerError
 from rabbit_chx.testing import containers
 
 
@@ -34,6 +37,41 @@ def test_without_the_image_of_ryuk_it_is_omitted_with_one_note(
     assert capsys.readouterr().err == (
         "rabbit_chx: containers stay if this process is killed: no Ryuk, since the image ryuk:1 is not here and cannot be pulled\n"
     )
+
+
+@pytest.fixture
+def pulls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Exception]:
+    """Let each pull of an image fail with the next of these errors. A registry that hangs cannot be had."""
+    errors: list[Exception] = []
+
+    def docker(command: str, *_: object, **__: object) -> str:
+        raise errors.pop(0) if command == "pull" else NoBrokerError("no such image")
+
+    monkeypatch.setattr(containers, "docker", docker)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return errors
+
+
+def test_a_pull_that_timed_out_is_repeated_after_ten_minutes(pulls: list[Exception], tmp_path: Path) -> None:
+    pulls += [BrokerTimeoutError("docker pull did not end"), NoBrokerError("no such host")]
+    with pytest.raises(NoBrokerError, match="did not end"):
+        containers.require_image("rabbitmq:4.3")
+    with pytest.raises(
+        NoBrokerError, match=r"a pull timed out \d+ s ago; to try again: docker pull rabbitmq:4\.3"
+    ):
+        containers.require_image("rabbitmq:4.3")
+    (noted,) = tmp_path.iterdir()
+    os.utime(noted, (0, noted.stat().st_mtime - 600))
+    with pytest.raises(NoBrokerError, match="no such host"):
+        containers.require_image("rabbitmq:4.3")
+
+
+def test_a_pull_that_failed_at_once_is_repeated_at_once(pulls: list[Exception]) -> None:
+    pulls += [NoBrokerError("no such host"), NoBrokerError("no route")]
+    with pytest.raises(NoBrokerError, match="no such host"):
+        containers.require_image("rabbitmq:4.3")
+    with pytest.raises(NoBrokerError, match="no route"):
+        containers.require_image("rabbitmq:4.3")
 
 
 def test_where_ryuk_is_switched_off_nobody_asks_for_it(
