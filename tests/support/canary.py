@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
-import zstandard
 
 from rabbit_chx.broker.management import Management
 
@@ -27,6 +26,7 @@ CANARY = "Kestrel-7vQ2mXw9Tz4LbR8nYp3Hd-Siskin"
 _PART = 14  # bytes; a message that is cut off holds one end only
 _CHUNK = 1 << 22
 _DEEPEST = 5  # archives within archives
+_ZSTD_PIECE = 1 << 12  # the read that reaches the end of a truncated file returns nothing
 _LZ4_MAGIC = b"LZ4Block"
 _LZ4_HEADER = len(_LZ4_MAGIC) + 13
 _LZ4_STORED = 0x10  # a block that is not packed
@@ -146,7 +146,7 @@ def _unpacked(stream: IO[bytes]) -> Iterator[bytes]:
     if begin.startswith(b"\x1f\x8b"):
         yield _gunzipped(stream.read())
     elif begin.startswith(b"\x28\xb5\x2f\xfd"):
-        yield _of_zstd(stream)
+        yield _of_zstd(stream.read())
     elif begin.startswith(_LZ4_MAGIC):
         yield _of_lz4_blocks(stream.read())
     elif begin.startswith(b"PK\x03\x04"):
@@ -165,15 +165,15 @@ def _gunzipped(packed: bytes) -> bytes:
     return unpacked
 
 
-def _of_zstd(stream: IO[bytes]) -> bytes:
-    unpacked = b""
-    reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False)
+def _of_zstd(packed: bytes) -> bytes:
+    unpacked = bytearray()
+    reader = pa.CompressedInputStream(pa.BufferReader(packed), "zstd")
     try:
-        while piece := reader.read(_CHUNK):
+        while piece := reader.read(_ZSTD_PIECE):
             unpacked += piece
-    except zstandard.ZstdError:
+    except OSError:
         pass  # the file ends in the middle
-    return unpacked
+    return bytes(unpacked)
 
 
 def _of_lz4_blocks(packed: bytes) -> bytes:

@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
-import zstandard
 from canary import CANARY, traces_of_canary
 
 
@@ -21,6 +20,10 @@ def zipped(data: bytes) -> bytes:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("member", data)
     return file.getvalue()
+
+
+def zstd(data: bytes) -> bytes:
+    return pa.Codec("zstd").compress(data, asbytes=True)
 
 
 def lz4_blocks(data: bytes) -> bytes:
@@ -65,8 +68,9 @@ PACKINGS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "two members of gzip": lambda data: gzip.compress(b"first") + gzip.compress(data),
     "gzip, cut off": lambda data: gzip.compress(data + b"." * 1_000)[:-4],
-    "zstd": zstandard.compress,
-    "two frames of zstd": lambda data: zstandard.compress(b"first") + zstandard.compress(data),
+    "zstd": zstd,
+    "two frames of zstd": lambda data: zstd(b"first") + zstd(data),
+    "zstd, cut off": lambda data: zstd(data + b"." * (1 << 18))[:-4],
     "zip": zipped,
     "zip in gzip": lambda data: gzip.compress(zipped(data)),
     "lz4 of Spark": lz4_blocks,
