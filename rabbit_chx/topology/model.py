@@ -185,15 +185,15 @@ class Topology(ObjectSet):
             InputError: as in `ring`; or the exchange has no slots.
         """
         table = self.key_map(exchange, release)
-        if isinstance(table, HashRing):
+        if not isinstance(table, SlotTable):
             raise InputError(
-                f"exchange {exchange!r} does not have slots: Topology.ring returns its ring",
+                f"exchange {exchange!r} does not have slots: Topology.key_map returns its mapping of keys",
                 exchange=exchange,
             )
         return table
 
-    def key_map(self, exchange: str, release: Release | None = None) -> KeyMap:
-        """Return the mapping of keys to queues: the `slots` of an exchange with slots, else its `ring`.
+    def key_map(self, exchange: str, release: Release | None = None) -> KeyMap | ModulusHashExchange:
+        """Return the mapping of keys to queues: the `slots` of an exchange with slots, else its `ring`; or the `modulus`.
 
         Args:
             exchange: the exchange's name.
@@ -202,6 +202,9 @@ class Topology(ObjectSet):
         Raises:
             InputError: as in `ring`.
         """
+        named = self.exchange(exchange)
+        if named is not None and named.type == MODULUS_EXCHANGE:
+            return self.modulus(exchange, release)
         definition, ring = self._hash_exchange(exchange), self.ring(exchange, release)
         if definition.slots is None:
             return live_slots(exchange, ring, self.exchanges, self.bindings).key_map()
@@ -240,6 +243,8 @@ class Topology(ObjectSet):
             return exchange
         hashing = [other.name for other in self.exchanges if other.type == type_]
         fault = "does not exist" if exchange is None else f"is of type {exchange.type}"
+        if exchange is not None and exchange.type == MODULUS_EXCHANGE:
+            fault = f"{fault}, which Topology.modulus returns"
         choices = f"those of type {type_} are {listed(hashing, _MOST_NAMES) or 'none'}"
         raise InputError(f"exchange {name!r} {fault}: {choices}", exchange=name)
 

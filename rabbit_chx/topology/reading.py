@@ -316,8 +316,13 @@ class LiveExchange:
             MismatchError: the exchange is of another type.
         """
         if self.type != HASH_EXCHANGE:
+            remedy = "give another one"
+            if self.type == MODULUS_EXCHANGE:
+                remedy = (
+                    "it has no ring; in Python use Broker.exchange, on the command line `route` or `simulate`"
+                )
             raise MismatchError(
-                f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, not {HASH_EXCHANGE}: give another one",
+                f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, not {HASH_EXCHANGE}: {remedy}",
                 exchange=self.name,
             )
 
