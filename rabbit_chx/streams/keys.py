@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -236,7 +236,7 @@ def replay(
         with closing(open_any(settings)) as connection:
             placing = SuperStream(connection.partitions(super_stream))
     keys_of = keys_by_stream(placing, wanted)
-    value_of = filter_value if callable(filter_value) else bytes
+    value_of = _filter_function(filter_value)
     seen = Counter[str]() if counts is None else counts
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -267,6 +267,16 @@ def replay(
                 seen["read"] = before + reader.rows_read
 
     return batches()
+
+
+def _filter_function(filter_value: FilterValue | None) -> Callable[[bytes], str | bytes]:
+    if filter_value in (None, "key"):
+        return bytes
+    if callable(filter_value):
+        return filter_value
+    raise InputError(
+        f"filter_value is {filter_value!r:.60}: give 'key', or a function of the key, such as lambda key: {filter_value!r:.60}"
+    )
 
 
 def keys_by_stream(placing: Placing | None, keys: Column) -> dict[str, Column]:

@@ -37,6 +37,11 @@ KEYS = [b"a", b"b", b"c", b"d", b"e"]
             "is routed to exchange x, which is not a stream",
         ),
         (["k"], {"ring": RING, "include": ["nothing"]}, "no further column 'nothing'"),
+        (
+            ["k"],
+            {"ring": RING, "filter_value": "eu"},
+            "filter_value is 'eu': give 'key', or a function of the key",
+        ),
         ([7], {"ring": RING}, "a key"),
     ],
 )
