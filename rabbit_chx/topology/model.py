@@ -62,7 +62,11 @@ class Topology(ObjectSet):
             does not return it.
         priorities: of a live topology, the priorities of the waiting messages of each quorum queue; a broker lists them from 4.3 on, for the
             queues of exchanges that hash.
+        consumer_timeout_ms: of a live topology that a ring source read, the broker's default consumer timeout in milliseconds; None if it is
+            not known.
         denied_features: of a live topology, the deprecated features that the broker denies, such as ``queue_master_locator``.
+        unclear_features: of a live topology, the deprecated features of which the management API does not tell whether the broker denies
+            them.
         left_out: descriptions, without values, of the source's contents that a topology does not contain.
         sources_left_out: the exchanges whose bindings to server-named queues are left out.
     """
@@ -74,7 +78,9 @@ class Topology(ObjectSet):
     operator_policies: tuple[PolicyDefinition, ...] = field(default=(), compare=False)
     applied_policies: Mapping[str, str | None] = field(default_factory=dict, compare=False)
     priorities: Mapping[str, tuple[int, ...]] = field(default_factory=dict, compare=False)
+    consumer_timeout_ms: int | None = field(default=None, compare=False)
     denied_features: frozenset[str] = field(default=frozenset(), compare=False)
+    unclear_features: frozenset[str] = field(default=frozenset(), compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     sources_left_out: frozenset[str] = field(default=frozenset(), compare=False)
 

@@ -124,7 +124,14 @@ def read_topology(broker: LiveBroker) -> Topology:
         priorities=_read_priorities(topology, api, vhost),
     )
     hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.type == HASH_EXCHANGE)
-    return topology.with_rings(broker.read_rings(hashing, release)) if broker.has_source else topology
+    if not broker.has_source or not (hashing or any(map(_is_modulus, topology.exchanges))):
+        return topology
+    rings = broker.read_rings(hashing, release)
+    return replace(topology.with_rings(rings), consumer_timeout_ms=broker.consumer_timeout_ms)
+
+
+def _is_modulus(exchange: ExchangeDefinition) -> bool:
+    return exchange.type == MODULUS_EXCHANGE
 
 
 def _exchange(entry: Mapping[str, Any]) -> ExchangeDefinition:
