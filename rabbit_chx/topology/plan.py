@@ -46,6 +46,7 @@ from rabbit_chx.topology.refusals import (
     denied_features,
     is_allowed,
     last_binding_refusals,
+    possibly_denied_features,
     replacement,
     sharded_declarations,
     unremovable_holes,
@@ -180,7 +181,7 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         (*objects.unmanaged, *bindings.unmanaged),
         checksum_of(expanded, live, changes, plans),
         wanted,
-        tuple(_warnings(expanded, live, objects, plans, moduli)),
+        (*_warnings(expanded, live, objects, plans, moduli), *possibly_denied_features(live, changes)),
         parks,
         {queue: live.messages[queue] for queue in parks.values() if live.messages.get(queue)},
     )
