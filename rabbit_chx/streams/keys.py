@@ -282,7 +282,14 @@ def _filter_function(filter_value: FilterValue | None) -> Callable[[bytes], str 
 def keys_by_stream(placing: Placing | None, keys: Column) -> dict[str, Column]:
     """Return the keys of each stream that has some, in their order; an InputError for an assumed ring or a key without a stream."""
     if not isinstance(placing, Placing):
-        raise InputError(f"{placing!r:.60} is not a ring: give a HashRing or a SlotTable")
+        raise InputError(
+            f"{placing!r:.60} is not a ring: give a HashRing, a SlotTable or a ModulusHashExchange"
+        )
+    if isinstance(placing, ModulusHashExchange) and placing.provenance == "assumed":
+        raise InputError(
+            f"the bindings of {placing.name!r} do not determine the stream of a key: on {placing.release} their order is not known, or "
+            "some are left out; read it with Broker.exchange from 4.3 on"
+        )
     if not isinstance(placing, SuperStream) and placing.provenance == "assumed":
         raise InputError(
             "the ring is assumed from the bindings, so the keys may be in another stream: read it with a ring source"
