@@ -161,8 +161,8 @@ class _Way:
 
 
 def _ways(plan: Plan) -> Iterator[_Way]:
-    rings = [ring for ring in plan.rings.values() if ring.moved_at_worst and ring.before.bucket_count]
-    moduli = [modulus for modulus in plan.moduli.values() if modulus.moved_at_worst and modulus.before]
+    rings = [ring for ring in plan.hash_rings.values() if ring.moved_at_worst and ring.before.bucket_count]
+    moduli = [modulus for modulus in plan.moduli.values() if modulus.is_moving]
     for ring in rings:
         exchange = plan.wanted.exchange(ring.exchange)
         own = None if exchange is None else exchange.max_share_moved

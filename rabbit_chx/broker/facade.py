@@ -82,6 +82,10 @@ class _Connected:
         assert self._source is not None  # noqa: S101  # rings are not read if `has_source` is False
         return rings_by(self._source, self.vhost, exchanges, release)
 
+    @property
+    def consumer_timeout_ms(self) -> int | None:
+        return getattr(self._source, "consumer_timeout_ms", None)
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

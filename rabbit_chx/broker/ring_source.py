@@ -31,6 +31,7 @@ _TERM = re.compile(
 _NOT_FOUND = re.compile(r"\s*\{\s*error\s*,\s*not_found\s*\}\s*")
 _ABSENT = re.compile(r"\{error,not_found\}")
 _RINGS = "{rings,["
+_TIMEOUT = re.compile(r"\],([0-9]{1,19}|undefined)\}")
 _EXCHANGE = re.compile(rf"\{{exchange,\[((?:\{{{_NAME},{_NAME}\}},?)*)\],(.*)\}}")
 _LINE = re.compile(r"Ring index: ([0-9]{1,7}), queue: '(.*)'")
 _BANNER = "Inspecting consistent hashing ring state for exchange "
@@ -81,16 +82,24 @@ def _binary(name: str) -> str:
 
 
 def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
-    """Return an Erlang expression that prints the rings of several exchanges; `eval_expression` prints a single ring."""
+    """Return an Erlang expression that prints the rings of several exchanges, and the broker's default consumer timeout in milliseconds.
+
+    `eval_expression` prints a single ring. The timeout is that of rabbitmq-server v4.3.6, rabbit_queue_type.erl, ``get_consumer_timeout/2``.
+    """
     names = ",".join(map(_binary, exchanges))
     return (
         f"{{rings, [case rabbit_exchange_type_consistent_hash:ring_state({_binary(vhost)}, Exchange) of {_RING_CASE} end "
-        f"|| Exchange <- [{names}]]}}."
+        f"|| Exchange <- [{names}]], case application:get_env(rabbit, consumer_timeout) of {{ok, Ms}} when is_integer(Ms) -> Ms; "
+        "_ -> undefined end}."
     )
 
 
-def read_eval_of_all(text: str, vhost: str, exchanges: Sequence[str]) -> dict[str, Buckets]:
-    """Read the rings from the output of `eval_of_all` for the same exchanges, by name. An exchange that does not exist is left out.
+def read_eval_of_all(
+    text: str, vhost: str, exchanges: Sequence[str]
+) -> tuple[dict[str, Buckets], int | None]:
+    """Read the rings by name, and the timeout, from the output of `eval_of_all` for the same exchanges.
+
+    An exchange that does not exist is left out. The timeout is None if the broker has none.
 
     Raises:
         RingSourceError: the text is not such output, or has the ring of another exchange.
@@ -98,7 +107,8 @@ def read_eval_of_all(text: str, vhost: str, exchanges: Sequence[str]) -> dict[st
     plain = "".join(text.split())
     rings: dict[str, Buckets] = {}
     start = len(_RINGS)
-    if plain.startswith(_RINGS) and plain.endswith("]}"):
+    end = _TIMEOUT.search(plain, start)
+    if plain.startswith(_RINGS) and end is not None:
         for exchange in exchanges:
             term = _TERM.match(plain, start) or _ABSENT.match(plain, start)
             if term is None:
@@ -107,8 +117,8 @@ def read_eval_of_all(text: str, vhost: str, exchanges: Sequence[str]) -> dict[st
                 rings[exchange] = read_eval(term[0], vhost, exchange)
             start = term.end() + 1
         else:
-            if start == len(plain) - 1:
-                return rings
+            if max(start - 1, len(_RINGS)) == end.start() and end.end() == len(plain):
+                return rings, None if end[1] == "undefined" else int(end[1])
     raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints: {text!r:.80}")
 
 
@@ -296,7 +306,7 @@ def rings_by(
     Raises:
         RingSourceError: a ring could not be read.
     """
-    if isinstance(source, DiagnosticsRing) and len(exchanges) > 1:
+    if isinstance(source, DiagnosticsRing):
         read = source.read_all(vhost, exchanges)
         return {exchange: _ring_of(buckets, release) for exchange, buckets in read.items()}
     rings = {}
@@ -321,11 +331,16 @@ class DiagnosticsRing:
 
     Raises:
         InputError: the prefix is a text that a shell could not split.
+
+    Attributes:
+        consumer_timeout_ms: the default consumer timeout of the broker, in milliseconds, as `read_all` found it; None before, or if the
+            broker has none.
     """
 
     def __init__(self, prefix: str | Sequence[str] = (), timeout_s: float = 30.0) -> None:
         self._prefix = _words(prefix)
         self._timeout_s = timeout_s
+        self.consumer_timeout_ms: int | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shlex.join(self._prefix)!r})"
@@ -373,11 +388,12 @@ class DiagnosticsRing:
             RingSourceError: a command cannot be run or fails, or its output is not a list of rings.
         """
         rings: dict[str, Buckets] = {}
-        for start in range(0, len(exchanges), _RINGS_AT_ONCE):
+        for start in range(0, max(len(exchanges), 1), _RINGS_AT_ONCE):
             names = exchanges[start : start + _RINGS_AT_ONCE]
-            rings |= self._evaluated(
+            read, self.consumer_timeout_ms = self._evaluated(
                 eval_of_all(vhost, names), partial(read_eval_of_all, vhost=vhost, exchanges=names)
             )
+            rings |= read
         return rings
 
     def _evaluated(self, expression: str, read: Callable[[str], _Reading]) -> _Reading:

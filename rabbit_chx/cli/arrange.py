@@ -80,7 +80,7 @@ def arrange(
         )
     better = {
         name: (ring, order)
-        for name, ring in plan.rings.items()
+        for name, ring in plan.hash_rings.items()
         for order in ring.proposals
         if order.strategy == "least-moving-order"
     }
@@ -88,7 +88,7 @@ def arrange(
     pins = {name: layout.pinned_members() for name, layout in layouts.items() if not layout.is_pinned}
     orders = {name: order.ring for name, (_, order) in better.items() if name not in layouts}
     done = rearrange(given.text, {**orders, **pins})
-    for ring in (ring for name, ring in plan.rings.items() if name not in layouts):
+    for ring in (ring for name, ring in plan.hash_rings.items() if name not in layouts):
         _report_moves(ring, better[ring.exchange][1] if ring.exchange in better else None)
     pinned = tuple(name for name in pins if name not in done.unwritten)
     for name in layouts.keys() - pins.keys():

@@ -181,8 +181,9 @@ class CheckReport:
 def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
     """Yield the number of findings by exchange and kind, including 0."""
     counts = Counter((finding.exchange, finding.kind) for finding in check.findings)
-    named = {finding.exchange for finding in check.findings} - {None, *check.exchanges}
-    for exchange in (*check.exchanges, *sorted(map(str, named)), None):
+    checked = (*check.exchanges, *check.without_ring)
+    named = {finding.exchange for finding in check.findings} - {None, *checked}
+    for exchange in (*checked, *sorted(map(str, named)), None):
         for kind in CHECK_KINDS:
             yield exchange, kind, counts[exchange, kind]
 
@@ -296,7 +297,7 @@ def _validated(files: Sequence[str], vhost: str, output: str) -> Outcome:
 def check_ring(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
-    every: bool = option("--all", is_flag=True, help="Check every x-consistent-hash exchange of the vhost."),
+    every: bool = option("--all", is_flag=True, help="Check every exchange of the vhost that hashes."),
     all_vhosts: bool = option(
         is_flag=True, help="Check every vhost that the user may access; each finding has its vhost."
     ),
@@ -308,22 +309,26 @@ def check_ring(
 
     Findings are holes, ghost buckets, bindings without buckets, second bindings, queues that expire or drop
     messages, queues that differ from the others, and the exact share of unroutable keys. Each finding has a
-    fix. Only `topology check` checks the order of a ring.
+    fix. Only `topology check` checks the order of a ring. An x-modulus-hash exchange has no ring: its
+    bindings and queues are checked, without --ring-via.
 
     The exit code is 1 if there are findings.
     """
     if not exchanges and not (every or all_vhosts):
-        raise InputError(
-            "exchanges are not given: give an EXCHANGE, or --all for every x-consistent-hash exchange"
-        )
+        raise InputError("exchanges are not given: give an EXCHANGE, or --all for every exchange that hashes")
     if exchanges and (every or all_vhosts):
         raise InputError(
             f"--{'all' if every else 'all-vhosts'} checks all exchanges: leave it out, or {exchanges[0]}"
         )
 
     def checked(live: LiveBroker) -> TopologyCheck:
-        live.need_rings()
-        return check(_topology(live), exchange=exchanges or None)
+        topology = _topology(live)
+        if any(
+            exchange.type == "x-consistent-hash" and (not exchanges or exchange.name in exchanges)
+            for exchange in topology.exchanges
+        ):
+            live.need_rings()
+        return check(topology, exchange=exchanges or None)
 
     return _outcome(
         broker.live(), output, checked, exchanges=exchanges, all_vhosts=all_vhosts, ignored=ignored

@@ -25,6 +25,7 @@ from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table
 from rabbit_chx.routing import Release
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
+from rabbit_chx.topology.objects import MODULUS_EXCHANGE
 from rabbit_chx.topology.reading import LiveExchange
 
 if TYPE_CHECKING:
@@ -276,9 +277,13 @@ def _stream_group(
 
 def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:
     live = LiveExchange(management, vhost, exchange)
-    bound = [place for place in live.ring.destinations if isinstance(place, str)]
-    of_slots = [queue for queues in live.slots.queues.values() for queue in queues]
-    names = list(dict.fromkeys([*bound, *of_slots]))
+    of_slots: list[str] = []
+    if live.type == MODULUS_EXCHANGE:
+        places = live.modulo_map().destinations
+    else:
+        places = live.ring.destinations
+        of_slots = [queue for queues in live.slots.queues.values() for queue in queues]
+    names = list(dict.fromkeys([*(place for place in places if isinstance(place, str)), *of_slots]))
     if not names:
         raise EmptyRingError(
             f"exchange {exchange!r} has no bound queue to consume from: bind one", exchange=exchange

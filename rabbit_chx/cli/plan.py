@@ -83,11 +83,11 @@ class PlanReport:
             is_long = len(table.rows) > _FOLDED_ROWS
             title = plural(len(plan.changes), "change") if is_long else "Changes"
             yield Section(title, [table, *_temporary_objects(plan)], folded=is_long)
-        for ring in filter(attrgetter("is_moving"), plan.rings.values()):
+        for ring in filter(attrgetter("is_moving"), plan.hash_rings.values()):
             blocks = _ring_blocks(ring, is_new=ring.exchange in new, whole=self.whole)
             yield Section(f"Ring of {ring.exchange}", list(blocks))
         for modulus in plan.moduli.values():
-            if modulus.before and modulus.moved_at_worst:
+            if modulus.is_moving:
                 shown = [Facts(list(_modulus_facts(modulus))), *_proposal_blocks(modulus)]
                 yield Section(f"Keys of {modulus.exchange} (x-modulus-hash)", shown)
         if unmanaged := _unmanaged(plan):
@@ -108,8 +108,8 @@ class PlanReport:
 
 
 def _modulus_facts(modulus: ModulusPlan) -> Iterator[tuple[str, str]]:
-    yield "now", plural(len(modulus.before), "binding")
-    yield "then", plural(len(modulus.after), "binding")
+    yield "now", plural(len(modulus.before.destinations), "binding")
+    yield "then", plural(len(modulus.after.destinations), "binding")
     yield "moves", modulus.moves
     if modulus.lost_at_worst:
         yield "unroutable", f"{percent(modulus.lost_at_worst)} of the keys at the worst moment"
@@ -375,7 +375,7 @@ def plan(
 def _arranging_moves_less(plan: Plan) -> bool:
     return any(
         proposal.strategy == "least-moving-order" and proposal.moved_at_worst < ring.moved_at_worst
-        for ring in plan.rings.values()
+        for ring in plan.hash_rings.values()
         for proposal in ring.proposals
     )
 

@@ -436,7 +436,8 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     if modulo is not None:
         return RingInput(modulo, {}).under(rules)
     say_unpinned(file, exchange)
-    return RingInput(topology.key_map(exchange.name, rules), hash_arguments_of(exchange))
+    key_map = cast("KeyMap", topology.key_map(exchange.name, rules))
+    return RingInput(key_map, hash_arguments_of(exchange))
 
 
 def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
@@ -450,7 +451,7 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
 
 def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
     """Return the hash exchange of that name in a topology file; without a name, the only one."""
-    from rabbit_chx.topology.objects import HASH_EXCHANGE
+    from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
     from rabbit_chx.topology.reading import modulo_map_of
 
     hashing = {
@@ -460,7 +461,7 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
     }
     if not hashing:
         raise InputError(
-            f"{file.name} does not contain a hash exchange: give a file with one of type {HASH_EXCHANGE}"
+            f"{file.name} does not contain a hash exchange: give a file with one of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
         )
     names = listed(list(hashing), _MOST_NAMES)
     if name is None and len(hashing) > 1:

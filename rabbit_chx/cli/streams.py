@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.consuming.stream_status import StreamShare
     from rabbit_chx.streams import StreamReader
-    from rabbit_chx.streams.keys import KeyColumn
+    from rabbit_chx.streams.keys import KeyColumn, Placing
 
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
@@ -59,7 +59,7 @@ class Placement(NamedTuple):
 
     exchange: str
     source: KeyMap | ModuloMap
-    placing: KeyMap | SuperStream
+    placing: Placing
 
     @property
     def streams(self) -> list[str]:
@@ -221,12 +221,9 @@ def _super_stream(at: LiveBroker, name: str) -> Placement:
 
 def _placed(exchange: str, ring: RingInput) -> Placement:
     if isinstance(ring.source, ModuloMap):
-        remedy = (
-            f"give --super-stream {exchange}" if ring.type == "super-stream" else "its rows cannot be placed"
-        )
-        raise InputError(
-            f"exchange {exchange!r} is of type {ring.type}, which does not have a ring: {remedy}"
-        )
+        if ring.source.kind == "super-stream":
+            raise InputError(f"exchange {exchange!r} is a super stream: give --super-stream {exchange}")
+        return Placement(exchange, ring.source, ring.source.mirror)
     if ring.arguments:
         raise InputError(
             f"exchange {exchange!r} hashes {hashes_text(ring.arguments)}: only routing keys of rows can be placed"

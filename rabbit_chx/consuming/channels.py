@@ -157,6 +157,8 @@ class ConsumerChannel:
         self._prefetch = prefetch
         #: True if a message was acknowledged.
         self.has_acked = False
+        #: True if the broker has cancelled the consumer.
+        self.is_cancelled = False
 
     @property
     def is_closed(self) -> bool:
@@ -212,16 +214,31 @@ class ConsumerChannel:
         await _close(self._channel)
 
     def when_closed(self, call: Callable[[RabbitChxError | None], None]) -> None:
-        """Register a callback for the end of the channel. Its argument is the error if the user lacks a permission, else None."""
+        """Register a callback for the end of the channel.
+
+        Its argument is an error if the user lacks a permission, or if the broker has cancelled the consumer; else None.
+        """
 
         def closed(closing: asyncio.Future[Any]) -> None:
             cause = None if closing.cancelled() else closing.exception()
             if isinstance(cause, aiormq_errors.ChannelAccessRefused):
                 call(error_for(*parse_refusal(cause), where=self._where, queue=self.queue))
             else:
-                call(None)
+                call(self._cancellation() if self.is_cancelled else None)
 
         self._channel.closing.add_done_callback(closed)
+
+    def _cancellation(self) -> ConnectionLostError:
+        message = (
+            f"{self._where}: the broker cancelled the consumer of {self.queue!r}: the queue was deleted, or from 4.3 on a handler exceeded "
+            "the consumer timeout"
+        )
+        if self._prefetch > 1:
+            message += (
+                ". After a timeout the next consumer gets waiting messages before those that were delivered after that one, and the order breaks: "
+                "raise the timeout (argument or policy of the queue, or consumer_timeout of the broker), or take fewer messages by prefetch"
+            )
+        return ConnectionLostError(message, queue=self.queue)
 
 
 class ConsumingConnection:
@@ -276,13 +293,15 @@ class ConsumingConnection:
         channel = await self._open_channel()
         async with _expect_reply(self.where, queue):
             await channel.basic_qos(prefetch_count=prefetch)
-            channel.on_consumer_cancel_callbacks.add(cancelled or (lambda _: self._close_soon(channel)))
+            consumer = ConsumerChannel(channel, queue, self.where, self._late_frames, prefetch)
+            channel.on_consumer_cancel_callbacks.add(cancelled or (lambda _: self._close_soon(consumer)))
             await channel.basic_consume(queue, take, **options)
-        return ConsumerChannel(channel, queue, self.where, self._late_frames, prefetch)
+        return consumer
 
-    def _close_soon(self, channel: Any) -> None:  # noqa: ANN401
+    def _close_soon(self, consumer: ConsumerChannel) -> None:
+        consumer.is_cancelled = True
         # aiormq calls the callback in the task that reads the channel, which would wait for its own answer.
-        task = asyncio.create_task(_close(channel))
+        task = asyncio.create_task(consumer.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

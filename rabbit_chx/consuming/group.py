@@ -422,7 +422,7 @@ class ConsumerGroup(Group):
         arguments = {queue: await connection.queue_arguments(queue) for queue in self.queues}
         _check_delivery_limits(arguments, numbers)
         _check_delayed_retries(arguments)
-        for warning in _queue_warnings(arguments, numbers, self._member.on_failure):
+        for warning in _queue_warnings(arguments, numbers, self._member):
             _log.warning("%s", warning)
         # A message that kills its member is requeued with all messages delivered ahead. A delivery limit would drop them with it.
         # All members must use the same prefetch: a quorum queue puts a message that is requeued again after other requeued messages.
@@ -517,10 +517,14 @@ def _check_delayed_retries(queues: Mapping[str, Mapping[str, Any] | None]) -> No
 
 def _prefetch(arguments: Mapping[str, Any] | None, release: tuple[int, ...], member: GroupMember) -> int:
     """Return the number of messages of a queue that a member takes at a time."""
-    if release >= QUORUM_V8_SINCE and "x-consumer-timeout" in (arguments or {}):
+    if _has_timeout(arguments, release):
         # The broker returns the messages that are over the timeout, and the next consumer handles them before the others are returned.
         return 1
     return member.prefetch if _delivery_limit(arguments, release) is None else member.lanes
+
+
+def _has_timeout(arguments: Mapping[str, Any] | None, release: tuple[int, ...]) -> bool:
+    return release >= QUORUM_V8_SINCE and "x-consumer-timeout" in (arguments or {})
 
 
 def _delivery_limit(arguments: Mapping[str, Any] | None, release: tuple[int, ...]) -> int | None:
@@ -532,7 +536,7 @@ def _delivery_limit(arguments: Mapping[str, Any] | None, release: tuple[int, ...
 
 
 def _queue_warnings(
-    queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...], on_failure: OnFailure
+    queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...], member: GroupMember
 ) -> Iterator[str]:
     """Yield warnings about the queues. The arguments of a queue are None if they are unknown."""
     for queue, arguments in queues.items():
@@ -541,11 +545,18 @@ def _queue_warnings(
                 f"queue {queue}: whether it is a quorum queue with a single active consumer is not known, since the user may not "
                 "declare it; without these the order is not kept"
             )
-        elif on_failure == "dead-letter" and "x-dead-letter-exchange" not in arguments:
+        elif member.on_failure == "dead-letter" and "x-dead-letter-exchange" not in arguments:
             yield (
                 f"queue {queue} has no argument x-dead-letter-exchange: unless a policy gives it one, a message that the handler "
                 "cannot handle is lost"
             )
+    timed = [queue for queue, arguments in queues.items() if _has_timeout(arguments, release)]
+    if timed and member.lanes > 1:
+        yield (
+            f"{listed(timed, _MAX_LISTED)}: because of the argument x-consumer-timeout the group takes one message at a time, not "
+            f"lanes={member.lanes}: from 4.3 on a timeout breaks the order of messages that are held together. For more at a time, declare "
+            "the queue again without it"
+        )
     alike: defaultdict[tuple[int, bool, bool], list[str]] = defaultdict(list)
     for queue, arguments in queues.items():
         limit = _delivery_limit(arguments, release)

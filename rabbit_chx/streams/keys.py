@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -236,7 +236,7 @@ def replay(
         with closing(open_any(settings)) as connection:
             placing = SuperStream(connection.partitions(super_stream))
     keys_of = keys_by_stream(placing, wanted)
-    value_of = filter_value if callable(filter_value) else bytes
+    value_of = _filter_function(filter_value)
     seen = Counter[str]() if counts is None else counts
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -269,10 +269,27 @@ def replay(
     return batches()
 
 
+def _filter_function(filter_value: FilterValue | None) -> Callable[[bytes], str | bytes]:
+    if filter_value in (None, "key"):
+        return bytes
+    if callable(filter_value):
+        return filter_value
+    raise InputError(
+        f"filter_value is {filter_value!r:.60}: give 'key', or a function of the key, such as lambda key: {filter_value!r:.60}"
+    )
+
+
 def keys_by_stream(placing: Placing | None, keys: Column) -> dict[str, Column]:
     """Return the keys of each stream that has some, in their order; an InputError for an assumed ring or a key without a stream."""
     if not isinstance(placing, Placing):
-        raise InputError(f"{placing!r:.60} is not a ring: give a HashRing or a SlotTable")
+        raise InputError(
+            f"{placing!r:.60} is not a ring: give a HashRing, a SlotTable or a ModulusHashExchange"
+        )
+    if isinstance(placing, ModulusHashExchange) and placing.provenance == "assumed":
+        raise InputError(
+            f"the bindings of {placing.name!r} do not determine the stream of a key: on {placing.release} their order is not known, or "
+            "some are left out; read it with Broker.exchange from 4.3 on"
+        )
     if not isinstance(placing, SuperStream) and placing.provenance == "assumed":
         raise InputError(
             "the ring is assumed from the bindings, so the keys may be in another stream: read it with a ring source"

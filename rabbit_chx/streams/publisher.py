@@ -495,11 +495,14 @@ def _check_ring(ring: object) -> _Ring:
     """Return the ring if it was read from the broker and all of its destinations are queues; else raise an InputError."""
     if not isinstance(ring, _Ring):
         raise InputError(
-            f"{ring!r:.60} is not a ring: give a HashRing or a SlotTable that was read from the broker"
+            f"{ring!r:.60} is not a ring: give a HashRing, a SlotTable or a ModulusHashExchange that was read from the broker"
         )
     if ring.provenance != "read":
+        remedy = "give Broker a ring_source, which reads it"
+        if isinstance(ring, ModulusHashExchange):
+            remedy = "give that of Broker.exchange, on a release that orders its bindings"
         raise InputError(
-            f"the ring must be read from the broker, and this one is {ring.provenance}: give Broker a ring_source, which reads it"
+            f"the ring must be read from the broker, and this one is {ring.provenance}: {remedy}"
         )
     if not ring.destinations:
         raise InputError("the ring has no destinations: bind streams first")

@@ -293,7 +293,7 @@ def _make_result(
 
 
 def _split_changes(plan: Plan) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
-    slots = {slot.slot: name for name, ring in plan.rings.items() for slot in ring.handed_over}
+    slots = {slot.slot: name for name, ring in plan.hash_rings.items() for slot in ring.handed_over}
     return parts_of(plan.changes, slots, plan.parking_queues)
 
 
@@ -426,7 +426,7 @@ def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
     Raises:
         BrokerRefusedError: a ring differs from the plan.
     """
-    planned = {name: ring for name, ring in plan.rings.items() if ring.steps}
+    planned = {name: ring for name, ring in plan.hash_rings.items() if ring.steps}
     if not broker.has_source or not planned:
         return {name: ring.after for name, ring in planned.items()}
     release: Release = next(iter(planned.values())).after.release

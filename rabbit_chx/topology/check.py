@@ -123,23 +123,25 @@ def check(
         live: the live topology, with the rings that were read.
         wanted: the wanted topology: its hash exchanges and all its objects are checked. None: all hash exchanges of the live topology are
             checked by themselves.
-        exchange: check only this hash exchange, or these; None for all.
+        exchange: check only this exchange of type ``x-consistent-hash`` or ``x-modulus-hash``, or these; None for all.
         file: the name of the topology's file, for the commands in the fixes.
 
     Raises:
         InputError: the ring of an exchange was not read.
         NotFoundError: an exchange of that name does not exist.
-        MismatchError: the exchange is of another type.
+        MismatchError: the exchange is of a type that does not hash.
     """
     layouts = {} if wanted is None else slot_layouts(wanted, live)
     plain = None if wanted is None else expanded_by(wanted, layouts)
     reach, transient = Reach(live), transient_destinations(live)
     findings = [] if wanted is None else list(_cluster(wanted, live))
     if exchange is None:
-        names = _of_type(HASH_EXCHANGE, live, wanted)
+        names, moduli = (_of_type(type_, live, wanted) for type_ in (HASH_EXCHANGE, MODULUS_EXCHANGE))
     else:
-        exchanges = [exchange] if isinstance(exchange, str) else exchange
-        names = [live_hash_exchange(live, name).name for name in dict.fromkeys(exchanges)]
+        given = dict.fromkeys([exchange] if isinstance(exchange, str) else exchange)
+        of_modulus = _of_type(MODULUS_EXCHANGE, live, None)
+        moduli = [name for name in given if name in of_modulus]
+        names = [live_hash_exchange(live, name).name for name in given if name not in of_modulus]
     unroutable: dict[str, float] = {}
     misplaced: dict[str, float] = {}
     parked: dict[str, int] = {}
@@ -178,7 +180,6 @@ def check(
         parts = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
         misplaced |= _misplaced_by_modulus(plain, live)
         findings += _object_findings(_without(plain, parts), _without(live, parts), file, misplaced)
-    moduli = _of_type(MODULUS_EXCHANGE, live, wanted) if exchange is None else []
     findings += [finding for name in moduli for finding in _modulus_findings(name, live, transient)]
     there = {exchange.name for exchange in live.exchanges}
     present = {

@@ -23,8 +23,9 @@ _PRIORITIES, _DELAYED_RETRY, _CONSUMER_TIMEOUT = (
     "x-delayed-retry-type",
     "x-consumer-timeout",
 )
-#: The broker's default. A shorter timeout is a decision about the queue.
+#: The default of RabbitMQ. A shorter timeout is a decision of the user.
 _DEFAULT_TIMEOUT_MS = 1_800_000
+_DEFAULT_OF_BROKER = "broker's default"
 _LIMITS = {"x-max-length": "message", "x-max-length-bytes": "byte"}
 _DEAD_LETTERS = "x-dead-letter-exchange"
 #: Quorum queues have a message TTL since this release; before it a policy with one changes nothing.
@@ -158,12 +159,14 @@ def _order_breaking(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[
     elif checked.release.numbers >= QUORUM_V8_SINCE:
         found.append((_DELAYED_RETRY, "delays messages that are returned, and later ones overtake them"))
         effect = (
-            "returns a message whose handler takes longer before those that were delivered with it: a consumer that takes more than one "
+            "returns a message whose handler takes longer before those that were delivered after it: a consumer that takes more than one "
             "message at a time gets them out of order"
         )
         found.append((_CONSUMER_TIMEOUT, effect))
     for argument, effect in found:
         setting = checked.setting(queue, argument)
+        if setting is None and argument == _CONSUMER_TIMEOUT and checked.live.consumer_timeout_ms is not None:
+            setting = QueueSetting(checked.live.consumer_timeout_ms, _DEFAULT_OF_BROKER)
         if setting is None or setting.value in (0, "disabled"):
             continue
         if argument == _CONSUMER_TIMEOUT and not (
@@ -198,6 +201,8 @@ def _end_of_messages(checked: CheckedQueues, queue: QueueDefinition) -> str:
 
 
 def _fix_of_setting(queue: QueueDefinition, argument: str, setting: QueueSetting) -> str:
+    if setting.policy == _DEFAULT_OF_BROKER:
+        return "raise consumer_timeout in rabbitmq.conf"
     if setting.policy is not None:
         return f"take {argument.removeprefix('x-')} out of the {setting.policy}"
     return f"let a queue without {argument} take the place of {queue.name}"

@@ -81,10 +81,12 @@ _QUEUE_ARGUMENTS: dict[str, Kind | None] = {
     "x-delayed-retry-type": choice("all", "failed", "returned", "disabled"),
     "x-delayed-retry-min": whole_number(1, unit=_MILLISECONDS),
     "x-delayed-retry-max": whole_number(1, unit=_MILLISECONDS),
+    "x-consumer-timeout": whole_number(0, unit=_MILLISECONDS),
+    "x-consumer-disconnected-timeout": whole_number(0, unit=_MILLISECONDS),
 } | dict.fromkeys((
     "x-max-age", "x-dead-letter-strategy", "x-queue-mode", "x-queue-version", "x-queue-master-locator",
     "x-queue-leader-locator", "x-delivery-limit", "x-initial-cluster-size", "x-quorum-initial-group-size",
-    "x-quorum-target-group-size", "x-consumer-timeout", "x-consumer-disconnected-timeout", "x-max-in-memory-length", "x-max-in-memory-bytes",
+    "x-quorum-target-group-size", "x-max-in-memory-length", "x-max-in-memory-bytes",
     "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
 ))  # fmt: skip
 _UNSUPPORTED = {

@@ -233,6 +233,10 @@ class LiveBroker(Protocol):
     def read_rings(self, exchanges: Sequence[str], release: Release) -> Mapping[str, HashRing]:
         """Read rings by the ring source. Exchanges that do not exist or have another type are not in the mapping."""
 
+    @property
+    def consumer_timeout_ms(self) -> int | None:
+        """The default consumer timeout of the broker, as the last `read_rings` found it; None if it is not known."""
+
     def sleep(self, seconds: float) -> None:
         """Wait."""
 

@@ -62,7 +62,11 @@ class Topology(ObjectSet):
             does not return it.
         priorities: of a live topology, the priorities of the waiting messages of each quorum queue; a broker lists them from 4.3 on, for the
             queues of exchanges that hash.
+        consumer_timeout_ms: of a live topology that a ring source read, the broker's default consumer timeout in milliseconds; None if it is
+            not known.
         denied_features: of a live topology, the deprecated features that the broker denies, such as ``queue_master_locator``.
+        unclear_features: of a live topology, the deprecated features of which the management API does not tell whether the broker denies
+            them.
         left_out: descriptions, without values, of the source's contents that a topology does not contain.
         sources_left_out: the exchanges whose bindings to server-named queues are left out.
     """
@@ -74,7 +78,9 @@ class Topology(ObjectSet):
     operator_policies: tuple[PolicyDefinition, ...] = field(default=(), compare=False)
     applied_policies: Mapping[str, str | None] = field(default_factory=dict, compare=False)
     priorities: Mapping[str, tuple[int, ...]] = field(default_factory=dict, compare=False)
+    consumer_timeout_ms: int | None = field(default=None, compare=False)
     denied_features: frozenset[str] = field(default=frozenset(), compare=False)
+    unclear_features: frozenset[str] = field(default=frozenset(), compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     sources_left_out: frozenset[str] = field(default=frozenset(), compare=False)
 
@@ -185,15 +191,15 @@ class Topology(ObjectSet):
             InputError: as in `ring`; or the exchange has no slots.
         """
         table = self.key_map(exchange, release)
-        if isinstance(table, HashRing):
+        if not isinstance(table, SlotTable):
             raise InputError(
-                f"exchange {exchange!r} does not have slots: Topology.ring returns its ring",
+                f"exchange {exchange!r} does not have slots: Topology.key_map returns its mapping of keys",
                 exchange=exchange,
             )
         return table
 
-    def key_map(self, exchange: str, release: Release | None = None) -> KeyMap:
-        """Return the mapping of keys to queues: the `slots` of an exchange with slots, else its `ring`.
+    def key_map(self, exchange: str, release: Release | None = None) -> KeyMap | ModulusHashExchange:
+        """Return the mapping of keys to queues: the `slots` of an exchange with slots, else its `ring`; or the `modulus`.
 
         Args:
             exchange: the exchange's name.
@@ -202,6 +208,9 @@ class Topology(ObjectSet):
         Raises:
             InputError: as in `ring`.
         """
+        named = self.exchange(exchange)
+        if named is not None and named.type == MODULUS_EXCHANGE:
+            return self.modulus(exchange, release)
         definition, ring = self._hash_exchange(exchange), self.ring(exchange, release)
         if definition.slots is None:
             return live_slots(exchange, ring, self.exchanges, self.bindings).key_map()
@@ -240,6 +249,8 @@ class Topology(ObjectSet):
             return exchange
         hashing = [other.name for other in self.exchanges if other.type == type_]
         fault = "does not exist" if exchange is None else f"is of type {exchange.type}"
+        if exchange is not None and exchange.type == MODULUS_EXCHANGE:
+            fault = f"{fault}, which Topology.modulus returns"
         choices = f"those of type {type_} are {listed(hashing, _MOST_NAMES) or 'none'}"
         raise InputError(f"exchange {name!r} {fault}: {choices}", exchange=name)
 

@@ -13,14 +13,15 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.wording import percent
-from rabbit_chx.routing import Destination, ExchangeRef, Release
-from rabbit_chx.routing.bindings import Place, ascending_bindings
+from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange, reference_to
 from rabbit_chx.topology.differences import ObjectDifferences
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.modulus import numbered
+from rabbit_chx.topology.modulus import modulus_of, numbered
 from rabbit_chx.topology.objects import (
     MODULUS_EXCHANGE,
     BindingDefinition,
@@ -41,9 +42,8 @@ class ModulusPlan:
     """The movement of the keys of one ``x-modulus-hash`` exchange.
 
     Attributes:
-        release: the release whose rules apply.
-        before: the destination of each live binding, in the order of the broker's numbers.
-        after: the same after the plan.
+        before: the live exchange; without bindings if it is new or was of another type.
+        after: the exchange after the plan.
         moved: the exact share of keys with another destination at the end; the largest possible share if `unknown` is set.
         moved_at_worst: the largest share of keys whose destination differs from `before` at any moment.
         lost_at_worst: the largest share of keys without a destination at any moment.
@@ -53,15 +53,19 @@ class ModulusPlan:
     """
 
     exchange: str
-    release: Release
-    before: tuple[Destination, ...]
-    after: tuple[Destination, ...]
+    before: ModulusHashExchange
+    after: ModulusHashExchange
     moved: float = 0.0
     moved_at_worst: float = 0.0
     lost_at_worst: float = 0.0
     transient_share: float = 0.0
     unknown: str = ""
     limit: float | None = None
+
+    @property
+    def is_moving(self) -> bool:
+        """True if keys move that had a destination."""
+        return bool(self.before.destinations and self.moved_at_worst)
 
     @property
     def moves(self) -> str:
@@ -73,7 +77,7 @@ class ModulusPlan:
     @property
     def refusals(self) -> tuple[Finding, ...]:
         """The refusal to move more keys than `limit` allows. Without bindings before, no key moves."""
-        if self.limit is None or not self.before or self.moved_at_worst <= self.limit:
+        if self.limit is None or not self.before.destinations or self.moved_at_worst <= self.limit:
             return ()
         flag = allow_moved(self.moved_at_worst)
         message = f"{self.exchange} is an x-modulus-hash exchange, and the plan moves {self.moves}; max_share_moved is {self.limit:g}"
@@ -89,10 +93,10 @@ class ModulusPlan:
     @property
     def proposals(self) -> tuple[RingProposal, ...]:
         """The plan as written, and alternatives that move fewer keys now or later; empty if nothing moves or the shares are not known."""
-        if self.unknown or not (self.before and self.after and self.moved_at_worst):
+        if self.unknown or not (self.is_moving and self.after.destinations):
             return ()
         shares = self.moved, self.moved_at_worst
-        members = tuple(map(RingMember, dict.fromkeys(self.after)))
+        members = tuple(map(RingMember, dict.fromkeys(self.after.destinations)))
         return (
             RingProposal("as-written", *shares, members, "the queues of the file"),
             *new_exchange(self.exchange, "queues", members, shares, worse=1),
@@ -101,13 +105,14 @@ class ModulusPlan:
         )
 
     def _more_queues(self) -> Iterator[RingProposal]:
-        now, then = len(self.before), len(self.after)
+        before = self.before.destinations
+        now, then = len(before), len(self.after.destinations)
         if then < now:
             description = f"the {now} queues stay bound, and fewer consumers share them in a ConsumerGroup, so no key moves"
             yield RingProposal("more-queues", 0.0, 0.0, (), description)
         elif then > now:
             count = now * max(2, -(-then // now))
-            moved = share_moved(self.before, (*self.before, *(None,) * (count - now)))
+            moved = share_moved(before, (*before, *(None,) * (count - now)))
             description = (
                 f"{count} queues in a new exchange, the {now} of now first in the order of names: later consumers share them in a "
                 "ConsumerGroup, and no key moves again"
@@ -122,7 +127,8 @@ class ModulusPlan:
             return
         wanted = {member.destination for member in members}
         # The two types hash differently, so the two destinations of a key are independent.
-        moved = 1 - sum(place in wanted for place in self.before) / len(self.before) / len(members)
+        before = self.before.destinations
+        moved = 1 - sum(place in wanted for place in before) / len(before) / len(members)
         description = (
             f"a new exchange of type x-consistent-hash with slots = {count} and the same members: about {percent(moved)} of the keys "
             f"move once; after that a queue that comes or goes moves about 1/{len(members)} of them"
@@ -133,10 +139,7 @@ class ModulusPlan:
         """Return the exact share of keys that move from each destination to each other one; None if it is not known."""
         if self.unknown and self.moved_at_worst:
             return None
-        return movement(*(self._modulo_map(side) for side in (self.before, self.after)))
-
-    def _modulo_map(self, numbered: Sequence[Destination]) -> ModuloMap:
-        return ModuloMap(self.exchange, "x-modulus-hash", ascending_bindings(numbered), self.release)
+        return movement(ModuloMap.of(self.before), ModuloMap.of(self.after))
 
 
 def modulus_plans(
@@ -207,8 +210,13 @@ def _planned(
         states[0] = ()
     before, after = states[0], states[-1]
     unknown = _unknown_order(name, states, live, release)
+    provenance: Provenance = "read" if live.release else "replayed"
+    if name in live.sources_left_out:
+        provenance = "assumed"
+    planned: Provenance = "replayed" if provenance == "read" else provenance
+    sides = modulus_of(name, before, release, provenance), modulus_of(name, after, release, planned)
     if len(states) == 1:
-        return ModulusPlan(name, release, before, after, unknown=unknown)
+        return ModulusPlan(name, *sides, unknown=unknown)
     moving: Callable[[Sequence[Destination], Sequence[Destination]], float]
     moving = largest_share if unknown else share_moved
     if name in live.sources_left_out:
@@ -221,9 +229,7 @@ def _planned(
     empty = not all(states)
     return ModulusPlan(
         name,
-        release,
-        before,
-        after,
+        *sides,
         shares[-1],
         max(shares),
         lost,

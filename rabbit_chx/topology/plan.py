@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, percent
@@ -46,6 +46,7 @@ from rabbit_chx.topology.refusals import (
     denied_features,
     is_allowed,
     last_binding_refusals,
+    possibly_denied_features,
     replacement,
     sharded_declarations,
     unremovable_holes,
@@ -64,25 +65,24 @@ class Plan:
 
     Attributes:
         changes: the operations, in order.
-        rings: the plan of the ring of each ``x-consistent-hash`` exchange, by its name.
+        rings: by the exchange's name, the `RingPlan` of each ``x-consistent-hash`` exchange, then the `ModulusPlan` of each
+            ``x-modulus-hash`` exchange. Its type hint is loose, because a caller knows the type of its exchange.
         refusals: the reasons to refuse the plan, each with the flag that permits it.
         unmanaged: live objects that are neither in the topology nor owned by it. They stay.
         checksum: the SHA-256, in hexadecimal digits, of the wanted topology, of the live state of its objects, and of the changes. Other
             objects do not count: they may change before the plan is applied.
         wanted: the wanted topology.
-        moduli: the movement of the keys of each ``x-modulus-hash`` exchange, by its name.
         warnings: effects on messages or consumers without a limit, as sentences.
         parking_queues: the parking queue of each exchange with slots, by the name of the exchange. Applying the plan empties it.
         parked_messages: the number of messages in each parking queue that is not empty.
     """
 
     changes: tuple[PlannedChange, ...]
-    rings: Mapping[str, RingPlan]
+    rings: Mapping[str, RingPlan | Any]
     refusals: tuple[Finding, ...]
     unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
     checksum: str
     wanted: Topology = field(hash=False)
-    moduli: Mapping[str, ModulusPlan] = field(default_factory=dict, hash=False)
     warnings: tuple[str, ...] = ()
     parking_queues: Mapping[str, str] = field(default_factory=dict, hash=False)
     parked_messages: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -92,6 +92,16 @@ class Plan:
 
     def __str__(self) -> str:
         return text_of_plan(self)
+
+    @property
+    def hash_rings(self) -> Mapping[str, RingPlan]:
+        """Those of `rings` that are of type ``x-consistent-hash``."""
+        return {name: ring for name, ring in self.rings.items() if isinstance(ring, RingPlan)}
+
+    @property
+    def moduli(self) -> Mapping[str, ModulusPlan]:
+        """Those of `rings` that are of type ``x-modulus-hash``."""
+        return {name: ring for name, ring in self.rings.items() if isinstance(ring, ModulusPlan)}
 
     def refused(self, *, allow_moved: float | None = None, allow_delete: bool = False) -> tuple[Finding, ...]:
         """Return the refusals that remain.
@@ -166,13 +176,12 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
     parks = {name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges}
     return Plan(
         changes,
-        plans,
+        {**plans, **moduli},
         tuple(dict.fromkeys(refusals)),
         (*objects.unmanaged, *bindings.unmanaged),
         checksum_of(expanded, live, changes, plans),
         wanted,
-        moduli,
-        tuple(_warnings(expanded, live, objects, plans, moduli)),
+        (*_warnings(expanded, live, objects, plans, moduli), *possibly_denied_features(live, changes)),
         parks,
         {queue: live.messages[queue] for queue in parks.values() if live.messages.get(queue)},
     )
@@ -394,7 +403,7 @@ def _warnings(
     transient_shares = {
         name: modulus.transient_share
         for name, modulus in moduli.items()
-        if may_have_publishers(name, modulus.after)
+        if may_have_publishers(name, modulus.after.destinations)
     }
     for name, ring in rings.items():
         if not ring.before.bucket_count or ExchangeRef(name) in objects.replaced_refs:

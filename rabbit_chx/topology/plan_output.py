@@ -77,7 +77,7 @@ def plan_as_json(plan: Plan) -> str:
     text = document(
         "plan",
         changes=plan.changes,
-        rings=[*map(_ring, plan.rings.values()), *map(_modulus, plan.moduli.values())],
+        rings=[*map(_ring, plan.hash_rings.values()), *map(_modulus, plan.moduli.values())],
         refusals=refusal_entries(plan.refusals),
         checksum=plan.checksum,
         unmanaged=[{"kind": kind_of(subject), "name": name_of(subject)} for subject in plan.unmanaged],
@@ -127,8 +127,7 @@ def _key_map(ring: HashRing, owners: Mapping[Place, Place]) -> dict[str, Any]:
 
 def _modulus(modulus: ModulusPlan) -> dict[str, Any]:
     before, after = (
-        {**entry(modulus, "exchange", "release"), "destinations": numbered}
-        for numbered in (modulus.before, modulus.after)
+        entry(side, "exchange=name", "release", "destinations") for side in (modulus.before, modulus.after)
     )
     moved = entry(modulus, "exchange", "moved", "moved_at_worst")
     proposals = list(map(_proposal, modulus.proposals))
@@ -144,7 +143,7 @@ def text_of_plan(plan: Plan) -> str:
             for ring in plan.rings.values()
             if ring.lost_at_worst
         ),
-        *(("slot", line) for ring in plan.rings.values() for line in _handed_over(ring)),
+        *(("slot", line) for ring in plan.hash_rings.values() for line in _handed_over(ring)),
         *(("refused", str(refusal)) for refusal in plan.refusals),
         ("checksum", plan.checksum),
     ]
@@ -157,11 +156,11 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "changes", counted_changes(plan.changes)
     else:
         yield "changes", "none" if plan.refusals else f"none: {NO_CHANGE}"
-    for ring in plan.rings.values():
+    for ring in plan.hash_rings.values():
         if ring.before.buckets and ring.is_moving:
             yield "moves", f"{ring.exchange}: {moved_text(ring)}"
     for modulus in plan.moduli.values():
-        if modulus.before and modulus.moved_at_worst:
+        if modulus.is_moving:
             yield "moves", f"{modulus.exchange}: {modulus.moves}"
     for warning in plan.warnings:
         yield "warning", warning

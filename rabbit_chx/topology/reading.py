@@ -46,6 +46,7 @@ from rabbit_chx.topology.objects import (
     live_slots,
 )
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
+from rabbit_chx.topology.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.slots import queues_behind_slots
 
@@ -90,6 +91,7 @@ def read_topology(broker: LiveBroker) -> Topology:
     queues = api.get_list("queues", vhost, query=_WITHOUT_STATISTICS, fields=_NAMED)
     bindings = api.get_list("bindings", vhost, fields=_BINDING)
     policies = api.get_list("policies", vhost, fields=_POLICY)
+    denied, unclear = _read_denied_features(api)
     operators = api.get_list("operator-policies", vhost, fields=_POLICY)
     queues = [entry for entry in queues if entry["name"] != APPLY_LOCK]
     try:
@@ -106,7 +108,8 @@ def read_topology(broker: LiveBroker) -> Topology:
             applied_policies={entry["name"]: entry.get("policy") for entry in queues}
             if release.numbers >= _TELLS_POLICIES
             else {},
-            denied_features=_read_denied_features(api),
+            denied_features=denied,
+            unclear_features=unclear,
             cluster=overview.get("cluster_name"),
             messages={
                 entry["name"]: entry["messages"]
@@ -124,7 +127,14 @@ def read_topology(broker: LiveBroker) -> Topology:
         priorities=_read_priorities(topology, api, vhost),
     )
     hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.type == HASH_EXCHANGE)
-    return topology.with_rings(broker.read_rings(hashing, release)) if broker.has_source else topology
+    if not broker.has_source or not (hashing or any(map(_is_modulus, topology.exchanges))):
+        return topology
+    rings = broker.read_rings(hashing, release)
+    return replace(topology.with_rings(rings), consumer_timeout_ms=broker.consumer_timeout_ms)
+
+
+def _is_modulus(exchange: ExchangeDefinition) -> bool:
+    return exchange.type == MODULUS_EXCHANGE
 
 
 def _exchange(entry: Mapping[str, Any]) -> ExchangeDefinition:
@@ -179,21 +189,21 @@ def _read_priorities(topology: Topology, api: ManagementApi, vhost: str) -> Mapp
     }
 
 
-def _read_denied_features(api: ManagementApi) -> frozenset[str]:
-    """Read the deprecated features that the broker denies.
+def _read_denied_features(api: ManagementApi) -> tuple[frozenset[str], frozenset[str]]:
+    """Read the deprecated features that the broker denies, and those that it may deny.
 
     Releases before 3.13 do not list them. 4.3 lists a state; before that, the phase is the default, which the configuration may change.
     """
     try:
         listed = api.get_list("deprecated-features", fields={"name": str, "deprecation_phase": str})
-    except (NotFoundError, AccessRefusedError):
-        return frozenset()
-    permitted = ("permitted", "permitted_by_default")
-    return frozenset(
-        feature["name"]
-        for feature in listed
-        if feature.get("state", feature["deprecation_phase"]) not in permitted
-    )
+    except NotFoundError:
+        return frozenset(), frozenset()
+    except AccessRefusedError:
+        return frozenset(), frozenset(DEPRECATED_FEATURES)
+    states = {feature["name"]: feature.get("state", feature["deprecation_phase"]) for feature in listed}
+    unclear = frozenset(name for name, state in states.items() if state == "denied_by_default")
+    allowed = ("permitted", "permitted_by_default")
+    return frozenset(name for name, state in states.items() if state not in allowed) - unclear, unclear
 
 
 def read_release(api: ManagementApi, version: str | None = None) -> Release:
@@ -316,8 +326,13 @@ class LiveExchange:
             MismatchError: the exchange is of another type.
         """
         if self.type != HASH_EXCHANGE:
+            remedy = "give another one"
+            if self.type == MODULUS_EXCHANGE:
+                remedy = (
+                    "it has no ring; in Python use Broker.exchange, on the command line `route` or `simulate`"
+                )
             raise MismatchError(
-                f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, not {HASH_EXCHANGE}: give another one",
+                f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, not {HASH_EXCHANGE}: {remedy}",
                 exchange=self.name,
             )
 

@@ -312,6 +312,10 @@ def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> It
                 )
 
 
+#: The deprecated features that a plan can use.
+DEPRECATED_FEATURES = ("queue_master_locator", "transient_nonexcl_queues", "classic_queue_mirroring")
+
+
 def denied_features(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield a refusal for each object that uses a deprecated feature that the broker denies.
 
@@ -326,6 +330,18 @@ def denied_features(live: Topology, changes: Sequence[PlannedChange]) -> Iterato
                 "denied-feature",
                 f"{change.kind} {change.name} {usage}, and the broker denies the deprecated feature {feature}",
                 fix,
+            )
+
+
+def possibly_denied_features(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[str]:
+    """Yield a warning for each object that uses a deprecated feature of which it is not known whether the broker denies it."""
+    for change in changes:
+        use = None if change.wanted is None else _deprecated_use(change.wanted)
+        if use is not None and use[0] in live.unclear_features:
+            feature, usage, fix = use
+            yield (
+                f"{change.kind} {change.name} {usage}, and whether the broker denies the deprecated feature {feature} is not known: if it "
+                f"does, the plan fails there; {fix}, or see rabbitmqctl list_deprecated_features"
             )
 
 

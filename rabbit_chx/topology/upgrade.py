@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
 from rabbit_chx.analysis import Finding, movement
 from rabbit_chx.analysis.matrix import MovementMatrix
@@ -142,9 +142,9 @@ class _ChxUpgrade:
     ) -> _ChxUpgrade:
         arguments = {name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments}
         bindings = tuple(member.binding for member in exchange.ring or ())
-        old = topology.key_map(exchange.name, before)
+        old = cast("KeyMap", topology.key_map(exchange.name, before))
         try:
-            new = topology.key_map(exchange.name, after)
+            new = cast("KeyMap", topology.key_map(exchange.name, after))
         except InputError:  # a broker keeps a binding that is older than the rule that refuses its weight
             new = old.with_release(after)
         return cls(exchange, HashedOn.from_arguments(arguments), bindings, before, after, old, new)

@@ -194,7 +194,7 @@ class ReadOptions:
     )
     ring: Ring | None = option(
         "ring", RING,
-        "with `exchange` and `pushFilters=keys`: JSON of the `HashRing` or `SlotTable`, or the path of such a file",
+        "with `exchange` and `pushFilters=keys`: JSON of the `HashRing`, `SlotTable` or `ModulusHashExchange`, or the path of such a file",
         only="batch",
     )
     min_partitions: int | None = option(

@@ -86,9 +86,11 @@ def _rule(placing: SuperStream | Ring) -> Any:  # noqa: ANN401  # JSON
 
 def _check_ring(ring: Ring) -> None:
     if ring.provenance != "read":
+        remedy = "by ringVia, such as 'docker exec NAME', or Broker with a ring_source"
+        if isinstance(ring, ModulusHashExchange):
+            remedy = "by Broker.exchange, on a release that orders its bindings"
         raise InputError(
-            f"rows go straight to the streams of the ring, and the ring is {ring.provenance}: give one that was read from the broker, "
-            "by ringVia, such as 'docker exec NAME', or Broker with a ring_source"
+            f"rows go straight to the streams of the ring, and the ring is {ring.provenance}: give one that was read from the broker, {remedy}"
         )
     check_streams(ring)
 

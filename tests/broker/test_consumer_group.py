@@ -15,12 +15,13 @@ import pika
 import pytest
 from group_stage import QUICK, GroupStage, Handled, eventually, in_order
 
-from rabbit_chx import ConsumerGroup, HandlerError, HashRing
+from rabbit_chx import Broker, ConsumerGroup, HandlerError, HashRing, Topology
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming import GroupHealth, GroupMessage
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import PolicyDefinition, plan
 
 pytestmark = pytest.mark.broker
 
@@ -341,6 +342,32 @@ def test_a_consumer_timeout(vhost: RunningBroker) -> None:
     assert min(cancelled) < 5
     assert all(seconds < 5 or seconds >= 15 for seconds in cancelled), "a handler ends with its consumer"
     assert all(in_order(handled) for handled in stage.by_queue().values())
+
+
+@pytest.mark.extended
+def test_a_consumer_timeout_of_a_policy_is_named_in_the_log(
+    vhost: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The member cannot see the policy, so it holds several messages."""
+    if Release(vhost.version).numbers < (4, 3, 0):
+        pytest.skip("before 4.3 a consumer timeout closes the channel, and its check takes up to a minute")
+    stage = GroupStage(vhost.url, ["q.0"])
+    stage.declare()
+    short = PolicyDefinition("short", "^q", "queues", {"consumer-timeout": 1000})
+    with Broker(vhost.url, vhost.management_url) as broker:
+        broker.apply(plan(Topology(policies=(short,)), broker.topology()))
+
+    async def handle(_: GroupMessage) -> None:
+        await asyncio.sleep(15)
+
+    async def story() -> None:
+        async with stage.member("a", prefetch=PREFETCH, handle=handle):
+            await asyncio.to_thread(stage.publish, 5)
+            await eventually(lambda: "a handler exceeded the consumer timeout" in caplog.text, "it is logged")
+
+    asyncio.run(story())
+    assert "the broker cancelled the consumer of 'q.0'" in caplog.text
+    assert "before those that were delivered after that one" in caplog.text
 
 
 def test_queues_that_are_not_fit(stage: GroupStage) -> None:

@@ -187,12 +187,36 @@ def test_commands_need_no_ring_source(
         assert (verified["compared"], verified["mismatches"], verified["ring"]) == (500, 0, None)
         assert verified["modulus"]["destinations"] == [f"bills.{n}" for n in range(1, 5)]
     assert answer("topology", "check", str(file), *at)["findings"] == []
+    for what in ("bills", "--all"):
+        assert answer("ring", "check", what, *at)["findings"] == []
+    group = answer("group", "show", "bills", *at)
+    assert [queue["name"] for queue in group["queues"]] == [f"bills.{n}" for n in range(1, 5)]
     assert answer("topology", "plan", str(file), *at)["changes"] == []
     exported = Topology.from_toml(export_of(vhost, at))
     assert exported.exchange("bills") == replace(bills(4).exchanges[0], max_share_moved=None)
     file.write_text(bills(3).to_toml())
     (finding,) = answer("verify", "bills", "--topology", str(file), *at, code=1)["findings"]
     assert finding["kind"] == "different"
+
+
+def test_streams_of_the_exchange_are_verified_and_replayed(
+    broker: Broker, vhost: RunningBroker, answer: Callable[..., Any], tmp_path: Path
+) -> None:
+    queues = '[[queues]]\nname = "bills.{1..3}"\ntype = "stream"\n'
+    wanted = replace(bills(3), queues=Topology.from_toml(queues).queues)
+    broker.apply(plan(wanted, broker.topology()))
+    with Publisher(vhost.url, "bills") as publisher:
+        publisher.publish_many(KEYS[:300], KEYS[:300])
+    at = ("--url", vhost.stream_url, "--management-url", str(vhost.management_url))
+    file = tmp_path / "bills.toml"
+    file.write_text(wanted.to_toml())
+    in_first = [key for key in KEYS[:300] if broker.exchange("bills").route(key) == "bills.1"]
+
+    for more in ((), ("--topology", str(file))):
+        verified = answer("verify", "bills", "--stream", "bills.1", *more, *at)
+        assert (verified["right"], verified["wrong"]) == (len(in_first), 0)
+        row = answer("replay", in_first[0], "--exchange", "bills", *more, *at)
+        assert (row["stream"], row["key"]) == ("bills.1", in_first[0])
 
 
 def export_of(vhost: RunningBroker, at: tuple[str, ...]) -> str:

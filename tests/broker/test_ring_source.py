@@ -66,6 +66,17 @@ def test_hostile_names(vhost: RunningBroker, via: tuple[str, ...], vhost_name: s
         assert DiagnosticsRing(vhost.ring_via or ()).read(vhost_name, exchange) == tuple(HOSTILE)
 
 
+def test_a_topology_has_the_default_consumer_timeout_of_the_broker(
+    vhost: RunningBroker, via: tuple[str, ...]
+) -> None:
+    with Broker(vhost.url, vhost.management_url, ring_source=via) as live:
+        live.declare("x", [("q", 1)])
+        timeout_ms = live.topology().consumer_timeout_ms
+    command = [*via, "rabbitmqctl", "-q", "eval", "application:get_env(rabbit, consumer_timeout)."]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert printed.strip() == f"{{ok,{timeout_ms}}}"
+
+
 @pytest.mark.parametrize("locale", ["C", "en_US.ISO-8859-1", "C.UTF-8"])
 def test_the_locale_of_the_broker_s_tools_makes_no_difference(
     vhost_url: str, via: tuple[str, ...], vhost_name: str, locale: str

@@ -137,6 +137,43 @@ def test_any_other_end_returns_them_to_their_place(
     assert given_to_the_next(url, end, priority) == HELD
 
 
+async def time_out(_: Consumer) -> None:
+    """The broker ends it."""
+
+
+def needs_timeouts_of_queues(rabbit: Rabbit) -> None:
+    if rabbit.release.numbers < (4, 3, 0):
+        pytest.skip("before 4.3 a consumer timeout closes the channel, and its check takes up to a minute")
+
+
+@pytest.mark.parametrize("more", [{"x-consumer-timeout": 5000}], indirect=True)
+def test_a_consumer_timeout_returns_messages_that_were_delivered_together_to_their_place(
+    rabbit: Rabbit, url: str
+) -> None:
+    needs_timeouts_of_queues(rabbit)
+    assert given_to_the_next(url, time_out, 0) == HELD
+
+
+@pytest.mark.parametrize("more", [{"x-consumer-timeout": 5000}], indirect=True)
+def test_after_a_consumer_timeout_waiting_messages_overtake_those_that_were_delivered_later(
+    rabbit: Rabbit, url: str
+) -> None:
+    """The first five are acked after a second, and the broker delivers five others, whose timeout begins then."""
+    needs_timeouts_of_queues(rabbit)
+
+    async def story() -> list[int]:
+        async with Consumer(url, 10) as holder, Consumer(url, 15) as waiting:
+            await holder.has(10)
+            await asyncio.sleep(1)
+            underlay = await holder.channel.get_underlay_channel()
+            await underlay.basic_ack(5, multiple=True)
+            await holder.has(15)
+            return list(await waiting.has(15))
+
+    held, later, overtaking = list(range(5, 10)), list(range(10, 15)), list(range(15, 20))
+    assert asyncio.run(story()) == [*held, *overtaking, *later]
+
+
 @pytest.mark.parametrize("closed", ["channel", "connection"])
 def test_pika_cancels_its_consumers_before_it_closes(url: str, closed: str) -> None:
     async def story() -> list[int]:

@@ -138,7 +138,7 @@ def test_without_the_option_or_the_setting(spark: SparkSession, read: Read) -> N
 def test_pyspark_reads_the_partitions_of_the_last_filters_of_a_load(read: Read) -> None:
     """A defect of PySpark, up to 4.3.0, for which `pushFilters` is off by default (docs/streams.md).
 
-    If this fails, PySpark has corrected it (apache/spark#57752): limit the warning of the page to older versions, and consider to change
+    If this fails, PySpark has corrected it: limit the warning of the page to older versions, and consider to change
     the default.
     """
     frame = read(superStream="orders", pushFilters="exact")

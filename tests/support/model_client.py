@@ -32,6 +32,7 @@ class ModelClient:
 
     where, vhost = "amqp://model", "/"
     has_management = has_source = True
+    consumer_timeout_ms: int | None = None
 
     def __init__(self, model: ModelBroker, dies_before: int | None = None) -> None:
         self._model, self._left = model, dies_before

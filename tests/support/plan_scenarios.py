@@ -201,8 +201,8 @@ SCENARIOS: dict[str, tuple[Topology, Topology]] = {
         _live(_file("q1 q2")),
     ),
     "26-values-of-another-type": (
-        _file("q1", rest=_JOBS.format('arguments = { x-consumer-timeout = 1000, site = "1" }')),
-        _live(_file("q1", rest=_JOBS.format("arguments = { x-consumer-timeout = 1000.0, site = 1 }"))),
+        _file("q1", rest=_JOBS.format('arguments = { pace = 1000, site = "1" }')),
+        _live(_file("q1", rest=_JOBS.format("arguments = { pace = 1000.0, site = 1 }"))),
     ),
     "27-an-external-queue-is-missing": (
         _file("q1", rest=_JOBS.format('owner = "external"')),

@@ -106,6 +106,20 @@ def test_a_ring_that_cannot_be_read_is_not_a_refusal_of_the_broker() -> None:
     assert not isinstance(caught.value, BrokerRefusedError | UnreachableError)
 
 
+@pytest.mark.parametrize(("printed", "timeout_ms"), [("60000", 60_000), ("undefined", None)])
+def test_rings_are_read_with_the_default_consumer_timeout(printed: str, timeout_ms: int | None) -> None:
+    ring = term((0, "queue", "q")).strip()
+    both = DiagnosticsRing(program(f"print({f'{{rings,[{ring},{{error,not_found}}],{printed}}}'!r})"))
+    none = DiagnosticsRing(program(f"print('{{rings,[],{printed}}}')"))
+
+    assert (both.read_all("/", ["x", "y"]), both.consumer_timeout_ms) == ({"x": ("q",)}, timeout_ms)
+    assert (none.read_all("/", []), none.consumer_timeout_ms) == ({}, timeout_ms)
+    with pytest.raises(RingSourceError, match="this is not what the eval expression prints"):
+        none.read_all("/", ["x"])
+    with pytest.raises(RingSourceError, match="this is not what the eval expression prints"):
+        both.read_all("/", ["x"])
+
+
 def test_a_tool_that_hangs() -> None:
     start = time.monotonic()
     with pytest.raises(RingSourceError, match=r"within 0\.5 s"):

@@ -11,7 +11,7 @@ import pytest
 from stream_publishers import ROWS, Broker, publish, publisher
 
 from rabbit_chx.errors import InputError, NotFoundError
-from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange
 from rabbit_chx.streams.publisher import StreamPublisher
 
 RING = HashRing.from_buckets(["a", "b", "c", "b"])
@@ -34,6 +34,10 @@ RING = HashRing.from_buckets(["a", "b", "c", "b"])
         ({"stream": "s", "confirm_timeout_s": 0}, "confirm_timeout_s is 0"),
         ({"ring": RING}, "a ring does not contain the name of its exchange"),
         ({"ring": "orders", "exchange": "x"}, "is not a ring"),
+        (
+            {"ring": ModulusHashExchange("x", [("s", "")]), "exchange": "x"},
+            "this one is replayed: give that of Broker.exchange",
+        ),
         ({"ring": HashRing.from_bindings([("s", 1)]), "exchange": "x"}, "this one is replayed"),
         ({"ring": HashRing.from_buckets([]), "exchange": "x"}, "no destinations"),
         ({"ring": HashRing.from_buckets(["s", ExchangeRef("e")]), "exchange": "x"}, "is not a stream"),

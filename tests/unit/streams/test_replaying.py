@@ -12,7 +12,7 @@ import pytest
 
 from rabbit_chx import replay
 from rabbit_chx.errors import EmptyRingError, InputError
-from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, SuperStream
+from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SuperStream
 from rabbit_chx.streams import keys as keys_module
 from rabbit_chx.streams.keys import keys_by_stream
 
@@ -29,6 +29,11 @@ KEYS = [b"a", b"b", b"c", b"d", b"e"]
         (["k"], {}, "give one of ring and super_stream"),
         (["k"], {"ring": RING, "super_stream": "s"}, "give one of ring and super_stream"),
         (["k"], {"ring": "orders"}, "'orders' is not a ring"),
+        (
+            ["k"],
+            {"ring": ModulusHashExchange("bills", [("s0", ""), ("s1", "")], Release("4.0.5", "khepri"))},
+            "on 4.0.5 .khepri. their order is not known, or some are left out; read it with Broker.exchange",
+        ),
         (["k"], {"ring": HashRing.from_bindings([("s0", 1)], provenance="assumed")}, "is assumed"),
         (["k"], {"ring": HashRing.from_buckets([None, "s0"])}, "the key b'k' is routed to no destination"),
         (
@@ -37,6 +42,11 @@ KEYS = [b"a", b"b", b"c", b"d", b"e"]
             "is routed to exchange x, which is not a stream",
         ),
         (["k"], {"ring": RING, "include": ["nothing"]}, "no further column 'nothing'"),
+        (
+            ["k"],
+            {"ring": RING, "filter_value": "eu"},
+            "filter_value is 'eu': give 'key', or a function of the key",
+        ),
         ([7], {"ring": RING}, "a key"),
     ],
 )

@@ -62,6 +62,7 @@ class Script:
 
     where, vhost = "amqp://guest:***@host:5672/%2F", "/"
     has_management = has_source = True
+    consumer_timeout_ms: int | None = None
 
     @property
     def amqp(self) -> Script:

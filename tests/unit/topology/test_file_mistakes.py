@@ -141,6 +141,8 @@ def queue(type_: str, *arguments: str) -> str:
         (queue("quorum", "x-message-ttl = -1"), "queues[0].arguments.x-message-ttl: the value must be an integer of 0 or more (milliseconds); write it without quotes"),
         (queue("classic", "x-expires = 0"), "queues[0].arguments.x-expires: the value must be an integer of 1 or more (milliseconds); write it without quotes"),
         (queue("quorum", "x-max-length = true"), "queues[0].arguments.x-max-length: the value must be an integer of 0 or more; write it without quotes"),
+        (queue("quorum", 'x-consumer-timeout = "soon"'), "queues[0].arguments.x-consumer-timeout: the value must be an integer of 0 or more (milliseconds); write it without quotes"),
+        (queue("quorum", "x-consumer-disconnected-timeout = -1"), "queues[0].arguments.x-consumer-disconnected-timeout: the value must be an integer of 0 or more (milliseconds); write it without quotes"),
         (queue("stream", 'x-max-length-bytes = "1GB"'), "queues[0].arguments.x-max-length-bytes: the value must be an integer of 0 or more; write it without quotes"),
         (queue("classic", "x-max-priority = 256"), "queues[0].arguments.x-max-priority: the value must be an integer from 0 to 255; write it without quotes"),
         (queue("quorum", "x-max-priority = 5"), "queues[0].arguments.x-max-priority: a queue of type quorum does not support x-max-priority; remove it"),

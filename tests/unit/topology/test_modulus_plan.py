@@ -35,7 +35,7 @@ def one_more(limit: str = "", release: Release = NEWEST) -> Plan:
 
 
 def test_one_queue_more_next_to_eight_moves_eight_ninths() -> None:
-    modulus = one_more().moduli["bills"]
+    modulus = one_more().rings["bills"]
 
     assert (modulus.moved, modulus.moved_at_worst) == pytest.approx((8 / 9, 8 / 9), abs=1e-6)
     assert "bills: 88.889% of the keys in the end" in str(one_more())
@@ -44,6 +44,22 @@ def test_one_queue_more_next_to_eight_moves_eight_ninths() -> None:
         ("bills", modulus.moved, modulus.moved)
     )
     assert len(entry["after"]["destinations"]) == 9
+
+
+def test_a_plan_has_the_exchange_before_and_after_among_its_rings() -> None:
+    ring = 'ring = [{ queue = "a" }, { queue = "b" }]\n'
+    both = Topology.from_toml(f'[[exchanges]]\nname = "o"\ntype = "x-consistent-hash"\n{ring}')
+    made = plan(
+        replace(bills(9), exchanges=(*bills(9).exchanges, *both.exchanges)),
+        replace(
+            bills(8), exchanges=(*bills(8).exchanges, *both.exchanges), rings={"o": both.ring("o", NEWEST)}
+        ),
+    )
+
+    assert (list(made.rings), list(made.hash_rings), list(made.moduli)) == (["o", "bills"], ["o"], ["bills"])
+    before, after = made.rings["bills"].before, made.rings["bills"].after
+    assert (before, after) == (bills(8).modulus("bills"), bills(9).modulus("bills"))
+    assert (before.provenance, after.provenance) == ("read", "replayed")
 
 
 def test_a_plan_above_max_share_moved_is_refused_until_it_is_allowed() -> None:
@@ -92,7 +108,8 @@ def test_a_deleted_exchange_moves_all_keys_and_has_no_limit() -> None:
     wanted = replace(bills(8, owns=True), exchanges=(), bindings=(), max_share_moved=0.1)
     made = plan(wanted, bills(8))
 
-    assert made.moduli["bills"].lost_at_worst == 1.0
+    assert made.rings["bills"].lost_at_worst == 1.0
+    assert "bills: 100.000% of the keys at the worst moment" in str(made)
     assert {refusal.allow_with for refusal in made.refusals} == {"--allow-delete"}
 
 
@@ -145,6 +162,27 @@ def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> 
     written = CheckReport("b:5672", {"/": deleted}, (), 1.0, "file").metrics()
     (gauge,) = (gauge for gauge in written if gauge.name == "rabbit_chx_exchange_present")
     assert gauge.samples == [({"broker": "b:5672", "vhost": "/", "exchange": "bills"}, 0)]
+
+
+def test_one_exchange_is_checked_by_its_name_without_rings() -> None:
+    twice = replace(bills(2).bindings[0], routing_key="again")
+    live = replace(bills(2), bindings=(*bills(2).bindings, twice))
+    ring = Topology.from_toml('[[exchanges]]\nname = "o"\ntype = "x-consistent-hash"\nring = []\n')
+    live = replace(live, exchanges=(*live.exchanges, *ring.exchanges))
+
+    checked = check(live, exchange="bills")
+    assert ([finding.kind for finding in checked.findings], checked.without_ring) == (
+        ["second-binding"],
+        ("bills",),
+    )
+    with pytest.raises(InputError, match="the ring of 'o' is not known"):
+        check(live, exchange=["bills", "o"])
+    written = CheckReport("b:5672", {"/": check(bills(2))}, (), 1.0).metrics()
+    (gauge,) = (gauge for gauge in written if gauge.name == "rabbit_chx_check_findings")
+    assert (
+        {"broker": "b:5672", "vhost": "/", "exchange": "bills", "kind": "second-binding"},
+        0,
+    ) in gauge.samples
 
 
 def test_a_list_reports_that_a_modulus_exchange_has_no_ring() -> None:
@@ -248,8 +286,13 @@ def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file
     assert bills(2, release=KHEPRI).modulus("bills").provenance == "assumed"
     with pytest.raises(InputError, match="those of type x-modulus-hash are bills"):
         live.modulus("other")
-    with pytest.raises(InputError, match="'bills' is of type x-modulus-hash"):
+    assert live.key_map("bills") == live.modulus("bills")
+    with pytest.raises(
+        InputError, match=r"'bills' is of type x-modulus-hash, which Topology\.modulus returns"
+    ):
         live.ring("bills")
+    with pytest.raises(InputError, match=r"'bills' does not have slots"):
+        live.slots("bills")
 
 
 def test_bindings_that_differ_in_their_arguments_count_twice() -> None:

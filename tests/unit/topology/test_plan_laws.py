@@ -11,6 +11,7 @@ from declared_topologies import declared_topologies, rings_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_broker import ModelBroker
+from slot_files import live_of, slotted
 from topologies import topologies
 
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
@@ -59,17 +60,34 @@ def test_a_plan_ends_at_what_is_wanted(there: Topology, wanted: Topology, releas
 def test_an_exchange_is_unbound_before_it_is_deleted(
     there: Topology, wanted: Topology, release: Release
 ) -> None:
-    """RabbitMQ 4.3 before 4.3.6 leaves the buckets of a destination exchange that is deleted (rabbitmq-server #17255)."""
-    live = ModelBroker.holding(there, release).topology()
+    deleted_exchanges(wanted, ModelBroker.holding(there, release).topology())
+
+
+@pytest.mark.parametrize(
+    "wanted", [Topology(owns=("*",)), replace(slotted(4, '[{ queue = "events.{1..4}" }]'), owns=("*",))]
+)
+def test_slots_are_unbound_before_they_are_deleted(wanted: Topology) -> None:
+    live = live_of(slotted(8, '[{ queue = "events.{1..4}" }]'))
+
+    assert {f"events.slot.0{number}" for number in range(4, 8)} <= deleted_exchanges(wanted, live)
+
+
+def deleted_exchanges(wanted: Topology, live: Topology) -> set[str]:
+    """Return the exchanges that a plan deletes or replaces, none of which is bound at that moment.
+
+    RabbitMQ 4.3 before 4.3.6 leaves the buckets of a destination exchange that is deleted (rabbitmq-server #17255).
+    """
     bound = Counter(
         member.destination for exchange in live.exchanges for member in exchange.ring or ()
     ) + Counter(binding.destination for binding in live.bindings)
-
+    deleted = set()
     for change in plan(wanted, live).changes:
         if change.action in ("bind", "unbind"):
             bound[change.binding.destination] += 1 if change.action == "bind" else -1
         elif change.kind == "exchange" and change.action in ("delete", "replace"):
             assert not bound[ExchangeRef(change.name)], change
+            deleted.add(change.name)
+    return deleted
 
 
 @_slow

@@ -106,3 +106,10 @@ def test_what_the_broker_denies_is_refused_before_it_is_declared() -> None:
     assert refused({"transient_nonexcl_queues"}) == {"queue short is not durable,"}
     assert refused(set()) == set()
     assert plan(wanted, replace(wanted, denied_features=frozenset(features))).refusals == ()
+    unclear = plan(wanted, Topology(unclear_features=frozenset(features)))
+    assert (unclear.refusals, len(unclear.warnings)) == ((), 4)
+    assert any(
+        warning.startswith("queue short is not durable, and whether the broker denies")
+        for warning in unclear.warnings
+    )
+    assert plan(wanted, Topology()).warnings == ()

@@ -518,6 +518,12 @@ MODULI: dict[str, Scenario] = {
             priorities={"b.3": (0, 4)},
         )
     ),
+    "queues of a modulus under a short default timeout of the broker": Scenario(
+        replace(
+            bills(*THREE, rows={"1": "x-consumer-timeout = 3600000"}, type_="quorum"),
+            consumer_timeout_ms=60_000,
+        )
+    ),
     "a queue of an unordered modulus that expires": Scenario(
         bills(*THREE, rows={"1": "x-expires = 6000"}, release=Release("4.1.0", "khepri"))
     ),

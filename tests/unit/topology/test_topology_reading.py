@@ -13,6 +13,7 @@ from rabbit_chx.errors import AccessRefusedError, NotFoundError, UnreachableErro
 from rabbit_chx.routing import Release
 from rabbit_chx.topology import PolicyDefinition, Topology, check
 from rabbit_chx.topology.live_broker import QueueCounts
+from rabbit_chx.topology.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.slots import expanded
 
 WANTED = Topology.from_toml("""
@@ -89,17 +90,18 @@ def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> N
 
 
 @pytest.mark.parametrize(
-    ("listed", "denied"),
+    ("listed", "denied", "unclear"),
     [
-        ([{"name": "a", "state": "denied", "deprecation_phase": "permitted_by_default"}], {"a"}),
-        ([{"name": "a", "state": "permitted", "deprecation_phase": "denied_by_default"}], set()),
-        ([{"name": "a", "deprecation_phase": "permitted_by_default"}], set()),
-        ([{"name": "a", "deprecation_phase": "removed"}], {"a"}),
-        (NotFoundError("no such path"), set()),
-        (AccessRefusedError("not permitted"), set()),
+        ([{"name": "a", "state": "denied", "deprecation_phase": "permitted_by_default"}], {"a"}, set()),
+        ([{"name": "a", "state": "permitted", "deprecation_phase": "denied_by_default"}], set(), set()),
+        ([{"name": "a", "deprecation_phase": "permitted_by_default"}], set(), set()),
+        ([{"name": "a", "deprecation_phase": "denied_by_default"}], set(), {"a"}),
+        ([{"name": "a", "deprecation_phase": "removed"}], {"a"}, set()),
+        (NotFoundError("no such path"), set(), set()),
+        (AccessRefusedError("not permitted"), set(), set(DEPRECATED_FEATURES)),
     ],
 )
-def test_denied_features_are_read(listed: Any, denied: set[str]) -> None:
+def test_denied_features_are_read(listed: Any, denied: set[str], unclear: set[str]) -> None:
     class WithFeatures(ModelClient):
         def _listed(self, kind: str, *path: str) -> Any:
             if kind != "deprecated-features":
@@ -109,4 +111,4 @@ def test_denied_features_are_read(listed: Any, denied: set[str]) -> None:
             return listed
 
     live = WithFeatures(ModelBroker.holding(Topology(), Release("4.3.6"))).live()
-    assert live.denied_features == denied
+    assert (set(live.denied_features), set(live.unclear_features)) == (denied, unclear)
