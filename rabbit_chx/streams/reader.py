@@ -54,14 +54,13 @@ from rabbit_chx.streams.frames import (
     CreditRefused,
     Delivery,
     Key,
-    Node,
     OffsetSpec,
     StreamChanged,
     check_range,
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at, settings_of
 from rabbit_chx.streams.offsets import StoredOffset
-from rabbit_chx.streams.progress import Progress
+from rabbit_chx.streams.progress import DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
 
 if TYPE_CHECKING:
@@ -87,8 +86,6 @@ _QUIET_S = 0.05
 _RETRY_PAUSE_S = 0.2
 #: Seconds without a chunk after which the range of `landmarks` is verified.
 _VERIFY_AFTER_S = 1.0
-#: The number of deliveries of a damaged chunk that is an error.
-_MAX_DAMAGED_READS = 3
 
 
 class StreamReader(Batches):
@@ -171,7 +168,6 @@ class StreamReader(Batches):
     _credit_limit = 1
     _largest_chunk = 0  # in bytes, of the latest chunks
     _unreturned_chunk: Chunk | None = None  # the current chunk, until a row of it is returned
-    _damaged_offset = 0  # the offset of the latest damaged chunk
     # With filters: whether the replica of the connection has the whole range, and whether a further chunk in the range matches.
     _has_end = _has_next = False
 
@@ -229,7 +225,7 @@ class StreamReader(Batches):
         self._max_sub_entry_bytes = max_sub_entry_bytes
         if end == "never":
             self._following = Following(stream, max_wait_s, timeout_s, self._has_received, self._is_behind)
-        self._damaged_nodes = list[Node | None]()  # the nodes that delivered it
+        self._damaged = DamagedReads(stream)
         self._received: deque[tuple[Chunk, list[Piece]]] = deque()
         self._pieces: deque[Piece] = deque()  # the rest of the current chunk
         self._progress = Progress(stream, count_missing=on_missing == "count")
@@ -348,7 +344,7 @@ class StreamReader(Batches):
             start = self._stored.start(connection, start)
         found = finder.find_range(self.stream, start, end, expect, with_last=self._filters is not None)
         self._disconnect()  # rows are read from a replica
-        self._damaged_nodes.clear()
+        self._damaged.nodes.clear()
         self._progress.set_range(found.start, max(found.start, found.end), found.log_end.offset)
         self._progress.landmarks += found.chunks
         if expect is not None:
@@ -423,8 +419,7 @@ class StreamReader(Batches):
             )
         if progress.next <= first:  # a chunk that was received before does not extend the deadline
             return deadline
-        if progress.next > self._damaged_offset:
-            self._damaged_nodes.clear()
+        self._damaged.forget_before(progress.next)
         return time.monotonic() + self._timeout_s
 
     def _retry(self, deadline: float, attempt: Callable[[], _T]) -> _T:
@@ -434,7 +429,9 @@ class StreamReader(Batches):
             try:
                 return attempt()
             except DamagedChunkError as cause:
-                raise self._note_damage(cause) from None
+                offset = self._received[-1][0].end if self._received else self._progress.next
+                node = self._connection.node if self._connection else None
+                raise self._damaged.note(cause, offset, node) from None
             except InputError as cause:
                 raise InputError(f"stream {self.stream!r}: {cause}") from None
 
@@ -443,7 +440,7 @@ class StreamReader(Batches):
             if self._is_stopped:
                 return False
             if isinstance(cause, DamagedChunkError):  # another replica may have the chunk undamaged
-                may_succeed = len(self._damaged_nodes) < _MAX_DAMAGED_READS
+                may_succeed = self._damaged.may_retry
             else:
                 may_succeed = is_transient(cause)
             if may_succeed:
@@ -454,15 +451,6 @@ class StreamReader(Batches):
 
         return Retry(deadline - MIN_ATTEMPT_S, Backoff(_RETRY_PAUSE_S, _RETRY_PAUSE_S)).call(
             with_context, may_retry
-        )
-
-    def _note_damage(self, cause: DamagedChunkError) -> DamagedChunkError:
-        """Note the node that delivered a damaged chunk, and return an error with all such nodes."""
-        self._damaged_offset = self._received[-1][0].end if self._received else self._progress.next
-        self._damaged_nodes.append(self._connection.node if self._connection else None)
-        nodes = ", ".join(str(node or "a node without an address") for node in self._damaged_nodes)
-        return DamagedChunkError(
-            f"stream {self.stream!r}: {cause} (read {len(self._damaged_nodes)} times, from {nodes})"
         )
 
     @property
@@ -631,7 +619,7 @@ class StreamReader(Batches):
             addresses=self._addresses,
             timeout_s=min(_remaining_s(deadline), ATTEMPT_S if self._following else math.inf),
             max_frame_bytes=self._max_frame_bytes,
-            avoid=self._damaged_nodes,
+            avoid=self._damaged.nodes,
             stay=self._is_unverified,  # with landmarks one connection is enough
         )
         connection.deadline = deadline

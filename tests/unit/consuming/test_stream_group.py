@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import closing
 from typing import Any, cast
 
 import pytest
 from group_stage import eventually
 from scripted_group import ScriptedConnection, ScriptedJournal
+from stream_logs import chunks_of
+from stream_node import ListeningNode
 
 from rabbit_chx import ConsumerGroup, StreamGroup
 from rabbit_chx.amqp import ConnectionSettings
@@ -19,8 +22,16 @@ from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession
 from rabbit_chx.consuming.settings import GroupMember
+from rabbit_chx.consuming.stream_channels import Feed, StreamReading
 from rabbit_chx.consuming.stream_connection import in_thread
-from rabbit_chx.errors import InputError, NotFoundError, RabbitChxError, UnreachableError
+from rabbit_chx.errors import (
+    ConnectionLostError,
+    DamagedChunkError,
+    InputError,
+    NotFoundError,
+    RabbitChxError,
+    UnreachableError,
+)
 
 URL = "rabbitmq-stream://user:secret-word@host:5552/v"
 BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
@@ -47,6 +58,40 @@ BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1
 def test_invalid_arguments(how: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         StreamGroup(URL, **{"name": "billing", **how})
+
+
+def test_a_damaged_chunk_is_read_again_from_another_replica() -> None:
+    with ListeningNode(chunks_of(8)) as leader, ListeningNode(leader.chunks) as replica:
+        leader.replicas = [replica]
+        damaged = leader.chunks[5]
+
+        def damage(chunk: bytes) -> bytes:
+            return chunk[:-1] + bytes([chunk[-1] ^ 1]) if chunk == damaged else chunk
+
+        replica.delivered = damage
+        reading = StreamReading(deque([leader.settings]), "billing")
+        with pytest.raises(
+            ConnectionLostError, match=f"offset 50 is damaged.*read 1 times, from .*{replica.port}"
+        ):
+            rows_of(reading, 0)
+        assert rows_of(reading, 0) == list(range(80)), "from the leader"
+        leader.delivered = damage
+        for _ in range(2):
+            with pytest.raises(ConnectionLostError):
+                rows_of(reading, 0)
+        with pytest.raises(DamagedChunkError, match="read 3 times"):
+            rows_of(reading, 0)
+
+
+def rows_of(reading: StreamReading, start: int) -> list[Any]:
+    """The offsets of the stream `s`, which has 80."""
+    found: list[Any] = []
+    with closing(Feed(reading, "s", start, {})) as feed:
+        while len(found) < 80:
+            feed.poll(0.1)
+            batch = feed.batch()
+            found += [] if batch is None else batch["offset"].to_pylist()
+    return found
 
 
 def test_its_settings_and_its_text() -> None:
