@@ -43,6 +43,7 @@ from rabbit_chx.streams.frames import (
     check_range,
 )
 from rabbit_chx.streams.nodes import open_any, open_at
+from rabbit_chx.streams.offsets import log_start_without_position
 from rabbit_chx.streams.progress import NEVER, DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
 
@@ -232,6 +233,12 @@ class Feed:
         self._reading.damage_of(self._stream).forget_before(progress.next)
         return batch if batch.num_rows else None
 
+    def skip_unstored(self, start: int, log_start: int) -> None:
+        """Raise or count that rows before `start` may be missing, as no position is stored."""
+        self._begin(start)
+        self.progress.skip_unstored(self._reading.group, log_start)
+        self._count_missing(0)
+
     def _count_missing(self, before: int) -> None:
         rows = self.progress.missing - before
         if rows:
@@ -370,7 +377,7 @@ class StreamChannel:
                 feed.connection.answer_consumer_update(update.correlation_id, None)
         return None
 
-    def _await_begin(self, feed: Feed) -> OffsetSpec | None:
+    def _await_begin(self, feed: Feed) -> int | None:
         """Let the election be handled; return where to start, None if the thread must end."""
         call_in(self._loop, self._take, DeliveredMessage(0, "", StreamBatch(self.stream, won=self)))
         while (command := self._next_command(feed)) is not None:
@@ -381,19 +388,18 @@ class StreamChannel:
                 return self._start(feed, command.start)
         return None
 
-    def _start(self, feed: Feed, start: OffsetSpec | None) -> OffsetSpec:
+    def _start(self, feed: Feed, start: OffsetSpec | None) -> int:
+        log_start, is_unstored = 0, start is None and self._stored is None
         if start is None:
             start = self._reading.start if self._stored is None else self._stored + 1
-        if start not in ("next", "last") and not isinstance(start, int):
-            return start
         deadline = time.monotonic() + _OPEN_S
         while True:
             with closing(self._reading.open(self.stream, leader=True)) as leader:
                 finder = ChunkFinder(leader, REQUEST_S)
                 end = finder.end(self.stream)
-                offset, _ = (
-                    (start, None) if isinstance(start, int) else finder.locate(self.stream, start, end)
-                )
+                offset = start if isinstance(start, int) else finder.locate(self.stream, start, end)[0]
+                if is_unstored:
+                    log_start = log_start_without_position(finder, self.stream, start)
             if offset <= end.offset or self._stop.is_set():
                 break
             # The broker would begin at the end. A new leader has an earlier end until a majority has caught up.
@@ -404,6 +410,8 @@ class StreamChannel:
                     queue=self.stream,
                 )
             self._stop.wait(LOOK_S)
+        if log_start:
+            feed.skip_unstored(offset, log_start)
         # Stored, so that the next member does not start after rows that this one has not handled.
         if not isinstance(start, int) and offset > 0 and self._stored is None:
             self._handled = offset - 1

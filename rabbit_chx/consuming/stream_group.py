@@ -46,7 +46,7 @@ class StreamGroup(Group):
         member: a name that is unique among the members and stays the same after a restart, such as that of the pod; by default the host's
             name and the process id.
         weight: this member's relative share: a member of weight 2 is assigned twice as many streams as one of weight 1.
-        start: where to start in a stream without a stored offset: as for `StreamReader`.
+        start: where to start in a stream without a stored offset: as for `StreamReader` with a name.
         include: further columns of the batches, as for `StreamReader`.
         on_missing: ``"raise"`` a MissingRowsError if retention has removed rows that were not handled, or ``"count"`` them in `missing`
             and log a warning.

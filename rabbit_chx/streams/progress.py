@@ -50,6 +50,15 @@ class Progress:
                 f"does not have the offsets {self.end} to {end - 1}, it ends at {log_end}: end there",
             )
 
+    def skip_unstored(self, name: str, log_start: int) -> None:
+        """Count as missing what is before the start: a position that was stored under a name may have been removed with its row."""
+        self._skip(
+            0,
+            self.next,
+            f"begins at offset {log_start}, and has no position under the name {name!r}: if there was one, retention has removed it, and "
+            "the rows after it are missing. If the name is new, start at an offset, or at a time after the first row",
+        )
+
     def advance(self, chunk: Chunk) -> bool:
         """Advance past a received chunk, and return whether it has new rows of the range."""
         self.check_landmarks(chunk)

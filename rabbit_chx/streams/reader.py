@@ -59,7 +59,7 @@ from rabbit_chx.streams.frames import (
     check_range,
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at, settings_of
-from rabbit_chx.streams.offsets import StoredOffset
+from rabbit_chx.streams.offsets import StoredOffset, log_start_without_position
 from rabbit_chx.streams.progress import DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
 
@@ -126,7 +126,9 @@ class StreamReader(Batches):
             not connect, one connection is enough, and the range is verified only if no rows arrive. A chunk that differs from its
             landmark is a MissingRowsError. None to find the range in the constructor.
         name: keep the position on the broker under this name, by `store_offset`. The reader then starts after the stored offset, and at
-            `start` only if none is stored. One reader at a time may use a name in a stream.
+            `start` only if none is stored. One reader at a time may use a name in a stream. The broker removes a position together with
+            its row. So if none is stored and retention has removed rows, those before the start are missing (see `on_missing`), unless
+            `start` is an offset, or a time after the first row.
         expect: the `fingerprint` of the reader that ended where this one starts. A log that was rewritten since then is a
             MissingRowsError. If retention has removed that chunk, nothing is compared.
         timeout_s: the longest time without a chunk in seconds, including reconnects. With ``end="never"`` the longest time in which a
@@ -340,12 +342,19 @@ class StreamReader(Batches):
         """Find the range on the leader, and return the fingerprint of the last chunk of rows."""
         connection = self._connection = self._open(deadline, leader=True)
         finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self._check_crc)
+        log_start = 0
         if self._stored is not None:
-            start = self._stored.start(connection, start)
+            stored = self._stored.find(connection)
+            if stored is None:
+                log_start = log_start_without_position(finder, self.stream, start)
+            else:
+                start = stored + 1
         found = finder.find_range(self.stream, start, end, expect, with_last=self._filters is not None)
         self._disconnect()  # rows are read from a replica
         self._damaged.nodes.clear()
         self._progress.set_range(found.start, max(found.start, found.end), found.log_end.offset)
+        if self._stored is not None and log_start:
+            self._progress.skip_unstored(self._stored.name, log_start)
         self._progress.landmarks += found.chunks
         if expect is not None:
             self._progress.check_chunk(expect, found.expected, found.log_end.offset)

@@ -288,6 +288,45 @@ def test_rows_that_retention_has_removed(vhost: RunningBroker) -> None:
     assert asyncio.run(run(on_missing="count")).missing > 0
 
 
+def test_a_position_that_retention_has_removed(vhost: RunningBroker) -> None:
+    """The broker removes it with its row, and the group would look like a new one."""
+    stage = StreamGroupStage(vhost.stream_url, ["s.0"])
+    stage.declare(**{"max-length-bytes": "40000", "stream-max-segment-size-bytes": "10000"})
+
+    async def first() -> None:
+        stage.publish(20)
+        async with stage.member("a"):
+            await eventually(stage.all_handled, "all is handled")
+
+    async def later(**how: Any) -> tuple[int, int]:
+        handled: list[int] = []
+        async with StreamGroup(stage.url, streams=["s.0"], name=stage.group, pace=QUICK, **how) as group:
+
+            async def handle(_: str, batch: pa.RecordBatch) -> None:
+                handled.extend(numbers_in(batch))
+                if handled[-1] == stage.sent - 1:
+                    group.stop()
+
+            await asyncio.wait_for(group.run(handle), 30)
+        return group.missing, handled[0]
+
+    asyncio.run(first())
+    assert stored(stage, "s.0") is not None
+    for _ in range(100):
+        stage.publish(100)
+        if stored(stage, "s.0") is None:
+            break
+    for start in ("first", "last", "next"):
+        with pytest.raises(
+            MissingRowsError, match=r"'s\.0' begins at .* no position under the name 'billing'"
+        ):
+            asyncio.run(later(start=start))
+    missing, begin = asyncio.run(later(on_missing="count"))
+    assert missing > 20
+    assert begin > 20
+    assert stored(stage, "s.0") is not None
+
+
 def test_streams_that_do_not_exist(stage: StreamGroupStage) -> None:
     async def enter(**how: Any) -> None:
         async with StreamGroup(stage.url, name="billing", **how):
