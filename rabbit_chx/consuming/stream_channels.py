@@ -80,6 +80,7 @@ class StreamReading:
     Attributes:
         missing: the missing rows of each stream.
         damaged: the reads of a damaged chunk of each stream.
+        failed_starts: how often `on_gained` has failed for each stream since it last succeeded.
     """
 
     settings: deque[ConnectionSettings]
@@ -91,6 +92,7 @@ class StreamReading:
     addresses: Mapping[str, str] | None = None
     missing: Counter[str] = field(default_factory=Counter)
     damaged: dict[str, DamagedReads] = field(default_factory=dict)
+    failed_starts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         check_range(self.start, None, None)
@@ -379,7 +381,9 @@ class StreamChannel:
 
     def _await_begin(self, feed: Feed) -> int | None:
         """Let the election be handled; return where to start, None if the thread must end."""
-        call_in(self._loop, self._take, DeliveredMessage(0, "", StreamBatch(self.stream, won=self)))
+        won = StreamBatch(self.stream, won=self)
+        attempt = 1 + self._reading.failed_starts[self.stream]
+        call_in(self._loop, self._take, DeliveredMessage(0, "", won, attempt=attempt))
         while (command := self._next_command(feed)) is not None:
             if isinstance(command, _Confirm):
                 self._stored = feed.connection.query_offset(self._reading.group, self.stream)

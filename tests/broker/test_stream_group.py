@@ -13,6 +13,7 @@ import pytest
 from exposition import parsed_exposition
 from group_stage import QUICK, eventually, in_order, nothing_was_skipped
 from stream_group_stage import StreamGroupStage, numbers_in
+from tcp_proxy import Proxy
 
 from rabbit_chx import StreamGroup, StreamPublisher
 from rabbit_chx.cli import main
@@ -35,6 +36,10 @@ def stage(vhost: RunningBroker) -> StreamGroupStage:
 def stored(stage: StreamGroupStage, stream: str) -> int | None:
     with closing(open_any(settings_of(stage.url))) as connection:
         return connection.query_offset(stage.group, stream)
+
+
+async def unexpected_rows(stream: str, _: pa.RecordBatch) -> None:
+    pytest.fail(f"rows of {stream} are handled")
 
 
 @pytest.mark.core
@@ -185,6 +190,33 @@ def test_hooks_and_where_to_start(stage: StreamGroupStage) -> None:
     assert [row.number for row in stage.by_queue()["s.0"]] == [3, 4]
     for stream in stage.queues:
         assert [event for event, of in events if of == stream] == ["gained", "gained", "lost"]
+
+
+@pytest.mark.usefixtures("stage")
+def test_failures_of_on_gained_are_counted_over_lost_connections(vhost: RunningBroker) -> None:
+    """The broker closes the connection of a member that does not say within 60 s where to start; its attempts do not begin again."""
+    line = Proxy(vhost.stream_url)
+    calls: list[str] = []
+
+    async def on_gained(stream: str) -> None:
+        calls.append(stream)
+        if len(calls) % 2 == 0:
+            line.cut()
+            await asyncio.sleep(30)
+        raise OSError("the store does not answer")
+
+    async def story() -> None:
+        url = vhost.stream_url.replace(f":{vhost.stream_port}/", f":{line.port}/")
+        how = {"pace": QUICK, "retries": 1, "backoff_s": 0.01, "reconnect_backoff_s": 0.1}
+        async with StreamGroup(url, streams=["s.0"], name="late", on_gained=on_gained, **how) as group:
+            await asyncio.wait_for(group.run(unexpected_rows), 60)
+
+    with (
+        closing(line),
+        pytest.raises(HandlerError, match="on_gained raised OSError at the last of 2 attempts"),
+    ):
+        asyncio.run(story())
+    assert len(calls) == 3
 
 
 def test_two_groups_on_one_stream_are_independent(vhost: RunningBroker) -> None:
@@ -371,10 +403,7 @@ def test_a_start_after_the_end_of_the_stream(
         async with StreamGroup(
             stage.url, streams=stage.queues, name="late", pace=QUICK, on_gained=from_99
         ) as group:
-            await asyncio.wait_for(group.run(unexpected), 30)
-
-    async def unexpected(stream: str, _: pa.RecordBatch) -> None:
-        pytest.fail(f"rows of {stream} are skipped")
+            await asyncio.wait_for(group.run(unexpected_rows), 30)
 
     with pytest.raises(MissingRowsError, match="ends at offset 10, before the start, 99"):
         asyncio.run(story())

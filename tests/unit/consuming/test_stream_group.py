@@ -53,11 +53,20 @@ BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1
         ({"streams": ["a"], "include": "headers"}, "give a list of columns"),
         ({"streams": ["a"], "on_missing": "skip"}, "on_missing is 'skip'"),
         ({"streams": ["a"], "batch_rows": 0}, "batch_rows is 0"),
+        ({"streams": ["a"], "pace": GroupPace(hook_s=60)}, "hook_s 60: give 50 at most"),
+        ({"streams": ["a"], "on_gained": lambda _: None}, "on_gained is .* not async: write async def"),
+        ({"streams": ["a"], "on_lost": print}, "on_lost is .* not async"),
     ],
 )
 def test_invalid_arguments(how: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         StreamGroup(URL, **{"name": "billing", **how})
+
+
+def test_the_hooks_of_a_consumer_group_are_async() -> None:
+    for name in ("on_gained", "on_lost"):
+        with pytest.raises(InputError, match=f"{name} is .* not async"):
+            ConsumerGroup("amqp://host", ["q"], **cast("Any", {name: print}))
 
 
 def test_a_damaged_chunk_is_read_again_from_another_replica() -> None:
