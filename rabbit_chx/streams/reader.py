@@ -48,7 +48,7 @@ from rabbit_chx.streams.chunks import MAX_SUB_ENTRY_BYTES, Chunk, Fingerprint, P
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.filters import Filters
-from rabbit_chx.streams.following import ATTEMPT_S, Following
+from rabbit_chx.streams.following import ATTEMPT_S, STOP_INTERVAL_S, Following
 from rabbit_chx.streams.frames import (
     LARGEST_FRAME,
     CreditRefused,
@@ -99,8 +99,9 @@ class StreamReader(Batches):
     slow: heartbeats are sent meanwhile. A reader is not thread-safe, except for `stop`.
 
     ``async for`` also returns the batches, each awaited in a thread: a batch has thousands of rows, so that costs little. A cancelled wait
-    loses no batch. The other methods and the constructor block: call them by ``await asyncio.to_thread(StreamReader, ...)``. A reader is
-    an Arrow stream (``__arrow_c_stream__``): DuckDB, Polars, pandas and DataFusion read it as a table.
+    loses no batch. ``async with`` closes the reader in a thread, too. The other methods and the constructor block: call them by
+    ``await asyncio.to_thread(StreamReader, ...)``. A reader is an Arrow stream (``__arrow_c_stream__``): DuckDB, Polars, pandas and
+    DataFusion read it as a table.
 
     Args:
         url: ``rabbitmq-stream://user:password@host:5552/vhost``, with TLS ``rabbitmq-stream+tls://`` (5551), or the AMQP URI of
@@ -301,10 +302,19 @@ class StreamReader(Batches):
         """Store that the rows up to the end of `batch` are processed, under the reader's name.
 
         The broker gets it with the next 10,000 rows, within 5 seconds, or at `close`, which waits until the leader has it. A program that
-        is killed reads the rows since then again.
+        is killed reads the rows since then again. A batch without rows stores nothing.
+
+        Raises:
+            InputError: the reader has no name, or is closed, or the batch has no column ``offset``.
         """
         if self._stored is None:
             raise InputError(f"the reader of stream {self.stream!r} has no name, or is closed: give name=")
+        if "offset" not in batch.schema.names:
+            raise InputError(
+                f"the batch has the columns {', '.join(batch.schema.names)}: give one with the column offset"
+            )
+        if not batch.num_rows:
+            return
         self._stored.note(batch["offset"][-1].as_py(), batch.num_rows)
         if self._connection is not None:
             with suppress(RabbitChxError):  # the next connection writes it
@@ -547,7 +557,9 @@ class StreamReader(Batches):
                     "again",
                     queue=self.stream,
                 )
-            self._receive_within(connection, min(left_s, _QUIET_S) if self._has_end else left_s)
+            self._receive_within(connection, min(left_s, _QUIET_S if self._has_end else STOP_INTERVAL_S))
+            if self._is_stopped:
+                return
             if self._has_end and not self._received and self._finish(connection):
                 return
         if self._filters:
