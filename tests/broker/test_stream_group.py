@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -387,6 +388,28 @@ def test_the_journal_is_deleted(stage: StreamGroupStage) -> None:
 
     asyncio.run(story())
     assert nothing_was_skipped(stage)
+
+
+def test_the_journal_is_deleted_and_created_again_at_once(stage: StreamGroupStage) -> None:
+    """Its offsets begin again, so a member that only subscribed again after the last one would read nothing."""
+
+    async def story() -> None:
+        stage.publish(5)
+        pace = replace(QUICK, journal_s=3.0)
+        async with stage.member("a", pace=pace) as a:
+            await eventually(lambda: len(a.held) == 6, "it has every stream")
+            await asyncio.sleep(2)  # some entries
+            with closing(open_any(settings_of(stage.url))) as connection:
+
+                def again() -> None:
+                    connection.delete_stream(JOURNAL)
+                    connection.create_stream(JOURNAL)
+
+                await asyncio.to_thread(again)
+            await eventually(lambda: a.reconnects, "it has a new session")
+            await eventually(lambda: a.members == ("a",), "it reads the journal")
+
+    asyncio.run(story())
 
 
 def test_a_start_after_the_end_of_the_stream(
