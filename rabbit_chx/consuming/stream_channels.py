@@ -73,7 +73,7 @@ _STORED_CHECKS = 20
 CONNECTION_NAME = "rabbit-chx.stream-group."
 
 
-@dataclass(frozen=True)
+@dataclass
 class StreamReading:
     """How the streams of a group are read. `StreamGroup` documents the attributes.
 
@@ -103,12 +103,16 @@ class StreamReading:
 
     def open_any(self) -> StreamConnection:
         """Open a connection to any node."""
-        return open_any(self.settings.copy(), request_timeout_s=REQUEST_S)
+        settings = self.settings.copy()  # other threads connect meanwhile
+        connection = open_any(settings, request_timeout_s=REQUEST_S)
+        self.settings = settings  # a node that does not answer is the last
+        return connection
 
     def open(self, stream: str, *, leader: bool = False) -> StreamConnection:
         """Open a connection to a member of a stream."""
-        return open_at(
-            self.settings.copy(),
+        settings = self.settings.copy()
+        connection = open_at(
+            settings,
             stream,
             leader=leader,
             addresses=self.addresses,
@@ -116,6 +120,8 @@ class StreamReading:
             request_timeout_s=REQUEST_S,
             avoid=self.damage_of(stream).nodes,
         )
+        self.settings = settings
+        return connection
 
     def damage_of(self, stream: str) -> DamagedReads:
         """Return the reads of a damaged chunk of a stream."""

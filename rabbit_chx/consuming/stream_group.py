@@ -176,7 +176,7 @@ class StreamGroup(Group):
     @property
     def missing(self) -> int:
         """The number of rows that retention had removed before this member could read them, with ``on_missing="count"``."""
-        return sum(self._reading.missing.values())
+        return sum(self._reading.missing[stream] for stream in self.streams)
 
     def generation(self, stream: str) -> int | None:
         """Return the generation of `stream`, which grows whenever the stream changes hands; None if this member does not own it.

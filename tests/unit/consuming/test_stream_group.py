@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from group_stage import eventually
 from scripted_group import ScriptedConnection, ScriptedJournal
 from stream_logs import chunks_of
-from stream_node import ListeningNode
+from stream_node import HOST, ListeningNode
 
 from rabbit_chx import ConsumerGroup, StreamGroup
 from rabbit_chx.amqp import ConnectionSettings
@@ -69,6 +71,13 @@ def test_the_hooks_of_a_consumer_group_are_async() -> None:
             ConsumerGroup("amqp://host", ["q"], **cast("Any", {name: print}))
 
 
+def test_missing_rows_are_those_of_the_streams() -> None:
+    """Not those of the journal, which retention removes while a member is not connected."""
+    group = StreamGroup(URL, streams=["a", "b"], name="billing", on_missing="count")
+    group._reading.missing.update({"a": 2, "b": 3, group._member.journal: 40})
+    assert group.missing == 5
+
+
 def test_a_damaged_chunk_is_read_again_from_another_replica() -> None:
     with ListeningNode(chunks_of(8)) as leader, ListeningNode(leader.chunks) as replica:
         leader.replicas = [replica]
@@ -101,6 +110,16 @@ def rows_of(reading: StreamReading, start: int) -> list[Any]:
             batch = feed.batch()
             found += [] if batch is None else batch["offset"].to_pylist()
     return found
+
+
+def test_a_node_that_does_not_answer_is_asked_last_from_then_on() -> None:
+    with ListeningNode(chunks_of(1)) as node, socket.create_server((HOST, 0)) as silent:
+        dead = replace(node.settings, port=silent.getsockname()[1], connection_timeout_s=0.3)
+        reading = StreamReading(deque([dead, node.settings]), "billing")
+        for connect in (reading.open_any, lambda: reading.open("s")):
+            reading.settings = deque([dead, node.settings])
+            connect().close()
+            assert reading.settings[0] == node.settings
 
 
 def test_its_settings_and_its_text() -> None:
