@@ -12,11 +12,15 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import RabbitChxError, UnreachableError
+from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import OffsetSpec, milliseconds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 
@@ -55,14 +59,22 @@ class StoredOffset:
         self._written_at = time.monotonic()
         self._rows = 0  # processed since the last write
 
-    def find(self, connection: StreamConnection) -> int | None:
-        """Return the offset that the leader has; None if none is stored."""
-        return connection.query_offset(self.name, self._stream)
+    def start(self, finder: ChunkFinder, start: OffsetSpec) -> tuple[OffsetSpec, int]:
+        """Return the offset after the stored one; or `start` and the result of `log_start_without_position` if none is stored."""
+        stored = self._find(finder.connection)
+        if stored is None:
+            return start, log_start_without_position(finder, self._stream, start)
+        return stored + 1, 0
 
-    def note(self, offset: int, rows: int) -> None:
-        """Note that rows are processed, up to an offset."""
-        self.offset = offset
-        self._rows += rows
+    def note(self, batch: pa.RecordBatch) -> None:
+        """Note that the rows of a batch are processed."""
+        if "offset" not in batch.schema.names:
+            raise InputError(
+                f"the batch has the columns {', '.join(batch.schema.names)}: give one with the column offset"
+            )
+        if batch.num_rows:
+            self.offset = batch["offset"][-1].as_py()
+            self._rows += batch.num_rows
 
     def write_if_due(self, connection: StreamConnection) -> None:
         """Write the offset if enough rows or seconds have passed since the last write."""
@@ -78,16 +90,19 @@ class StoredOffset:
         try:
             with closing(connect()) as connection:
                 connection.deadline = deadline
-                stored = self.find(connection)
+                stored = self._find(connection)
                 while stored is None or stored < self.offset:
                     self._write(connection)
-                    stored = self.find(connection)
+                    stored = self._find(connection)
                     if time.monotonic() > deadline:
                         raise UnreachableError(
                             f"{connection.where}: the leader has not taken it within {_LAST_WRITES_S:g} s"
                         )
         except RabbitChxError as cause:
             _log.warning("the offset %d of %r is not stored: %s", self.offset, self.name, cause)
+
+    def _find(self, connection: StreamConnection) -> int | None:
+        return connection.query_offset(self.name, self._stream)
 
     def _write(self, connection: StreamConnection) -> None:
         assert self.offset is not None  # noqa: S101

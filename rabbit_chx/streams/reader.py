@@ -59,7 +59,7 @@ from rabbit_chx.streams.frames import (
     check_range,
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at, settings_of
-from rabbit_chx.streams.offsets import StoredOffset, log_start_without_position
+from rabbit_chx.streams.offsets import StoredOffset
 from rabbit_chx.streams.progress import DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
 
@@ -309,13 +309,7 @@ class StreamReader(Batches):
         """
         if self._stored is None:
             raise InputError(f"the reader of stream {self.stream!r} has no name, or is closed: give name=")
-        if "offset" not in batch.schema.names:
-            raise InputError(
-                f"the batch has the columns {', '.join(batch.schema.names)}: give one with the column offset"
-            )
-        if not batch.num_rows:
-            return
-        self._stored.note(batch["offset"][-1].as_py(), batch.num_rows)
+        self._stored.note(batch)
         if self._connection is not None:
             with suppress(RabbitChxError):  # the next connection writes it
                 self._stored.write_if_due(self._connection)
@@ -354,11 +348,7 @@ class StreamReader(Batches):
         finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self._check_crc)
         log_start = 0
         if self._stored is not None:
-            stored = self._stored.find(connection)
-            if stored is None:
-                log_start = log_start_without_position(finder, self.stream, start)
-            else:
-                start = stored + 1
+            start, log_start = self._stored.start(finder, start)
         found = finder.find_range(self.stream, start, end, expect, with_last=self._filters is not None)
         self._disconnect()  # rows are read from a replica
         self._damaged.nodes.clear()

@@ -208,7 +208,7 @@ def test_failures_of_on_gained_are_counted_over_lost_connections(vhost: RunningB
 
     async def story() -> None:
         url = vhost.stream_url.replace(f":{vhost.stream_port}/", f":{line.port}/")
-        how = {"pace": QUICK, "retries": 1, "backoff_s": 0.01, "reconnect_backoff_s": 0.1}
+        how: Any = {"pace": QUICK, "retries": 1, "backoff_s": 0.01, "reconnect_backoff_s": 0.1}
         async with StreamGroup(url, streams=["s.0"], name="late", on_gained=on_gained, **how) as group:
             await asyncio.wait_for(group.run(unexpected_rows), 60)
 

@@ -92,7 +92,7 @@ def test_a_position_is_written_while_the_stream_is_idle(
 def test_a_killed_reader_loses_nothing(stream: Streamed) -> None:
     stream.publish([str(number) for number in range(40_000)])
     found: list[int] = []
-    stored_rows = []
+    stored_rows: list[int] = []
     for rows in (5_000, 15_000, 12_000):
         command = [sys.executable, "-c", KILLED, stream.broker.stream_url, str(rows)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

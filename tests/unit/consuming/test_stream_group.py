@@ -19,7 +19,7 @@ from rabbit_chx import ConsumerGroup, StreamGroup
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.consuming import GroupMessage, GroupPace
 from rabbit_chx.consuming.channels import GroupConnection
-from rabbit_chx.consuming.journal import JournalEntry
+from rabbit_chx.consuming.journal import JOURNAL, JournalEntry
 from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession
@@ -74,7 +74,7 @@ def test_the_hooks_of_a_consumer_group_are_async() -> None:
 def test_missing_rows_are_those_of_the_streams() -> None:
     """Not those of the journal, which retention removes while a member is not connected."""
     group = StreamGroup(URL, streams=["a", "b"], name="billing", on_missing="count")
-    group._reading.missing.update({"a": 2, "b": 3, group._member.journal: 40})
+    group._reading.missing.update({"a": 2, "b": 3, JOURNAL: 40})
     assert group.missing == 5
 
 
