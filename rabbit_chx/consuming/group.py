@@ -88,6 +88,9 @@ class Group(ABC):
     """
 
     def __init__(self, where: str, member: GroupMember, retries: Retries) -> None:
+        for name, hook in (("on_gained", member.on_gained), ("on_lost", member.on_lost)):
+            if hook is not None:
+                check_async(name, hook)
         self.member = member.name
         self.reconnects = 0
         self._where = where
@@ -398,7 +401,7 @@ class ConsumerGroup(Group):
             BrokerRefusedError: the broker refuses an operation, and a retry cannot succeed.
             InputError: the handler is not async; the group is not open or is already running; or another process uses this member name.
         """
-        check_async(handle)
+        check_async("handle", handle)
         await self._run_once(handle)
 
     # -- checks
@@ -429,14 +432,13 @@ class ConsumerGroup(Group):
         return {queue: _prefetch(arguments[queue], numbers, self._member) for queue in self.queues}
 
 
-def check_async(handle: object) -> None:
-    """Raise an InputError for a handler that is not async."""
-    function = handle
+def check_async(name: str, function: object) -> None:
+    """Raise an InputError for a handler or a hook that is not async."""
     while isinstance(function, functools.partial):
         function = function.func
     call = getattr(type(function), "__call__", None)  # noqa: B004  # the method of an object that is callable
     if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)):
-        raise InputError(f"handle is {function!r:.100}, which is not async: write async def")
+        raise InputError(f"{name} is {function!r:.100}, which is not async: write async def")
 
 
 async def _open_connection(settings: ConnectionSettings) -> GroupConnection:

@@ -56,6 +56,7 @@ class DeliveredMessage:
         content: the `GroupMessage` for the handler.
         marker: the hand-over marker if the message is one, else None.
         reply_to: the queue for the reply to the marker.
+        attempt: the number of its first attempt here: more than 1 if earlier ones failed over a connection that is lost.
     """
 
     tag: int
@@ -63,6 +64,7 @@ class DeliveredMessage:
     content: Any = None
     marker: HandOverMarker | None = None
     reply_to: str | None = None
+    attempt: int = 1
 
 
 # -- commands. `subscription` is the number of a subscription.
@@ -260,8 +262,8 @@ class Subscription:
                 continue
             free -= 1
             busy.add(lane)
-            self.in_progress[lane] = MessageInProgress(delivery)
-            commands.append(StartHandler(self.number, delivery, 1, self.generation))
+            self.in_progress[lane] = MessageInProgress(delivery, delivery.attempt)
+            commands.append(StartHandler(self.number, delivery, delivery.attempt, self.generation))
         self.pending.extendleft(reversed(held_back))
         return commands
 

@@ -26,6 +26,7 @@ from rabbit_chx.checks import check_whole, shown
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.errors import (
     ConnectionLostError,
+    DamagedChunkError,
     InputError,
     MissingRowsError,
     RabbitChxError,
@@ -42,6 +43,8 @@ from rabbit_chx.streams.frames import (
     check_range,
 )
 from rabbit_chx.streams.nodes import open_any, open_at
+from rabbit_chx.streams.offsets import log_start_without_position
+from rabbit_chx.streams.progress import NEVER, DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
 
 if TYPE_CHECKING:
@@ -62,7 +65,6 @@ STORE_ROWS = 10_000
 STORE_S = 1.0
 #: Seconds between two looks at a connection while its thread waits.
 LOOK_S = 0.2
-_END = 1 << 62  # after every offset
 REQUEST_S = 10.0
 _OPEN_S = 60.0
 _CLOSE_S = 5.0
@@ -71,9 +73,15 @@ _STORED_CHECKS = 20
 CONNECTION_NAME = "rabbit-chx.stream-group."
 
 
-@dataclass(frozen=True)
+@dataclass
 class StreamReading:
-    """How the streams of a group are read. `StreamGroup` documents the attributes; `missing` is counted for each stream."""
+    """How the streams of a group are read. `StreamGroup` documents the attributes.
+
+    Attributes:
+        missing: the missing rows of each stream.
+        damaged: the reads of a damaged chunk of each stream.
+        failed_starts: how often `on_gained` has failed for each stream since it last succeeded.
+    """
 
     settings: deque[ConnectionSettings]
     group: str
@@ -83,6 +91,8 @@ class StreamReading:
     batch_rows: int = 65_536
     addresses: Mapping[str, str] | None = None
     missing: Counter[str] = field(default_factory=Counter)
+    damaged: dict[str, DamagedReads] = field(default_factory=dict)
+    failed_starts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         check_range(self.start, None, None)
@@ -93,18 +103,29 @@ class StreamReading:
 
     def open_any(self) -> StreamConnection:
         """Open a connection to any node."""
-        return open_any(self.settings.copy(), request_timeout_s=REQUEST_S)
+        settings = self.settings.copy()  # other threads connect meanwhile
+        connection = open_any(settings, request_timeout_s=REQUEST_S)
+        self.settings = settings  # a node that does not answer is the last
+        return connection
 
     def open(self, stream: str, *, leader: bool = False) -> StreamConnection:
         """Open a connection to a member of a stream."""
-        return open_at(
-            self.settings.copy(),
+        settings = self.settings.copy()
+        connection = open_at(
+            settings,
             stream,
             leader=leader,
             addresses=self.addresses,
             timeout_s=_OPEN_S,
             request_timeout_s=REQUEST_S,
+            avoid=self.damage_of(stream).nodes,
         )
+        self.settings = settings
+        return connection
+
+    def damage_of(self, stream: str) -> DamagedReads:
+        """Return the reads of a damaged chunk of a stream."""
+        return self.damaged.setdefault(stream, DamagedReads(stream))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +163,8 @@ class Feed:
         self._reading = reading
         self._stream = stream
         self._chunks: deque[memoryview] = deque()
-        self._next = start if isinstance(start, int) else None  # None before the first chunk
         self._credit = self._limit = 1
+        self._begin(start)
         try:
             # The broker waits for more than half of the first credit, so that is 1.
             self.connection.subscribe(0, stream, start, 1, {"chunk_selector": "all", **properties})
@@ -157,8 +178,15 @@ class Feed:
 
     def answer(self, update: ConsumerUpdate, start: OffsetSpec) -> None:
         """Begin at `start` as the active consumer."""
-        self._next = start if isinstance(start, int) else None
+        self._begin(start)
         self.connection.answer_consumer_update(update.correlation_id, start)
+
+    def _begin(self, start: OffsetSpec) -> None:
+        self.progress = Progress(self._stream, count_missing=self._reading.on_missing == "count")
+        self.progress.end = NEVER
+        self._is_placed = isinstance(start, int)  # otherwise the first chunk tells the offset
+        if isinstance(start, int):
+            self.progress.next = start
 
     def poll(self, wait_s: float) -> None:
         """Receive what has arrived, and wait for it if nothing has; raise a ConnectionLostError if the subscription has ended."""
@@ -179,43 +207,51 @@ class Feed:
                     pass
 
     def batch(self) -> pa.RecordBatch | None:
-        """Return the rows that have arrived; None without any."""
-        found, rows, size, largest, start = [], 0, 0, 1, self._next
+        """Return the rows that have arrived; None without any. A damaged chunk is a lost connection until it was read several times."""
+        try:
+            return self._batch()
+        except DamagedChunkError as cause:
+            damaged = self._reading.damage_of(self._stream)
+            error = damaged.note(cause, self.progress.next, self.connection.node)
+            if damaged.may_retry:
+                raise ConnectionLostError(f"{error}", queue=self._stream) from None
+            raise error from None
+
+    def _batch(self) -> pa.RecordBatch | None:
+        found, rows, size, largest = [], 0, 0, 1
+        progress, start, missing = self.progress, self.progress.next, self.progress.missing
         while self._chunks and rows < _BATCH_ROWS and size < _BATCH_BYTES:
             data = self._chunks.popleft()
             chunk = read_chunk(data)
             size, largest = size + len(data), max(largest, len(data))
-            start = chunk.offset if start is None else start
-            if self._advance(chunk.offset, chunk.end) and chunk.kind == "user":
+            if not self._is_placed:
+                self._is_placed, progress.next, start = True, chunk.offset, chunk.offset
+            if progress.advance(chunk):
                 parts = [piece for piece in pieces(chunk) if piece.end > start]
                 found += parts
                 rows += sum(piece.records for piece in parts)
+        self._count_missing(missing)
         limit = min(max(1, _READ_AHEAD_BYTES // largest), _MAX_CREDIT, 2 * self._limit)
         if size and self._credit + len(self._chunks) <= limit // 2:
             self.connection.give_credit(0, limit - self._credit - len(self._chunks))
             self._credit, self._limit = limit - len(self._chunks), limit
         if not rows:
             return None
-        batch = columns_in(found, start or 0, _END, self._reading.include)
+        batch = columns_in(found, start, NEVER, self._reading.include)
+        self._reading.damage_of(self._stream).forget_before(progress.next)
         return batch if batch.num_rows else None
 
-    def _advance(self, begin: int, end: int) -> bool:
-        """Advance past a chunk; return whether it has new rows."""
-        following = begin if self._next is None else self._next
-        if end <= following:  # of a replica that lags behind
-            return False
-        if begin > following:
-            message = f"stream {self._stream!r} does not have the offsets {following} to {begin - 1} any more"
-            if self._reading.on_missing == "raise":
-                raise MissingRowsError(
-                    f"{message}: retention has removed them, or its log was cut; give on_missing='count', or start after them",
-                    queue=self._stream,
-                    offsets=range(following, begin),
-                )
-            _log.warning("%s; %d rows are missing", message, begin - following)
-            self._reading.missing[self._stream] += begin - following
-        self._next = end
-        return True
+    def skip_unstored(self, start: int, log_start: int) -> None:
+        """Raise or count that rows before `start` may be missing, as no position is stored."""
+        self._begin(start)
+        self.progress.skip_unstored(self._reading.group, log_start)
+        self._count_missing(0)
+
+    def _count_missing(self, before: int) -> None:
+        rows = self.progress.missing - before
+        if rows:
+            _log.warning("stream %r: %d rows are missing", self._stream, rows, extra={"queue": self._stream})
+            self._reading.missing[self._stream] += rows
 
 
 class _Confirm(NamedTuple):
@@ -349,9 +385,11 @@ class StreamChannel:
                 feed.connection.answer_consumer_update(update.correlation_id, None)
         return None
 
-    def _await_begin(self, feed: Feed) -> OffsetSpec | None:
+    def _await_begin(self, feed: Feed) -> int | None:
         """Let the election be handled; return where to start, None if the thread must end."""
-        call_in(self._loop, self._take, DeliveredMessage(0, "", StreamBatch(self.stream, won=self)))
+        won = StreamBatch(self.stream, won=self)
+        attempt = 1 + self._reading.failed_starts[self.stream]
+        call_in(self._loop, self._take, DeliveredMessage(0, "", won, attempt=attempt))
         while (command := self._next_command(feed)) is not None:
             if isinstance(command, _Confirm):
                 self._stored = feed.connection.query_offset(self._reading.group, self.stream)
@@ -360,19 +398,18 @@ class StreamChannel:
                 return self._start(feed, command.start)
         return None
 
-    def _start(self, feed: Feed, start: OffsetSpec | None) -> OffsetSpec:
+    def _start(self, feed: Feed, start: OffsetSpec | None) -> int:
+        log_start, is_unstored = 0, start is None and self._stored is None
         if start is None:
             start = self._reading.start if self._stored is None else self._stored + 1
-        if start not in ("next", "last") and not isinstance(start, int):
-            return start
         deadline = time.monotonic() + _OPEN_S
         while True:
             with closing(self._reading.open(self.stream, leader=True)) as leader:
                 finder = ChunkFinder(leader, REQUEST_S)
                 end = finder.end(self.stream)
-                offset, _ = (
-                    (start, None) if isinstance(start, int) else finder.locate(self.stream, start, end)
-                )
+                offset = start if isinstance(start, int) else finder.locate(self.stream, start, end)[0]
+                if is_unstored:
+                    log_start = log_start_without_position(finder, self.stream, start)
             if offset <= end.offset or self._stop.is_set():
                 break
             # The broker would begin at the end. A new leader has an earlier end until a majority has caught up.
@@ -383,6 +420,8 @@ class StreamChannel:
                     queue=self.stream,
                 )
             self._stop.wait(LOOK_S)
+        if log_start:
+            feed.skip_unstored(offset, log_start)
         # Stored, so that the next member does not start after rows that this one has not handled.
         if not isinstance(start, int) and offset > 0 and self._stored is None:
             self._handled = offset - 1

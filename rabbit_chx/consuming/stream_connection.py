@@ -35,8 +35,10 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.retry import Backoff
 from rabbit_chx.streams import StreamPublisher
+from rabbit_chx.streams.chunks import Fingerprint
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import Code, OffsetSpec
+from rabbit_chx.streams.progress import Progress
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -79,6 +81,7 @@ class JournalChannel:
         self._reading = reading
         self._journal = journal
         self._position: OffsetSpec = datetime.fromtimestamp(since_s, UTC)
+        self._last: Fingerprint | None = None  # of the last chunk that was read
         self._take = take
         self._patience_s = patience_s
         self._loop = asyncio.get_running_loop()
@@ -98,6 +101,7 @@ class JournalChannel:
         lost_at: float | None = None
         while not self._stop.is_set():
             try:
+                self._check_log()
                 with closing(Feed(self._reading, self._journal, self._position, {})) as feed:
                     lost_at = None
                     self._read(feed)
@@ -108,6 +112,21 @@ class JournalChannel:
                     return
                 _log.info("%s; reading the journal again", error)
                 self._stop.wait(LOOK_S)
+
+    def _check_log(self) -> None:
+        """Check that the journal has what was read: the broker would move a start after its end to the end, and no entry would be new."""
+        if self._last is None or not isinstance(self._position, int):
+            return
+        with closing(self._reading.open(self._journal, leader=True)) as leader:
+            finder = ChunkFinder(leader, REQUEST_S)
+            end = finder.end(self._journal).offset
+            if end < self._position:  # for a moment also that of a new leader
+                raise ConnectionLostError(
+                    f"{leader.where}: the journal {self._journal!r} ends at offset {end}, and was read up to {self._position}",
+                    queue=self._journal,
+                )
+            found = finder.chunk_at(self._journal, self._last.offset)
+            Progress(self._journal, count_missing=False).check_chunk(self._last, found, end)
 
     def _read(self, feed: Feed) -> None:
         while not self._stop.is_set():
@@ -122,7 +141,7 @@ class JournalChannel:
                 for offset, body in zip(offsets, bodies, strict=True)
                 if (entry := JournalEntry.from_json(body, self._reading.group)) is not None
             ]
-            self._position = offsets[-1] + 1
+            self._position, self._last = offsets[-1] + 1, feed.progress.last
             call_in(self._loop, self._on_entries, entries)
 
     def _on_entries(self, entries: list[tuple[int, JournalEntry]]) -> None:

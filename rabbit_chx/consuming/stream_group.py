@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from rabbit_chx.streams.frames import OffsetSpec
 
 _HEARTBEAT_S = 10  # the default if the URL has none
+#: The broker closes the connection of an elected consumer that does not say within 60 s where to start (tested with 4.3.6).
+_MAX_HOOK_S = 50.0
 #: Returns where to start, or None for the offset after the stored one.
 GainedHook: TypeAlias = "Callable[[str], Awaitable[OffsetSpec | None]]"
 
@@ -46,7 +48,7 @@ class StreamGroup(Group):
         member: a name that is unique among the members and stays the same after a restart, such as that of the pod; by default the host's
             name and the process id.
         weight: this member's relative share: a member of weight 2 is assigned twice as many streams as one of weight 1.
-        start: where to start in a stream without a stored offset: as for `StreamReader`.
+        start: where to start in a stream without a stored offset: as for `StreamReader` with a name.
         include: further columns of the batches, as for `StreamReader`.
         on_missing: ``"raise"`` a MissingRowsError if retention has removed rows that were not handled, or ``"count"`` them in `missing`
             and log a warning.
@@ -130,6 +132,13 @@ class StreamGroup(Group):
             check_name(super_stream, "super stream")
         check_name(name, "group")
         check_name(journal, "journal")
+        pace = pace or GroupPace()
+        if pace.hook_s > _MAX_HOOK_S:
+            raise InputError(
+                f"the pace has hook_s {pace.hook_s:g}: give {_MAX_HOOK_S:g} at most, since the broker waits 60 s for where to start"
+            )
+        if on_gained is not None:
+            check_async("on_gained", on_gained)
         self.name = name
         self._super_stream = super_stream
         member_ = GroupMember(
@@ -138,7 +147,7 @@ class StreamGroup(Group):
             retries=retries,
             backoff_s=backoff_s,
             on_lost=on_lost,
-            pace=pace or GroupPace(),
+            pace=pace,
             journal=journal,
             group=name,
         )
@@ -167,7 +176,7 @@ class StreamGroup(Group):
     @property
     def missing(self) -> int:
         """The number of rows that retention had removed before this member could read them, with ``on_missing="count"``."""
-        return sum(self._reading.missing.values())
+        return sum(self._reading.missing[stream] for stream in self.streams)
 
     def generation(self, stream: str) -> int | None:
         """Return the generation of `stream`, which grows whenever the stream changes hands; None if this member does not own it.
@@ -217,7 +226,7 @@ class StreamGroup(Group):
             BrokerRefusedError: the broker refuses an operation, and a retry cannot succeed.
             InputError: the handler is not async; the group is not open or is already running; or another process uses this member name.
         """
-        check_async(handle)
+        check_async("handle", handle)
 
         async def handle_batch(batch: StreamBatch) -> None:
             if batch.won is not None:
@@ -234,8 +243,14 @@ class StreamGroup(Group):
         await channel.confirm()
         start = None
         if self._on_gained is not None:
-            async with asyncio.timeout(self._member.pace.hook_s):
-                start = await self._on_gained(batch.stream)
+            failures = self._reading.failed_starts
+            try:
+                async with asyncio.timeout(self._member.pace.hook_s):
+                    start = await self._on_gained(batch.stream)
+            except Exception:
+                failures[batch.stream] += 1  # the next attempt may be that of another subscription
+                raise
+            del failures[batch.stream]
         channel.begin(start)
 
     async def _open(self) -> StreamGroupConnection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -26,6 +26,31 @@ class Batches(ABC):
 
     @abstractmethod
     def __next__(self) -> pa.RecordBatch: ...
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End the iteration soon; another thread may call it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the iterator holds."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it in a thread, once no other thread takes a batch."""
+        from asyncio import to_thread
+
+        self.stop()
+        pending = self._pending
+
+        def close() -> None:
+            if pending is not None:
+                wait([pending])
+            self.close()
+
+        await to_thread(close)
 
     def __aiter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from rabbit_chx.errors import BrokerTimeoutError
 from rabbit_chx.streams.connection import StreamConnection
 
 #: The longest wait, and the longest attempt to connect, after which the reader looks for a call of `stop`.
-_STOP_INTERVAL_S = 0.2
+STOP_INTERVAL_S = 0.2
 ATTEMPT_S = 5.0
 #: Seconds in which a chunk that the leader has may still arrive.
 _LAG_S = 1.0
@@ -49,7 +49,7 @@ class Following:
         self._arrived_at = -math.inf  # when the oldest row of the batch has arrived, at the earliest
 
     def _poll(self, connection: StreamConnection, wait_s: float) -> bool:
-        found = self._receive(connection, min(wait_s, _STOP_INTERVAL_S))
+        found = self._receive(connection, min(wait_s, STOP_INTERVAL_S))
         self._polled_at = time.monotonic()
         return found
 

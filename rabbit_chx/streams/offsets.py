@@ -11,10 +11,16 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import closing
+from datetime import datetime
+from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import RabbitChxError, UnreachableError
+from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import OffsetSpec
+from rabbit_chx.streams.ends import ChunkFinder
+from rabbit_chx.streams.frames import OffsetSpec, milliseconds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 
@@ -24,30 +30,51 @@ _DUE_S = 5.0
 _LAST_WRITES_S = 5.0
 
 
+def log_start_without_position(finder: ChunkFinder, stream: str, start: OffsetSpec) -> int:
+    """Return where the log starts, if rows may be missing before `start` while no position is stored; else 0.
+
+    The broker removes a position together with its row (osiris 1.13.1, osiris_tracking.erl, ``snapshot``), so a reader that was overtaken
+    by retention looks like a new one. An offset needs no such check: if its row was removed, reading it is an error. Nor does a time that
+    the log has.
+    """
+    first = None if isinstance(start, int) else finder.chunk_at(stream, "first", chunk_selector="all")
+    if first is None or (isinstance(start, datetime) and milliseconds(start) > first.timestamp_ms):
+        return 0
+    return first.offset
+
+
 class StoredOffset:
     """The offset of the last processed row, under a name in a stream.
 
     Attributes:
+        name: the name.
         offset: the offset to store; None before a row was processed.
     """
 
     def __init__(self, stream: str, name: str) -> None:
+        self.name = name
         self.offset: int | None = None
         self._stream = stream
-        self._name = name
         self._written: int | None = None
         self._written_at = time.monotonic()
         self._rows = 0  # processed since the last write
 
-    def start(self, connection: StreamConnection, start: OffsetSpec) -> OffsetSpec:
-        """Return the offset after the stored one; `start` if none is stored."""
-        stored = connection.query_offset(self._name, self._stream)
-        return start if stored is None else stored + 1
+    def start(self, finder: ChunkFinder, start: OffsetSpec) -> tuple[OffsetSpec, int]:
+        """Return the offset after the stored one; or `start` and the result of `log_start_without_position` if none is stored."""
+        stored = self._find(finder.connection)
+        if stored is None:
+            return start, log_start_without_position(finder, self._stream, start)
+        return stored + 1, 0
 
-    def note(self, offset: int, rows: int) -> None:
-        """Note that rows are processed, up to an offset."""
-        self.offset = offset
-        self._rows += rows
+    def note(self, batch: pa.RecordBatch) -> None:
+        """Note that the rows of a batch are processed."""
+        if "offset" not in batch.schema.names:
+            raise InputError(
+                f"the batch has the columns {', '.join(batch.schema.names)}: give one with the column offset"
+            )
+        if batch.num_rows:
+            self.offset = batch["offset"][-1].as_py()
+            self._rows += batch.num_rows
 
     def write_if_due(self, connection: StreamConnection) -> None:
         """Write the offset if enough rows or seconds have passed since the last write."""
@@ -63,18 +90,21 @@ class StoredOffset:
         try:
             with closing(connect()) as connection:
                 connection.deadline = deadline
-                stored = connection.query_offset(self._name, self._stream)
+                stored = self._find(connection)
                 while stored is None or stored < self.offset:
                     self._write(connection)
-                    stored = connection.query_offset(self._name, self._stream)
+                    stored = self._find(connection)
                     if time.monotonic() > deadline:
                         raise UnreachableError(
                             f"{connection.where}: the leader has not taken it within {_LAST_WRITES_S:g} s"
                         )
         except RabbitChxError as cause:
-            _log.warning("the offset %d of %r is not stored: %s", self.offset, self._name, cause)
+            _log.warning("the offset %d of %r is not stored: %s", self.offset, self.name, cause)
+
+    def _find(self, connection: StreamConnection) -> int | None:
+        return connection.query_offset(self.name, self._stream)
 
     def _write(self, connection: StreamConnection) -> None:
         assert self.offset is not None  # noqa: S101
-        connection.store_offset(self._name, self._stream, self.offset)
+        connection.store_offset(self.name, self._stream, self.offset)
         self._written, self._written_at, self._rows = self.offset, time.monotonic(), 0

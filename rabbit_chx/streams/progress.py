@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from rabbit_chx.errors import MissingRowsError
+from rabbit_chx.errors import DamagedChunkError, MissingRowsError
 from rabbit_chx.streams.chunks import Chunk, Fingerprint
+from rabbit_chx.streams.frames import Node
 
 #: The end of a range that has none.
 NEVER = (1 << 63) - 1
+#: The number of deliveries of a damaged chunk that is an error.
+_MAX_DAMAGED_READS = 3
 
 
 class Progress:
@@ -41,7 +44,20 @@ class Progress:
         self.next, self.end = start, end
         if log_end < end < NEVER:
             self.end = max(start, log_end)
-            self._skip(self.end, end, f", it ends at {log_end}", "end there")
+            self._skip(
+                self.end,
+                end,
+                f"does not have the offsets {self.end} to {end - 1}, it ends at {log_end}: end there",
+            )
+
+    def skip_unstored(self, name: str, log_start: int) -> None:
+        """Count as missing what is before the start: a position that was stored under a name may have been removed with its row."""
+        self._skip(
+            0,
+            self.next,
+            f"begins at offset {log_start}, and has no position under the name {name!r}: if there was one, retention has removed it, and "
+            "the rows after it are missing. If the name is new, start at an offset, or at a time after the first row",
+        )
 
     def advance(self, chunk: Chunk) -> bool:
         """Advance past a received chunk, and return whether it has new rows of the range."""
@@ -63,7 +79,12 @@ class Progress:
             next_offset = self.log_start
         if next_offset > self.next:
             missing = min(next_offset, offset)
-            self._skip(self.next, missing, f" any more, it continues at {next_offset}")
+            self._skip(
+                self.next,
+                missing,
+                f"does not have the offsets {self.next} to {missing - 1} any more, it continues at {next_offset}: retention has removed "
+                "them, or its log was cut; start after them",
+            )
         self.next = offset
 
     def check_landmarks(self, chunk: Chunk) -> None:
@@ -96,18 +117,43 @@ class Progress:
             queue=self._stream,
         )
 
-    def _skip(
-        self,
-        begin: int,
-        end: int,
-        log_state: str,
-        remedy: str = "retention has removed them, or its log was cut; start after them",
-    ) -> None:
+    def _skip(self, begin: int, end: int, why: str) -> None:
         if not self._count_missing:
             raise MissingRowsError(
-                f"stream {self._stream!r} does not have the offsets {begin} to {end - 1}{log_state}: {remedy}, or give "
-                "on_missing='count'",
+                f"stream {self._stream!r} {why}, or give on_missing='count'",
                 queue=self._stream,
                 offsets=range(begin, end),
             )
         self.missing += end - begin
+
+
+class DamagedReads:
+    """The deliveries of a damaged chunk. Another replica may have it undamaged.
+
+    Attributes:
+        nodes: the nodes that delivered it.
+    """
+
+    def __init__(self, stream: str) -> None:
+        self.nodes: list[Node | None] = []
+        self._stream = stream
+        self._offset = 0
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether the chunk may be read again."""
+        return len(self.nodes) < _MAX_DAMAGED_READS
+
+    def note(self, cause: DamagedChunkError, offset: int, node: Node | None) -> DamagedChunkError:
+        """Note which node delivered the damaged chunk at an offset, and return an error with all such nodes."""
+        self._offset = offset
+        self.nodes.append(node)
+        nodes = ", ".join(str(node or "a node without an address") for node in self.nodes)
+        return DamagedChunkError(
+            f"stream {self._stream!r}: {cause} (read {len(self.nodes)} times, from {nodes})"
+        )
+
+    def forget_before(self, offset: int) -> None:
+        """Forget the chunk once everything before an offset after it was read."""
+        if offset > self._offset:
+            self.nodes.clear()

@@ -48,20 +48,19 @@ from rabbit_chx.streams.chunks import MAX_SUB_ENTRY_BYTES, Chunk, Fingerprint, P
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.filters import Filters
-from rabbit_chx.streams.following import ATTEMPT_S, Following
+from rabbit_chx.streams.following import ATTEMPT_S, STOP_INTERVAL_S, Following
 from rabbit_chx.streams.frames import (
     LARGEST_FRAME,
     CreditRefused,
     Delivery,
     Key,
-    Node,
     OffsetSpec,
     StreamChanged,
     check_range,
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at, settings_of
 from rabbit_chx.streams.offsets import StoredOffset
-from rabbit_chx.streams.progress import Progress
+from rabbit_chx.streams.progress import DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
 
 if TYPE_CHECKING:
@@ -87,8 +86,6 @@ _QUIET_S = 0.05
 _RETRY_PAUSE_S = 0.2
 #: Seconds without a chunk after which the range of `landmarks` is verified.
 _VERIFY_AFTER_S = 1.0
-#: The number of deliveries of a damaged chunk that is an error.
-_MAX_DAMAGED_READS = 3
 
 
 class StreamReader(Batches):
@@ -102,8 +99,9 @@ class StreamReader(Batches):
     slow: heartbeats are sent meanwhile. A reader is not thread-safe, except for `stop`.
 
     ``async for`` also returns the batches, each awaited in a thread: a batch has thousands of rows, so that costs little. A cancelled wait
-    loses no batch. The other methods and the constructor block: call them by ``await asyncio.to_thread(StreamReader, ...)``. A reader is
-    an Arrow stream (``__arrow_c_stream__``): DuckDB, Polars, pandas and DataFusion read it as a table.
+    loses no batch. ``async with`` closes the reader in a thread, too. The other methods and the constructor block: call them by
+    ``await asyncio.to_thread(StreamReader, ...)``. A reader is an Arrow stream (``__arrow_c_stream__``): DuckDB, Polars, pandas and
+    DataFusion read it as a table.
 
     Args:
         url: ``rabbitmq-stream://user:password@host:5552/vhost``, with TLS ``rabbitmq-stream+tls://`` (5551), or the AMQP URI of
@@ -129,7 +127,9 @@ class StreamReader(Batches):
             not connect, one connection is enough, and the range is verified only if no rows arrive. A chunk that differs from its
             landmark is a MissingRowsError. None to find the range in the constructor.
         name: keep the position on the broker under this name, by `store_offset`. The reader then starts after the stored offset, and at
-            `start` only if none is stored. One reader at a time may use a name in a stream.
+            `start` only if none is stored. One reader at a time may use a name in a stream. The broker removes a position together with
+            its row. So if none is stored and retention has removed rows, those before the start are missing (see `on_missing`), unless
+            `start` is an offset, or a time after the first row.
         expect: the `fingerprint` of the reader that ended where this one starts. A log that was rewritten since then is a
             MissingRowsError. If retention has removed that chunk, nothing is compared.
         timeout_s: the longest time without a chunk in seconds, including reconnects. With ``end="never"`` the longest time in which a
@@ -171,7 +171,6 @@ class StreamReader(Batches):
     _credit_limit = 1
     _largest_chunk = 0  # in bytes, of the latest chunks
     _unreturned_chunk: Chunk | None = None  # the current chunk, until a row of it is returned
-    _damaged_offset = 0  # the offset of the latest damaged chunk
     # With filters: whether the replica of the connection has the whole range, and whether a further chunk in the range matches.
     _has_end = _has_next = False
 
@@ -229,7 +228,7 @@ class StreamReader(Batches):
         self._max_sub_entry_bytes = max_sub_entry_bytes
         if end == "never":
             self._following = Following(stream, max_wait_s, timeout_s, self._has_received, self._is_behind)
-        self._damaged_nodes = list[Node | None]()  # the nodes that delivered it
+        self._damaged = DamagedReads(stream)
         self._received: deque[tuple[Chunk, list[Piece]]] = deque()
         self._pieces: deque[Piece] = deque()  # the rest of the current chunk
         self._progress = Progress(stream, count_missing=on_missing == "count")
@@ -303,11 +302,14 @@ class StreamReader(Batches):
         """Store that the rows up to the end of `batch` are processed, under the reader's name.
 
         The broker gets it with the next 10,000 rows, within 5 seconds, or at `close`, which waits until the leader has it. A program that
-        is killed reads the rows since then again.
+        is killed reads the rows since then again. A batch without rows stores nothing.
+
+        Raises:
+            InputError: the reader has no name, or is closed, or the batch has no column ``offset``.
         """
         if self._stored is None:
             raise InputError(f"the reader of stream {self.stream!r} has no name, or is closed: give name=")
-        self._stored.note(batch["offset"][-1].as_py(), batch.num_rows)
+        self._stored.note(batch)
         if self._connection is not None:
             with suppress(RabbitChxError):  # the next connection writes it
                 self._stored.write_if_due(self._connection)
@@ -344,12 +346,15 @@ class StreamReader(Batches):
         """Find the range on the leader, and return the fingerprint of the last chunk of rows."""
         connection = self._connection = self._open(deadline, leader=True)
         finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self._check_crc)
+        log_start = 0
         if self._stored is not None:
-            start = self._stored.start(connection, start)
+            start, log_start = self._stored.start(finder, start)
         found = finder.find_range(self.stream, start, end, expect, with_last=self._filters is not None)
         self._disconnect()  # rows are read from a replica
-        self._damaged_nodes.clear()
+        self._damaged.nodes.clear()
         self._progress.set_range(found.start, max(found.start, found.end), found.log_end.offset)
+        if self._stored is not None and log_start:
+            self._progress.skip_unstored(self._stored.name, log_start)
         self._progress.landmarks += found.chunks
         if expect is not None:
             self._progress.check_chunk(expect, found.expected, found.log_end.offset)
@@ -423,8 +428,7 @@ class StreamReader(Batches):
             )
         if progress.next <= first:  # a chunk that was received before does not extend the deadline
             return deadline
-        if progress.next > self._damaged_offset:
-            self._damaged_nodes.clear()
+        self._damaged.forget_before(progress.next)
         return time.monotonic() + self._timeout_s
 
     def _retry(self, deadline: float, attempt: Callable[[], _T]) -> _T:
@@ -434,7 +438,9 @@ class StreamReader(Batches):
             try:
                 return attempt()
             except DamagedChunkError as cause:
-                raise self._note_damage(cause) from None
+                offset = self._received[-1][0].end if self._received else self._progress.next
+                node = self._connection.node if self._connection else None
+                raise self._damaged.note(cause, offset, node) from None
             except InputError as cause:
                 raise InputError(f"stream {self.stream!r}: {cause}") from None
 
@@ -443,7 +449,7 @@ class StreamReader(Batches):
             if self._is_stopped:
                 return False
             if isinstance(cause, DamagedChunkError):  # another replica may have the chunk undamaged
-                may_succeed = len(self._damaged_nodes) < _MAX_DAMAGED_READS
+                may_succeed = self._damaged.may_retry
             else:
                 may_succeed = is_transient(cause)
             if may_succeed:
@@ -454,15 +460,6 @@ class StreamReader(Batches):
 
         return Retry(deadline - MIN_ATTEMPT_S, Backoff(_RETRY_PAUSE_S, _RETRY_PAUSE_S)).call(
             with_context, may_retry
-        )
-
-    def _note_damage(self, cause: DamagedChunkError) -> DamagedChunkError:
-        """Note the node that delivered a damaged chunk, and return an error with all such nodes."""
-        self._damaged_offset = self._received[-1][0].end if self._received else self._progress.next
-        self._damaged_nodes.append(self._connection.node if self._connection else None)
-        nodes = ", ".join(str(node or "a node without an address") for node in self._damaged_nodes)
-        return DamagedChunkError(
-            f"stream {self.stream!r}: {cause} (read {len(self._damaged_nodes)} times, from {nodes})"
         )
 
     @property
@@ -550,7 +547,9 @@ class StreamReader(Batches):
                     "again",
                     queue=self.stream,
                 )
-            self._receive_within(connection, min(left_s, _QUIET_S) if self._has_end else left_s)
+            self._receive_within(connection, min(left_s, _QUIET_S if self._has_end else STOP_INTERVAL_S))
+            if self._is_stopped:
+                return
             if self._has_end and not self._received and self._finish(connection):
                 return
         if self._filters:
@@ -631,7 +630,7 @@ class StreamReader(Batches):
             addresses=self._addresses,
             timeout_s=min(_remaining_s(deadline), ATTEMPT_S if self._following else math.inf),
             max_frame_bytes=self._max_frame_bytes,
-            avoid=self._damaged_nodes,
+            avoid=self._damaged.nodes,
             stay=self._is_unverified,  # with landmarks one connection is enough
         )
         connection.deadline = deadline

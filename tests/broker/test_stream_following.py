@@ -268,6 +268,37 @@ def test_a_loop_of_asyncio_loses_nothing_when_it_is_cancelled(stream: Streamed) 
         assert asyncio.run(main()) == list(range(300))
 
 
+def test_an_asyncio_block_closes_the_reader_without_blocking_the_loop(
+    stream: Streamed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while a thread still takes the batch that a cancelled task has waited for."""
+    closed_in: list[threading.Thread] = []
+    close = StreamReader.close
+
+    def noted(reader: StreamReader) -> None:
+        closed_in.append(threading.current_thread())
+        assert reader._pending is not None
+        assert reader._pending.done(), "two threads use the reader"
+        close(reader)
+
+    monkeypatch.setattr(StreamReader, "close", noted)
+
+    async def main() -> None:
+        async with await asyncio.to_thread(follower, stream, name="billing") as reader:
+            async for batch in reader:
+                reader.store_offset(batch)
+                break
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(reader), 0.1)
+
+    stream.publish(["0"])
+    asyncio.run(main())
+    assert closed_in != [threading.main_thread()]
+    assert len(closed_in) == 1
+    with stream.connection(None) as connection:
+        assert connection.query_offset("billing", "s") == 0
+
+
 @pytest.mark.core
 def test_a_reader_is_an_arrow_stream(stream: Streamed) -> None:
     stream.publish([str(number) for number in range(1_000)])

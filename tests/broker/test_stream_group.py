@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from exposition import parsed_exposition
 from group_stage import QUICK, eventually, in_order, nothing_was_skipped
 from stream_group_stage import StreamGroupStage, numbers_in
+from tcp_proxy import Proxy
 
 from rabbit_chx import StreamGroup, StreamPublisher
 from rabbit_chx.cli import main
@@ -35,6 +37,10 @@ def stage(vhost: RunningBroker) -> StreamGroupStage:
 def stored(stage: StreamGroupStage, stream: str) -> int | None:
     with closing(open_any(settings_of(stage.url))) as connection:
         return connection.query_offset(stage.group, stream)
+
+
+async def unexpected_rows(stream: str, _: pa.RecordBatch) -> None:
+    pytest.fail(f"rows of {stream} are handled")
 
 
 @pytest.mark.core
@@ -187,6 +193,33 @@ def test_hooks_and_where_to_start(stage: StreamGroupStage) -> None:
         assert [event for event, of in events if of == stream] == ["gained", "gained", "lost"]
 
 
+@pytest.mark.usefixtures("stage")
+def test_failures_of_on_gained_are_counted_over_lost_connections(vhost: RunningBroker) -> None:
+    """The broker closes the connection of a member that does not say within 60 s where to start; its attempts do not begin again."""
+    line = Proxy(vhost.stream_url)
+    calls: list[str] = []
+
+    async def on_gained(stream: str) -> None:
+        calls.append(stream)
+        if len(calls) % 2 == 0:
+            line.cut()
+            await asyncio.sleep(30)
+        raise OSError("the store does not answer")
+
+    async def story() -> None:
+        url = vhost.stream_url.replace(f":{vhost.stream_port}/", f":{line.port}/")
+        how: Any = {"pace": QUICK, "retries": 1, "backoff_s": 0.01, "reconnect_backoff_s": 0.1}
+        async with StreamGroup(url, streams=["s.0"], name="late", on_gained=on_gained, **how) as group:
+            await asyncio.wait_for(group.run(unexpected_rows), 60)
+
+    with (
+        closing(line),
+        pytest.raises(HandlerError, match="on_gained raised OSError at the last of 2 attempts"),
+    ):
+        asyncio.run(story())
+    assert len(calls) == 3
+
+
 def test_two_groups_on_one_stream_are_independent(vhost: RunningBroker) -> None:
     first = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"])
     second = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"], group="audit")
@@ -288,6 +321,45 @@ def test_rows_that_retention_has_removed(vhost: RunningBroker) -> None:
     assert asyncio.run(run(on_missing="count")).missing > 0
 
 
+def test_a_position_that_retention_has_removed(vhost: RunningBroker) -> None:
+    """The broker removes it with its row, and the group would look like a new one."""
+    stage = StreamGroupStage(vhost.stream_url, ["s.0"])
+    stage.declare(**{"max-length-bytes": "40000", "stream-max-segment-size-bytes": "10000"})
+
+    async def first() -> None:
+        stage.publish(20)
+        async with stage.member("a"):
+            await eventually(stage.all_handled, "all is handled")
+
+    async def later(**how: Any) -> tuple[int, int]:
+        handled: list[int] = []
+        async with StreamGroup(stage.url, streams=["s.0"], name=stage.group, pace=QUICK, **how) as group:
+
+            async def handle(_: str, batch: pa.RecordBatch) -> None:
+                handled.extend(numbers_in(batch))
+                if handled[-1] == stage.sent - 1:
+                    group.stop()
+
+            await asyncio.wait_for(group.run(handle), 30)
+        return group.missing, handled[0]
+
+    asyncio.run(first())
+    assert stored(stage, "s.0") is not None
+    for _ in range(100):
+        stage.publish(100)
+        if stored(stage, "s.0") is None:
+            break
+    for start in ("first", "last", "next"):
+        with pytest.raises(
+            MissingRowsError, match=r"'s\.0' begins at .* no position under the name 'billing'"
+        ):
+            asyncio.run(later(start=start))
+    missing, begin = asyncio.run(later(on_missing="count"))
+    assert missing > 20
+    assert begin > 20
+    assert stored(stage, "s.0") is not None
+
+
 def test_streams_that_do_not_exist(stage: StreamGroupStage) -> None:
     async def enter(**how: Any) -> None:
         async with StreamGroup(stage.url, name="billing", **how):
@@ -318,6 +390,28 @@ def test_the_journal_is_deleted(stage: StreamGroupStage) -> None:
     assert nothing_was_skipped(stage)
 
 
+def test_the_journal_is_deleted_and_created_again_at_once(stage: StreamGroupStage) -> None:
+    """Its offsets begin again, so a member that only subscribed again after the last one would read nothing."""
+
+    async def story() -> None:
+        stage.publish(5)
+        pace = replace(QUICK, journal_s=3.0)
+        async with stage.member("a", pace=pace) as a:
+            await eventually(lambda: len(a.held) == 6, "it has every stream")
+            await asyncio.sleep(2)  # some entries
+            with closing(open_any(settings_of(stage.url))) as connection:
+
+                def again() -> None:
+                    connection.delete_stream(JOURNAL)
+                    connection.create_stream(JOURNAL)
+
+                await asyncio.to_thread(again)
+            await eventually(lambda: a.reconnects, "it has a new session")
+            await eventually(lambda: a.members == ("a",), "it reads the journal")
+
+    asyncio.run(story())
+
+
 def test_a_start_after_the_end_of_the_stream(
     stage: StreamGroupStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,10 +426,7 @@ def test_a_start_after_the_end_of_the_stream(
         async with StreamGroup(
             stage.url, streams=stage.queues, name="late", pace=QUICK, on_gained=from_99
         ) as group:
-            await asyncio.wait_for(group.run(unexpected), 30)
-
-    async def unexpected(stream: str, _: pa.RecordBatch) -> None:
-        pytest.fail(f"rows of {stream} are skipped")
+            await asyncio.wait_for(group.run(unexpected_rows), 30)
 
     with pytest.raises(MissingRowsError, match="ends at offset 10, before the start, 99"):
         asyncio.run(story())

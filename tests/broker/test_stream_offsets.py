@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from streamed import Streamed
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.streams import StreamReader, offsets
 from rabbit_chx.testing import RunningBroker
 
@@ -47,14 +50,17 @@ def stored(stream: Streamed) -> int | None:
         return connection.query_offset("billing", "s")
 
 
-def test_the_next_reader_starts_after_the_stored_offset(stream: Streamed) -> None:
+def test_the_next_reader_starts_after_the_stored_offset(
+    stream: Streamed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets, "_DUE_S", 600.0)
     stream.publish_singly([str(number) for number in range(300)])
     found = []
     with named(stream, start=50) as reader:
         for batch in reader:
             found += numbers(batch)
             reader.store_offset(batch)
-            assert stored(stream) is None, "few rows, and soon"
+            assert stored(stream) is None, "few rows"
             if len(found) >= 150:
                 break
     last = reader.next_offset - 1
@@ -86,18 +92,53 @@ def test_a_position_is_written_while_the_stream_is_idle(
 def test_a_killed_reader_loses_nothing(stream: Streamed) -> None:
     stream.publish([str(number) for number in range(40_000)])
     found: list[int] = []
+    stored_rows: list[int] = []
     for rows in (5_000, 15_000, 12_000):
         command = [sys.executable, "-c", KILLED, stream.broker.stream_url, str(rows)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 9, done.stderr
         read = [int(number) for number in done.stdout.split()]
+        assert read[0] == (stored_rows[-1] if stored_rows else 0), "it starts after the stored position"
         repeated = len(set(found) & set(read))
-        assert repeated <= 15_000, "at most what 10,000 rows and the batches in flight are"
+        assert repeated <= 10_000 + 2_000, "at most the 10,000 rows before a write, and a batch"
+        stored_rows.append((stored(stream) or -1) + 1)
         found += read
+    assert stored_rows[1] >= 10_000
     with named(stream) as reader:
         for batch in reader:
             found += numbers(batch)
     assert set(found) == set(range(40_000))
+
+
+def test_a_position_that_retention_has_removed(vhost: RunningBroker) -> None:
+    """The broker removes it with its row: a start that may skip rows is an error, or they are counted."""
+    small = Streamed(vhost, "s", {"max-length-bytes": "40000", "stream-max-segment-size-bytes": "10000"})
+    began = datetime.now(UTC) - timedelta(hours=1)
+    small.publish_singly(["x" * 1_000] * 20)
+    with named(small) as reader:
+        reader.store_offset(next(reader))
+    assert stored(small) is not None
+    until = time.monotonic() + 60
+    while stored(small) is not None:
+        assert time.monotonic() < until, "the broker keeps the position"
+        small.publish_singly(["x" * 1_000] * 50)
+    start: Any
+    for start in ("first", "last", "next", began):
+        with pytest.raises(MissingRowsError, match=r"no position under the name 'billing'.* the name is new"):
+            named(small, start=start)
+    for start in ("first", "next"):
+        with named(small, start=start, on_missing="count") as reader:
+            assert reader.missing == reader.start_offset > 20
+    begin = named(small, start="first", on_missing="count").start_offset
+    with named(small, start=begin) as reader:
+        assert next(reader)["offset"][0].as_py() == begin
+    with named(small, start=datetime.now(UTC), end="never") as reader:
+        assert reader.missing == 0
+    with (
+        pytest.raises(MissingRowsError, match="does not have the offsets 1 to"),
+        named(small, start=1) as reader,
+    ):
+        next(reader)
 
 
 def test_a_position_has_one_keeper(stream: Streamed) -> None:
@@ -108,3 +149,13 @@ def test_a_position_has_one_keeper(stream: Streamed) -> None:
             reader.store_offset(batch)
     with pytest.raises(InputError, match="the broker keeps the position, or the application does"):
         named(stream, start=1, expect=reader.fingerprint)
+
+
+def test_what_is_not_a_batch_of_the_reader(stream: Streamed) -> None:
+    stream.publish(["0"])
+    with named(stream) as reader:
+        batch = next(reader)
+        reader.store_offset(batch.slice(0, 0))  # as after a filter that leaves no row
+        with pytest.raises(InputError, match="has the columns value: give one with the column offset"):
+            reader.store_offset(pa.record_batch({"value": ["0"]}))
+    assert stored(stream) is None

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
+from contextlib import closing
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from group_stage import eventually
 from scripted_group import ScriptedConnection, ScriptedJournal
+from stream_logs import chunks_of
+from stream_node import HOST, ListeningNode
 
 from rabbit_chx import ConsumerGroup, StreamGroup
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.consuming import GroupMessage, GroupPace
 from rabbit_chx.consuming.channels import GroupConnection
-from rabbit_chx.consuming.journal import JournalEntry
+from rabbit_chx.consuming.journal import JOURNAL, JournalEntry
 from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession
 from rabbit_chx.consuming.settings import GroupMember
+from rabbit_chx.consuming.stream_channels import Feed, StreamReading
 from rabbit_chx.consuming.stream_connection import in_thread
-from rabbit_chx.errors import InputError, NotFoundError, RabbitChxError, UnreachableError
+from rabbit_chx.errors import (
+    ConnectionLostError,
+    DamagedChunkError,
+    InputError,
+    NotFoundError,
+    RabbitChxError,
+    UnreachableError,
+)
 
 URL = "rabbitmq-stream://user:secret-word@host:5552/v"
 BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
@@ -42,11 +55,71 @@ BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1
         ({"streams": ["a"], "include": "headers"}, "give a list of columns"),
         ({"streams": ["a"], "on_missing": "skip"}, "on_missing is 'skip'"),
         ({"streams": ["a"], "batch_rows": 0}, "batch_rows is 0"),
+        ({"streams": ["a"], "pace": GroupPace(hook_s=60)}, "hook_s 60: give 50 at most"),
+        ({"streams": ["a"], "on_gained": lambda _: None}, "on_gained is .* not async: write async def"),
+        ({"streams": ["a"], "on_lost": print}, "on_lost is .* not async"),
     ],
 )
 def test_invalid_arguments(how: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         StreamGroup(URL, **{"name": "billing", **how})
+
+
+def test_the_hooks_of_a_consumer_group_are_async() -> None:
+    for name in ("on_gained", "on_lost"):
+        with pytest.raises(InputError, match=f"{name} is .* not async"):
+            ConsumerGroup("amqp://host", ["q"], **cast("Any", {name: print}))
+
+
+def test_missing_rows_are_those_of_the_streams() -> None:
+    """Not those of the journal, which retention removes while a member is not connected."""
+    group = StreamGroup(URL, streams=["a", "b"], name="billing", on_missing="count")
+    group._reading.missing.update({"a": 2, "b": 3, JOURNAL: 40})
+    assert group.missing == 5
+
+
+def test_a_damaged_chunk_is_read_again_from_another_replica() -> None:
+    with ListeningNode(chunks_of(8)) as leader, ListeningNode(leader.chunks) as replica:
+        leader.replicas = [replica]
+        damaged = leader.chunks[5]
+
+        def damage(chunk: bytes) -> bytes:
+            return chunk[:-1] + bytes([chunk[-1] ^ 1]) if chunk == damaged else chunk
+
+        replica.delivered = damage
+        reading = StreamReading(deque([leader.settings]), "billing")
+        with pytest.raises(
+            ConnectionLostError, match=f"offset 50 is damaged.*read 1 times, from .*{replica.port}"
+        ):
+            rows_of(reading, 0)
+        assert rows_of(reading, 0) == list(range(80)), "from the leader"
+        leader.delivered = damage
+        for _ in range(2):
+            with pytest.raises(ConnectionLostError):
+                rows_of(reading, 0)
+        with pytest.raises(DamagedChunkError, match="read 3 times"):
+            rows_of(reading, 0)
+
+
+def rows_of(reading: StreamReading, start: int) -> list[Any]:
+    """The offsets of the stream `s`, which has 80."""
+    found: list[Any] = []
+    with closing(Feed(reading, "s", start, {})) as feed:
+        while len(found) < 80:
+            feed.poll(0.1)
+            batch = feed.batch()
+            found += [] if batch is None else batch["offset"].to_pylist()
+    return found
+
+
+def test_a_node_that_does_not_answer_is_asked_last_from_then_on() -> None:
+    with ListeningNode(chunks_of(1)) as node, socket.create_server((HOST, 0)) as silent:
+        dead = replace(node.settings, port=silent.getsockname()[1], connection_timeout_s=0.3)
+        reading = StreamReading(deque([dead, node.settings]), "billing")
+        for connect in (reading.open_any, lambda: reading.open("s")):
+            reading.settings = deque([dead, node.settings])
+            connect().close()
+            assert reading.settings[0] == node.settings
 
 
 def test_its_settings_and_its_text() -> None:

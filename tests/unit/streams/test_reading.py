@@ -346,6 +346,16 @@ def test_a_replica_that_repeats_known_chunks_ends_at_the_timeout(log: ListeningN
         assert time.monotonic() - started < 15
 
 
+def test_stop_ends_the_wait_for_a_silent_replica(log: ListeningNode) -> None:
+    with opened(log, timeout_s=60) as reading:
+        log.withheld = 8
+        threading.Timer(0.3, reading.stop).start()
+        started = time.monotonic()
+        assert list(reading) == []
+        assert time.monotonic() - started < 10, "half of the timeout"
+        assert reading.next_offset == 0
+
+
 # -- damage
 
 
