@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import difflib
 import ipaddress
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,8 @@ class Secret:
     """
 
     _value: str
+    #: The time by ``time.monotonic()`` at which a connection that logged in with it needs the next one.
+    renew_at: float = field(default=math.inf, compare=False)
     #: Whether it is an OAuth 2 token, which HTTP sends as a bearer token.
     is_token: ClassVar[bool] = False
 
@@ -59,6 +62,10 @@ class Secret:
     def reveal(self) -> str:
         """Return the password itself."""
         return self._value
+
+    def current(self, wait_s: float = math.inf) -> Secret:  # noqa: ARG002  # of tokens
+        """Return the secret for a login now; a subclass may wait for it, for `wait_s` seconds at most."""
+        return self
 
     def __repr__(self) -> str:
         return f"Secret('{_MASK}')"

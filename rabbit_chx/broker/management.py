@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from rabbit_chx.amqp.settings import ManagementUrl
+from rabbit_chx.amqp.settings import ManagementUrl, Secret
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import refused_certificate
 from rabbit_chx.errors import (
@@ -96,9 +96,11 @@ class Management:
         request_line = f"{method} {target}"
         if query:
             target += f"?{urlencode(query)}"
+        login = self._url.authorization()
+        headers = {"Authorization": login.reveal(), "Content-Type": "application/json"}
         connection = self._connection()
         try:
-            connection.request(method, target, None if body is None else json.dumps(body), self._headers())
+            connection.request(method, target, None if body is None else json.dumps(body), headers)
             with connection.getresponse() as answer:
                 status, content = answer.status, self._read(answer, request_line)
         except _OutOfTimeError:
@@ -120,7 +122,7 @@ class Management:
             connection.close()
         if not 200 <= status < 300:
             refusal, remedy = _REFUSALS.get(status, (BrokerRefusedError, "look at the broker's log"))
-            reason = self._reason(content)
+            reason = _reason_in(content, login)
             for words, tag in _TAGS.items():
                 if words in reason:
                     remedy = f"the user needs the tag, rabbitmqctl set_user_tags USER {tag}"
@@ -185,9 +187,6 @@ class Management:
             "API, and not of a proxy or another service"
         )
 
-    def _headers(self) -> dict[str, str]:
-        return {"Authorization": self._url.authorization().reveal(), "Content-Type": "application/json"}
-
     def _connection(self) -> http.client.HTTPConnection:
         deadline = time.monotonic() + _ANSWER_TIMES * self._timeout_s
 
@@ -230,15 +229,6 @@ class Management:
             raise http.client.IncompleteRead(b"", answer.length)
         return bytes(content)
 
-    def _reason(self, content: bytes) -> str:
-        try:
-            reason = str(json.loads(content)["reason"])
-        except (ValueError, RecursionError, LookupError, TypeError):
-            return ""
-        # An answer cannot cause an error message with the password.
-        login = self._url.authorization().reveal().split()[1]
-        return "" if login in reason else f" ({' '.join(reason.split())[:_LONGEST_REASON]})"
-
 
 class _Https(http.client.HTTPSConnection):
     """An HTTPS connection with a configurable TLS server name; http.client always sends the host."""
@@ -252,6 +242,15 @@ class _Https(http.client.HTTPSConnection):
     def connect(self) -> None:
         http.client.HTTPConnection.connect(self)
         self.sock = self._given_context.wrap_socket(self.sock, server_hostname=self._server_name)
+
+
+def _reason_in(content: bytes, login: Secret) -> str:
+    try:
+        reason = str(json.loads(content)["reason"])
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return ""
+    # An answer cannot cause an error message with the password.
+    return "" if login.reveal().split()[1] in reason else f" ({' '.join(reason.split())[:_LONGEST_REASON]})"
 
 
 class _OutOfTimeError(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +31,6 @@ from rabbit_chx.connection.failures import (
     refused_login,
     refused_vhost,
 )
-from rabbit_chx.connection.tokens import renewal_time
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
@@ -135,8 +135,8 @@ class PikaConnection:
         self._open()
 
     def _open(self) -> None:
-        settings = self._settings
-        self._renew_at = renewal_time(settings)
+        self._secret = self._settings.password.current()
+        settings = replace(self._settings, password=self._secret)
         self._channel: BlockingChannel | None = None
         parameters = pika_parameters(replace(settings, heartbeat_s=settings.heartbeat_s or 0))
         try:
@@ -237,13 +237,14 @@ class PikaConnection:
         Raises:
             _RefusedError: the broker closed the channel or the connection instead of answering.
         """
-        if not self._connection.is_open:
-            raise ConnectionLostError(f"{self._where}: the connection was lost before: connect again")
         try:
-            try:
-                self._renew_token()
-            except pika_errors.ConnectionClosed:  # the token has expired since the last call
-                self._open()
+            if time.monotonic() >= self._secret.renew_at:
+                with contextlib.suppress(pika_errors.AMQPConnectionError):
+                    self._renew_token()
+                if not self._connection.is_open:  # the token has expired since the last call
+                    self._open()
+            if not self._connection.is_open:
+                raise ConnectionLostError(f"{self._where}: the connection was lost before: connect again")
             if self._channel is None:
                 self._channel = self._connection.channel()
             return ask(self._channel)
@@ -275,6 +276,7 @@ class PikaConnection:
 
     def open_channel(self, *, raw_headers: bool = False) -> BlockingChannel:
         """Open a channel that stays open, for use within `own_errors`. The argument is that of `channel`."""
+        self._renew_token()
         if raw_headers:
             self._connection.keep_raw_properties()
         return self._connection.channel()
@@ -314,15 +316,15 @@ class PikaConnection:
 
     def process(self, seconds: float) -> None:
         """Process events for at most `seconds`, or until one arrives; callbacks of consumers run in this call."""
-        self._renew_token()
+        self._renew_token(wait_s=0.0)
         limit: Any = seconds  # pika's stubs have whole seconds only
         self._connection.process_data_events(time_limit=limit)
 
-    def _renew_token(self) -> None:
-        if time.monotonic() >= self._renew_at:
-            self._renew_at = renewal_time(self._settings)
-            secret = self._settings.password
-            self._connection.update_secret(secret.reveal(), "token renewal")  # type: ignore[attr-defined]
+    def _renew_token(self, wait_s: float = math.inf) -> None:
+        if time.monotonic() >= self._secret.renew_at:
+            before, self._secret = self._secret, self._settings.password.current(wait_s)
+            if self._secret != before:
+                self._connection.update_secret(self._secret.reveal(), "token renewal")  # type: ignore[attr-defined]
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds, which is evaluated after each answer of the broker.
@@ -331,6 +333,7 @@ class PikaConnection:
             AMQPError: the connection is closed; an error of pika, as within `channel`.
             BrokerTimeoutError: it does not hold in time; the connection is closed.
         """
+        self._renew_token()
         if not condition():
             self._connection._flush_output(condition)  # noqa: SLF001
 

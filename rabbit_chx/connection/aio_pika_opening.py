@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import aio_pika
 from aiormq import exceptions as aiormq_errors
 
-from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.replies import error_for
+from rabbit_chx.connection.blocking_connection import RENEWAL_S
 from rabbit_chx.connection.client_settings import aio_pika_arguments
 from rabbit_chx.connection.failures import (
     ClientFailure,
@@ -22,12 +23,13 @@ from rabbit_chx.connection.failures import (
     opening_timeout,
     refused_vhost,
 )
-from rabbit_chx.connection.tokens import renewal_time
 from rabbit_chx.errors import RabbitChxError
 
 _log = logging.getLogger(__name__)
 
 _RENEWAL_S = 30.0
+#: The class and the method of ``connection.update-secret``, which follow the 7 bytes of the frame header.
+_UPDATE_SECRET = bytes((0, 10, 0, 70))
 _HEARTBEAT_S = 10  # the default if the settings have none
 _CODES = {
     aiormq_errors.ChannelAccessRefused: 403,
@@ -48,7 +50,11 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  #
 
     A task sends new tokens until the connection is closed.
     """
-    renew_at = await asyncio.to_thread(renewal_time, settings) if settings.password.is_token else math.inf
+    password = settings.password
+    if password.is_token:
+        # aiormq logs the bytes of each frame that it sends, at DEBUG.
+        logging.getLogger("aiormq.connection").addFilter(_has_no_token)
+        settings = replace(settings, password=await asyncio.to_thread(password.current))
     arguments = aio_pika_arguments(settings)
     if settings.heartbeat_s is None:
         arguments["heartbeat"] = _HEARTBEAT_S
@@ -64,8 +70,8 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  #
     except (aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
         error = _opening_error(settings, cause)
     else:
-        if settings.password.is_token:
-            renewal = asyncio.create_task(_renew_tokens(connection, settings, renew_at))
+        if password.is_token:
+            renewal = asyncio.create_task(_renew_tokens(connection, settings, password))
             connection.transport.connection.closing.add_done_callback(lambda _: renewal.cancel())
         return connection
     for connection in attempts:  # otherwise the garbage collector closes them, without a running loop
@@ -73,22 +79,26 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  #
     raise error
 
 
-async def _renew_tokens(connection: Any, settings: ConnectionSettings, renew_at: float) -> None:  # noqa: ANN401
-    while True:
-        await asyncio.sleep(renew_at - time.monotonic())
-        try:
-            renew_at = await asyncio.to_thread(renewal_time, settings)
-            await connection.update_secret(
-                settings.password.reveal(), reason="token renewal", timeout=_RENEWAL_S
-            )
-        except (RabbitChxError, aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
-            _log.warning(
-                "%s: the token cannot be renewed (%s): the connection is closed",
-                settings.masked_url,
-                type(cause).__name__,
-            )
-            await connection.close()
-            return
+async def _renew_tokens(connection: Any, settings: ConnectionSettings, password: Secret) -> None:  # noqa: ANN401
+    secret = settings.password
+    try:
+        while True:
+            await asyncio.sleep(max(secret.renew_at - time.monotonic(), RENEWAL_S))
+            before, secret = secret, password.current(0)
+            if secret != before:
+                await connection.update_secret(secret.reveal(), reason="token renewal", timeout=_RENEWAL_S)
+    except (RabbitChxError, aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
+        _log.warning(
+            "%s: the token cannot be renewed (%s): the connection is closed",
+            settings.masked_url,
+            type(cause).__name__,
+        )
+        await connection.close()
+
+
+def _has_no_token(record: logging.LogRecord) -> bool:
+    frames = record.args if isinstance(record.args, tuple) else ()
+    return not any(getattr(frame, "payload", b"")[7:11] == _UPDATE_SECRET for frame in frames)
 
 
 def parse_refusal(error: BaseException) -> tuple[int, str]:

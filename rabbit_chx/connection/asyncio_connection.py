@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import ssl
 import time
+from dataclasses import replace
 from typing import Any, Self
 
-from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.frames import ControlBytes
-from rabbit_chx.connection.blocking_connection import bytes_not_taken
+from rabbit_chx.connection.blocking_connection import RENEWAL_S, bytes_not_taken
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import (
     closed_connection,
@@ -29,7 +29,6 @@ from rabbit_chx.connection.failures import (
     unreachable,
 )
 from rabbit_chx.connection.session import Phase, Session
-from rabbit_chx.connection.tokens import renewal_time
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 _CLOSE_S = 5.0
@@ -62,8 +61,10 @@ class AsyncConnection(asyncio.Protocol):
     @classmethod
     async def connect(cls, settings: ConnectionSettings) -> Self:
         """Open a connection within ``settings.connection_timeout_s``."""
+        password = settings.password
+        if password.is_token:
+            settings = replace(settings, password=await asyncio.to_thread(password.current))
         connection = cls(settings)
-        renew_at = await asyncio.to_thread(renewal_time, settings) if settings.password.is_token else math.inf
         try:
             async with asyncio.timeout(settings.connection_timeout_s):
                 await connection._connect(settings)
@@ -77,8 +78,8 @@ class AsyncConnection(asyncio.Protocol):
             if connection.session.phase is not Phase.READY or connection.session.failure is not None:
                 connection._abort()
         connection._beat()
-        if settings.password.is_token:
-            connection._renewal = asyncio.create_task(connection._renew_tokens(settings, renew_at))
+        if password.is_token:
+            connection._renewal = asyncio.create_task(connection._renew_tokens(password))
         return connection
 
     async def _connect(self, settings: ConnectionSettings) -> None:
@@ -242,18 +243,17 @@ class AsyncConnection(asyncio.Protocol):
             self._write()
         self._timer = asyncio.get_running_loop().call_later(session.heartbeat_s / 4, self._beat)
 
-    async def _renew_tokens(self, settings: ConnectionSettings, renew_at: float) -> None:
-        """Send each new token. The token's function may block, so a thread calls it."""
+    async def _renew_tokens(self, password: Secret) -> None:
+        """Send each new token."""
         while self.session.failure is None:
-            await asyncio.sleep(renew_at - time.monotonic())
+            await asyncio.sleep(max(self.session.secret.renew_at - time.monotonic(), RENEWAL_S))
             try:
-                await asyncio.to_thread(renewal_time, settings)
+                self.session.update_secret(password.current(0))
             except RabbitChxError as cause:
                 self.session.fail(cause)
                 self._abort()
                 self._moved.set()
                 return
-            renew_at = self.session.renew_token()
             self._write()
 
     def _abort(self) -> None:

@@ -12,7 +12,6 @@ stay.
 from __future__ import annotations
 
 import logging
-import math
 import selectors
 import socket
 import ssl
@@ -21,6 +20,7 @@ import sys
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp import ConnectionSettings, TlsSettings
@@ -38,7 +38,6 @@ from rabbit_chx.connection.failures import (
     unreachable,
 )
 from rabbit_chx.connection.session import Phase, Session
-from rabbit_chx.connection.tokens import renewal_time
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 if TYPE_CHECKING:
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _CLOSE_S = 5.0
-#: The shortest pause of the heartbeat thread before it renews a token.
-_RENEWAL_S = 0.1
+#: The pause between two looks for a token that is due.
+RENEWAL_S = 0.1
 _REPLY_S = 60.0
 _LONGEST_WAIT_S = 1.0
 _RECEIVE_BYTES = 1 << 18
@@ -71,15 +70,15 @@ class Connection:
 
     backlog = False
     bytes_sent = 0
-    _renew_at = math.inf
 
     def __init__(self, settings: ConnectionSettings, lock: threading.RLock | None = None) -> None:
+        self._password = settings.password
+        settings = replace(settings, password=self._password.current())
         self.session = Session(settings)
         self._control_bytes = 0  # sent since the last byte of a message
         self._out: deque[memoryview] = deque()
         self._lock = lock or threading.RLock()
         self._closed = threading.Event()
-        renew_at = renewal_time(settings)
         deadline = time.monotonic() + settings.connection_timeout_s
         self._transport = Transport(settings, deadline)
         self._last_sent = self._last_received = time.monotonic()
@@ -88,9 +87,8 @@ class Connection:
         except BaseException:
             self._transport.close()
             raise
-        self._renew_at = renew_at
         self._keeper = threading.Thread(target=self._keep_alive, name="rabbit_chx heartbeat", daemon=True)
-        if self.session.heartbeat_s or settings.password.is_token:
+        if self.session.heartbeat_s or self._password.is_token:
             self._keeper.start()
 
     def _shake_hands(self, deadline: float, settings: ConnectionSettings) -> None:
@@ -122,8 +120,8 @@ class Connection:
         if session.failure is None:
             try:
                 self._keep_heart_beating()
-                if time.monotonic() >= self._renew_at:
-                    self._renew_at = session.renew_token()
+                if time.monotonic() >= session.secret.renew_at and session.phase is Phase.READY:
+                    session.update_secret(self._password.current(0))
                 wait_s = min(longest_wait_s, (session.heartbeat_s or 60) / 4, _LONGEST_WAIT_S)
                 self._exchange(wait_s)
                 deadline = time.monotonic() + wait_s
@@ -221,7 +219,10 @@ class Connection:
 
     def _keep_alive(self) -> None:
         while not self._closed.wait(
-            min((self.session.heartbeat_s or 60) / 4, max(self._renew_at - time.monotonic(), _RENEWAL_S))
+            min(
+                (self.session.heartbeat_s or 60) / 4,
+                max(self.session.secret.renew_at - time.monotonic(), RENEWAL_S),
+            )
         ):
             if not self._lock.acquire(blocking=False):
                 continue  # the caller polls

@@ -23,7 +23,7 @@ from pamqp import commands, frame, header
 from pamqp.exceptions import PAMQPException
 
 from rabbit_chx import __version__
-from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.frames import (
     CONFIRM,
     FRAME_END,
@@ -42,7 +42,6 @@ from rabbit_chx.amqp.frames import (
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.failures import invalid_bytes, no_mechanism
 from rabbit_chx.connection.ledger import Ledger
-from rabbit_chx.connection.tokens import renewal_time
 from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
 
 if TYPE_CHECKING:
@@ -80,6 +79,7 @@ class Session:
 
     Attributes:
         ledger: the published messages and their confirms.
+        secret: the password or token that the broker has.
         where: the broker's address without its password.
         output: whole frames to send, in order.
         failure: the error that ended the connection, or None.
@@ -94,6 +94,7 @@ class Session:
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.ledger: Ledger[Any] = Ledger()
+        self.secret = settings.password
         self.where = settings.masked_url
         self.output: deque[bytes] = deque([ControlBytes(header.ProtocolHeader().marshal())])
         self.failure: RabbitChxError | None = None
@@ -145,11 +146,11 @@ class Session:
         """Queue a heartbeat."""
         self.output.append(HEARTBEAT_FRAME)
 
-    def renew_token(self) -> float:
-        """Queue a new token for the broker; return the time of the next one, by ``time.monotonic()``. The token's function is called."""
-        renew_at = renewal_time(self._settings)
-        self._send(commands.Connection.UpdateSecret(self._settings.password.reveal(), "token renewal"), 0)
-        return renew_at
+    def update_secret(self, secret: Secret) -> None:
+        """Queue a token for the broker, unless the broker has it."""
+        if secret != self.secret:
+            self._send(commands.Connection.UpdateSecret(secret.reveal(), "token renewal"), 0)
+        self.secret = secret
 
     def close(self) -> None:
         """Queue connection.close; the phase becomes CLOSED with the broker's reply."""
@@ -252,7 +253,7 @@ class Session:
     def _login(self, mechanism: str) -> str:
         if mechanism == "EXTERNAL":
             return ""
-        return f"\0{self._settings.username}\0{self._settings.password.reveal()}"
+        return f"\0{self._settings.username}\0{self.secret.reveal()}"
 
     def _on_secure(self, _method: commands.Connection.Secure) -> None:
         self.fail(

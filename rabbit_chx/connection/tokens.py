@@ -17,13 +17,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import NoReturn, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
-from rabbit_chx.checks import is_finite, shown
+from rabbit_chx.checks import is_finite
 from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError
 
 _log = logging.getLogger(__name__)
@@ -36,28 +37,26 @@ _RENEW_AFTER = 0.8
 #: The pause after a failed renewal of a token that is still valid.
 _RETRY_S = 1.0
 _COMMAND_S = 30.0
+#: The limit of one call of the function. A command, which has a limit of its own, reports it first.
+_CALL_S = _COMMAND_S + 1
 
 
 class TokenSecret(Secret):
-    """The current token of `credentials`; `reveal` calls the function when the token is due for renewal. Thread-safe."""
+    """The tokens of `credentials`, each for the users of one login. Thread-safe."""
 
-    __slots__ = ("_credentials", "_expires_at", "_lock", "_renew_at", "_token")
+    __slots__ = ("_call", "_call_ends_at", "_credentials", "_expires_at", "_lock", "_token")
     is_token = True
     _credentials: Credentials
-    _token: str
-    _renew_at: float
-    _expires_at: float
     _lock: threading.Lock
+    _token: Secret
+    _expires_at: float
+    _call: Future[Secret] | None
+    _call_ends_at: float
 
     def __init__(self, credentials: Credentials) -> None:
         super().__init__("")
-        self._set(
-            _credentials=credentials,
-            _token="",
-            _renew_at=-math.inf,
-            _expires_at=-math.inf,
-            _lock=threading.Lock(),
-        )
+        self._set(_credentials=credentials, _lock=threading.Lock(), _call=None)
+        self._set(_token=Secret("", -math.inf), _expires_at=-math.inf)
 
     def _set(self, **attributes: object) -> None:
         for name, value in attributes.items():
@@ -71,39 +70,70 @@ class TokenSecret(Secret):
 
     def reveal(self) -> str:
         """Return the token; see `current`."""
-        return self.current()[0]
+        return self.current().reveal()
 
-    def current(self) -> tuple[str, float]:
-        """Return the token, a new one if it is due, and the time by ``time.monotonic()`` at which a connection needs the next one.
+    def current(self, wait_s: float = _CALL_S) -> Secret:
+        """Return the token and the time of its renewal. If it is due, a thread calls the function for the next one.
 
-        One thread at a time calls the function.
+        Args:
+            wait_s: seconds to wait for the function; the last token is returned if it takes longer, and the next call of this method
+                continues to wait. After 31 s in total the function has failed. A failure is repeated while the last token is valid.
 
         Raises:
             UnreachableError: the function fails, and the last token has expired.
-            InputError: the function returns something else than a token and its expiry.
+            InputError: the function returns something else than a token and its expiry, and there was no token before.
         """
         with self._lock:
+            if time.monotonic() < self._token.renew_at:
+                return self._token
+            call = self._call
+            if call is None:
+                call = Future()
+                self._set(_call=call, _call_ends_at=time.monotonic() + _CALL_S)
+                # The thread of a function that never returns must not keep the process alive.
+                threading.Thread(
+                    target=self._renew, args=(call,), name="rabbit_chx token", daemon=True
+                ).start()
+            left_s = self._call_ends_at - time.monotonic()
+        try:
+            return call.result(min(wait_s, left_s))
+        except TimeoutError:
+            if wait_s < left_s:
+                return self._token
+        self._fail(call, UnreachableError(f"the function has not returned within {_CALL_S:g} s"))
+        return call.result()
+
+    def _renew(self, call: Future[Secret]) -> None:
+        try:
+            token, lifetime_s = _checked(self._credentials())
+        except BaseException as cause:  # noqa: BLE001  # of the user's function
+            self._fail(call, cause)
+            return
+        with self._lock:
+            if self._call is call:
+                now = time.monotonic()
+                secret = Secret(token, now + _RENEW_AFTER * lifetime_s)
+                self._set(_token=secret, _expires_at=now + lifetime_s, _call=None)
+                call.set_result(secret)
+
+    def _fail(self, call: Future[Secret], cause: BaseException) -> None:
+        # Without the cause itself, and only with texts of this package: others, and tracebacks with local variables, may have a secret.
+        problem = str(cause) if isinstance(cause, RabbitChxError) else type(cause).__name__
+        with self._lock:
+            if self._call is not call:
+                return
+            self._set(_call=None)
             now = time.monotonic()
-            if now < self._renew_at:
-                return self._token, self._renew_at
-            try:
-                token, lifetime_s = _checked(self._credentials())
-            except InputError:
-                raise
-            except Exception as cause:  # noqa: BLE001  # of the user's function
-                problem = str(cause) if isinstance(cause, RabbitChxError) else type(cause).__name__
-                if now >= self._expires_at:
-                    # Without the cause: its message may contain a secret.
-                    raise UnreachableError(
-                        f"credentials: no token ({problem}): check the function and its server"
-                    ) from None
+            if now < self._expires_at:
                 _log.warning("credentials: no new token (%s); trying again in %g s", problem, _RETRY_S)
-                self._set(_renew_at=now + _RETRY_S)
+                self._set(_token=replace(self._token, renew_at=now + _RETRY_S))
+                call.set_result(self._token)
+            elif isinstance(cause, InputError) and self._expires_at == -math.inf:
+                call.set_exception(InputError(problem))
             else:
-                self._set(
-                    _token=token, _renew_at=now + _RENEW_AFTER * lifetime_s, _expires_at=now + lifetime_s
+                call.set_exception(
+                    UnreachableError(f"credentials: no token ({problem}): check the function and its server")
                 )
-            return self._token, self._renew_at
 
 
 def _checked(returned: object) -> tuple[str, float]:
@@ -120,7 +150,7 @@ def _checked(returned: object) -> tuple[str, float]:
         expiry = expiry.timestamp()
     if not is_finite(expiry):
         raise InputError(
-            f"credentials returned the expiry {shown(expiry)}: return an aware datetime, or seconds since 1970"
+            f"credentials returned a {type(expiry).__name__} as the expiry: return an aware datetime, or seconds since 1970"
         )
     lifetime_s = expiry - time.time()
     if lifetime_s <= 0:
@@ -131,9 +161,14 @@ def _checked(returned: object) -> tuple[str, float]:
 
 
 def with_credentials(
-    targets: Iterable[ConnectionSettings], credentials: Credentials | None
+    targets: Iterable[ConnectionSettings], credentials: Credentials | None, source: str = "credentials"
 ) -> tuple[ConnectionSettings, ...]:
     """Return settings that log in with the tokens of `credentials`, which they share; unchanged for None.
+
+    Args:
+        targets: settings without a password.
+        credentials: the function.
+        source: the name of its argument or variable, for errors.
 
     Raises:
         InputError: a target has a password, too, or `credentials` is not a function.
@@ -146,16 +181,9 @@ def with_credentials(
             f"credentials is a {type(credentials).__name__}: give a function that returns (token, expiry)"
         )
     if any(one.password != ConnectionSettings().password for one in settings):
-        raise InputError(
-            "the URL has a password, and credentials are given: take the password out of the URL"
-        )
+        raise InputError(f"the URL has a password, and {source} is given: take the password out of the URL")
     token = TokenSecret(credentials)
     return tuple(replace(one, password=token, auth_mechanisms=("PLAIN",)) for one in settings)
-
-
-def renewal_time(settings: ConnectionSettings) -> float:
-    """Return the time by ``time.monotonic()`` at which a connection that logs in now needs a new token; infinity without tokens."""
-    return settings.password.current()[1] if isinstance(settings.password, TokenSecret) else math.inf
 
 
 def token_command(command: str) -> Credentials:

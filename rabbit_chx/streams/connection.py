@@ -17,6 +17,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -25,7 +26,6 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_whole
 from rabbit_chx.connection import failures
 from rabbit_chx.connection.blocking_connection import Transport
-from rabbit_chx.connection.tokens import renewal_time
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -114,7 +114,8 @@ class StreamConnection:
         self.frame_max = 0
         self.heartbeat_s = 0
         self.commands: Mapping[int, tuple[int, int]] = {}
-        self._settings = settings
+        self._password = settings.password
+        settings = self._settings = replace(settings, password=self._password.current())
         self._max_frame_bytes = max_frame_bytes
         self._splitter = frames.FrameSplitter()
         self._unsent: deque[memoryview] = deque()
@@ -124,10 +125,9 @@ class StreamConnection:
         self._replies: dict[int, frames.Reply] = {}
         self._failure: RabbitChxError | None = None
         self._release: tuple[int, ...] = ()
-        self._renew_at = math.inf  # when the broker needs a new token, by time.monotonic()
+        self._takes_tokens = False  # on the open connection
         self._lock = threading.RLock()
         self._closed = threading.Event()
-        renew_at = renewal_time(settings) if settings.password.is_token else math.inf
         deadline = time.monotonic() + settings.connection_timeout_s
         self._transport = Transport(settings, deadline)
         self._last_sent = self._last_received = time.monotonic()
@@ -136,8 +136,7 @@ class StreamConnection:
         except BaseException:
             self._transport.close()
             raise
-        if self._release >= (3, 13):
-            self._renew_at = renew_at
+        self._takes_tokens = self._release >= (3, 13)
         interval_s = min(self.heartbeat_s / 4 or _SERVICE_INTERVAL_S, _SERVICE_INTERVAL_S)
         self._heartbeat_thread = threading.Thread(
             target=_keep_alive,
@@ -204,8 +203,11 @@ class StreamConnection:
         )
 
     def _renew_token(self) -> None:
-        """Send a new token; `_dispatch` takes the reply."""
-        self._renew_at = renewal_time(self._settings)
+        """Send a new token, unless the broker has it; `_dispatch` takes the reply."""
+        before, secret = self._settings.password, self._password.current(0)
+        self._settings = replace(self._settings, password=secret)
+        if secret == before:
+            return
         content = _RENEWAL_ID.to_bytes(4) + self._login("PLAIN")
         self._unsent.append(memoryview(frames.frame(Key.SASL_AUTHENTICATE, content)))
         del content  # as in `_call`
@@ -536,7 +538,7 @@ class StreamConnection:
         if self._failure is None:
             try:
                 self._queue_heartbeat()
-                if time.monotonic() >= self._renew_at:
+                if self._takes_tokens and time.monotonic() >= self._settings.password.renew_at:
                     self._renew_token()
                 self._transfer(min(wait_s, (self.heartbeat_s or 60) / 4, _MAX_WAIT_S), until_sent=until_sent)
                 silence_s = time.monotonic() - self._last_received

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pika
 import pyarrow as pa
 import pytest
+from canary import traces_of_canary
 from oauth_broker import oauth_broker
 from token_issuer import Issuer
 
@@ -23,9 +29,13 @@ from rabbit_chx import (
     StreamPublisher,
     StreamReader,
 )
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli import main
+from rabbit_chx.connection.tokens import with_credentials
 from rabbit_chx.consuming import GroupMessage
-from rabbit_chx.errors import PublishError
+from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import Topology, plan
 
@@ -49,6 +59,22 @@ def site() -> Iterator[tuple[RunningBroker, Issuer]]:
     with oauth_broker() as (broker, issuer):
         issuer.lifetime_s = LIFETIME_S
         yield broker, issuer
+
+
+@contextmanager
+def logged(file: Path) -> Iterator[None]:
+    """Write the logs of every library at DEBUG into a file, for a block."""
+    root, handler = logging.getLogger(), logging.FileHandler(file)
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)
+        handler.close()
 
 
 class Token:
@@ -161,8 +187,16 @@ class Clients:
         return rows
 
 
-def test_all_clients_survive_ten_renewals(site: tuple[RunningBroker, Issuer]) -> None:
-    broker, issuer = site
+def test_all_clients_survive_ten_renewals(site: tuple[RunningBroker, Issuer], tmp_path: Path) -> None:
+    with logged(tmp_path / "log"):
+        renew_ten_times(*site)
+    log = (tmp_path / "log").read_text()
+    assert "aiormq.connection: Prepare to send" in log
+    assert "pika" in log
+    assert traces_of_canary(tmp_path) == []
+
+
+def renew_ten_times(broker: RunningBroker, issuer: Issuer) -> None:
     clients = Clients(broker)
     work = (
         clients.publish,
@@ -188,6 +222,70 @@ def test_all_clients_survive_ten_renewals(site: tuple[RunningBroker, Issuer]) ->
     assert rows["consume"] == rows["publish"] + rows["publish_once"] + rows["publish_async"] > 0
     with StreamReader(clients.streams, "s", credentials=issuer.token) as reader:
         assert sum(batch.num_rows for batch in reader) == rows["write_stream"] == rows["share_stream"] > 0
+
+
+def test_a_control_connection_outlives_its_tokens(site: tuple[RunningBroker, Issuer]) -> None:
+    broker, issuer = site
+    (settings,) = with_credentials([ConnectionSettings.from_uri(without_login(broker.url))], issuer.token)
+    with closing(PikaConnection(settings)) as connection:
+        channel = connection.open_channel()
+        queue = str(channel.queue_declare("", exclusive=True).method.queue)
+        end = time.monotonic() + 2 * LIFETIME_S
+        while time.monotonic() < end:
+            connection.wait_until(lambda: True)
+            channel.queue_declare(queue, passive=True)
+            time.sleep(0.2)
+        time.sleep(LIFETIME_S + 1)  # a handler that takes longer than a token is valid
+        with pytest.raises(RabbitChxError), connection.own_errors():
+            channel.queue_declare(queue, passive=True)
+        connection.check_exchange("amq.fanout")  # on a new connection
+        with pytest.raises(NotFoundError):
+            connection.count(queue)
+
+
+class SlowToken:
+    """Credentials whose second call takes as long as the test needs."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        self.issuer = replace(issuer, lifetime_s=60)
+        self.calls = 0
+        self.is_called, self.may_return = threading.Event(), threading.Event()
+
+    def __call__(self) -> tuple[str, float]:
+        self.calls += 1
+        if self.calls > 1:
+            self.is_called.set()
+            assert self.may_return.wait(20)
+        return self.issuer.token()[0], time.time() + 2
+
+
+def publish_meanwhile(publisher: Publisher | StreamPublisher, token: SlowToken) -> None:
+    with publisher:
+        publisher.publish_many(["q"], [b"body"])
+        assert token.is_called.wait(20)
+        assert not token.may_return.is_set()
+        publisher.publish_many(["q"] * 5, [b"body"] * 5)
+        token.may_return.set()
+
+
+def test_a_slow_function_does_not_stop_its_clients(site: tuple[RunningBroker, Issuer]) -> None:
+    broker, issuer = site
+    url = without_login(broker.url)
+    with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
+        connection.channel().queue_declare("slow", durable=True, arguments={"x-queue-type": "stream"})
+    amqp, stream, loop = SlowToken(issuer), SlowToken(issuer), SlowToken(issuer)
+    common: dict[str, Any] = {"exchange": "", "on_unroutable": "report", "reconnect_timeout_s": 0}
+    publish_meanwhile(Publisher(url, credentials=amqp, **common), amqp)
+    streams = f"rabbitmq-stream://robin@127.0.0.1:{broker.stream_port}"
+    publish_meanwhile(StreamPublisher(streams, stream="slow", credentials=stream), stream)
+
+    async def publish() -> None:
+        async with AsyncPublisher(url, credentials=loop, **common) as publisher:
+            assert await asyncio.to_thread(loop.is_called.wait, 20)
+            await publisher.publish_many(["q"] * 5, [b"body"] * 5)
+            loop.may_return.set()
+
+    asyncio.run(publish())
 
 
 def publish_for_10_s(publisher: Publisher) -> None:
@@ -218,10 +316,19 @@ def test_the_command_line_runs_a_token_command(
 ) -> None:
     broker, issuer = site
     api = str(broker.management_url).replace("guest:guest@", "")
-    line = ["ring", "list", "--url", without_login(broker.url), "--management-url", api]
-    with issuer.written(tmp_path / "token") as command:
+    addresses = ["--url", without_login(broker.url), "--management-url", api]
+    line = ["ring", "list", *addresses]
+    file, written = tmp_path / "topology.toml", tmp_path / "written"
+    file.write_text(TOPOLOGY.replace('"q"', '"q2"'))
+    written.mkdir()
+    with issuer.written(tmp_path / "token") as command, logged(written / "log"):
         monkeypatch.setenv("RABBIT_CHX_TOKEN_COMMAND", command)
         assert main(line) == 0
+        assert main(["topology", "plan", str(file), *addresses, "--output", "json"]) == 1
+        assert main(["topology", "apply", str(file), *addresses, "--yes"]) == 0
+    (written / "output").write_text("".join(capsys.readouterr()))
+    assert "pika" in (written / "log").read_text()
+    assert traces_of_canary(written) == []
     monkeypatch.setenv("RABBIT_CHX_TOKEN_COMMAND", "false")
     assert main(line) == 69
     assert "the token command 'false' ended with exit code 1" in capsys.readouterr().err

@@ -82,7 +82,7 @@ def test_a_management_url_without_a_user_has_the_login_of_the_amqp_url(
         for url in ("http://ann:s%40crt@host:15672/api2", "http://host:15672/api2")
     )
     assert shared.masked_url == "http://ann:***@host:15672"
-    assert shared._headers() == own._headers()
+    assert shared._url.authorization() == own._url.authorization()
     assert "s@crt" not in repr(shared)
 
 
@@ -107,3 +107,10 @@ def test_a_vhost_of_the_environment_does_not_change_a_url_of_the_command_line(
 def test_without_a_broker_all_ways_to_name_one_are_listed(asked: Callable[..., LiveBroker]) -> None:
     with pytest.raises(InputError, match=r"give --url .* or set AMQP_URL"):
         asked()
+
+
+def test_a_password_and_a_token_command_are_too_much(asked: Callable[..., LiveBroker]) -> None:
+    with pytest.raises(
+        InputError, match="has a password, and RABBIT_CHX_TOKEN_COMMAND is given: take the pass"
+    ):
+        asked("--url", URL, RABBIT_CHX_TOKEN_COMMAND="cat /token")  # noqa: S106  # a command

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import re
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,7 +16,7 @@ import pytest
 from rabbit_chx import Publisher
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.settings import ManagementUrl
-from rabbit_chx.connection.tokens import TokenSecret, renewal_time, token_command, with_credentials
+from rabbit_chx.connection.tokens import Credentials, TokenSecret, token_command, with_credentials
 from rabbit_chx.errors import InputError, UnreachableError
 
 
@@ -34,40 +36,109 @@ def counting(clock: list[float], lifetime_s: float = 100.0) -> Callable[[], tupl
 
 def test_a_token_is_renewed_after_four_fifths_of_its_time(clock: list[float]) -> None:
     secret = TokenSecret(counting(clock))
-    assert secret.current() == ("token-0", 1080.0)
+    first = secret.current()
+    assert (first.reveal(), first.renew_at) == ("token-0", 1080.0)
     clock[0] = 1079.9
-    assert secret.reveal() == "token-0"
+    assert secret.current() is first
     clock[0] = 1080.0
-    assert secret.current() == ("token-1", 1160.0)
+    assert (secret.reveal(), secret.current().renew_at) == ("token-1", 1160.0)
 
 
 def test_the_settings_of_several_addresses_share_a_token(clock: list[float]) -> None:
     targets = with_credentials([ConnectionSettings(), ConnectionSettings(port=5673)], counting(clock))
     assert [target.password.reveal() for target in targets] == ["token-0", "token-0"]
-    assert renewal_time(targets[1]) == 1080.0
-    assert renewal_time(ConnectionSettings()) == float("inf")
+    assert targets[1].password.current().renew_at == 1080.0
+    assert ConnectionSettings().password.current().renew_at == float("inf")
 
 
+def fails() -> tuple[str, float]:
+    raise OSError("hidden")
+
+
+def returns_an_expired_token() -> tuple[str, float]:
+    return "hidden", 1000.0
+
+
+def exits() -> tuple[str, float]:
+    raise SystemExit
+
+
+@pytest.mark.parametrize(
+    ("renewal", "problem"),
+    [
+        (fails, "OSError"),
+        (exits, "SystemExit"),
+        (returns_an_expired_token, "credentials returned a token that expired .* s ago: return .*"),
+        (token_command("echo hidden"), "the token command printed no JWT with the claim exp: .*"),
+    ],
+)
 def test_a_failed_renewal_is_repeated_until_the_token_expires(
-    clock: list[float], caplog: pytest.LogCaptureFixture
+    clock: list[float], caplog: pytest.LogCaptureFixture, renewal: Credentials, problem: str
 ) -> None:
-    returned = [("token", 1100.0)]
-    secret = TokenSecret(returned.pop)
+    functions: list[Credentials] = [lambda: ("token", 1100.0)]
+    secret = TokenSecret(lambda: functions[-1]())  # noqa: PLW0108  # of the function at that time
     assert secret.reveal() == "token"
+    functions.append(renewal)
     clock[0] = 1080.0
-    assert secret.current() == ("token", 1081.0)
-    assert "no new token (IndexError)" in caplog.text
+    again = secret.current()
+    assert (again.reveal(), again.renew_at) == ("token", 1081.0)
+    assert re.search(rf"no new token \({problem}\); trying again in 1 s", caplog.text)
     clock[0] = 1100.0
-    with pytest.raises(UnreachableError, match=r"no token \(IndexError\): check the function") as caught:
+    with pytest.raises(UnreachableError, match=rf"no token \({problem}\): check the function") as caught:
         secret.reveal()
     assert caught.value.__cause__ is None
-    returned.append(("new", 1200.0))
+    assert "hidden" not in f"{caught.value}{caplog.text}"
+    functions.append(lambda: ("new", 1200.0))
     assert secret.reveal() == "new"
+
+
+def test_nobody_waits_for_a_renewal_that_takes_long(clock: list[float]) -> None:
+    is_called, may_return, calls = threading.Event(), threading.Event(), list[str]()
+
+    def credentials() -> tuple[str, float]:
+        calls.append(threading.current_thread().name)
+        if len(calls) > 1:
+            is_called.set()
+            assert may_return.wait(60)
+        return f"token-{len(calls)}", clock[0] + 100
+
+    secret = TokenSecret(credentials)
+    assert secret.reveal() == "token-1"
+    clock[0] = 1080.0
+    for _ in range(3):
+        assert secret.current(wait_s=0).reveal() == "token-1"
+        assert is_called.wait(60)
+    assert calls == ["rabbit_chx token"] * 2
+    may_return.set()
+    assert secret.reveal() == "token-2"
+
+
+def test_a_function_that_does_not_return_has_failed_after_31_s(clock: list[float]) -> None:
+    is_over, calls = threading.Event(), list[int]()
+
+    def credentials() -> tuple[str, float]:
+        calls.append(1)
+        if len(calls) in {2, 3}:
+            is_over.wait(60)
+        return f"token-{len(calls)}", clock[0] + 100
+
+    secret = TokenSecret(credentials)
+    secret.current()
+    clock[0] = 1080.0
+    secret.current(wait_s=0)
+    clock[0] = 1099.0
+    assert secret.current(wait_s=0).reveal() == "token-1"
+    clock[0] = 1111.0
+    with pytest.raises(UnreachableError, match=r"no token \(the function has not returned within 31 s\)"):
+        secret.current()
+    secret.current(wait_s=0)  # the next call, which does not return either
+    is_over.set()
+    assert secret.reveal() == "token-3"
 
 
 def test_an_expiry_may_be_a_datetime() -> None:
     secret = TokenSecret(lambda: ("token", datetime.now(UTC) + timedelta(seconds=100)))
-    assert secret.current()[1] == pytest.approx(time.monotonic() + 80, abs=2)
+    assert secret.current().renew_at == pytest.approx(time.monotonic() + 80, abs=2)
 
 
 @pytest.mark.parametrize(
@@ -75,19 +146,22 @@ def test_an_expiry_may_be_a_datetime() -> None:
     [
         ("token", "returned a str: return"),
         (("", 9e9), "returned a tuple: return"),
-        (("token", None), "the expiry None: return an aware datetime"),
+        (("token", None), "a NoneType as the expiry: return an aware datetime"),
+        ((9e9, "token"), "returned a tuple: return"),
+        (("Bearer", "hidden"), "a str as the expiry: return an aware datetime"),
         (("token", datetime(2100, 1, 1)), "return an aware datetime"),  # noqa: DTZ001
         (("token", float("nan")), "return an aware datetime"),
         (("token", 1.0), "expired .* s ago: return a new one"),
     ],
 )
 def test_what_credentials_must_not_return(returned: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as caught:
         TokenSecret(lambda: returned).reveal()  # type: ignore[arg-type, return-value]
+    assert "hidden" not in str(caught.value)
 
 
 def test_credentials_replace_a_password() -> None:
-    with pytest.raises(InputError, match="the URL has a password, and credentials are given"):
+    with pytest.raises(InputError, match="the URL has a password, and credentials is given"):
         Publisher("amqp://ann:secret@localhost", "x", credentials=lambda: ("token", 9e9))
     with pytest.raises(InputError, match="credentials is a str: give a function"):
         with_credentials([ConnectionSettings()], "token")  # type: ignore[arg-type]
@@ -103,7 +177,7 @@ def test_no_token_is_shown() -> None:
 
 def test_a_pickle_has_the_function_and_not_the_token() -> None:
     secret = TokenSecret(token_command("cat /token"))
-    object.__setattr__(secret, "_token", "hidden")
+    object.__setattr__(secret, "_token", Secret("hidden"))
     pickled = pickle.dumps(secret)
     assert b"hidden" not in pickled
     assert isinstance(pickle.loads(pickled), TokenSecret)  # noqa: S301
