@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,12 +27,21 @@ def process(batch: pa.RecordBatch) -> pa.RecordBatch:
     return results.filter(pc.greater_equal(cents, pa.scalar(10_000)))
 
 
-def run(url: str, source: str, target: str, *, batch_rows: int = 65_536) -> None:
+def run(
+    url: str | Sequence[str],
+    source: str,
+    target: str,
+    *,
+    batch_rows: int = 65_536,
+    addresses: Mapping[str, str] | None = None,
+) -> None:
     """Process the rows of a stream as they arrive, until a signal ends the program."""
     name = f"large-payments-of-{source}"
     with (
-        StreamReader(url, source, name=name, end="never", batch_rows=batch_rows) as reader,
-        StreamPublisher(url, stream=target, name=name) as publisher,
+        StreamReader(
+            url, source, name=name, end="never", batch_rows=batch_rows, addresses=addresses
+        ) as reader,
+        StreamPublisher(url, stream=target, name=name, addresses=addresses) as publisher,
     ):
         for end in (signal.SIGINT, signal.SIGTERM):
             signal.signal(end, lambda *_: reader.stop())

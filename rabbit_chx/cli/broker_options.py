@@ -53,6 +53,11 @@ class LiveBroker:
     def __repr__(self) -> str:
         return f"LiveBroker({self.settings.masked_url!r})"
 
+    @property
+    def address(self) -> str:
+        """The host and port of the URL."""
+        return f"{self.settings.host}:{self.settings.port}"
+
     def management(self, why: str) -> Management:
         """Return the HTTP API, with the login of the AMQP URI if its URL has no login."""
         from rabbit_chx.broker.management import Management

@@ -374,7 +374,6 @@ def _outcome(
     def fail() -> NoReturn:
         raise errors[0]
 
-    address = f"{live.settings.host}:{live.settings.port}"
-    report = CheckReport(address, checks, exchanges, time.time(), file, all_vhosts, ignored)
+    report = CheckReport(live.address, checks, exchanges, time.time(), file, all_vhosts, ignored)
     code = ExitCode.DIFFERENCE if report.findings else ExitCode.DONE
     return Outcome(report, code, finish=fail if errors else None)

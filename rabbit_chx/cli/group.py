@@ -20,7 +20,7 @@ from rabbit_chx.cli.report import lag_gauges, numbers, or_dash, texts
 from rabbit_chx.cli.streams import address_option, parse_addresses, places_of
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, Roster
 from rabbit_chx.consuming.status import GroupStatus, group_findings
-from rabbit_chx.errors import EmptyRingError, RabbitChxError
+from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table
 from rabbit_chx.routing import Release
 from rabbit_chx.streams.connection import StreamConnection
@@ -51,11 +51,13 @@ class GroupReport:
     """A group over the queues of an exchange.
 
     Attributes:
+        address: the broker's host and port.
         switches: the time of each queue's last change of its active member, in seconds since 1970, as the members report it; only queues
             with a report.
         parked: the number of messages in the parking queue; None without a parking queue.
     """
 
+    address: str
     exchange: str
     vhost: str
     release: Release
@@ -136,7 +138,7 @@ class GroupReport:
 
     def metrics(self) -> Iterator[Gauge]:
         """Yield the metrics."""
-        of_group = {"vhost": self.vhost, "group": self.exchange}
+        of_group = {"broker": self.address, "vhost": self.vhost, "group": self.exchange}
         queues = [({**of_group, "queue": queue.name}, queue) for queue in self.status.queues]
         yield Gauge(
             "rabbit_chx_group_ready_messages",
@@ -153,8 +155,9 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True)
 class StreamGroupReport:
-    """The streams and members of a StreamGroup."""
+    """The streams and members of a StreamGroup; `address` is the broker's host and port."""
 
+    address: str
     group: str
     vhost: str
     streams: Sequence[StreamShare]
@@ -200,7 +203,7 @@ class StreamGroupReport:
 
     def metrics(self) -> Iterator[Gauge]:
         """Yield the metrics."""
-        of_group = {"vhost": self.vhost, "group": self.group}
+        of_group = {"broker": self.address, "vhost": self.vhost, "group": self.group}
         yield from lag_gauges(of_group, self.streams)
         yield _members_gauge(of_group, len(self.members))
 
@@ -225,7 +228,7 @@ def _moment_json(seconds: float | None) -> str | None:
 )
 def show(
     *,
-    exchange: str = argument(),
+    exchanges: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="EXCHANGE..."),
     journal: str = option(
         default=JOURNAL,
         show_default=True,
@@ -236,8 +239,8 @@ def show(
     stream_group: str | None = option(
         type=TEXT,
         metavar="NAME",
-        help="The name of a StreamGroup: show its streams and their lag, without the management API. EXCHANGE is then a super stream, "
-        "an exchange of streams, or a stream.",
+        help="The name of a StreamGroup: show its streams and their lag, without the management API. Each EXCHANGE is then a super "
+        "stream, an exchange of streams, or a stream.",
     ),
     address: tuple[str, ...] = address_option(),
     broker: BrokerOptions = options(BrokerOptions),
@@ -250,7 +253,12 @@ def show(
     """
     at = broker.live(streams=stream_group is not None)
     if stream_group is not None:
-        return Outcome(_stream_group(at, exchange, stream_group, journal, address))
+        return Outcome(_stream_group(at, exchanges, stream_group, journal, address))
+    if len(exchanges) > 1:
+        raise InputError(
+            f"the exchanges {', '.join(exchanges)} are given: give one, or --stream-group NAME for a group of streams"
+        )
+    (exchange,) = exchanges
     management = at.management("AMQP alone shows neither bindings nor consumers")
     names, release = _names(management, at.settings.vhost, exchange)
     queues, status = _read(management, at.settings.vhost, names)
@@ -260,19 +268,21 @@ def show(
     switches = {queue: claim.at for queue, claim in roster.claims.items() if queue in names}
     weights = {name: member.weight for name, member in roster.members.items()}
     findings = group_findings(status, release, weights)
-    return Outcome(GroupReport(exchange, at.settings.vhost, release, status, findings, switches, parked))
+    return Outcome(
+        GroupReport(at.address, exchange, at.settings.vhost, release, status, findings, switches, parked)
+    )
 
 
 def _stream_group(
-    at: LiveBroker, name: str, group: str, journal: str, address: tuple[str, ...]
+    at: LiveBroker, names: Sequence[str], group: str, journal: str, address: tuple[str, ...]
 ) -> StreamGroupReport:
     from rabbit_chx.consuming.stream_status import read_stream_group
 
     settings, addresses = stream_settings(at.settings), parse_addresses(address)
     with closing(StreamConnection(settings)) as connection:
-        streams = [stream.name for stream in places_of(connection, [name])]
+        streams = [stream.name for stream in places_of(connection, names)]
     shares, members = read_stream_group(settings, group, streams, journal, addresses)
-    return StreamGroupReport(group, settings.vhost, shares, members)
+    return StreamGroupReport(at.address, group, settings.vhost, shares, members)
 
 
 def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:

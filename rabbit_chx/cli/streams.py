@@ -275,8 +275,13 @@ class ShownStream:
 
 @dataclass(frozen=True, slots=True)
 class StreamsReport:
-    """Streams of a vhost, the time when their ends were read, and the requested stream group."""
+    """Streams of a vhost, the time when their ends were read, and the requested stream group.
 
+    Attributes:
+        address: the broker's host and port.
+    """
+
+    address: str
     vhost: str
     version: str
     streams: Sequence[ShownStream]
@@ -363,7 +368,8 @@ class StreamsReport:
 
     def metrics(self) -> Iterator[Gauge]:
         """Yield the metrics that have values."""
-        labels = [{"vhost": self.vhost, "stream": stream.name} for stream in self.streams]
+        of_vhost = {"broker": self.address, "vhost": self.vhost}
+        labels = [{**of_vhost, "stream": stream.name} for stream in self.streams]
         offsets = [stream.span for stream in self.streams]
         rows = [stream.rows for stream in self.streams]
         ages = [at.first and max(0.0, (self.read_at - at.first.time).total_seconds()) for at in self.streams]
@@ -377,7 +383,7 @@ class StreamsReport:
             if samples := [(of, each) for of, each in zip(labels, values, strict=True) if each is not None]:
                 yield Gauge(f"rabbit_chx_stream_{name}", text, samples)
         if self.group is not None:
-            yield from lag_gauges({"vhost": self.vhost, "group": self.group}, self._shares)
+            yield from lag_gauges({**of_vhost, "group": self.group}, self._shares)
 
     @property
     def _shares(self) -> list[StreamShare]:
@@ -407,7 +413,9 @@ def show(
     names: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="NAME..."),
     count: bool = option(is_flag=True, help="Read all rows to count them and their chunks."),
     stream_group: str | None = option(
-        type=TEXT, metavar="NAME", help="The name of a StreamGroup: show its lag in each stream."
+        type=TEXT,
+        metavar="NAME",
+        help="The name of a StreamGroup, or of a StreamReader with name=: show its lag in each stream.",
     ),
     address: tuple[str, ...] = address_option(),
     broker: BrokerOptions = options(BrokerOptions),
@@ -429,7 +437,7 @@ def show(
         streams = list(_with_figures(at, streams))
     if count:
         streams = [_counted(settings, stream, addresses) for stream in streams]
-    return Outcome(StreamsReport(at.settings.vhost, version, streams, read_at, stream_group))
+    return Outcome(StreamsReport(at.address, at.settings.vhost, version, streams, read_at, stream_group))
 
 
 def places_of(connection: StreamConnection, names: Sequence[str]) -> list[ShownStream]:

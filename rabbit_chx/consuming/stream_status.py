@@ -15,6 +15,8 @@ from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.nodes import open_at, settings_of
 
 _TIMEOUT_S = 60.0
+#: Seconds without an entry of a member after which it is not shown. It is `GroupPace.gone_s` with a margin for a slow pace and for clocks.
+_SILENT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class StreamShare:
 
 @dataclass(frozen=True, slots=True)
 class StreamMember:
-    """A member of a group, with the time of its last entry in seconds since 1970."""
+    """A member of a group, with the time of its last heartbeat in seconds since 1970."""
 
     name: str
     weight: float
@@ -57,14 +59,16 @@ def read_stream_group(
     addresses: Mapping[str, str] | None = None,
 ) -> tuple[list[StreamShare], list[StreamMember]]:
     """Return the streams and the members of a group; `addresses` as for `StreamReader`. A NotFoundError if the journal does not exist."""
-    roster, heard = Roster(), dict[str, float]()
+    roster = Roster()
     with StreamReader(settings, journal, addresses=addresses, on_missing="count") as reader:
         for batch in reader:
             for offset, body in zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True):
                 entry = JournalEntry.from_json(body or b"", group)
                 if entry is not None and offset is not None:
-                    roster.take(offset, entry)
-                    heard[entry.member] = entry.at
+                    roster.take(offset, entry, entry.at)
+    heard, now = dict(roster.seen), time.time()
+    for name in roster.silent(now, _SILENT_S):  # no other member is left that would write it
+        roster.take(roster.term, JournalEntry("gone", name, now))
     owners = roster.owners()
     shares = []
     for stream in streams:

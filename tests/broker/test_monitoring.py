@@ -58,9 +58,9 @@ def test_each_metric_of_the_rules_and_the_dashboard_is_one_of_a_check() -> None:
     empty = Topology()
     checks = {"/": check(empty, empty)}
     written = set(parsed_exposition(metrics_text(CheckReport("b:5672", checks, (), 1.0, "file").metrics())))
-    of_group = set(parsed_exposition(metrics_text(StreamGroupReport("g", "/", (), ()).metrics())))
+    of_group = set(parsed_exposition(metrics_text(StreamGroupReport("b:5552", "g", "/", (), ()).metrics())))
     stream = ShownStream("s", None, StreamMetadata(None, ()), writers={})
-    shown = StreamsReport("/", "4.3.6", [stream], datetime.now(UTC))
+    shown = StreamsReport("b:5552", "/", "4.3.6", [stream], datetime.now(UTC))
     of_streams = set(parsed_exposition(metrics_text(shown.metrics())))
     for text in (ALERTS.read_text(), *EXPRESSIONS):
         assert set(re.findall(r"rabbit_chx_\w+", text)) <= written | of_group | of_streams

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +19,7 @@ from tcp_proxy import Proxy
 
 from rabbit_chx import StreamGroup, StreamPublisher
 from rabbit_chx.cli import main
-from rabbit_chx.consuming import stream_channels
+from rabbit_chx.consuming import stream_channels, stream_status
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import HandlerError, InputError, MissingRowsError, NotFoundError
 from rabbit_chx.streams.nodes import open_any, settings_of
@@ -463,3 +464,33 @@ def test_the_command_shows_members_assignment_and_lag(
     assert metrics["rabbit_chx_group_members"].value(group="billing") == 0
     assert main(list(show)) == 0
     assert "lag rows" in capsys.readouterr().out
+
+
+def test_the_command_shows_the_whole_group_and_no_member_that_was_killed(
+    vhost: RunningBroker, answer: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After the last member nobody writes to the journal that it is gone."""
+    stage = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"])
+    stage.declare()
+    show = ("group", "show", "s.0", "s.1", "--stream-group", stage.group, "--url", vhost.stream_url)
+    stage.publish(10)
+    file = tmp_path / "handled"
+    process = stage.process("a", file)
+    try:
+        deadline = time.monotonic() + 60
+        while not file.exists() or len(file.read_text().splitlines()) < 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        process.kill()
+        process.wait()
+    stage.publish(5)
+    document = answer(*show)
+    assert [member["name"] for member in document["members"]] == ["a"]
+    assert [share["active"] for share in document["streams"]] == ["a", "a"]
+    monkeypatch.setattr(stream_status, "_SILENT_S", 0.1)
+    document = answer(*show)
+    assert document["members"] == []
+    shown = [(share["stream"], share["assigned"], share["active"]) for share in document["streams"]]
+    assert shown == [("s.0", None, None), ("s.1", None, None)]
+    assert all(share["lag_rows"] >= 5 for share in document["streams"])

@@ -102,6 +102,11 @@ def test_nobody_answers(ran: Callable[..., tuple[int, str, str]]) -> None:
     assert (code, "no server answers there" in errors, "(after --wait 0.1)" in errors) == (69, True, True)
 
 
+def test_only_a_group_of_streams_has_several_exchanges(ran: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, errors = ran("group", "show", "orders", "events", "--url", "amqp://127.0.0.1:1")
+    assert (code, "give one, or --stream-group NAME" in " ".join(errors.split())) == (2, True), errors
+
+
 def report(ring: HashRing = READ, **counts: Any) -> StoredReport:
     examples = (ROW,) if counts.get("wrong") else ()
     streams = [StreamParity("s0", sum(counts.values()), **counts, examples=examples), StreamParity("s1")]
@@ -199,7 +204,7 @@ def test_tables_of_streams_fit_into_80_columns(
     monkeypatch.setenv("COLUMNS", "80")
     end = RowPlace(123_456_789_012, NOW)
     stream = ShownStream("orders-0", None, StreamMetadata(None, ()), end, end, None, 123_456, 1_234, {"w": 1})
-    ConsoleOutput().show(StreamsReport("shop", "4.3.6", [stream], NOW))
+    ConsoleOutput().show(StreamsReport("b:5552", "shop", "4.3.6", [stream], NOW))
     (row, times, *_) = [line.split() for line in capsys.readouterr().out.splitlines() if "orders-0" in line]
     assert row[-3:] == ["1", "of", "255"]
     assert times == ["orders-0", "2026-11-22", "18:00:00Z", "2026-11-22", "18:00:00Z"]
@@ -219,7 +224,9 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
         2,
         {f"w{n}": n for n in range(21)},
     )
-    found = StreamsReport("shop", "4.3.6", [full, ShownStream("s1", None, StreamMetadata(None, ()))], NOW)
+    found = StreamsReport(
+        "b:5552", "shop", "4.3.6", [full, ShownStream("s1", None, StreamMetadata(None, ()))], NOW
+    )
     ConsoleOutput().show(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "s0 5 1,104 1,099 13 2 21 of 255" in lines
@@ -251,7 +258,7 @@ def test_streams_as_metrics(capsys: pytest.CaptureFixture[str]) -> None:
     empty = ShownStream(
         "s1", None, StreamMetadata(None, ()), share=StreamShare("s1", None, None, None, None, 0, 0)
     )
-    found = StreamsReport("shop", "4.3.6", [full, empty], NOW, "billing")
+    found = StreamsReport("b:5552", "shop", "4.3.6", [full, empty], NOW, "billing")
     PrometheusOutput().show(found)
     metrics = parsed_exposition(capsys.readouterr().out)
     expected = {
@@ -277,6 +284,8 @@ def test_metrics_without_values_are_omitted() -> None:
     """Neither the management API nor --count nor a stream group; a clock that is behind that of the broker."""
     later = RowPlace(0, NOW + timedelta(seconds=1))
     stream = ShownStream("s0", None, StreamMetadata(None, ()), later, later)
-    metrics = parsed_exposition(metrics_text(StreamsReport("shop", "4.3.6", [stream], NOW).metrics()))
+    metrics = parsed_exposition(
+        metrics_text(StreamsReport("b:5552", "shop", "4.3.6", [stream], NOW).metrics())
+    )
     assert set(metrics) == {"rabbit_chx_stream_offsets", "rabbit_chx_stream_oldest_row_age_seconds"}
     assert metrics["rabbit_chx_stream_oldest_row_age_seconds"].value(stream="s0") == 0
