@@ -445,7 +445,7 @@ QUEUES: dict[str, Scenario] = {
     "a short consumer timeout": alike(SHORT),
     "a short consumer timeout by a policy": alike('type = "quorum"', policy(consumer_timeout=60_000)),
     "a consumer timeout of half an hour": alike(SHORT.replace("5000", "1_800_000")),
-    "a consumer timeout that is a text": alike(SHORT.replace("5000", '"soon"')),
+    "a consumer timeout that is a text": alike('type = "quorum"', policy(consumer_timeout="soon")),
     "a short consumer timeout before 4.3": alike(SHORT, release=Release("4.2.0")),
     "a short consumer timeout of classic queues": alike(SHORT.replace("quorum", "classic")),
     "an odd member": queues({**dict.fromkeys(FOUR, ODD), "q3": "arguments = { x-max-priority = 5 }"}),

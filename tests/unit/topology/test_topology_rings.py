@@ -103,7 +103,7 @@ def test_ranges_of_slots_include_both_bounds_and_are_written_again() -> None:
     [
         ("ordres", "exchange 'ordres' does not exist: those of type x-consistent-hash are orders"),
         ("audit", "exchange 'audit' is of type fanout: those of type x-consistent-hash are orders"),
-        ("orders", "exchange 'orders' does not have slots: Topology.ring returns its ring"),
+        ("orders", "exchange 'orders' does not have slots: Topology.key_map returns its mapping of keys"),
     ],
 )
 def test_an_exchange_without_slots_or_a_ring_is_named_with_those_that_are_there(
