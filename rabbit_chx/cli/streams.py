@@ -615,11 +615,9 @@ def replay(
 
     def finish() -> None:
         found = ", ".join(f"{plural(count, 'row')} in {name}" for name, count in shown.items())
-        older = (
-            ""
-            if is_super_stream or stream.ring
-            else "; rows that were written before a change of the ring may be in another stream"
-        )
+        older = "; rows that were written before a change of the ring may be in another stream"
+        if is_super_stream or stream.ring:
+            older = ""
         if found:
             found += (
                 f", of {plural(counts['read'], 'row')} that {'was' if counts['read'] == 1 else 'were'} read"
