@@ -1,4 +1,4 @@
-"""Lets Spark find ``format("rabbitmq")`` by itself.
+"""Lets Spark find ``format("rabbitmq")`` without `register`.
 
 Spark imports every top-level package named ``pyspark_*`` and takes its `DefaultSource`. A package that raises
 hides all the others. So this one never raises: it offers nothing if the connector cannot be loaded.

@@ -121,7 +121,7 @@ COLUMNS: tuple[KnownColumn, ...] = (
     _text("content_encoding", "such as `gzip`"),
     _text("type", "the kind of message"),
     _text("app_id", "the sender"),
-    _text("reply_to", "where to answer"),
+    _text("reply_to", "reply queue"),
     _text("expiration", "milliseconds in a queue until it expires, as a text of digits"),
     _whole("priority", "0 to 255"),
     KnownColumn("timestamp", "timestamp", (TimestampType,), for_timestamp, "whole seconds on the wire"),

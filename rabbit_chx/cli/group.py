@@ -249,7 +249,7 @@ def show(
 
     The consumer tags that ConsumerGroup sets identify the members of a group. The journal of the group
     contains the time of the last switch and the weights of the members. Values of the management API are up
-    to 5 s old; if a queue has consumers but none is active, the command looks again for 6 s.
+    to 5 s old; if a queue has consumers but none is active, the command retries for 6 s.
     """
     at = broker.live(streams=stream_group is not None)
     if stream_group is not None:

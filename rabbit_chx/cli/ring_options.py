@@ -123,7 +123,7 @@ class RingOptions:
     release: str | None = option(
         metavar=RELEASE,
         help="The RabbitMQ release whose rules apply, such as 4.3, 4.3.6 or 4.0.5/mnesia.  [default: that of the ring or the "
-        "broker, or the newest; the store of a new broker]",
+        "broker, or the newest with its default store]",
     )
     exchange_type: str | None = option(
         type=click.Choice(_EXCHANGE_TYPES),

@@ -169,7 +169,7 @@ def route(
 
     Give the ring by --bind, --ring, --topology or --exchange.
 
-    A KEY is what the exchange hashes: the routing key, or with --hash-header or --hash-property the value of
+    A KEY is the hashed value: the routing key, or with --hash-header or --hash-property the value of
     that header or property. With --header or --property the options describe a whole message, and a KEY is
     its routing key.
 

@@ -397,7 +397,7 @@ def balance(
         default=_DEFAULT_TARGET,
         show_default=True,
         metavar="TARGET",
-        help="The most load of a queue: 1.2 is 1.2 times its part by weight, 30% is that share of the load.",
+        help="The load limit of a queue: 1.2 is 1.2 times its share by weight, 30% is that share of all load.",
     ),
     weights: tuple[str, ...] = option(
         "--weight",
@@ -409,10 +409,10 @@ def balance(
     broker: BrokerOptions = options(BrokerOptions),
     load: LoadOptions = options(LoadOptions),
 ) -> Outcome:
-    """Propose the fewest slots to move so that no queue has too much load. Nothing is changed.
+    """Propose slots to move so that no queue has too much load. Nothing is changed.
 
-    The load comes from a sample: --keys or --pattern. Of the proposals with equally few slots, one that moves
-    the least load is chosen. The result contains the members for the topology file.
+    The load comes from a sample: --keys or --pattern. The number of moves is
+    not always minimal. The result contains the members for the topology file.
 
     The exit code is 1 if there is a proposal, or if the target cannot be reached.
     """

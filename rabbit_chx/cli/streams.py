@@ -93,7 +93,7 @@ class StreamOptions:
     )
     ring: str | None = option(
         metavar="FILE",
-        help="A file of a ring, which `ring show --output json` wrote, instead of the present ring.",
+        help="A ring file of `ring show --output json`, instead of the current ring.",
     )
     published_to: str | None = option(
         type=TEXT,
@@ -102,7 +102,7 @@ class StreamOptions:
     )
     by_message_id: bool = option(
         is_flag=True,
-        help="The key of a row is its message id, as often with clients of super streams, instead of its routing key.",
+        help="The key of a row is its message id instead of its routing key, as often with super streams.",
     )
     since: str | None = option(
         metavar="TIME", help=f"Start at the first chunk of this time or later. {_TIME_HELP}"
@@ -583,8 +583,8 @@ def replay(
     stream: StreamOptions = options(StreamOptions),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
-    """Show the rows of each KEY, oldest first: stream, offset, time, key and value. Only the stream that has
-    a KEY is read.
+    """Show the rows of each KEY, oldest first: stream, offset, time, key and value. Only the stream
+    of a KEY is read.
 
     A KEY is the routing key of a row, or with --by-message-id its message id, for clients that store no
     routing key. The ring of --exchange must be known: give --ring-via, --ring or --topology. For rows that

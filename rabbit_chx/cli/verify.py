@@ -349,8 +349,8 @@ def verify(
     (exit code 3). Differences between the ring and the bindings are findings (exit code 1).
 
     With --stream, --all-streams or --super-stream nothing is published: the command reads the rows of
-    streams, and compares the stream of each row with its routing key. Without EXCHANGE, it uses the exchange
-    of most of the first rows. Rows that were written before the ring changed may be in another stream:
+    streams, and compares the stream of each row with its routing key. Without EXCHANGE, most of the first
+    rows determine it. Rows that were written before the ring changed may be in another stream:
     --since skips them.
     """
     if streams or all_streams or stored.super_stream is not None:

@@ -1,4 +1,4 @@
-"""Publish rows with confirms: the delivery without I/O, a blocking and an asyncio publisher."""
+"""Publish rows with confirms: delivery logic without I/O, blocking and asyncio publishers."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ LAST_HEADER_COUNTS = Rule(
 # -- What is hashed: AMQP 1.0 ----------------------------------------------------------------------------------------
 
 AMQP10_IS_CONVERTED = Rule(
-    "AMQP 1.0", "a plugin makes 0-9-1 messages of it first, which is not mirrored",
+    "AMQP 1.0", "a plugin converts it to 0-9-1 first, which is not mirrored",
     _before("4.0.0"), "rabbitmq_amqp1_0",
 )
 AMQP10_VALUE_IS_BARE = Rule(
@@ -119,7 +119,7 @@ AMQP10_LEAVES_OUT = Rule(
     _since("4.0.0"), "mc_amqp.erl routing_headers/2, v4.0.0",
 )
 AMQP10_CC_COUNTS = Rule(
-    "AMQP 1.0 x-cc", "its routing keys count as those of CC do",
+    "AMQP 1.0 x-cc", "its routing keys have the same effect as CC",
     _since("4.1.0"), "rabbit_amqp_session.erl lookup_routing_key/5, #12559",
 )
 

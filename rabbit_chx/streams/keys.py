@@ -49,7 +49,7 @@ class MisplacedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamParity:
-    """The rows of a stream, compared with the mirror: rows = right + wrong + without_key + other_exchange.
+    """The rows of a stream, compared with the prediction: rows = right + wrong + without_key + other_exchange.
 
     Attributes:
         stream: the stream's name.

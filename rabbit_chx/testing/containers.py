@@ -63,7 +63,7 @@ exec docker-entrypoint.sh rabbitmq-server
 
 @contextmanager
 def docker_broker(series: str = "4.3", image: str | None = None) -> Iterator[RunningBroker]:
-    """Start a broker in a container for a block, and remove the container at the end.
+    """Start a broker in a container for a ``with`` block, and remove it at the end.
 
     Args:
         series: the release series; the image is then ``rabbitmq:SERIES-management``.

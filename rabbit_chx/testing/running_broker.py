@@ -216,7 +216,7 @@ def masked(url: str) -> str:
 
 @contextmanager
 def temporary_vhost(broker: RunningBroker) -> Iterator[RunningBroker]:
-    """Create a vhost for a block, and delete it at the end with its contents.
+    """Create a vhost for a ``with`` block, and delete it with its contents.
 
     Args:
         broker: the broker.

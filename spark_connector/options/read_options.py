@@ -121,7 +121,7 @@ _MOMENT = Kind(
 _STREAMING = {"batch": " is for batch reads, and this is a streaming query: leave it out, or use spark.read"}
 _BATCH = {"streaming": " is for streaming queries, and this is a batch: leave it out"}
 _INCLUDE = "further columns: `exchange`, `message_id`, `properties`, `headers`"
-_INCLUDE_HEADERS = "add the column `headers`, as `include=headers`"
+_INCLUDE_HEADERS = "same as `include=headers`"
 
 
 def _included(columns: tuple[str, ...], *, headers: bool) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ class ReadOptions:
         "startingOffsets", _OFFSETS,
         "`earliest` (default of batches), `latest` (default of new queries), or an offset for each stream: "
         '`{"orders-0": 23, "orders-1": -2}`, -2 is earliest, -1 latest',
-        heading="From where to where",
+        heading="Start and end",
     )
     starting_timestamp: datetime | None = option(
         "startingTimestamp", _MOMENT,
@@ -179,7 +179,7 @@ class ReadOptions:
         only="batch",
     )
     ending_timestamp: datetime | None = option(
-        "endingTimestamp", _MOMENT, "instead: exclusive time", only="batch"
+        "endingTimestamp", _MOMENT, "instead: exclusive end", only="batch"
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss", FLAG,
@@ -188,7 +188,7 @@ class ReadOptions:
     )
     push_filters: str = option(
         "pushFilters", one_of("none", "exact", "keys"),
-        "`exact`: skip streams and offsets by filters of `stream`, `offset` and `timestamp`; `keys`: also streams by filters of `key`; see "
+        "`exact`: skip streams and offsets by filters on `stream`, `offset` and `timestamp`; `keys`: also on `key`; see "
         "[Filter pushdown](streams.md#filter-pushdown)",
         default="none", only="batch",
     )
@@ -200,7 +200,7 @@ class ReadOptions:
     min_partitions: int | None = option(
         "minPartitions", COUNT,
         "minimum number of tasks of a batch; if it exceeds the number of streams, streams are split by offsets",
-        heading="How much at once",
+        heading="Batch size",
     )
     max_offsets: int | None = option(
         "maxOffsetsPerTrigger", COUNT,
@@ -213,11 +213,11 @@ class ReadOptions:
     timeout_s: float = option(
         "readTimeout", SECONDS,
         "maximum time without an answer or a row, including reconnects",
-        default=60.0, heading="When something goes wrong",
+        default=60.0, heading="Errors",
     )
     addresses: Mapping[str, str] = option(
         "addresses", NODE_ADDRESSES,
-        'reachable addresses of advertised ones: `{"rabbit-0:5552": "127.0.0.1:15552"}`',
+        'reachable addresses by advertised ones: `{"rabbit-0:5552": "127.0.0.1:15552"}`',
         default={},
     )
     # fmt: on
@@ -382,7 +382,7 @@ class QueueOptions:
     )
     exchange: str | None = option(
         "exchange", TEXT,
-        "instead: all queues (not streams) bound to an exchange, or to exchanges behind it, such as slots; needs `managementUrl`",
+        "instead of `queue`: all queues (not streams) bound to an exchange, or to exchanges behind it, such as slots; needs `managementUrl`",
     )
     management_url: ManagementUrl | None = option(
         "managementUrl", MANAGEMENT_URL, "management API, to read the bindings of `exchange`"

@@ -285,7 +285,7 @@ class WriteOptions:
     )
     filter_value_column: str | None = option(
         "filterValueColumn", TEXT,
-        "column (string or binary) with the [filter value](streams.md#filters) of each row, may be `key`; null is none",
+        "column (string or binary) with the [filter value](streams.md#filters) of each row, may be `key`; null: no filter",
         only="streams",
     )
     sub_entry_rows: int | None = option(
