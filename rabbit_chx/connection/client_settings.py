@@ -41,7 +41,7 @@ def server_name(host: str, tls: TlsSettings) -> str | None:
 
 
 def aio_pika_arguments(target: str | ConnectionSettings) -> dict[str, Any]:
-    """Return arguments of `aio_pika.connect` and `aio_pika.connect_robust` for an AMQP URI or settings.
+    """Return arguments of `aio_pika.connect` and `aio_pika.connect_robust` for an AMQP URI or settings, the `target`.
 
     aio-pika's URL parser ignores ``cacertfile``, ``verify`` and ``connection_timeout``, so it does not get the URL. A setting that aio-pika
     (aiormq 7.2) would ignore is an error here.
