@@ -61,6 +61,21 @@ _GROUP_COLUMNS = (
     "each member after, s",
     "two members at once, s",
 )
+_OF_GROUP = (
+    "refused",
+    "queue_pause_s",
+    "group_pause_s",
+    "all_back_s",
+    "overlap_s",
+    "repeats_at_change",
+    "repeats_bound",
+)
+_STREAM_GROUP_COLUMNS = (
+    "fault",
+    "repeated by the next member (bound)",
+    "two members at once, s",
+    "longest pause of a stream, s",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +108,8 @@ class FireRecord:
         all_back_s: of a group: seconds from the end of the fault until each member has handled a message again.
         overlap_s: of a group: the longest time for which a member still wrote effects of a queue that another one had; None in older
             records.
+        repeats_at_change: of a group of streams: the most rows of a stream that one change of its owner repeated.
+        repeats_bound: the largest number of rows that it may repeat.
     """
 
     path: str
@@ -118,6 +135,8 @@ class FireRecord:
     group_pause_s: float | None = None
     all_back_s: float | None = None
     overlap_s: float | None = None
+    repeats_at_change: int | None = None
+    repeats_bound: int | None = None
 
     @property
     def of_group(self) -> bool:
@@ -163,11 +182,10 @@ def replace_records(
 
 
 def _fields(record: FireRecord) -> dict[str, Any]:
-    """Return the fields of a record; a publisher's has none of a group."""
-    group = (
-        () if record.of_group else ("refused", "queue_pause_s", "group_pause_s", "all_back_s", "overlap_s")
-    )
-    return {name: value for name, value in asdict(record).items() if name not in group}
+    """Return the fields of a record, of those of groups only the measured ones."""
+    return {
+        name: value for name, value in asdict(record).items() if value is not None or name not in _OF_GROUP
+    }
 
 
 def _parsed(text: str) -> list[FireRecord]:
@@ -239,6 +257,30 @@ def runs(records: Sequence[FireRecord] | None = None) -> str:
         columns, row = (_GROUP_COLUMNS, _group_figures) if of_group else (_COLUMNS, _publisher_figures)
         parts.append(f"## {path}\n\n" + table(columns, _rows(of_path, row)))
     return "\n\n".join(parts)
+
+
+def stream_groups(records: Sequence[FireRecord] | None = None) -> str:
+    """Return the totals of groups of streams, and every run."""
+    of_groups = [
+        record
+        for record in (_records() if records is None else records)
+        if _plain_path(record) == "StreamGroup"
+    ]
+    rows, lost, late = (
+        sum(getattr(record, name) or 0 for record in of_groups) for name in ("rows", "lost", "out_of_order")
+    )
+    runs: str = table(_STREAM_GROUP_COLUMNS, map(_stream_group_figures, of_groups))
+    return f"{rows:,} rows: {lost:,} lost, {late:,} out of order.\n\n{runs}"
+
+
+def _stream_group_figures(record: FireRecord) -> Sequence[str]:
+    _, _, nodes = record.path.partition(", ")
+    return (
+        f"{nodes}: {record.fault}" if nodes else record.fault,
+        f"{_count(record.repeats_at_change)} ({_count(record.repeats_bound)})",
+        _seconds(record.overlap_s),
+        _seconds(record.queue_pause_s),
+    )
 
 
 def _rows(

@@ -29,6 +29,7 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "options": tables.options,
         "options of queues": tables.queue_options,
     },
+    "docs/stream-groups.md": {"faults": guarantees.stream_groups},
     "docs/streams.md": {"options": tables.read_options},
     "docs/topology.md": {"fields": tables.topology_fields},
     "docs/commands/README.md": {"commands": tables.command_list}

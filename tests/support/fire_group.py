@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ from row_reader import rows_waiting
 
 from rabbit_chx import ConsumerGroup, Publisher, StreamGroup
 from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.consuming.stream_channels import STORE_S
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
 
@@ -45,6 +47,7 @@ _NO_LIMIT = {"x-delivery-limit": -1}
 _STREAM = {"x-queue-type": "stream", "x-queue-leader-locator": "balanced"}
 _MEMBERS = ("a", "b", "c")
 _STEP = 20
+_BATCH_ROWS = 20
 _LOOK_S = 0.05
 _SHARED_S = 90.0
 _BACK_S = 120.0
@@ -66,6 +69,7 @@ class GroupFigures:
         recover_s: seconds from the end of the fault until the next effect.
         all_back_s: seconds from the end of the fault until each member has handled a message again.
         overlap_s: the longest time for which a member wrote effects of a queue, taken or refused, after another one had begun.
+        repeats_at_change: the most effects that one generation of a queue repeated.
     """
 
     refused: int
@@ -75,6 +79,7 @@ class GroupFigures:
     recover_s: float
     all_back_s: float
     overlap_s: float
+    repeats_at_change: int
 
 
 class _Numbers(threading.Thread):
@@ -309,7 +314,15 @@ class GroupFire:
             recover_s=min(first.values()) - self._ended,
             all_back_s=max(first.values()) - self._ended,
             overlap_s=max(overlap_s(self.store, queue) for queue in GROUP_QUEUES),
+            repeats_at_change=max(repeats_at_change(row) for row in by_queue.values()),
         )
+
+    def most_repeats(self, unheard_s: float) -> int:
+        """Return how many rows of a stream the next member may repeat: those after the stored offset, and the batch in progress.
+
+        The offset is stored with the first batch that ends 1 s after the last store (`StreamChannel._store_if_due`).
+        """
+        return math.floor((STORE_S + unheard_s) / self._pause_s_of_row) + _BATCH_ROWS
 
     def _pause_s(self, effects: Iterable[Effect]) -> float:
         times = [self._began, *(effect.at for effect in effects if effect.at > self._began)]
@@ -333,6 +346,15 @@ def overlap_s(store: EffectStore, queue: str) -> float:
     )
 
 
+def repeats_at_change(effects: Iterable[Effect]) -> int:
+    """Return the most effects of a queue that one generation repeated."""
+    seen, repeats = set[int](), Counter[int]()
+    for effect in effects:
+        repeats[effect.generation] += effect.number in seen
+        seen.add(effect.number)
+    return max(repeats.values())
+
+
 def overtaken(numbers: Iterable[int]) -> int:
     """Return how many numbers come for the first time and behind a higher one."""
     highest, late = -1, 0
@@ -351,6 +373,7 @@ def keep(
     fault: str,
     promise: str,
     pause_s: float | None = None,
+    unheard_s: float = 0.0,
 ) -> None:
     """Check what a group promises, and record it. A busy machine gets three times the promised seconds.
 
@@ -362,8 +385,11 @@ def keep(
         fault: what happened, in words for users.
         promise: what is promised under it, in words for users.
         pause_s: the longest promised time without any effect; None for none.
+        unheard_s: for how long at most a member of a group of streams handles rows while the broker takes no offset.
     """
     assert figures.out_of_order == 0
+    bound = group.most_repeats(unheard_s) if group.streams else None
+    assert bound is None or figures.repeats_at_change <= bound, figures
     record(
         group.history(),
         path=path,
@@ -375,6 +401,8 @@ def keep(
         group_pause_s=round(figures.group_pause_s, 1),
         all_back_s=round(figures.all_back_s, 1),
         overlap_s=round(max(0.0, figures.overlap_s), 1),
+        repeats_at_change=figures.repeats_at_change if group.streams else None,
+        repeats_bound=bound,
     )
     assert figures.recover_s <= 3 * _RECOVER_S, figures
     assert pause_s is None or figures.group_pause_s <= 3 * pause_s, figures
@@ -438,7 +466,7 @@ async def _be_stream_member(
             await store_effect(store, stream, int(body), name, -1 if generation is None else generation)
 
     async with StreamGroup(
-        url.split(","), streams=streams, name="fire", member=name, batch_rows=20, addresses=addresses
+        url.split(","), streams=streams, name="fire", member=name, batch_rows=_BATCH_ROWS, addresses=addresses
     ) as group:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, group.stop)
         await group.run(handle)

@@ -140,6 +140,8 @@ class StreamRun:
         name: str | None = "load",
         window: int = 1_000,
         follow: bool = True,
+        rows: int = _STEP,
+        pause_s: float | None = None,
         **options: Any,
     ) -> None:
         """Write rows until the fault is over, and some more; read them meanwhile.
@@ -151,6 +153,8 @@ class StreamRun:
             name: the publisher's name.
             window: how many rows it may have unconfirmed: few of them make it slow, and there are pauses then.
             follow: whether a reader reads meanwhile, at the same URL.
+            rows: the rows of a call.
+            pause_s: the pause after a call, in seconds; None for as long as the call, where the window makes pauses.
             options: further arguments of the publisher; the reader has the addresses.
         """
         happening = _Thread(lambda: fault(self))
@@ -158,17 +162,18 @@ class StreamRun:
         reader = _Thread(lambda: self._follow(url, stream, over, options.get("addresses")))
         try:
             with StreamPublisher(url, stream=stream, name=name, window=window, **options) as publisher:
-                self.give(publisher)
+                self.give(publisher, rows)
                 happening.start()
                 if follow:
                     reader.start()
                 while happening.is_alive():
                     began = time.monotonic()
-                    self.give(publisher)
-                    time.sleep(0.0 if window > _STEP else min(_LONGEST_PAUSE_S, time.monotonic() - began))
+                    self.give(publisher, rows)
+                    usual_s = 0.0 if window > _STEP else min(_LONGEST_PAUSE_S, time.monotonic() - began)
+                    time.sleep(usual_s if pause_s is None else pause_s)
                 self.fault_ended = happening.ended
                 for _ in range(_LAST_CALLS):
-                    self.give(publisher)
+                    self.give(publisher, rows)
         except PublishError as error:
             self.error = error
         finally:

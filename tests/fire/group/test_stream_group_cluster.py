@@ -18,6 +18,9 @@ from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(900)]
 
+#: A stream has another leader before the node is started again.
+LEADERLESS_S = 5.0
+
 
 @pytest.fixture
 def group(chx_cluster: RunningCluster, tmp_path: Path) -> Iterator[GroupFire]:
@@ -60,4 +63,5 @@ def test_a_node_is_lost(
         path="StreamGroup, three nodes",
         fault=f"{LEADER_KILLED.words}; a member at each node",
         promise="No member ends. Every row is handled, each stream in order; rows after the stored offset may be handled again.",
+        unheard_s=LEADERLESS_S,
     )

@@ -30,6 +30,8 @@ GOES_ON = "No member ends. Every row is handled, each stream in order; rows afte
 ALARM_S = 45.0
 FROZEN_S = 35.0
 HOLE_S = 60.0
+#: A member ends its connections when it has missed two heartbeats of 10 s; it looks each quarter of a heartbeat.
+NOTICE_S = 22.5
 CLOSINGS = 10
 BETWEEN_CLOSINGS_S = 3.0
 
@@ -131,4 +133,5 @@ def test_a_black_hole(group: GroupFire, kept: Callable[..., None], lines: int) -
         fault=f"nothing comes through between {'all members' if lines == 3 else 'a member'} and the broker for 60 s; then new connections "
         "do, and old ones never",
         promise=GOES_ON,
+        unheard_s=NOTICE_S,
     )

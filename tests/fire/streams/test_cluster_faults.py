@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from cluster import RunningCluster
 from delivery_checker import Verdict
+from fire_followers import Follower, follow
 from fire_streams import (
     COORDINATOR_S,
     StreamRun,
@@ -28,6 +30,7 @@ PATH = "StreamPublisher, three nodes"
 ONCE = "Each row is stored once, in order, by the next leader. A reader is given each row once."
 DOWN_S = 3.0
 KILLS = 2
+KILLED = "the node that leads the stream killed (SIGKILL) and started again, twice"
 
 
 @pytest.fixture
@@ -46,6 +49,22 @@ def record(
     return record_on(chx_cluster.version)
 
 
+def leaders_killed(cluster: RunningCluster, urls: list[str]) -> Callable[[StreamRun], None]:
+    """Return a fault: the leader is killed, and comes back when rows are confirmed by the next one."""
+
+    def kill_leaders(run: StreamRun) -> None:
+        time.sleep(COORDINATOR_S)
+        for _ in range(KILLS):
+            leader = leader_of(cluster, urls)
+            leader.kill()
+            until_confirmed(run, time.monotonic() + 1)  # the next leader does
+            time.sleep(DOWN_S)
+            leader.start()
+            cluster.wait_until_together()
+
+    return kill_leaders
+
+
 @pytest.mark.parametrize("segment", ["500000000", "3000"], ids=["usual_segments", "tiny_segments"])
 def test_leaders_are_killed(
     segment: str, home: RunningBroker, chx_cluster: RunningCluster, record: Callable[..., Verdict]
@@ -54,26 +73,33 @@ def test_leaders_are_killed(
     urls = [in_vhost(node, vhost).stream_url for node in chx_cluster.nodes]
     addresses = addresses_of(chx_cluster)
     make_stream(home, stream_max_segment_size_bytes=segment, initial_cluster_size="3")
-
-    def kill_leaders(run: StreamRun) -> None:
-        time.sleep(COORDINATOR_S)
-        for _ in range(KILLS):
-            leader = leader_of(chx_cluster, urls)
-            leader.kill()
-            until_confirmed(run, time.monotonic() + 1)  # the next leader does
-            time.sleep(DOWN_S)
-            leader.start()
-            chx_cluster.wait_until_together()
-
     run = StreamRun()
-    run.publish(urls, kill_leaders, addresses=addresses, window=1_000)
+    run.publish(urls, leaders_killed(chx_cluster, urls), addresses=addresses, window=1_000)
     keep(
         run,
         stored(urls, addresses=addresses),
         record,
         path=PATH,
-        fault="the node that leads the stream killed (SIGKILL) and started again, twice"
-        + ("; each chunk begins a new segment" if segment == "3000" else ""),
+        fault=KILLED + ("; each chunk begins a new segment" if segment == "3000" else ""),
         promise=ONCE,
     )
     assert run.reconnects >= KILLS
+
+
+def test_a_reader_follows(
+    home: RunningBroker, chx_cluster: RunningCluster, record: Callable[..., Verdict], tmp_path: Path
+) -> None:
+    vhost = home.url.rpartition("/")[2]
+    urls = [in_vhost(node, vhost).stream_url for node in chx_cluster.nodes]
+    make_stream(home, initial_cluster_size="3")
+    follower = Follower(urls, tmp_path, addresses_of(chx_cluster))
+    follow(
+        follower,
+        urls,
+        leaders_killed(chx_cluster, urls),
+        record,
+        path="StreamReader, three nodes",
+        fault=f"{KILLED}; a named reader follows",
+        promise="The reader continues. It is given each row once, in order; its offset is stored when it is closed.",
+    )
+    assert follower.interruptions
