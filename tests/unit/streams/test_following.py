@@ -84,5 +84,5 @@ def test_an_empty_leader_of_an_old_broker_may_be_a_new_one(*, is_ready: bool) ->
         if is_ready:
             assert rows_of(reader, 10) == list(range(30, 40))
         else:
-            with pytest.raises(UnreachableError, match="gives no rows now|no answer to subscribe"):
+            with pytest.raises(UnreachableError, match=r"gives no rows now|no answer to subscribe"):
                 next(reader)
