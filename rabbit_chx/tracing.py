@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry, if the program has set a tracer provider (extra ``otel``).
 
 A publisher has one span for each call; its messages carry the span in the header ``traceparent`` (W3C Trace Context). A group has one span
-for each message, linked to the span of the publisher. The names follow the semantic conventions of OpenTelemetry for messaging.
+for each message, linked to the span of the publisher, and a group of streams one for each batch. The names follow the semantic conventions of OpenTelemetry for messaging.
 """
 
 from __future__ import annotations

@@ -83,7 +83,14 @@ class MessageCarrier:
                     exchange=exchange,
                     queue=queue,
                 )
-        _log.info("%s: %d messages of %s published once more to %s", self._where, count, queue, exchange)
+        _log.info(
+            "%s: %d messages of %s published once more to %s",
+            self._where,
+            count,
+            queue,
+            exchange,
+            extra={"queue": queue, "exchange": exchange},
+        )
         return count
 
     def send_marker(self, queue: str, marker: HandOverMarker) -> None:

@@ -484,7 +484,9 @@ class _Writer:
                 self._drop(channel)
                 if not is_transient(error):
                     raise
-                _log.info("%s; publishing to %s again in %g s", error, queue, _REPUBLISH_S)
+                _log.info(
+                    "%s; publishing to %s again in %g s", error, queue, _REPUBLISH_S, extra={"queue": queue}
+                )
                 await asyncio.sleep(_REPUBLISH_S)
             else:
                 return

@@ -67,7 +67,8 @@ class GroupHealth:
     Attributes:
         connected: whether the member runs and its connection is usable.
         handled_at: when a handler returned the last time; None before the first message or batch. An idle member is healthy.
-        not_owned: the queues or streams that are assigned to this member and that another member holds, as while they change hands.
+        not_owned: the queues or streams that are assigned to this member and that another member holds, as while they change hands. Empty
+            without a journal.
     """
 
     connected: bool

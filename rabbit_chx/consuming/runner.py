@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -322,5 +323,6 @@ async def _call(handle: Callable[[Any], Awaitable[None]], message: Any) -> None:
     """Make a coroutine of any handler, since a task accepts no other awaitable. An error that the call raises fails the task."""
     is_message = isinstance(message, GroupMessage)
     queue, headers = (message.queue, message.headers) if is_message else (message.stream, {})
-    with handler_span(queue, headers):
+    is_handled = is_message or message.rows is not None  # an election of a stream has no span
+    with handler_span(queue, headers) if is_handled else nullcontext():
         await handle(message)

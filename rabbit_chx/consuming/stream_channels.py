@@ -347,7 +347,7 @@ class StreamChannel:
         except RabbitChxError as cause:
             error = cause
         except Exception as cause:  # noqa: BLE001  # a bug, which must not leave the stream without a reader
-            _log.exception("stream %s: reading failed", self.stream)
+            _log.exception("stream %s: reading failed", self.stream, extra={"queue": self.stream})
             error = ConnectionLostError(
                 f"stream {self.stream!r}: reading failed: {cause!r}", queue=self.stream
             )

@@ -310,7 +310,13 @@ class StreamGroupConnection:
                         is_alarm = cause.reply_code == Code.PRECONDITION_FAILED
                         if not (is_alarm or isinstance(cause, BrokerTimeoutError) or is_transient(cause)):
                             raise _explained(cause, queue) from None
-                        _log.info("%s; publishing to %s again in %g s", cause, queue, _REPUBLISH_S)
+                        _log.info(
+                            "%s; publishing to %s again in %g s",
+                            cause,
+                            queue,
+                            _REPUBLISH_S,
+                            extra={"queue": queue},
+                        )
                         await asyncio.sleep(_REPUBLISH_S)
                     else:
                         return

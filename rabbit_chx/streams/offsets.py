@@ -99,7 +99,13 @@ class StoredOffset:
                             f"{connection.where}: the leader has not taken it within {_LAST_WRITES_S:g} s"
                         )
         except RabbitChxError as cause:
-            _log.warning("the offset %d of %r is not stored: %s", self.offset, self.name, cause)
+            _log.warning(
+                "the offset %d of %r is not stored: %s",
+                self.offset,
+                self.name,
+                cause,
+                extra={"queue": self._stream},
+            )
 
     def _find(self, connection: StreamConnection) -> int | None:
         return connection.query_offset(self.name, self._stream)

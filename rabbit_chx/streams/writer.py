@@ -612,7 +612,12 @@ class StreamWriter:
 
     def _find_original(self, row: StoredRow) -> tuple[StoredRow, bool]:
         """Return the first row with the id of a row that may be a copy, and whether retention has removed no earlier one."""
-        _log.info("stream %s: reading back to the first row with id %d", self.stream, row.id)
+        _log.info(
+            "stream %s: reading back to the first row with id %d",
+            self.stream,
+            row.id,
+            extra={"queue": self.stream},
+        )
         is_cut = False
         if row.offset:
             for piece in read_pieces_back(

@@ -170,6 +170,7 @@ class TaskCounter:
                 self._options.target,
                 task.partition,
                 task.attempt,
+                extra={"exchange": self._options.target},
             )
         elif begun_before:
             self.notes += (_BEGUN_BEFORE,)

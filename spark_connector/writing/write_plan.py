@@ -328,7 +328,12 @@ class WritePlan:
         report = self._report(
             reports, batch_id, notes, failed=True, unfinished=unfinished, changed_ring=changed_ring
         )
-        _log.warning("exchange %r: the write failed; %s", self.options.target, describe_left_rows(report))
+        _log.warning(
+            "exchange %r: the write failed; %s",
+            self.options.target,
+            describe_left_rows(report),
+            extra={"exchange": self.options.target},
+        )
         save_report(report, self.options.report_path, streaming=self.streaming)
         return report
 

@@ -104,7 +104,9 @@ def test_what_is_not_confirmed(channel: BlockingChannel, consumed: Consumed, vho
     assert caught.value.report.confirmed == len(consumed()) > 0
 
 
-def test_connections_that_are_cut(consumed: Consumed, vhost_url: str, proxy: Callable[[], Any]) -> None:
+def test_connections_that_are_cut(
+    consumed: Consumed, vhost_url: str, proxy: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
     way = proxy()
     bodies = bodies_with({1_300: way.cut, 4_000: way.cut}, ROWS)
     report = publish(through(vhost_url, way.port), "x", itertools.repeat("k", ROWS), bodies, backoff_s=0.05)
@@ -112,6 +114,8 @@ def test_connections_that_are_cut(consumed: Consumed, vhost_url: str, proxy: Cal
     firsts = list(dict.fromkeys(int(m.body) for m in found))
     assert firsts == list(range(ROWS)), "no row is missing, and none overtakes another"
     assert (report.confirmed, report.reconnects) == (ROWS, 2)
+    losses = [vars(record)["exchange"] for record in caplog.records if "; reconnecting" in record.message]
+    assert losses == ["x"] * 2
     assert len(found) - ROWS <= report.republished <= 2_000
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -62,34 +64,41 @@ def test_members_share_streams_and_count_each_row_once(
     assert "12,000 rows counted once" in said
 
 
-def test_a_probe_shows_the_health_of_a_member(vhost_url: str, channel: BlockingChannel) -> None:
+def test_a_probe_shows_the_health_of_a_member(
+    vhost_url: str, channel: BlockingChannel, proxy: Callable[[], Any]
+) -> None:
+    way = proxy()
     arguments = {"x-queue-type": "quorum", "x-single-active-consumer": True}
     channel.queue_declare("probed", durable=True, arguments=arguments)
     (port,) = free_ports(1)
     program = subprocess.Popen(
-        [sys.executable, EXAMPLES / "probes.py", vhost_url, "probed"],
+        [sys.executable, EXAMPLES / "probes.py", re.sub(r":\d+/", f":{way.port}/", vhost_url), "probed"],
         env={**os.environ, "PROBE_PORT": str(port)},
     )
 
-    def probe() -> int:
+    def probe() -> tuple[int, bytes]:
         try:
             with urlopen(f"http://127.0.0.1:{port}/", timeout=10) as reply:
-                assert b"connected=True" in reply.read()
-                return int(reply.status)
+                return reply.status, reply.read()
         except HTTPError as refused:
-            refused.close()
-            return refused.code
+            with refused:
+                return refused.code, refused.read()
         except OSError:
-            return 0
+            return 0, b""
+
+    def probe_until(status: int) -> bytes:
+        deadline = time.monotonic() + 30
+        while (found := probe())[0] != status:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.02)
+        return found[1]
 
     try:
-        deadline = time.monotonic() + 30
-        statuses = {probe()}
-        while 200 not in statuses and time.monotonic() < deadline:
-            time.sleep(0.02)
-            statuses.add(probe())
-        assert statuses <= {0, 503, 200}
-        assert 200 in statuses
+        assert b"connected=True" in probe_until(200)
+        way.close()
+        assert b"connected=False" in probe_until(503)
+        way.accept()
+        assert b"connected=True" in probe_until(200)
     finally:
         program.terminate()
         assert program.wait(30) == 0

@@ -64,6 +64,9 @@ def test_members_that_join_and_leave_move_only_what_must_move(stage: StreamGroup
             await eventually(lambda: len(a.held) == 6, "the first member has every stream")
             async with stage.member("b", on_gained=hook("b")) as b:
                 await eventually(lambda: len(a.held) == len(b.held) == 3, "each has its half")
+                assert a.healthy().connected
+                assert a.healthy().handled_at is not None
+                await eventually(lambda: a.healthy() and b.healthy(), "no stream changes hands any more")
                 await eventually(
                     lambda: sorted(gained_by("b")) == sorted(b.held), "three streams move, once each"
                 )
@@ -82,6 +85,7 @@ def test_members_that_join_and_leave_move_only_what_must_move(stage: StreamGroup
             await eventually(lambda: len(a.held) == 6, "the first member has every stream again")
             await asyncio.to_thread(stage.publish, 10)
             await eventually(stage.all_handled, "all is handled")
+        assert not a.healthy().connected
 
     asyncio.run(story())
     assert len(stage.handled) == stage.sent * 6

@@ -109,6 +109,7 @@ def test_rows_that_the_broker_claims_and_does_not_have_are_stored_by_another_ref
     assert broker.rows["s"].ids == list(range(1, ROWS + 1))
     assert (report.repaired, report.confirmed, report.resent) == (len(lost), ROWS, len(lost))
     assert f"confirmed {len(lost)} rows from id {lost[0]} on that it has not stored" in caplog.text
+    assert {vars(record)["queue"] for record in caplog.records} == {"s"}
 
 
 @pytest.mark.parametrize("known", [0, 50])

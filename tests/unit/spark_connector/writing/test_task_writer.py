@@ -177,6 +177,7 @@ def test_a_second_attempt_is_a_warning(
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.message.startswith("exchange 'x', partition 3: attempt 1 publishes all rows again")
+    assert vars(record)["exchange"] == "x"
 
 
 def test_the_task_refuses_copies_of_itself_before_it_connects(monkeypatch: pytest.MonkeyPatch) -> None:

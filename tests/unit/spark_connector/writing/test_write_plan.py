@@ -67,6 +67,7 @@ def test_a_failed_write_reports_the_remaining_rows(
         f"the write failed; at least 5 rows of 1 finished task are in the queues and stay there; rows of {others} may be in the "
         "queues as well\n" in caplog.text
     )
+    assert vars(caplog.records[-1])["exchange"] == plan.options.target
 
 
 def test_a_committed_write_saves_its_report(tmp_path: Path) -> None:
