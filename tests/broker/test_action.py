@@ -129,6 +129,8 @@ class Runner:
         values = {f"inputs.{name}": value for name, value in self.inputs.items()} | {
             "github.action_path": str(ROOT),
             "github.repository": "shop/topology",
+            "github.server_url": "https://github.com",
+            "github.run_id": "9",
             "github.event.pull_request.number": "7",
             "steps.plan.outputs.exit-code": self.outputs.get("exit-code", ""),
         }
