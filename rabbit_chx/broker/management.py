@@ -97,10 +97,9 @@ class Management:
         if query:
             target += f"?{urlencode(query)}"
         login = self._url.authorization()
-        headers = {"Authorization": login.reveal(), "Content-Type": "application/json"}
         connection = self._connection()
         try:
-            connection.request(method, target, None if body is None else json.dumps(body), headers)
+            connection.request(method, target, None if body is None else json.dumps(body), _headers(login))
             with connection.getresponse() as answer:
                 status, content = answer.status, self._read(answer, request_line)
         except _OutOfTimeError:
@@ -228,6 +227,10 @@ class Management:
         if answer.length:  # read1 does not notice that the answer is cut off
             raise http.client.IncompleteRead(b"", answer.length)
         return bytes(content)
+
+
+def _headers(login: Secret) -> dict[str, str]:
+    return {"Authorization": login.reveal(), "Content-Type": "application/json"}
 
 
 class _Https(http.client.HTTPSConnection):
