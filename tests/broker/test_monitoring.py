@@ -184,8 +184,10 @@ def test_prometheus_has_the_alert_of_a_real_ring(sick: Shop, tmp_path: Path) -> 
     # A check without a file does not know which exchanges and which places are right, and this exchange has no slots.
     assert empty == {
         "rabbit_chx_exchange_present",
+        "rabbit_chx_group_members",
         "rabbit_chx_misplaced_share_ratio",
         "rabbit_chx_parked_messages",
         "rabbit_chx_stream_group_lag_seconds",
+        "rabbit_chx_stream_oldest_row_age_seconds",
         "rabbit_chx_stream_publisher_references",
     }
