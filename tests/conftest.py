@@ -75,6 +75,10 @@ SLOW_FILES = (
     "spark/test_placement.py",
     "spark/test_notebook.py",
     "spark/test_connect.py",
+    "spark/test_pushed_filters.py",
+    "docs/test_streams.py",
+    "broker/test_canary.py",
+    "docs/test_publishing.py",
 )
 
 

@@ -17,6 +17,7 @@ places = st.one_of(st.none(), st.sampled_from(["a", "b", "c", ExchangeRef("a")])
 rings = st.builds(HashRing.from_buckets, st.lists(places, max_size=8))
 
 
+@pytest.mark.extended
 @settings(max_examples=40, deadline=None)
 @given(before=rings, after=rings)
 def test_rows_and_columns_sum_to_the_exact_shares(before: HashRing, after: HashRing) -> None:

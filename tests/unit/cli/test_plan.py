@@ -100,6 +100,7 @@ def test_impossible_changes_are_reported_before_the_question(
     assert words in errors
 
 
+@pytest.mark.extended
 def test_a_plan_names_the_command_that_moves_less(
     ran: Callable[..., tuple[int, str, str]], modelled: ModelledCommands
 ) -> None:

@@ -114,6 +114,7 @@ PLAIN = (
 FILTERS = st.lists(PLAIN | PLAIN.map(datasource.Not), max_size=4)
 
 
+@pytest.mark.extended
 @settings(max_examples=1_000)
 @given(filters=FILTERS, by_key=st.booleans())
 @example(filters=[datasource.LessThanOrEqual(("timestamp",), NOW + 3 * HALF)], by_key=False)
