@@ -44,7 +44,7 @@ BODY_BYTES = 100
 #: The seconds between two calls of the publisher.
 TICK_S = 0.01
 #: The seconds that a client follows before it is measured, so that all modules are loaded.
-WARM_S = 1.0
+WARM_S = 5.0
 _HERE = Path(__file__).resolve().parent
 _FRESH = multiprocessing.get_context("spawn")
 
