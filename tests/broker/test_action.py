@@ -107,23 +107,27 @@ class Runner:
     def run(self) -> int:
         """Run the steps until one fails; return its exit code. The first step, which installs the program, is run once."""
         for step in STEPS[(self.folder / "rabbit-chx").exists() :]:
-            given = {name: self._evaluated(text) for name, text in step["env"].items()}
-            assert step.get("if", "github.event.pull_request") == "github.event.pull_request"
-            done = subprocess.run(
-                ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-                cwd=self.folder,
-                env={**self._environment, **given},
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-            self.printed += done.stdout + done.stderr
-            if done.returncode:
-                return done.returncode
+            if code := self.run_step(step):
+                return code
             if (written := self.folder / "output").exists():
                 self.outputs = dict(line.split("=", 1) for line in written.read_text().splitlines())
         return 0
+
+    def run_step(self, step: dict[str, Any]) -> int:
+        """Run one step, and return its exit code."""
+        given = {name: self._evaluated(text) for name, text in step["env"].items()}
+        assert step.get("if", "github.event.pull_request") == "github.event.pull_request"
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            cwd=self.folder,
+            env={**self._environment, **given},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        self.printed += done.stdout + done.stderr
+        return done.returncode
 
     def _evaluated(self, text: str) -> str:
         values = {f"inputs.{name}": value for name, value in self.inputs.items()} | {
@@ -179,3 +183,16 @@ def test_the_plan_is_a_comment_that_each_push_updates(
     for text in (runner.printed, summary, str(comments)):
         assert CANARY not in text
         assert TOKEN not in text
+
+
+def test_a_plan_that_is_too_long_for_a_comment_is_in_the_summary(
+    github: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    (comment,) = (step for step in STEPS if step["name"].startswith("Comment"))
+    runner = Runner(tmp_path, github.server_port, token=TOKEN)
+    (tmp_path / "plan.md").write_text("<!-- rabbit-chx plan of a -->\n" + "x" * 70_000)
+    assert runner.run_step(comment) == 0, runner.printed
+    body = github.RequestHandlerClass.comments[-1]["body"]  # type: ignore[attr-defined]
+    first, second = body.splitlines()
+    assert first == "<!-- rabbit-chx plan of a -->"
+    assert second.endswith("see the summary of [the run](https://github.com/shop/topology/actions/runs/9).")
