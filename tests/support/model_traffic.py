@@ -120,14 +120,15 @@ class Mover(ModelClient):
 
     def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002  # as they came from
         """Bring parked messages on, and die before any of them. Others come while the first is on its way."""
-        parked = self.traffic.queues[queue]
-        for number in range(limit):
+        parked = self.traffic.queues.get(queue, [])
+        count = min(limit, len(parked))
+        for number in range(count):
             if number == 0:
                 self._count()
             else:
                 super()._count()
             self.traffic.route_again(*parked.pop(0))
-        return limit
+        return count
 
     def apply(self, wanted: Topology | Plan, permission: Permission = _WITH_RING_LIMIT) -> Applied:
         """Plan, if that is not done, and apply."""

@@ -88,7 +88,7 @@ class _Client(ModelClient):
         self._commands = commands
 
     def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002  # all of them
-        return self._commands.messages.pop(queue)
+        return self._commands.messages.pop(queue, 0)
 
     def count(self, queue: str) -> QueueCounts:
         self._refuse(queue)

@@ -166,9 +166,11 @@ class Watched(Mover):
         return QueueCounts(self.parked, 0) if queue == "events.park" else super().count(queue)
 
     def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002
-        self.told.append(f"{limit} from {queue}")
-        self.parked -= limit
-        return limit
+        moved = min(limit, self.parked)
+        if moved:
+            self.told.append(f"{moved} from {queue}")
+        self.parked -= moved
+        return moved
 
     def send_marker(self, queue: str, marker: HandOverMarker) -> None:
         self.told.append(f"{marker.kind} of {marker.slot} to {queue}")
@@ -256,13 +258,27 @@ def test_in_order_a_slot_whose_old_queue_is_not_read_changes_hands_nevertheless(
 
 
 def test_messages_that_are_parked_late_are_forwarded_too() -> None:
-    waiting = iter([2, 0, 3, 0, 0])
+    late = iter([3, 0, 0])
+    parked = [2]
+
+    def wait(_seconds: float) -> None:
+        parked[0] += next(late)
+
+    def move(_queue: str, _exchange: str, limit: int) -> int:
+        moved = min(limit, parked[0])
+        parked[0] -= moved
+        return moved
+
     broker: Any = SimpleNamespace(
-        amqp=SimpleNamespace(count=lambda _queue: QueueCounts(next(waiting), 0)),
-        carrier=SimpleNamespace(move_messages=lambda _queue, _exchange, limit: limit),
-        sleep=lambda _seconds: None,
+        amqp=SimpleNamespace(count=lambda _queue: QueueCounts(parked[0], 0)),
+        carrier=SimpleNamespace(move_messages=move),
+        sleep=wait,
     )
     assert drain_park(broker, "events", "events.park") == 5
+    # A classic queue does not count what it has received and not stored yet, and a get returns it.
+    late, parked = iter([1, 1, 0]), [0]
+    broker.amqp.count = lambda _queue: QueueCounts(0, 0)
+    assert drain_park(broker, "events", "events.park") == 2
 
 
 def test_in_order_what_was_parked_before_is_published_once_more_first() -> None:
