@@ -149,7 +149,7 @@ class BrokerOptions:
         envvar="RABBIT_CHX_RING_VIA",
         metavar="PREFIX",
         help="The command prefix that reaches rabbitmqctl, to read the true ring: 'docker exec NAME', "
-        "'kubectl exec POD --', or '' on the broker's host.  [default: $RABBIT_CHX_RING_VIA]",
+        "'kubectl exec POD --', or 'env' on the broker's host.  [default: $RABBIT_CHX_RING_VIA]",
     )
     wait: float = option(
         type=Number(0, 3_600),

@@ -219,7 +219,9 @@ def _contents(topology: Topology) -> str:
         "policy": topology.policies,
     }
     counts = [counted_kind(len(objects), kind) for kind, objects in parts.items() if objects]
-    return f"valid: {', '.join(counts)}" if counts else "valid"
+    found = len(topology.misspellings)
+    state = f"valid, {found} suspicious name{'s' if found > 1 else ''}" if found else "valid"
+    return f"{state}: {', '.join(counts)}" if counts else state
 
 
 def _ignore() -> Any:  # noqa: ANN401  # a field's default

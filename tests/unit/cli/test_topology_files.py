@@ -76,6 +76,8 @@ def test_a_misspelled_argument_is_a_finding(folder: Path, ran: Callable[..., tup
     assert (finding["file"], finding["kind"]) == ("topology.toml", "misspelling")
     assert "did you mean x-single-active-consumer?" in finding["message"]
     assert finding["message"] in errors
+    _, out, _ = ran("topology", "check", "--offline", "topology.toml")
+    assert "valid, 1 suspicious name: 1 queue" in out
 
 
 @pytest.mark.usefixtures("folder")
