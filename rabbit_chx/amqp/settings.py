@@ -49,6 +49,8 @@ class Secret:
     _value: str
     #: The time by ``time.monotonic()`` at which a connection that logged in with it needs the next one.
     renew_at: float = field(default=math.inf, compare=False)
+    #: The time by ``time.monotonic()`` at which that connection loses its permissions.
+    expires_at: float = field(default=math.inf, compare=False)
     #: Whether it is an OAuth 2 token, which HTTP sends as a bearer token.
     is_token: ClassVar[bool] = False
 

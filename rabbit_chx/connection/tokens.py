@@ -44,19 +44,18 @@ _CALL_S = _COMMAND_S + 1
 class TokenSecret(Secret):
     """The tokens of `credentials`, each for the users of one login. Thread-safe."""
 
-    __slots__ = ("_call", "_call_ends_at", "_credentials", "_expires_at", "_lock", "_token")
+    __slots__ = ("_call", "_call_ends_at", "_credentials", "_lock", "_token")
     is_token = True
     _credentials: Credentials
     _lock: threading.Lock
     _token: Secret
-    _expires_at: float
     _call: Future[Secret] | None
     _call_ends_at: float
 
     def __init__(self, credentials: Credentials) -> None:
         super().__init__("")
         self._set(_credentials=credentials, _lock=threading.Lock(), _call=None)
-        self._set(_token=Secret("", -math.inf), _expires_at=-math.inf)
+        self._set(_token=Secret("", -math.inf, -math.inf))
 
     def _set(self, **attributes: object) -> None:
         for name, value in attributes.items():
@@ -112,8 +111,8 @@ class TokenSecret(Secret):
         with self._lock:
             if self._call is call:
                 now = time.monotonic()
-                secret = Secret(token, now + _RENEW_AFTER * lifetime_s)
-                self._set(_token=secret, _expires_at=now + lifetime_s, _call=None)
+                secret = Secret(token, now + _RENEW_AFTER * lifetime_s, now + lifetime_s)
+                self._set(_token=secret, _call=None)
                 call.set_result(secret)
 
     def _fail(self, call: Future[Secret], cause: BaseException) -> None:
@@ -124,11 +123,11 @@ class TokenSecret(Secret):
                 return
             self._set(_call=None)
             now = time.monotonic()
-            if now < self._expires_at:
+            if now < self._token.expires_at:
                 _log.warning("credentials: no new token (%s); trying again in %g s", problem, _RETRY_S)
                 self._set(_token=replace(self._token, renew_at=now + _RETRY_S))
                 call.set_result(self._token)
-            elif isinstance(cause, InputError) and self._expires_at == -math.inf:
+            elif isinstance(cause, InputError) and self._token.expires_at == -math.inf:
                 call.set_exception(InputError(problem))
             else:
                 call.set_exception(

@@ -47,7 +47,6 @@ from rabbit_chx.streams.frames import (
     code_in_words,
     id_field,
     name_field,
-    refusal,
     text_field,
     texts_field,
 )
@@ -235,9 +234,7 @@ class StreamConnection:
             )
         for stream in streams:
             if not missing_ok and metadata[stream].code != Code.OK:
-                raise refusal(
-                    self.where, f"find the nodes of stream {stream!r}", metadata[stream].code, stream
-                )
+                raise self.refusal(f"find the nodes of stream {stream!r}", metadata[stream].code, stream)
         return metadata
 
     def queues_of(self, exchange: str, action: str = "list the queues of exchange {!r}") -> tuple[str, ...]:
@@ -493,8 +490,17 @@ class StreamConnection:
             limit = min(time.monotonic() + self.request_timeout_s, self.deadline)
             reply = self._call(key, content, deadline or limit)
             if reply.code != Code.OK:
-                raise refusal(self.where, action, reply.code, name)
+                raise self.refusal(action, reply.code, name)
             return self._read(reply, read)
+
+    def refusal(self, action: str, code: int, stream: str | None = None) -> RabbitChxError:
+        """Return the error for a code of the broker: as `frames.refusal`, and a lost connection after its token has expired."""
+        if code == Code.ACCESS_REFUSED and time.monotonic() >= self._settings.password.expires_at:
+            self._failure = ConnectionLostError(
+                f"{self.where}: the token expired before it was renewed: connect again", queue=stream
+            )
+            return self._failure
+        return frames.refusal(self.where, action, code, stream)
 
     def _call(self, key: Key, content: bytes, deadline: float) -> frames.Reply:
         """Send a request, and return its reply with any code."""

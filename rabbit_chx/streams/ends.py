@@ -39,7 +39,6 @@ from rabbit_chx.streams.frames import (
     StreamChanged,
     StreamMetadata,
     milliseconds,
-    refusal,
 )
 from rabbit_chx.streams.nodes import at_node, open_any
 from rabbit_chx.streams.progress import NEVER
@@ -307,7 +306,7 @@ class LogEnds:
                 self._cached_ends.pop(stream, None)
                 continue
             if metadata.code != Code.OK:
-                raise refusal(connection.where, f"find the nodes of stream {stream!r}", metadata.code, stream)
+                raise connection.refusal(f"find the nodes of stream {stream!r}", metadata.code, stream)
             self._leaders[stream] = self._leader_of(stream, metadata)
             ends[stream] = self._find_end(stream)
         return ends

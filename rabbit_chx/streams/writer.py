@@ -50,7 +50,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.retry import Backoff
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Code, Confirms, Key, PublishErrors, StreamChanged, refusal
+from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
 from rabbit_chx.streams.rows import EncodedRows, SubEntries, encode_rows
 from rabbit_chx.streams.stored_ids import StoredRow, read_pieces_back
@@ -445,8 +445,8 @@ class StreamWriter:
     def _refusal_error(self, code: int) -> RabbitChxError:
         """Return the error for a refused row. Unless access is refused, the row is sent again over a new connection."""
         assert self._connection is not None  # noqa: S101  # it refused the row
-        error = refusal(self._connection.where, f"take rows into stream {self.stream!r}", code, self.stream)
-        if code == Code.ACCESS_REFUSED or isinstance(error, AccessRefusedError):
+        error = self._connection.refusal(f"take rows into stream {self.stream!r}", code, self.stream)
+        if isinstance(error, AccessRefusedError):
             return error
         return ConnectionLostError(str(error), queue=self.stream)
 

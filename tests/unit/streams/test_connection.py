@@ -14,7 +14,14 @@ import pytest
 from stream_node import EMPTY, OK, ListeningNode, reply
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, NotFoundError, UnreachableError
+from rabbit_chx.connection.tokens import TokenSecret
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerTimeoutError,
+    ConnectionLostError,
+    NotFoundError,
+    UnreachableError,
+)
 from rabbit_chx.streams import connection, nodes
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Key, Node, StreamMetadata, frame
@@ -67,6 +74,21 @@ def test_a_reply_that_does_not_come(scripted: ListeningNode, opened: StreamConne
     opened.request_timeout_s = 20
     with pytest.raises(NotFoundError, match=r"stream 't' .*does not exist"):
         opened.delete_stream("t")  # the late reply is not taken for its own
+
+
+def test_a_refusal_after_the_token_has_expired_is_a_lost_connection(scripted: ListeningNode) -> None:
+    """A reconnect logs in with the next token. With the permission itself missing, that is refused again."""
+    lifetime_s = 0.5
+    token = TokenSecret(lambda: ("token", time.time() + lifetime_s))
+    with closing(StreamConnection(replace(scripted.settings, password=token))) as opened:
+        scripted.answer = lambda key, correlation_id: reply(key, correlation_id, b"\0\x10")
+        opened.commands = {Key.STREAM_STATS: (1, 1)}
+        with pytest.raises(AccessRefusedError, match="give the user the permission"):
+            opened.stats("s")
+        time.sleep(lifetime_s)
+        for _ in range(2):
+            with pytest.raises(ConnectionLostError, match="the token expired before it was renewed"):
+                opened.stats("s")
 
 
 def test_a_handshake_that_does_not_end() -> None:
