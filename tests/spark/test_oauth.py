@@ -129,9 +129,6 @@ def test_a_job_and_a_query_survive_ten_renewals(site: tuple[RunningBroker, Issue
         )
     errors = [line for line in (folder / "stderr").read_text().splitlines() if "rabbit_chx.errors" in line]
     assert done.returncode == 0, errors
-    assert "; reconnecting, " not in (folder / "stderr").read_text(), (
-        "a connection was lost instead of renewed"
-    )
     with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
         declared = connection.channel().queue_declare("q", passive=True)
         assert declared.method.message_count == 2 * ROWS
