@@ -497,7 +497,7 @@ class StreamConnection:
         """Return the error for a code of the broker: as `frames.refusal`, and a lost connection after its token has expired."""
         if code == Code.ACCESS_REFUSED and time.monotonic() >= self._settings.password.expires_at:
             self._failure = ConnectionLostError(
-                f"{self.where}: the token expired before it was renewed: connect again", queue=stream
+                f"{self.where}: the token expired before its renewal: connect again"
             )
             return self._failure
         return frames.refusal(self.where, action, code, stream)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyspark
+import spark_daemon
 from process_table import Process, connected_to, processes_of
 
 _T = TypeVar("_T")
@@ -78,6 +79,7 @@ class SparkDriver:
             connection.send(
                 {
                     "spark.master": master,
+                    **spark_daemon.CONF,
                     "spark.executorEnv.PYTHONPATH": environment["PYTHONPATH"],
                     "spark.local.dir": str(folder / "scratch"),
                     "spark.eventLog.dir": (folder / "events").as_uri(),
