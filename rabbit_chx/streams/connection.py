@@ -496,9 +496,7 @@ class StreamConnection:
     def refusal(self, action: str, code: int, stream: str | None = None) -> RabbitChxError:
         """Return the error for a code of the broker: as `frames.refusal`, and a lost connection after its token has expired."""
         if code == Code.ACCESS_REFUSED and time.monotonic() >= self._settings.password.expires_at:
-            self._failure = ConnectionLostError(
-                f"{self.where}: the token expired before its renewal: connect again"
-            )
+            self._failure = ConnectionLostError(f"{self.where}: the token has expired: connect again")
             return self._failure
         return frames.refusal(self.where, action, code, stream)
 
