@@ -21,7 +21,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.testing import RunningBroker
 
-_POLL_S = 0.05
+_POLL_S = 0.1
 _LISTING_S = 30.0  # the management plugin shows a connection a few seconds after it was opened
 
 

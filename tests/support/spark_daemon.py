@@ -17,6 +17,8 @@ CONF: dict[str, Any] = {
     "spark.python.daemon.module": "spark_daemon",
     "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent),
 }
+#: The modules of the two daemons, as in the command lines of their workers.
+NAMES = ("pyspark.daemon", "spark_daemon")
 _IMPORTED = (
     "pandas",
     "pyarrow.pandas_compat",

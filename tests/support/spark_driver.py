@@ -165,7 +165,11 @@ class SparkDriver:
         Args:
             port: only those that are connected to it; None for all.
         """
-        daemons = {process.pid: process for process in self.processes if "pyspark.daemon" in process.command}
+        daemons = {
+            process.pid: process
+            for process in self.processes
+            if any(name in process.command for name in spark_daemon.NAMES)
+        }
         workers = [process for process in daemons.values() if process.parent in daemons]
         return [process for process in workers if port is None or connected_to(port, process)]
 

@@ -27,7 +27,7 @@ STREAM_PATHS = {"format": "Spark stream", "foreachBatch": "Spark stream, foreach
 _START_S = 120.0
 _END_S = 240.0
 _MORE_S = 90.0
-_POLL_S = 0.05
+_POLL_S = 0.1
 _WORDS = 120
 
 
