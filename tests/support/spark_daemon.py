@@ -17,8 +17,8 @@ CONF: dict[str, Any] = {
     "spark.python.daemon.module": "spark_daemon",
     "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent),
 }
-#: The modules of the two daemons, as in the command lines of their workers.
-NAMES = ("pyspark.daemon", "spark_daemon")
+#: What the command lines of the two daemons and their workers contain. The driver's has the name of the module, too.
+COMMANDS = ("-m pyspark.daemon", "-m spark_daemon")
 _IMPORTED = (
     "pandas",
     "pyarrow.pandas_compat",

@@ -168,7 +168,7 @@ class SparkDriver:
         daemons = {
             process.pid: process
             for process in self.processes
-            if any(name in process.command for name in spark_daemon.NAMES)
+            if any(command in process.command for command in spark_daemon.COMMANDS)
         }
         workers = [process for process in daemons.values() if process.parent in daemons]
         return [process for process in workers if port is None or connected_to(port, process)]
