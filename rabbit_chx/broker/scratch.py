@@ -56,8 +56,8 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
 
     Raises:
         AccessRefusedError: the user may not create vhosts.
-        BrokerRefusedError: the broker refuses the vhost or the permissions.
-        UnreachableError: the address does not answer.
+        BrokerRefusedError: the broker refuses the vhost or the permissions, or its deletion.
+        UnreachableError: the address does not answer. An error of the block is kept, and has the failed deletion as a note.
     """
     name = f"rabbit_chx-{secrets.token_hex(4)}"
     try:
@@ -74,8 +74,13 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
             everything = dict.fromkeys(("configure", "write", "read"), ".*")
             management.request("PUT", "permissions", name, user, body=everything)
         yield name
-    finally:
-        _remove(management, name, may_still_appear=False)
+    except BaseException as error:
+        try:
+            _remove(management, name, may_still_appear=False)
+        except RabbitChxError as left:
+            error.add_note(str(left))
+        raise
+    _remove(management, name, may_still_appear=False)
 
 
 def _remove(management: Management, name: str, *, may_still_appear: bool) -> None:
@@ -99,7 +104,7 @@ def _try_to_remove(management: Management, name: str, *, may_still_appear: bool)
                 kind = UnreachableError if isinstance(error, UnreachableError) else BrokerRefusedError
                 raise kind(
                     f"the temporary vhost {name!r} {'may be' if may_still_appear else 'is'} left ({error}): run rabbitmqctl delete_vhost {name}"
-                ) from error  # the error that ended the block, if any, is in the chain
+                ) from error
         else:
             return
         time.sleep(_REMOVAL_PAUSE_S)

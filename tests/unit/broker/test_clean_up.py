@@ -84,3 +84,11 @@ def test_what_cannot_be_undone_is_named(fault: Exception, kind: type[Exception])
         scratch_vhost(api),
     ):
         pass
+
+
+def test_an_error_of_the_block_is_kept_if_the_vhost_cannot_be_deleted() -> None:
+    api: Any = Api(None, *[AWAY] * 9)
+    with pytest.raises(ZeroDivisionError) as caught, scratch_vhost(api):
+        raise ZeroDivisionError
+    (note,) = caught.value.__notes__
+    assert "is left (no answer): run rabbitmqctl delete_vhost rabbit_chx-" in note
