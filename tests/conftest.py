@@ -14,7 +14,6 @@ from typing import Any
 
 import pika
 import pytest
-import spark_daemon
 from cluster import RunningCluster, docker_cluster
 from exchange_types import CHX
 from found_broker import find_broker, need
@@ -238,7 +237,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     warehouse: Path = tmp_path_factory.mktemp("warehouse")
     session = (
         SparkSession.builder.master("local[2]")
-        .config(map=spark_daemon.CONF)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")

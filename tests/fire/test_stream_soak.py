@@ -58,7 +58,6 @@ CONF = {
     # The heap has its size from the start, so what the JVM holds beside it is seen.
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": "-Xms512m -XX:+AlwaysPreTouch",
-    "spark.python.daemon.module": "pyspark.daemon",  # the memory of its workers is measured
     # Spark keeps what it shows in its UI, up to these numbers.
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyspark
-import spark_daemon
 from process_table import Process, connected_to, processes_of
 
 _T = TypeVar("_T")
@@ -79,7 +78,6 @@ class SparkDriver:
             connection.send(
                 {
                     "spark.master": master,
-                    **spark_daemon.CONF,
                     "spark.executorEnv.PYTHONPATH": environment["PYTHONPATH"],
                     "spark.local.dir": str(folder / "scratch"),
                     "spark.eventLog.dir": (folder / "events").as_uri(),
@@ -165,11 +163,7 @@ class SparkDriver:
         Args:
             port: only those that are connected to it; None for all.
         """
-        daemons = {
-            process.pid: process
-            for process in self.processes
-            if any(command in process.command for command in spark_daemon.COMMANDS)
-        }
+        daemons = {process.pid: process for process in self.processes if "pyspark.daemon" in process.command}
         workers = [process for process in daemons.values() if process.parent in daemons]
         return [process for process in workers if port is None or connected_to(port, process)]
 
