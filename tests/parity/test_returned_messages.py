@@ -158,8 +158,14 @@ def test_a_consumer_timeout_returns_messages_that_were_delivered_together_to_the
 def test_after_a_consumer_timeout_waiting_messages_overtake_those_that_were_delivered_later(
     rabbit: Rabbit, url: str
 ) -> None:
-    """The first five are acked after a second, and the broker delivers five others, whose timeout begins then."""
+    """The first five are acked after a second, and the broker delivers five others, whose timeout begins then.
+
+    The ack makes a broker look that missed the second timeout: 4.3.6 sets no timer for it if the first was noticed in the millisecond in
+    which it expired, until the next operation on the queue (rabbit_fifo.erl, the clause ``eval`` of ``handle_aux``). On some brokers that
+    happened in 9 of 12 runs, on others in none of 100.
+    """
     needs_timeouts_of_queues(rabbit)
+    held, later, overtaking = list(range(5, 10)), list(range(10, 15)), list(range(15, 20))
 
     async def story() -> list[int]:
         async with Consumer(url, 10) as holder, Consumer(url, 15) as waiting:
@@ -168,9 +174,11 @@ def test_after_a_consumer_timeout_waiting_messages_overtake_those_that_were_deli
             underlay = await holder.channel.get_underlay_channel()
             await underlay.basic_ack(5, multiple=True)
             await holder.has(15)
+            await waiting.has(10)
+            await asyncio.sleep(2)
+            await waiting.last.ack()
             return list(await waiting.has(15))
 
-    held, later, overtaking = list(range(5, 10)), list(range(10, 15)), list(range(15, 20))
     assert asyncio.run(story()) == [*held, *overtaking, *later]
 
 
