@@ -106,18 +106,25 @@ def await_empty_ring(rabbits: Rabbits, nodes: Sequence[RunningBroker], stage: St
 def await_leaders(node: RunningBroker, stage: Stage, names: set[str]) -> None:
     """Wait until each queue has a leader among the nodes with these names.
 
-    On 3.10.8 a channel whose first message to a quorum queue comes during the election sends about ten messages a second, and
-    nacks what is for that queue after five minutes.
+    On 3.10.8 a channel whose first message to a quorum queue comes during the election confirms about ten messages a second,
+    and after five minutes refuses those for that queue.
     """
     deadline = time.monotonic() + NOTICING_TIMEOUT_S
-    while missing := [
-        line
-        for line in node.run(
-            "rabbitmqctl", "-q", "--no-table-headers", "list_queues", "-p", stage.vhost, "name", "leader"
-        ).splitlines()
-        if line.split()[-1] not in names
-    ]:
-        assert time.monotonic() < deadline, missing
+    list_leaders = (
+        "rabbitmqctl",
+        "-q",
+        "--no-table-headers",
+        "list_queues",
+        "-p",
+        stage.vhost,
+        "name",
+        "leader",
+    )
+    while (
+        not (leaders := {line.split()[-1] for line in node.run(*list_leaders).splitlines()})
+        or leaders - names
+    ):
+        assert time.monotonic() < deadline, leaders
 
 
 def route_over(
