@@ -91,7 +91,7 @@ def first_batch_ms() -> float:
 
 def per_call_us(function: object, keys: list[bytes]) -> float:
     """Return the microseconds of one call, in a loop over keys that the function has not seen."""
-    assert callable(function)  # noqa: S101
+    assert callable(function)
     rates = []
     for start in range(0, len(keys), len(keys) // 5):
         part = keys[start : start + len(keys) // 5]
@@ -210,7 +210,7 @@ def compiled_route(ring: HashRing) -> Callable[[Any], NDArray[np.int32]] | None:
     names = {destination: i for i, destination in enumerate(ring.destinations)}
     destinations = np.array([-1 if b is None else names[b] for b in ring.buckets], dtype=np.int32)
 
-    def call(keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
+    def call(keys: Any) -> NDArray[np.int32]:  # Arrow has no types
         _, offsets, data = keys.buffers()
         indices = np.empty(len(keys), np.int32)
         route(

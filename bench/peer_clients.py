@@ -83,7 +83,7 @@ def rstream_rows(work: Work, *, encoded: bool = False, codec: str | None = None)
         size = BATCH if codec is None else RSTREAM_SUB_ENTRY
         unconfirmed, done = len(bodies) if codec is None else -(-len(bodies) // size), asyncio.Event()
 
-        def answer(status: Any) -> None:  # noqa: ANN401
+        def answer(status: Any) -> None:
             nonlocal unconfirmed
             unconfirmed -= status.is_confirmed
             if not unconfirmed:

@@ -164,10 +164,10 @@ class _WindowedPika:
             on_close_callback=lambda connection, _: connection.ioloop.stop(),
         )
 
-    def _connected(self, connection: Any) -> None:  # noqa: ANN401
+    def _connected(self, connection: Any) -> None:
         connection.channel(on_open_callback=self._opened)
 
-    def _opened(self, channel: Any) -> None:  # noqa: ANN401
+    def _opened(self, channel: Any) -> None:
         self._channel = channel
         channel.confirm_delivery(self._answered)
         self._cpu, self._started = _cpu(), time.perf_counter()
@@ -185,7 +185,7 @@ class _WindowedPika:
     def _open(self) -> int:
         return self._sent - self._low - len(self._ahead)
 
-    def _answered(self, frame: Any) -> None:  # noqa: ANN401
+    def _answered(self, frame: Any) -> None:
         if frame.method.NAME != "Basic.Ack":
             raise SystemExit(f"pika: the broker sent {frame.method.NAME} instead of Basic.Ack")
         tag = frame.method.delivery_tag

@@ -66,7 +66,7 @@ class Followed:
     p99_ms: float
 
 
-def _followed(delays_ns: Any, cpu_s: float) -> Followed:  # noqa: ANN401  # lists and arrays
+def _followed(delays_ns: Any, cpu_s: float) -> Followed:  # lists and arrays
     p50, p99 = np.percentile(delays_ns, [50, 99]) / 1e6 if len(delays_ns) else (np.nan, np.nan)
     return Followed(len(delays_ns), cpu_s, float(p50), float(p99))
 
@@ -108,7 +108,7 @@ def rstreams(url: str, seconds: float) -> Followed:
 
     parts, delays = urlsplit(url), list[int]()
 
-    async def take(message: Any, _context: Any) -> None:  # noqa: ANN401
+    async def take(message: Any, _context: Any) -> None:
         delays.append(time.time_ns() - int.from_bytes(message.body[:8]))
 
     async def follow() -> float:

@@ -35,7 +35,7 @@ def clear(url: str) -> None:
         connection.create_stream("s")
 
 
-def read(url: str, **how: Any) -> tuple[int, int, float]:  # noqa: ANN401
+def read(url: str, **how: Any) -> tuple[int, int, float]:
     """Return the rows, the received bytes and the seconds."""
     started = time.perf_counter()
     with StreamReader(url, "s", **how) as reader:

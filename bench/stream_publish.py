@@ -72,11 +72,11 @@ def main() -> None:
     keys, bodies, ids = [f"order-{i:08}" for i in range(rows)], [b"x" * 100] * rows, range(1, rows + 1)
     columns = pa.array(keys), pa.array(bodies)
 
-    def over_amqp(exchange: str) -> Any:  # noqa: ANN401
+    def over_amqp(exchange: str) -> Any:
         with Publisher(place.url, exchange, max_in_flight=10_000) as publisher:
             return publisher.publish_many(keys, bodies)
 
-    def over_streams(*, arrow: bool = False, name: str | None = None, **where: Any) -> Any:  # noqa: ANN401
+    def over_streams(*, arrow: bool = False, name: str | None = None, **where: Any) -> Any:
         with StreamPublisher(place.stream_url, name=name, **where) as publisher:
             given = columns if arrow else (keys, bodies)
             return publisher.publish_many(*given, ids=ids if name else None)

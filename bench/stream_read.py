@@ -80,7 +80,7 @@ def rstreams(url: str, rows: int, stream: str = STREAM, *, decoded: bool) -> Rea
     async def read(end: int) -> int:
         found, done = 0, asyncio.Event()
 
-        async def take(_message: Any, _context: Any) -> None:  # noqa: ANN401
+        async def take(_message: Any, _context: Any) -> None:
             nonlocal found
             found += 1
             if found == end:

@@ -202,7 +202,7 @@ class ApplyError(RabbitChxError):
         applied: what was done.
     """
 
-    def __init__(self, message: str, applied: Any, **about: Any) -> None:  # noqa: ANN401
+    def __init__(self, message: str, applied: Any, **about: Any) -> None:
         super().__init__(message, **about)
         self.applied = applied
 
@@ -215,7 +215,7 @@ class PublishError(RabbitChxError):
             :class:`~rabbit_chx.streams.StreamReport`.
     """
 
-    def __init__(self, message: str, report: PublishReport | StreamReport, **about: Any) -> None:  # noqa: ANN401
+    def __init__(self, message: str, report: PublishReport | StreamReport, **about: Any) -> None:
         super().__init__(message, **about)
         self.report: Any = report
 
@@ -231,7 +231,7 @@ class MissingRowsError(RabbitChxError):
         offsets: the offsets that are missing; None where the log is another one.
     """
 
-    def __init__(self, message: str, *, offsets: range | None = None, **about: Any) -> None:  # noqa: ANN401
+    def __init__(self, message: str, *, offsets: range | None = None, **about: Any) -> None:
         super().__init__(message, **about)
         self.offsets = offsets
 

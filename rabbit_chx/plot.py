@@ -113,7 +113,7 @@ def slots(table: SlotTable, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def rows(report: Any, ax: Axes | None = None) -> Axes:  # noqa: ANN401  # a report of Spark is above this module
+def rows(report: Any, ax: Axes | None = None) -> Axes:  # a report of Spark is above this module
     """Draw the rows of a report: by predicted queue, by stream, or by what became of them.
 
     Of a dry run a tick is at the share of all keys that the queue has.
@@ -134,7 +134,7 @@ def rows(report: Any, ax: Axes | None = None) -> Axes:  # noqa: ANN401  # a repo
     return _finish(ax, _count)
 
 
-def _counts(report: Any) -> tuple[Mapping[str, int], str]:  # noqa: ANN401
+def _counts(report: Any) -> tuple[Mapping[str, int], str]:
     streams, predicted = getattr(report, "streams", None), getattr(report, "predicted", None)
     if streams is not None:
         by_stream = getattr(streams, "rows", streams)
@@ -223,7 +223,7 @@ def _value(ax: Axes, row: int, end: float, text: str) -> None:
     ax.annotate(text, (end, row), xytext=(4, 0), textcoords="offset points", va="center")
 
 
-def _text_colour(ax: Axes) -> Any:  # noqa: ANN401  # any colour of matplotlib
+def _text_colour(ax: Axes) -> Any:  # any colour of matplotlib
     return ax.xaxis.label.get_color()
 
 

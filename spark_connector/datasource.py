@@ -33,13 +33,13 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
         def name(cls) -> str:
             return "rabbitmq"
 
-        def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001  # Spark's signature
+        def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001  # Spark's signature
             plan = load("spark_connector.writing.write_plan", "WritePlan").checked(
                 self.options, schema, overwrite=overwrite, speculation=speculation
             )
             return load("spark_connector.writing.spark_writers", "BatchWriter")(plan)
 
-        def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802  # Spark's
+        def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001, N802  # Spark's
             load("spark_connector.writing.spark_writers", "check_stream_writer")()
             plan = load("spark_connector.writing.write_plan", "WritePlan").checked(
                 self.options, schema, overwrite=overwrite, streaming=True, speculation=speculation
@@ -51,10 +51,10 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
             include = options.checked(self.options, streaming=None).include
             return str(load("spark_connector.reading.spark_readers", "columns")(include))
 
-        def reader(self, schema: StructType) -> Any:  # noqa: ANN401
+        def reader(self, schema: StructType) -> Any:
             return load("spark_connector.reading.spark_readers", "batch_reader")(self.options, schema)
 
-        def streamReader(self, schema: StructType) -> Any:  # noqa: ANN401, N802
+        def streamReader(self, schema: StructType) -> Any:  # noqa: N802
             return load("spark_connector.reading.spark_readers", "stream_reader")(self.options, schema)
 
     load = loader("that plans for Spark")

@@ -183,8 +183,8 @@ def _ready(options: QueueOptions, consumer: QueueConsumer) -> dict[str, int]:
 
 
 def _bound(options: QueueOptions) -> list[str]:
-    assert options.exchange is not None  # noqa: S101  # the options are checked
-    assert options.management_url is not None  # noqa: S101
+    assert options.exchange is not None  # the options are checked
+    assert options.management_url is not None
     login = options.brokers.resolve()[0]
     types = bound_queues(options.management_url.with_login_of(login), login.vhost, options.exchange)
     queues = sorted(queue for queue, kind in types.items() if kind != "stream")

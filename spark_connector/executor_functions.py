@@ -32,7 +32,7 @@ class OnExecutor:
         self._function = function
         self._arguments = arguments
 
-    def __call__(self, *columns: Any) -> Any:  # noqa: ANN401  # whatever the function takes and returns
+    def __call__(self, *columns: Any) -> Any:  # whatever the function takes and returns
         """Call the function with its first arguments followed by these."""
         return self._function(*self._arguments, *columns)
 
@@ -57,7 +57,7 @@ def loader(where: str) -> Callable[..., Any]:
     this one is nested: it is pickled as code, and its error contains the Python (`where`) and the remedy.
     """
 
-    def load(module: str, name: str, arguments: bytes | None = None) -> Any:  # noqa: ANN401  # nested, so pickled as code
+    def load(module: str, name: str, arguments: bytes | None = None) -> Any:  # nested, so pickled as code
         import importlib
         import pickle
         import sys
@@ -96,7 +96,7 @@ def for_each_partition(df: DataFrame, function: Callable[..., Any], *arguments: 
     return [pickle.loads(row.summary) for row in rows]  # noqa: S301  # our own tasks made it
 
 
-def _summary(function: Callable[..., Any], *arguments: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401
+def _summary(function: Callable[..., Any], *arguments: Any) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     from pyspark import TaskContext
 

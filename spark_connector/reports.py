@@ -60,7 +60,7 @@ class KeySampler:
         self._smallest: NDArray[np.uint64] = np.empty(0, np.uint64)
         self._complete = True
 
-    def add(self, keys: Any) -> None:  # noqa: ANN401  # Arrow has no types
+    def add(self, keys: Any) -> None:  # Arrow has no types
         """Add the keys of a batch: an Arrow array or a list of bytes."""
         distinct: Any = pc.unique(keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary()))
         hashes = b"".join(hashlib.sha256(key).digest()[:8] for key in distinct.to_pylist())

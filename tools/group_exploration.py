@@ -109,7 +109,7 @@ def explored(members: int, messages: int, *, crashes: int = 1, returns: int = 1,
     return explored_
 
 
-def _way(seen: dict[Any, tuple[Any, str]], key: Any) -> list[str]:  # noqa: ANN401
+def _way(seen: dict[Any, tuple[Any, str]], key: Any) -> list[str]:
     steps: list[str] = []
     while key is not None:
         key, step = seen[key]
@@ -355,7 +355,7 @@ def _check_start(world: World, number: int, message: int, generation: int) -> No
     world.starts = [message]
 
 
-def _check_end(world: World, way: Any) -> None:  # noqa: ANN401
+def _check_end(world: World, way: Any) -> None:
     living = [number for number, member in enumerate(world.members) if member.ownership is not None]
     queue = world.queue
     faults = []

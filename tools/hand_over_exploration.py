@@ -266,7 +266,7 @@ class HandOverWorld:
         if ownership.is_stopping and ownership.is_finished and not place.to_broker:
             self._follow(place)
 
-    def _held(self, place: Place, queue: str) -> Any:  # noqa: ANN401
+    def _held(self, place: Place, queue: str) -> Any:
         entry = self._ready(queue)
         assert entry is not None
         delivery = place.delivery(entry.item)

@@ -51,7 +51,7 @@ class ReplayedBroker:
         self.amqp = self.carrier = self
         self.api: Any = None
 
-    def _ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401
+    def _ask(self, name: str, *arguments: object) -> Any:
         for answer in self._answers:
             return answer
         raise _UnansweredError(Request(name, arguments))
@@ -60,15 +60,15 @@ class ReplayedBroker:
         """Ask for an operation."""
         self._ask("perform", operation)
 
-    def perform_together(self, operations: Sequence[Operation]) -> Any:  # noqa: ANN401
+    def perform_together(self, operations: Sequence[Operation]) -> Any:
         """Ask for several operations."""
         return self._ask("perform_together", *operations)
 
-    def count(self, queue: str) -> Any:  # noqa: ANN401
+    def count(self, queue: str) -> Any:
         """Ask for the counts of a queue."""
         return self._ask("count", queue)
 
-    def move_messages(self, queue: str, exchange: str, limit: int) -> Any:  # noqa: ANN401
+    def move_messages(self, queue: str, exchange: str, limit: int) -> Any:
         """Ask for messages to be moved."""
         return self._ask("move_messages", queue, exchange, limit)
 
@@ -76,7 +76,7 @@ class ReplayedBroker:
         """Ask for a marker to be sent."""
         self._ask("send_marker", queue, marker)
 
-    def wait_for_reply(self, marker: HandOverMarker, kind: str, **_limits: object) -> Any:  # noqa: ANN401
+    def wait_for_reply(self, marker: HandOverMarker, kind: str, **_limits: object) -> Any:
         """Ask for a reply."""
         return self._ask("wait_for_reply", marker, kind)
 
@@ -107,7 +107,7 @@ class Mover:
                 return request
         return None
 
-    def _move(self, broker: Any) -> None:  # noqa: ANN401  # it has no management API
+    def _move(self, broker: Any) -> None:  # it has no management API
         tally = HandOverTally()
         changes: list[PlannedChange] = []
         for slot, bound in enumerate(self.found):

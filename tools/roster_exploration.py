@@ -102,7 +102,7 @@ class RosterWorld:
                     self._write("ready", number)
         self._check()
 
-    def _write(self, kind: Any, number: int) -> None:  # noqa: ANN401
+    def _write(self, kind: Any, number: int) -> None:
         queues = self.queues if kind == "ready" and not self.readers[number].leaves else ()
         token = str(self.readers[number].run)
         self.journal.append(JournalEntry(kind, _name(number), 0.0, queues=queues, token=token))

@@ -118,7 +118,7 @@ class Amqp10Value:
         return self.type not in _NOT_SIMPLE
 
 
-def value_for(value: Any) -> Amqp10Value:  # noqa: ANN401
+def value_for(value: Any) -> Amqp10Value:
     """Return the value that Proton sends for a bare value; an Amqp10Value is returned unchanged."""
     if isinstance(value, Amqp10Value):
         return value
@@ -133,7 +133,7 @@ def value_for(value: Any) -> Amqp10Value:  # noqa: ANN401
     return Amqp10Value(type_, value)
 
 
-def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
+def id_for(name: str, value: Any) -> Amqp10Value | None:
     """Return a message_id or correlation_id; None if there is none."""
     id_ = Amqp10Value("ulong", value) if is_whole(value) else value_for(value)
     if id_.type == "null":
@@ -151,7 +151,7 @@ def named_values(headers: Headers) -> tuple[tuple[bytes, Amqp10Value], ...]:
     )
 
 
-def _value_of(type_: str, value: Any) -> Any:  # noqa: ANN401
+def _value_of(type_: str, value: Any) -> Any:
     if type_ in _NOT_SIMPLE:
         return None
     if type_ in INTEGER_RANGES_10:
@@ -159,29 +159,29 @@ def _value_of(type_: str, value: Any) -> Any:  # noqa: ANN401
     return _READERS[type_](type_, value)
 
 
-def _bytes(type_: str, value: Any) -> bytes:  # noqa: ANN401
+def _bytes(type_: str, value: Any) -> bytes:
     return bytes_of(bytes(value) if isinstance(value, bytearray) else value, f"a value of type {type_}")
 
 
-def _null(type_: str, value: Any) -> None:  # noqa: ANN401
+def _null(type_: str, value: Any) -> None:
     if value is not None:
         raise _mismatch(type_, value)
 
 
-def _boolean(type_: str, value: Any) -> bool:  # noqa: ANN401
+def _boolean(type_: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise _mismatch(type_, value)
     return value
 
 
-def _uuid(type_: str, value: Any) -> bytes:  # noqa: ANN401
+def _uuid(type_: str, value: Any) -> bytes:
     data = value.bytes if isinstance(value, UUID) else value
     if not isinstance(data, bytes) or len(data) != 16:
         raise _mismatch(type_, value)
     return data
 
 
-def _float(type_: str, value: Any) -> float:  # noqa: ANN401
+def _float(type_: str, value: Any) -> float:
     if not is_number(value):
         raise _mismatch(type_, value)
     try:
@@ -191,7 +191,7 @@ def _float(type_: str, value: Any) -> float:  # noqa: ANN401
         raise InputError(f"{shown(value)} does not fit into a {type_}") from None
 
 
-def _integer(type_: str, value: Any) -> int:  # noqa: ANN401
+def _integer(type_: str, value: Any) -> int:
     if type_ == "char" and isinstance(value, str) and len(value) == 1:
         return ord(value)
     if not is_whole(value):

@@ -67,7 +67,7 @@ def check_client(client: str) -> Client:
     return client
 
 
-def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401
+def field_for(value: Any, client: Client = "pika") -> AmqpField:
     """Return the field that a client sends for a value, bare values inside included; an AmqpField keeps its type."""
     check_client(client)
     try:
@@ -76,7 +76,7 @@ def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401
         raise too_deep() from None
 
 
-def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpField:  # noqa: ANN401
+def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpField:
     """Return the field of a value with the given wire type; None means the type that the client chooses."""
     if type_ is None or isinstance(value, AmqpField):
         return field_for(value, client)
@@ -94,7 +94,7 @@ def table_for(table: Headers, client: Client = "pika") -> HeaderTable:
     return tuple((short_string(name, "the header name"), field_for(value, client)) for name, value in pairs)
 
 
-def _field(value: Any, client: Client) -> AmqpField:  # noqa: ANN401
+def _field(value: Any, client: Client) -> AmqpField:
     if isinstance(value, AmqpField):
         return _with_fields_inside(value, client)
     for type_, encode in _ENCODERS[client]:

@@ -115,7 +115,7 @@ def too_deep() -> InputError:
     return InputError("the value is nested too deep, or holds itself: give one of at most 100 levels")
 
 
-def _typed(value: Any) -> tuple[type, Any]:  # noqa: ANN401
+def _typed(value: Any) -> tuple[type, Any]:
     """Return a value that differs for values that Python considers equal and the wire does not: 1, 1.0 and True; 1.5 and 1.50."""
     if isinstance(value, dict):
         return type(value), tuple((_typed(name), _typed(content)) for name, content in value.items())
@@ -128,13 +128,13 @@ def _typed(value: Any) -> tuple[type, Any]:  # noqa: ANN401
     return type(value), bytes(value) if isinstance(value, bytearray) else value
 
 
-def _value_of(type_: str, value: Any) -> Any:  # noqa: ANN401
+def _value_of(type_: str, value: Any) -> Any:
     if type_ in INTEGER_RANGES:
         return _integer(type_, value)
     return _READERS[type_](value)
 
 
-def _integer(type_: str, value: Any) -> int:  # noqa: ANN401
+def _integer(type_: str, value: Any) -> int:
     if not is_whole(value):
         raise InputError(f"a field of type {type_} holds an int, not {value!r:.60}")
     return integer_in(INTEGER_RANGES[type_], type_, value)
@@ -148,20 +148,20 @@ def integer_in(allowed: range, type_: str, value: int) -> int:
     return number
 
 
-def _longstr(value: Any) -> bytes:  # noqa: ANN401
+def _longstr(value: Any) -> bytes:
     data = bytes_of(value, "a field of type longstr or binary")
     if len(data) > _MAX_LONGSTR_BYTES:
         raise InputError(f"a field of {len(data)} bytes is too long: AMQP carries less than 4 GiB")
     return data
 
 
-def _bool(value: Any) -> bool:  # noqa: ANN401
+def _bool(value: Any) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"a field of type bool holds True or False, not {value!r:.60}")
     return value
 
 
-def _double(value: Any) -> float:  # noqa: ANN401
+def _double(value: Any) -> float:
     if not is_number(value):
         raise InputError(f"a field of type double or float holds a float, not {value!r:.60}")
     try:
@@ -173,7 +173,7 @@ def _double(value: Any) -> float:  # noqa: ANN401
     return number
 
 
-def _float(value: Any) -> float:  # noqa: ANN401
+def _float(value: Any) -> float:
     number = _double(value)
     try:
         rounded: float = struct.unpack(">f", struct.pack(">f", number))[0]
@@ -182,7 +182,7 @@ def _float(value: Any) -> float:  # noqa: ANN401
     return rounded
 
 
-def _decimal(value: Any) -> tuple[int, int]:  # noqa: ANN401
+def _decimal(value: Any) -> tuple[int, int]:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise InputError(
             f"a field of type decimal holds (scale, unscaled), as (2, 314) for 3.14, not {value!r:.60}"
@@ -196,24 +196,24 @@ def _decimal(value: Any) -> tuple[int, int]:  # noqa: ANN401
     return int(value[0]), int(value[1])
 
 
-def _void(value: Any) -> None:  # noqa: ANN401
+def _void(value: Any) -> None:
     if value is not None:
         raise InputError(f"a field of type void holds nothing, not {value!r:.60}: give None")
 
 
-def _array(value: Any) -> tuple[Any, ...]:  # noqa: ANN401
+def _array(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise InputError(f"a field of type array holds a list, not {value!r:.60}")
     return tuple(map(_element, value))
 
 
-def _table(value: Any) -> tuple[tuple[bytes, Any], ...]:  # noqa: ANN401
+def _table(value: Any) -> tuple[tuple[bytes, Any], ...]:
     return tuple(
         (short_string(name, "the name in a table"), _element(content)) for name, content in pairs_of(value)
     )
 
 
-def _element(value: Any) -> Any:  # noqa: ANN401
+def _element(value: Any) -> Any:
     if isinstance(value, AmqpField):
         return value
     if not isinstance(value, _BARE):

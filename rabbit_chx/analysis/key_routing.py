@@ -81,7 +81,7 @@ class Hashing:
         arguments = {"hash-header": self.hash_header, "hash-property": self.hash_property}
         return {name: value for name, value in arguments.items() if value is not None}
 
-    def message(self, value: Any) -> dict[str, Any]:  # noqa: ANN401
+    def message(self, value: Any) -> dict[str, Any]:
         """Return the message that has this value where the exchange looks, as arguments of its `route`.
 
         Args:
@@ -125,7 +125,7 @@ class Hashing:
             return values
         return list(map(self._sent, values))
 
-    def _sent(self, value: Any) -> Any:  # noqa: ANN401
+    def _sent(self, value: Any) -> Any:
         if self.hash_header is not None:
             return field_for(self._header(value), self.client)
         if self.hash_property is None:
@@ -134,7 +134,7 @@ class Hashing:
             return property_seconds(value, self.client)
         return property_bytes(self.hash_property, value, self.client)
 
-    def _header(self, value: Any) -> Any:  # noqa: ANN401
+    def _header(self, value: Any) -> Any:
         bare = self.field_type is None or isinstance(value, AmqpField)
         return value if bare else AmqpField(self.field_type, value)  # type: ignore[arg-type]
 

@@ -166,8 +166,8 @@ def movement(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> MovementM
     check_comparable(before, after)
     if isinstance(before, KeyMap) and isinstance(after, KeyMap):
         return movement_matrix(before, after)
-    assert isinstance(before, ModuloMap)  # noqa: S101  # two that can be compared are of one kind
-    assert isinstance(after, ModuloMap)  # noqa: S101
+    assert isinstance(before, ModuloMap)  # two that can be compared are of one kind
+    assert isinstance(after, ModuloMap)
     import numpy as np
 
     places: list[tuple[Place, ...]] = [side.numbered or (None,) for side in (before, after)]

@@ -71,7 +71,7 @@ def refusal_entries(refusals: Iterable[Finding]) -> list[dict[str, Any]]:
     return entries(refusals, "says=text", "message", "fix", "allow_with")
 
 
-def to_json(value: Any) -> Any:  # noqa: ANN401
+def to_json(value: Any) -> Any:
     """Return a value in JSON types.
 
     A dataclass becomes an object of its fields, or of the attributes that its class names in `json_fields`. A ring or a plan is in

@@ -79,7 +79,7 @@ class _Connected:
         return overview
 
     def read_rings(self, exchanges: Sequence[str], release: Release) -> Mapping[str, HashRing]:
-        assert self._source is not None  # noqa: S101  # rings are not read if `has_source` is False
+        assert self._source is not None  # rings are not read if `has_source` is False
         return rings_by(self._source, self.vhost, exchanges, release)
 
     @property
@@ -423,7 +423,7 @@ def _managed(url: str | ManagementUrl | None) -> ManagementUrl | None:
     return ManagementUrl.of(url) if isinstance(url, str) else url
 
 
-def _as_ring_source(source: Any) -> RingSource | None:  # noqa: ANN401 - it is checked here
+def _as_ring_source(source: Any) -> RingSource | None:
     if isinstance(source, str | list | tuple):
         return DiagnosticsRing(source)
     if source is None or hasattr(source, "read"):

@@ -76,7 +76,7 @@ class Management:
 
     def request(
         self, method: str, *path: str, query: Mapping[str, str] | None = None, body: object = None
-    ) -> Any:  # noqa: ANN401  # JSON
+    ) -> Any:  # JSON
         """Send a request below ``/api`` and return the decoded answer; None if the answer to a change is empty.
 
         Args:
@@ -140,7 +140,7 @@ class Management:
 
     def get(
         self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type] | None = None
-    ) -> Any:  # noqa: ANN401  # JSON
+    ) -> Any:  # JSON
         """Return the object at a path. `fields` are its required fields and their types; None: any answer is accepted.
 
         Raises:
@@ -270,7 +270,7 @@ class _ReadUntil(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401  # typeshed's name for buffers is private
+    def readinto(self, buffer: Any) -> int:  # typeshed's name for buffers is private
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise _OutOfTimeError

@@ -189,7 +189,7 @@ class _Copies:
         self._inner.confirm_delivery(self._on_answer, ready.append)
         connection.wait_until(lambda: bool(ready))
 
-    def publish(self, exchange: str, method: Any, properties: pika.BasicProperties, body: bytes) -> None:  # noqa: ANN401
+    def publish(self, exchange: str, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
         self._count += 1
         self._open[self._count] = method.delivery_tag
         self._inner.basic_publish(exchange, method.routing_key, body, properties, mandatory=True)
@@ -200,7 +200,7 @@ class _Copies:
         done, self._done = self._done, []
         return done
 
-    def _on_answer(self, frame: Any) -> None:  # noqa: ANN401
+    def _on_answer(self, frame: Any) -> None:
         answer = frame.method
         tags = (
             [tag for tag in self._open if tag <= answer.delivery_tag]

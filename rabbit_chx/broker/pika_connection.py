@@ -64,7 +64,7 @@ class _PreferredCredentials(pika_credentials.PlainCredentials):
         super().__init__(settings.username, settings.password.reveal())
         self._mechanisms = settings.auth_mechanisms
 
-    def response_for(self, start: Any) -> Any:  # noqa: ANN401 - pika's stubs allow PLAIN alone here
+    def response_for(self, start: Any) -> Any:
         external = pika_credentials.ExternalCredentials()
         for mechanism in self._mechanisms:
             answer = super().response_for(start) if mechanism == "PLAIN" else external.response_for(start)
@@ -365,7 +365,7 @@ class _RefusedError(Exception):
     """The broker closed the channel or the connection: its reply code and reply text."""
 
 
-def _call(channel: Any, operation: Operation) -> None:  # noqa: ANN401  # pika's two kinds of channels
+def _call(channel: Any, operation: Operation) -> None:  # pika's two kinds of channels
     """Perform an operation. A blocking channel waits for the answer; its inner channel only sends."""
     subject, arguments = operation.subject, _table(operation)
     match subject:
@@ -428,7 +428,7 @@ class _BoundedConnection(pika.BlockingConnection):
         """Keep data that pika's decoder loses: it maps several types to one, and keeps the last of equal names."""
         impl, read_frame = self._impl, self._impl._read_frame  # noqa: SLF001
 
-        def read_and_keep() -> Any:  # noqa: ANN401
+        def read_and_keep() -> Any:
             buffer = impl._frame_buffer  # noqa: SLF001
             size, value = read_frame()
             if isinstance(value, pika.frame.Header):

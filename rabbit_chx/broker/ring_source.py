@@ -195,7 +195,7 @@ def read_saved(text: str, vhost: str, exchange: str) -> Buckets:
     return read_eval(text, vhost, exchange)
 
 
-def _read_json(document: Any, text: str, vhost: str, exchange: str) -> Buckets:  # noqa: ANN401 - JSON is anything
+def _read_json(document: Any, text: str, vhost: str, exchange: str) -> Buckets:
     ring = document if isinstance(document, dict) else {}
     buckets = ring.get("buckets")
     if buckets is None and ring.get("message") == _NO_RING:

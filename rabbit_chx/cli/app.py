@@ -147,7 +147,9 @@ class LazyGroup(click.Group):
         table: the help line of each command, and a group or ``module:function``.
     """
 
-    def __init__(self, *, table: Mapping[str, tuple[str, str | click.Group]], **attributes: Any) -> None:  # noqa: ANN401  # as click has them
+    def __init__(
+        self, *, table: Mapping[str, tuple[str, str | click.Group]], **attributes: Any
+    ) -> None:  # as click has them
         super().__init__(invoke_without_command=True, **attributes)
         self._table = table
         self.callback = self._usage_error

@@ -241,7 +241,7 @@ def apply_shown(
     *,
     verbose: bool = False,
     seen: Callable[[int], None] = lambda _: None,
-    **permissions: Any,  # noqa: ANN401
+    **permissions: Any,
 ) -> Applied:
     """Apply a plan, and show its progress. `seen` receives each number of completed changes."""
     size, done = len(plan.changes), 0

@@ -224,7 +224,7 @@ def _contents(topology: Topology) -> str:
     return f"{state}: {', '.join(counts)}" if counts else state
 
 
-def _ignore() -> Any:  # noqa: ANN401  # a field's default
+def _ignore() -> Any:  # a field's default
     return option(
         "--ignore",
         type=click.Choice(CHECK_KINDS),

@@ -100,7 +100,9 @@ class _PlotFile(Text):
 class Number(click.FloatRange):
     """A number within bounds. For click NaN is within any bounds, because comparisons with NaN are false."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  # as click has it
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:  # as click has it
         """Return the number, or fail if it is invalid or out of bounds."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
@@ -117,7 +119,7 @@ SECTIONS = (OWN, "Ring", "Other ring", "Message", "Sample", "Streams", "Broker",
 class Option(click.Option):
     """An option with the title of its group in the help."""
 
-    def __init__(self, names: Sequence[str], *, section: str, **attributes: Any) -> None:  # noqa: ANN401  # as click has them
+    def __init__(self, names: Sequence[str], *, section: str, **attributes: Any) -> None:  # as click has them
         super().__init__(names, **attributes)
         self.section = section
 
@@ -142,7 +144,9 @@ class Command(click.Command):
         return records
 
 
-def option(*names: str, default: Any = None, section: str | None = None, **attributes: Any) -> Any:  # noqa: ANN401  # a field's default
+def option(
+    *names: str, default: Any = None, section: str | None = None, **attributes: Any
+) -> Any:  # a field's default
     """Return a field that is an option."""
     if default is not None:
         attributes["default"] = default
@@ -156,7 +160,7 @@ def option(*names: str, default: Any = None, section: str | None = None, **attri
     return field(default=default, metadata={"parameters": parameters})
 
 
-def argument(**attributes: Any) -> Any:  # noqa: ANN401  # a field's default
+def argument(**attributes: Any) -> Any:  # a field's default
     """Return a field that is an argument."""
 
     def parameters(name: str, *_: object) -> Iterator[click.Parameter]:
@@ -166,7 +170,7 @@ def argument(**attributes: Any) -> Any:  # noqa: ANN401  # a field's default
     return field(metadata={"parameters": parameters})
 
 
-def options(group: type, *, without: Sequence[str] = (), **helps: str) -> Any:  # noqa: ANN401  # a field's default
+def options(group: type, *, without: Sequence[str] = (), **helps: str) -> Any:  # a field's default
     """Return a field that has the options of a dataclass."""
     parts = [part for part in fields(group) if part.name not in without]
 
@@ -198,7 +202,7 @@ def command(
             name: parameter.default for name, parameter in given.items() if name != "output"
         }
 
-        def run(*, output: str, plot: str | None = None, **read: Any) -> Outcome:  # noqa: ANN401
+        def run(*, output: str, plot: str | None = None, **read: Any) -> Outcome:
             if plot is not None:
                 import rabbit_chx.plot  # noqa: F401  # a missing package is reported before the work begins
             values = {name: _value(name, part, read) for name, part in declared.items()}
@@ -273,7 +277,7 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _value(name: str, part: Field[Any], read: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _value(name: str, part: Field[Any], read: Mapping[str, Any]) -> Any:
     group = part.metadata.get("group")
     if group is None:
         return read[name]

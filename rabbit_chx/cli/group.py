@@ -342,7 +342,7 @@ def read_roster(settings: ConnectionSettings, journal: str) -> Roster:
     roster = Roster()
     began, last_at, heard = time.time(), 0.0, time.monotonic()
 
-    def take(channel: Any, method: Any, properties: Any, body: bytes) -> None:  # noqa: ANN401
+    def take(channel: Any, method: Any, properties: Any, body: bytes) -> None:
         nonlocal last_at, heard
         heard = time.monotonic()
         entry = JournalEntry.from_json(body)

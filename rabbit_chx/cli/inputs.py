@@ -197,7 +197,7 @@ def parse_field(type_: FieldType, text: str) -> AmqpField:
         raise InputError(f"{text!r:.60} cannot be sent as {type_}: it is nested too deeply") from None
 
 
-def hashed_value(hashing: Hashing, key: str) -> Any:  # noqa: ANN401
+def hashed_value(hashing: Hashing, key: str) -> Any:
     """Return the value that an exchange hashes for a key of the command line.
 
     A header is a bare text or int if its type permits, because whole columns of those hash fast.
@@ -214,7 +214,7 @@ def _property(name: str, text: str) -> str | int:
     return _integer("timestamp", text) if name == "timestamp" else text
 
 
-def _value(type_: FieldType, text: str) -> Any:  # noqa: ANN401
+def _value(type_: FieldType, text: str) -> Any:
     if type_ in INTEGER_RANGES:
         return _integer(type_, text)
     if type_ in ("double", "float"):
@@ -242,7 +242,7 @@ def _decimal(text: str) -> tuple[int, int]:
     return -exponent, int(number.scaleb(-exponent))
 
 
-def _json(text: str) -> Any:  # noqa: ANN401
+def _json(text: str) -> Any:
     return json.loads(text, object_pairs_hook=_table)
 
 

@@ -112,7 +112,7 @@ def keys(
     source, hashing = given.source, hashed.of(given)
     wanted = bound_destination(destination, source)
 
-    def value(key: str) -> Any:  # noqa: ANN401
+    def value(key: str) -> Any:
         return hashed_value(hashing, key)
 
     try:

@@ -46,7 +46,7 @@ _DEFAULTS = {"durable": True, "auto_delete": False, "internal": False, "exclusiv
 _NAMED = ("source", "destination", "routing_key")
 
 
-def whole_option() -> Any:  # noqa: ANN401  # a field's default
+def whole_option() -> Any:  # a field's default
     """Return a field that is the option for long plans."""
     return option("--all", section="Output", is_flag=True, help="Show all changes of a long plan.")
 

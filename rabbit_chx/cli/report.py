@@ -62,7 +62,7 @@ def hashes_text(arguments: Mapping[str, str] | None) -> str:
     return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
 
 
-def rounded(value: Any) -> Any:  # noqa: ANN401
+def rounded(value: Any) -> Any:
     """Return floats, also those in a dict, with nine digits; further digits may differ between machines."""
     if isinstance(value, dict):
         return {name: rounded(part) for name, part in value.items()}

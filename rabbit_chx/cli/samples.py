@@ -98,7 +98,7 @@ class KeyFile:
             why = str(getattr(error, "strerror", None) or error)
             raise InputError(f"the key file {self.name} cannot be read: {why:.200}") from None
 
-    def _lines(self, file: Any) -> Iterator[KeyBatch]:  # noqa: ANN401  # BinaryIO has no read1
+    def _lines(self, file: Any) -> Iterator[KeyBatch]:  # BinaryIO has no read1
         number = 1
         for lines in _line_batches(file):
             keys: list[str] = []
@@ -112,7 +112,7 @@ class KeyFile:
             yield KeyBatch(range(number, number + len(keys)), keys)
             number += len(keys)
 
-    def _csv(self, file: Any) -> Iterator[KeyBatch]:  # noqa: ANN401  # as above
+    def _csv(self, file: Any) -> Iterator[KeyBatch]:  # as above
         from pyarrow import csv as arrow
         from pyarrow import string, uint64
 
@@ -128,7 +128,7 @@ class KeyFile:
         )
         yield from self._rows(rows, columns)
 
-    def _parquet(self, file: Any) -> Iterator[KeyBatch]:  # noqa: ANN401  # as above
+    def _parquet(self, file: Any) -> Iterator[KeyBatch]:  # as above
         from pyarrow import parquet
 
         table = parquet.ParquetFile(file)
@@ -183,7 +183,7 @@ class KeyFile:
         return listed
 
 
-def _line_batches(file: Any) -> Iterator[list[bytes]]:  # noqa: ANN401  # as above
+def _line_batches(file: Any) -> Iterator[list[bytes]]:  # as above
     """Yield as many whole lines as can be read without waiting for more."""
     begun: list[bytes] = []
     mark = _MARK
@@ -386,7 +386,7 @@ def _repeated(keys: Sequence[_T], messages: Sequence[int]) -> Iterable[_T]:
     return chain.from_iterable(map(repeat, keys, messages))
 
 
-def sample_options(pattern: str | None = None, count: int = PATTERN_KEYS) -> Any:  # noqa: ANN401  # a field's default
+def sample_options(pattern: str | None = None, count: int = PATTERN_KEYS) -> Any:  # a field's default
     """Return a field that has the `SampleOptions`."""
     default = "" if pattern is None else f"  [default: {pattern}]"
     return options(

@@ -71,7 +71,7 @@ class Placement(NamedTuple):
         return [str(place) for place in places]
 
 
-def address_option() -> Any:  # noqa: ANN401  # a field's default
+def address_option() -> Any:  # a field's default
     """Return a field that is the option for advertised addresses."""
     return option(
         "--address",
@@ -154,7 +154,7 @@ class StreamOptions:
             return _placed(exchange, ring_of_file(self.ring))
         return _placed(exchange, ring_of_broker(at, exchange))
 
-    def reader(self, at: LiveBroker, stream: str, **arguments: Any) -> StreamReader:  # noqa: ANN401
+    def reader(self, at: LiveBroker, stream: str, **arguments: Any) -> StreamReader:
         """Return a reader of the range of a stream."""
         from rabbit_chx.streams import StreamReader
 

@@ -411,7 +411,7 @@ def _of_modulus(
     at: LiveBroker, live: LiveExchange, wanted: TopologyInput | None, sample: SampleOptions
 ) -> ScratchReport:
     exchange = live.mirror()
-    assert isinstance(exchange, ModulusHashExchange)  # noqa: S101  # by its type
+    assert isinstance(exchange, ModulusHashExchange)  # by its type
     findings = []
     if wanted is not None:
         of_file = wanted.topology.modulus(exchange.name, live.release)
@@ -481,7 +481,7 @@ def _on_copy(
     )
 
 
-def _message(hashing: Hashing, value: Any) -> ScratchMessage:  # noqa: ANN401
+def _message(hashing: Hashing, value: Any) -> ScratchMessage:
     if hashing.hash_header is not None:
         return ScratchMessage(properties=pika.BasicProperties(headers={hashing.hash_header: value}))
     if hashing.hash_property is not None:

@@ -45,7 +45,7 @@ _FAILURES: tuple[ClientFailure, ...] = (
 )
 
 
-async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  # aio-pika's own type
+async def open_aio_pika(settings: ConnectionSettings) -> Any:  # aio-pika's own type
     """Open a connection with aio-pika, without automatic reconnects; raise an InputError for a setting that aio-pika does not support.
 
     A task sends new tokens until the connection is closed.
@@ -60,7 +60,7 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  #
         arguments["heartbeat"] = _HEARTBEAT_S
     attempts: list[aio_pika.Connection] = []
 
-    def create_connection(*args: Any, **named: Any) -> aio_pika.Connection:  # noqa: ANN401  # aio-pika's arguments
+    def create_connection(*args: Any, **named: Any) -> aio_pika.Connection:  # aio-pika's arguments
         attempts.append(aio_pika.Connection(*args, **named))
         return attempts[-1]
 
@@ -79,7 +79,7 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # noqa: ANN401  #
     raise error
 
 
-async def _renew_tokens(connection: Any, settings: ConnectionSettings, password: Secret) -> None:  # noqa: ANN401
+async def _renew_tokens(connection: Any, settings: ConnectionSettings, password: Secret) -> None:
     secret = settings.password
     try:
         while True:

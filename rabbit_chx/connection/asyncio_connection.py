@@ -180,7 +180,7 @@ class AsyncConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the protocol header."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # true for TCP and TLS
+        assert isinstance(transport, asyncio.Transport)  # true for TCP and TLS
         self._transport = transport
         self._write()
 

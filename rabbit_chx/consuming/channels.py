@@ -90,7 +90,7 @@ async def _expect_reply(where: str, queue: str | None = None) -> AsyncIterator[N
     raise error
 
 
-async def _close(connection: Any) -> None:  # noqa: ANN401  # of aio-pika
+async def _close(connection: Any) -> None:  # of aio-pika
     """Close a connection or a channel of aio-pika; ignore errors."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_CLOSE_S):
@@ -130,10 +130,10 @@ class _WriteQueue:
         self._queue = queue
         self._waiting: set[asyncio.Task[None]] = set()
 
-    def put(self, frame: Any) -> Coroutine[Any, Any, None]:  # noqa: ANN401
+    def put(self, frame: Any) -> Coroutine[Any, Any, None]:
         return self._queue.put(frame)
 
-    def put_nowait(self, frame: Any) -> None:  # noqa: ANN401
+    def put_nowait(self, frame: Any) -> None:
         task = asyncio.get_running_loop().create_task(self._queue.put(frame))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
@@ -144,7 +144,7 @@ class ConsumerChannel:
 
     def __init__(
         self,
-        channel: Any,  # noqa: ANN401
+        channel: Any,
         queue: str,
         where: str,
         late_frames: LateFrameFilter,
@@ -244,7 +244,7 @@ class ConsumerChannel:
 class ConsumingConnection:
     """A connection of aio-pika that consumes; create it with `open`."""
 
-    def __init__(self, settings: ConnectionSettings, connection: Any) -> None:  # noqa: ANN401
+    def __init__(self, settings: ConnectionSettings, connection: Any) -> None:
         self.where = settings.masked_url
         self._connection = connection
         self._aiormq = connection.transport.connection  # the connection below that of aio-pika
@@ -279,7 +279,7 @@ class ConsumingConnection:
         prefetch: int,
         take: Callable[[Any], Coroutine[Any, Any, None]],
         cancelled: Callable[[Any], object] | None = None,
-        **options: Any,  # noqa: ANN401
+        **options: Any,
     ) -> ConsumerChannel:
         """Consume a queue over a new channel.
 
@@ -305,7 +305,7 @@ class ConsumingConnection:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def declare_passively(self, queue: str) -> Any:  # noqa: ANN401
+    async def declare_passively(self, queue: str) -> Any:
         """Return the queue's name, number of ready messages and number of consumers."""
         async with self._declaring_lock:
             if self._declaring is None or self._declaring.is_closed:
@@ -313,7 +313,7 @@ class ConsumingConnection:
             async with _expect_reply(self.where, queue):
                 return await self._declaring.queue_declare(queue, passive=True)
 
-    async def _open_channel(self) -> Any:  # noqa: ANN401
+    async def _open_channel(self) -> Any:
         async with _expect_reply(self.where):
             channel = await self._connection.channel(self._next_number(), publisher_confirms=False)
             underlay = await channel.get_underlay_channel()
@@ -343,7 +343,7 @@ class GroupConnection(ConsumingConnection):
 
     channels_fail_alone = False
 
-    def __init__(self, settings: ConnectionSettings, connection: Any) -> None:  # noqa: ANN401
+    def __init__(self, settings: ConnectionSettings, connection: Any) -> None:
         super().__init__(settings, connection)
         self._writer = _Writer(settings)
         self.publish = self._writer.publish
@@ -409,7 +409,7 @@ class GroupConnection(ConsumingConnection):
     ) -> ConsumerChannel:
         """Consume a queue after all present consumers of the same ``x-priority``, and call `take` with each message."""
 
-        async def on_message(message: Any) -> None:  # noqa: ANN401
+        async def on_message(message: Any) -> None:
             take(_convert_delivery(message, queue))
 
         return await self.consume(
@@ -424,7 +424,7 @@ class GroupConnection(ConsumingConnection):
         The stream is declared if it does not exist. A user without the permission configure can use an existing stream.
         """
 
-        async def on_message(message: Any) -> None:  # noqa: ANN401
+        async def on_message(message: Any) -> None:
             offset = int((message.header.properties.headers or {}).get("x-stream-offset", -1))
             entry = JournalEntry.from_json(message.body)
             if entry is not None:
@@ -505,7 +505,7 @@ class _Writer:
         self._drop(self._channel)
         await asyncio.gather(*self._closing)
 
-    async def _open(self) -> Any:  # noqa: ANN401
+    async def _open(self) -> Any:
         async with self._open_lock:
             if self._channel is None:
                 self._connection = await open_aio_pika(self._settings)
@@ -514,7 +514,7 @@ class _Writer:
                     self._channel = await aiormq.channel(publisher_confirms=True)
             return self._channel
 
-    async def _publish_once(self, channel: Any, queue: str, body: bytes, properties: Any) -> None:  # noqa: ANN401
+    async def _publish_once(self, channel: Any, queue: str, body: bytes, properties: Any) -> None:
         """Publish and await the confirm, for `_REPLY_S` plus the time for which the broker blocks publishers."""
         publishing = asyncio.ensure_future(
             channel.basic_publish(body, routing_key=queue, properties=properties)
@@ -526,7 +526,7 @@ class _Writer:
         async with _expect_reply(self._where, queue):
             await publishing
 
-    def _drop(self, channel: Any) -> None:  # noqa: ANN401
+    def _drop(self, channel: Any) -> None:
         """Close the connection of a channel, unless it was replaced already."""
         if channel is not self._channel:
             return
@@ -537,7 +537,7 @@ class _Writer:
             task.add_done_callback(self._closing.discard)
 
 
-def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:  # noqa: ANN401
+def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:
     """Convert a message of aiormq. `queue` is the consumed queue, also for a message that was parked for it."""
     properties = message.header.properties
     set_properties = {
@@ -574,7 +574,7 @@ def learn_argument(queue: str, arguments: Mapping[str, Any], refusal: str) -> di
     return {**arguments, name: _parse_argument(match["value"], match["type"])}
 
 
-def _parse_argument(text: str, kind: str) -> Any:  # noqa: ANN401
+def _parse_argument(text: str, kind: str) -> Any:
     if kind == "bool":
         return text == "true"
     if kind in ("longstr", "binary"):

@@ -86,7 +86,7 @@ class Deduplicator:
         self._running: dict[str, Future[None]] = {}  # done when the effect has ended
         self._counts: Counter[str] = Counter()
 
-    def run_if_new(self, message_id: str | None, effect: Callable[..., object], *args: Any) -> bool:  # noqa: ANN401
+    def run_if_new(self, message_id: str | None, effect: Callable[..., object], *args: Any) -> bool:
         """Run the effect unless a message with this id was handled before; then remember the id.
 
         If the effect raises, the id is not kept, and the next copy of the message is handled. A second copy that arrives while the effect
@@ -121,7 +121,7 @@ class Deduplicator:
         self,
         message_id: str | None,
         effect: Callable[..., object],
-        *args: Any,  # noqa: ANN401
+        *args: Any,
     ) -> bool:
         """Run the effect as `run_if_new` does, on asyncio, with the same result and errors. A cancelled effect counts as failed.
 

@@ -108,11 +108,11 @@ class Group(ABC):
         self._is_running = False
 
     @abstractmethod
-    async def _open(self) -> Any:  # noqa: ANN401
+    async def _open(self) -> Any:
         """Open a `GroupConnection` or a `StreamGroupConnection`."""
 
     @abstractmethod
-    async def _prepare(self, connection: Any) -> dict[str, int]:  # noqa: ANN401
+    async def _prepare(self, connection: Any) -> dict[str, int]:
         """Check the queues; return the number of messages of each that may be delivered ahead."""
 
     # -- state
@@ -224,7 +224,7 @@ class Group(ABC):
         """Close a connection without waiting for it, so that the next attempt begins at once."""
         self._in_background(session.close(session.detach()))
 
-    async def _connect(self) -> Any:  # noqa: ANN401
+    async def _connect(self) -> Any:
         """Return the connection of `__aenter__`, or a new one.
 
         An attempt that hangs does not delay the next attempt, since the network may have recovered meanwhile.

@@ -57,7 +57,7 @@ class GroupMessage(_QueueMessage):
     properties: Mapping[str, Any] = field(default_factory=dict)
 
 
-def convert_message(kind: type[_M], delivered: Any, queue: str, **attributes: Any) -> _M:  # noqa: ANN401
+def convert_message(kind: type[_M], delivered: Any, queue: str, **attributes: Any) -> _M:
     """Convert a message of aiormq. `attributes` are those that only this kind has."""
     properties = delivered.header.properties
     return kind(

@@ -319,7 +319,7 @@ class QueueRunner:
             self.execute(self.ownership.on_fetched(number, await channel.fetch(parking_queue)))
 
 
-async def _call(handle: Callable[[Any], Awaitable[None]], message: Any) -> None:  # noqa: ANN401  # or a batch
+async def _call(handle: Callable[[Any], Awaitable[None]], message: Any) -> None:  # or a batch
     """Make a coroutine of any handler, since a task accepts no other awaitable. An error that the call raises fails the task."""
     is_message = isinstance(message, GroupMessage)
     queue, headers = (message.queue, message.headers) if is_message else (message.stream, {})

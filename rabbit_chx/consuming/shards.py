@@ -193,7 +193,7 @@ class _Consumer:
         self._inbox: asyncio.Queue[Any] = asyncio.Queue()  # bounded by the prefetch count; None marks the end
         self._is_ending = False
 
-    async def take(self, delivered: Any) -> None:  # noqa: ANN401
+    async def take(self, delivered: Any) -> None:
         self._inbox.put_nowait(delivered)
 
     def end(self, _reason: object = None) -> None:

@@ -305,7 +305,7 @@ class StreamGroupConnection:
                         await in_thread(lambda: self._publish(queue, body))
                     except RabbitChxError as error:
                         cause = error.__cause__ if isinstance(error, PublishError) else error
-                        assert isinstance(cause, RabbitChxError)  # noqa: S101  # for mypy
+                        assert isinstance(cause, RabbitChxError)  # for mypy
                         # During a disk alarm the broker refuses new publishers with PRECONDITION_FAILED (tested with 4.3.6).
                         is_alarm = cause.reply_code == Code.PRECONDITION_FAILED
                         if not (is_alarm or isinstance(cause, BrokerTimeoutError) or is_transient(cause)):

@@ -239,7 +239,7 @@ class StreamGroup(Group):
     async def _take_over(self, batch: StreamBatch) -> None:
         """Handle an election: call the hook `on_gained`, and begin where it returns."""
         channel = batch.won
-        assert channel is not None  # noqa: S101  # for mypy
+        assert channel is not None  # for mypy
         await channel.confirm()
         start = None
         if self._on_gained is not None:

@@ -138,7 +138,7 @@ def erlang_text(term: Term) -> str:
     return _single(term)
 
 
-def _single(term: Any) -> str:  # noqa: ANN401
+def _single(term: Any) -> str:
     if isinstance(term, float):
         return _float(term)
     if isinstance(term, Atom):

@@ -165,7 +165,7 @@ class AsyncPublisher(PublisherBase):
                     self._take(await self._ring_now())
 
     async def _ring_now(self) -> object:
-        assert self._read_ring is not None  # noqa: S101  # checked by the callers
+        assert self._read_ring is not None  # checked by the callers
         ring = await asyncio.to_thread(self._read_ring)  # reading may take a second
         return await ring if inspect.isawaitable(ring) else ring
 
@@ -186,7 +186,7 @@ class AsyncPublisher(PublisherBase):
 
     async def _do(self, step: Step) -> AsyncConnection | None:
         if isinstance(step, Poll):
-            assert self._connection is not None  # noqa: S101  # a delivery opens it first
+            assert self._connection is not None  # a delivery opens it first
             await self._connection.poll(step.wait_s, step.until_open)
         elif isinstance(step, Open):
             await self._close_connection()

@@ -146,12 +146,12 @@ def _check_column(name: str, values: object, is_iterable: bool) -> None:  # noqa
         raise InputError(f"{name} is a single {type(values).__name__}: give a list of them")
 
 
-def _can_be_sliced(values: Any) -> bool:  # noqa: ANN401
+def _can_be_sliced(values: Any) -> bool:
     # A deque is a Sequence without slices.
     return isinstance(values, (list, tuple)) or _is_arrow(values)
 
 
-def _is_arrow(values: Any) -> bool:  # noqa: ANN401
+def _is_arrow(values: Any) -> bool:
     return hasattr(values, "to_pylist") and hasattr(values, "slice")
 
 
@@ -164,7 +164,7 @@ def _of_slices(columns: tuple[Any, ...], rows: int) -> Iterator[Batch]:
         yield from _by_size(tuple(_slice(column, start, rows) for column in columns))
 
 
-def _slice(values: Any, start: int, rows: int) -> Sequence[Any]:  # noqa: ANN401
+def _slice(values: Any, start: int, rows: int) -> Sequence[Any]:
     entries: Sequence[Any] = (
         values.slice(start, rows).to_pylist() if _is_arrow(values) else values[start : start + rows]
     )
@@ -181,7 +181,7 @@ def _by_size(batch: Batch) -> Iterator[Batch]:
         yield batch
 
 
-def _values(values: Any) -> Iterable[Any]:  # noqa: ANN401
+def _values(values: Any) -> Iterable[Any]:
     if _is_arrow(values):
         return chain.from_iterable(
             _slice(values, start, BATCH_ROWS) for start in range(0, len(values), BATCH_ROWS)
@@ -228,7 +228,7 @@ class _Awaitable:
     def __aiter__(self) -> _Awaitable:
         return self
 
-    async def __anext__(self) -> Any:  # noqa: ANN401
+    async def __anext__(self) -> Any:
         for value in self._values:
             return value
         raise StopAsyncIteration
@@ -280,7 +280,7 @@ def _total_size(bodies: Sequence[Any]) -> int:
         return sum(map(_size, bodies))
 
 
-def _size(body: Any) -> int:  # noqa: ANN401
+def _size(body: Any) -> int:
     return len(body) if isinstance(body, (bytes, str, bytearray)) else 0  # the encoder rejects all others
 
 

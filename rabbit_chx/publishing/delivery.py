@@ -241,7 +241,7 @@ class Delivery:
             yield from self._wait_until(has_room, self._limits.max_in_flight - messages)
         if tally.nacked:
             raise refusal_error(self.report)
-        assert self._connection is not None  # noqa: S101  # `_has_room` requires it
+        assert self._connection is not None  # `_has_room` requires it
         tally.rows += messages
         if tally.first_row_at is None:
             tally.first_row_at = self._clock()
@@ -392,7 +392,7 @@ class Delivery:
             self.tally.refuse(batch.rows)
 
     def _publish(self, connection: OpenConnection, batch: RowBatch) -> None:
-        assert self._encoder is not None  # noqa: S101  # `_adopt` has set it
+        assert self._encoder is not None  # `_adopt` has set it
         connection.session.publish(self._encoder.encode(batch.rows), len(batch.rows), batch)
 
     # -- lost connections
@@ -466,7 +466,7 @@ class Delivery:
 
     def _connect_to(self, target: int) -> Steps:
         connection = yield Open(self._targets[target])
-        assert connection is not None  # noqa: S101  # the answer to this step
+        assert connection is not None  # the answer to this step
         if self.failure is not None:  # a signal handler or another task has closed the delivery
             yield Close()
             raise self.failure

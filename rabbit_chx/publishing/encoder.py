@@ -178,7 +178,7 @@ class Properties:
         ]
 
 
-def with_headers(headers: Any, added: Mapping[str, str]) -> list[tuple[str, Any]]:  # noqa: ANN401  # a mapping or pairs
+def with_headers(headers: Any, added: Mapping[str, str]) -> list[tuple[str, Any]]:  # a mapping or pairs
     """Return headers with further ones; a present header keeps its value."""
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
     present = {name for name, _ in pairs}

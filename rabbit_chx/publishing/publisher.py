@@ -215,7 +215,7 @@ class Publisher(PublisherBase):
 
     def _do(self, step: Step) -> Connection | None:
         if isinstance(step, Poll):
-            assert self._connection is not None  # noqa: S101  # a delivery opens it first
+            assert self._connection is not None  # a delivery opens it first
             self._connection.poll(step.wait_s, step.until_open)
         elif isinstance(step, Open):
             self._close_connection()

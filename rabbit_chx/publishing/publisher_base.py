@@ -119,7 +119,7 @@ class PublisherBase(Owned):
         self._defaults = replace(self._defaults, routing=ClientRouting(self.exchange, ring))
 
     def _compare(self, ring: object) -> None:
-        assert self._defaults.routing is not None  # noqa: S101  # read before the first row
+        assert self._defaults.routing is not None  # read before the first row
         problem = self._defaults.routing.compare(ring)
         if problem is not None:
             self._ring_changed = MismatchError(problem, exchange=self.exchange)
@@ -139,7 +139,7 @@ class PublisherBase(Owned):
 
     def _finish(self, tally: Tally) -> PublishReport:
         report = tally.final
-        assert report is not None  # noqa: S101  # `finish` has set it
+        assert report is not None  # `finish` has set it
         if report.nacked:
             raise self._publish_error(tally, report, refusal_error(report))
         if report.returned and self._on_unroutable == "raise":
@@ -153,7 +153,7 @@ class PublisherBase(Owned):
     def _error(self, why: object) -> PublishError:
         """Return the error of an operation, with the report of its rows, and begin a new report."""
         tally = self._delivery.finish()
-        assert tally.final is not None  # noqa: S101  # `finish` has set it
+        assert tally.final is not None  # `finish` has set it
         return self._publish_error(tally, tally.final, why)
 
     def _publish_error(self, tally: Tally, report: PublishReport, why: object) -> PublishError:

@@ -209,7 +209,7 @@ class ConsistentHashExchange(HashExchange):
         *,
         field_type: FieldType | None = None,
         client: Sender = "pika",
-        fill_null: Any = None,  # noqa: ANN401
+        fill_null: Any = None,
         missing_nulls: bool = False,
     ) -> NDArray[np.int32]:
         """Return the destination of each message, as an index into `destinations`; -1 if there is none.
@@ -472,7 +472,7 @@ class ModulusHashExchange(HashExchange):
         place = self.route(routing_key=key)
         if place is None:
             self._refuse_empty()
-        assert place is not None  # noqa: S101  # it has bindings
+        assert place is not None  # it has bindings
         return place
 
     def to_json(self) -> str:

@@ -249,7 +249,7 @@ def _with_type(field: AmqpField) -> tuple[Term, ...]:
     return Atom(field.type), _value(field)
 
 
-def _value(field: AmqpField) -> Any:  # noqa: ANN401
+def _value(field: AmqpField) -> Any:
     """Return a field's value as the server's parser returns it, rabbit_binary_parser.erl, ``parse_table/1``."""
     if field.type == "array":
         return [_with_type(element) for element in field.value]
@@ -309,7 +309,7 @@ def property_seconds(value: object, client: Client) -> int | None:
     return int(value)
 
 
-def _property(properties: object, name: str) -> Any:  # noqa: ANN401
+def _property(properties: object, name: str) -> Any:
     if isinstance(properties, Mapping):
         for property_ in properties:
             if property_ not in PROPERTY_FLAGS:

@@ -470,12 +470,12 @@ def place_to_json(destination: Place) -> str | dict[str, str] | None:
     return {"exchange": destination.name} if isinstance(destination, ExchangeRef) else destination
 
 
-def destination_from_json(written: Any) -> Destination:  # noqa: ANN401 - JSON
+def destination_from_json(written: Any) -> Destination:
     """Return the destination of `place_to_json`; an InputError if it is not valid."""
     return ExchangeRef(written["exchange"]) if isinstance(written, dict) else check_destination(written)
 
 
-def _read_binding(written: Any) -> Binding:  # noqa: ANN401 - JSON
+def _read_binding(written: Any) -> Binding:
     name, key = written
     destination = destination_from_json(name)
     if not isinstance(key, str):

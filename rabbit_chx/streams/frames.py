@@ -336,7 +336,7 @@ class FrameSplitter:
 
     def _fill(self, data: memoryview) -> int:
         """Copy bytes into the incomplete frame, and return the number of copied bytes."""
-        assert self._partial is not None  # noqa: S101
+        assert self._partial is not None
         taken = min(len(data), len(self._partial) - self._filled)
         self._partial[self._filled : self._filled + taken] = data[:taken]
         self._filled += taken

@@ -186,7 +186,7 @@ def _bounds(data: bytes, constructor: int, at: int) -> tuple[int, int]:
     return begin, end
 
 
-def _readable(constructor: int, value: Any) -> Any:  # noqa: ANN401 - whatever a message holds
+def _readable(constructor: int, value: Any) -> Any:
     """Return a simple value of fixed size as a JSON value."""
     if constructor == 0x83:
         return time_text(value)

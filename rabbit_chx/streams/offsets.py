@@ -111,6 +111,6 @@ class StoredOffset:
         return connection.query_offset(self.name, self._stream)
 
     def _write(self, connection: StreamConnection) -> None:
-        assert self.offset is not None  # noqa: S101
+        assert self.offset is not None
         connection.store_offset(self.name, self._stream, self.offset)
         self._written, self._written_at, self._rows = self.offset, time.monotonic(), 0

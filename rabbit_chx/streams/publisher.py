@@ -522,7 +522,7 @@ def _streams_of(placement: _Ring | SuperStream | None, stream: str | None) -> tu
     return (str(stream),) if placement is None else tuple(map(str, placement.destinations))
 
 
-def _column(values: Any, what: str) -> Any:  # noqa: ANN401
+def _column(values: Any, what: str) -> Any:
     """Return a column as an Arrow array of binaries without nulls."""
     if isinstance(values, (str, bytes, bytearray, Mapping)) or not hasattr(values, "__iter__"):
         raise InputError(f"{what} is a single {type(values).__name__}: give a list of them")
@@ -543,7 +543,7 @@ def _column(values: Any, what: str) -> Any:  # noqa: ANN401
     return column
 
 
-def _increasing_ids(values: Any, rows: int) -> NDArray[np.int64]:  # noqa: ANN401
+def _increasing_ids(values: Any, rows: int) -> NDArray[np.int64]:
     """Return the ids as an array after checking their number and order."""
     try:
         values = values if hasattr(values, "__array__") else list(values)  # an iterator is consumed once

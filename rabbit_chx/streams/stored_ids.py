@@ -134,7 +134,7 @@ def _last_of(batch: pa.RecordBatch, name: str, row_id: int | None = None) -> Sto
     return StoredRow(int(ids[place]), row["key"], row["value"], row["offset"])
 
 
-def row_hashes(keys: Any, bodies: Any) -> NDArray[np.int64]:  # noqa: ANN401  # Arrow has no types
+def row_hashes(keys: Any, bodies: Any) -> NDArray[np.int64]:  # Arrow has no types
     """Return a hash of 64 bits of each key and of each body, as an array with two columns.
 
     The hashes are Python's (SipHash), and comparable within one process only.

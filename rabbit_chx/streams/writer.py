@@ -384,7 +384,8 @@ class StreamWriter:
         min_rows = min(self._send_size, self._window_size // 4, window.stop - window.next)
         if rows < max(1, min_rows):
             return 0
-        assert self._connection is not None and self._encoded is not None  # noqa: S101, PT018  # `poll` connects
+        assert self._connection is not None  # `poll` connects
+        assert self._encoded is not None
         ids = self._rows.ids.view(np.uint64)
         if window.next == window.lowest:
             self._last_progress_at = time.monotonic()
@@ -432,7 +433,7 @@ class StreamWriter:
 
     def _count_confirmed(self, indices: NDArray[np.intp]) -> None:
         """Count newly confirmed rows, each once as known, repaired or neither."""
-        assert self._encoded is not None  # noqa: S101  # rows were sent
+        assert self._encoded is not None  # rows were sent
         is_repaired = self._is_repaired[indices]
         self.counts.confirmed += int(self._encoded.rows[indices].sum())
         self.counts.repaired += int(np.count_nonzero(is_repaired))
@@ -444,7 +445,7 @@ class StreamWriter:
 
     def _refusal_error(self, code: int) -> RabbitChxError:
         """Return the error for a refused row. Unless access is refused, the row is sent again over a new connection."""
-        assert self._connection is not None  # noqa: S101  # it refused the row
+        assert self._connection is not None  # it refused the row
         error = self._connection.refusal(f"take rows into stream {self.stream!r}", code, self.stream)
         if isinstance(error, AccessRefusedError):
             return error
@@ -489,7 +490,7 @@ class StreamWriter:
 
     def _store_lost(self, level: int, start: int, stop: int) -> None:
         """Store rows that the broker has confirmed but not stored, under the reference of this level."""
-        assert self._connection is not None  # noqa: S101  # rows were sent over it
+        assert self._connection is not None  # rows were sent over it
         reference = f"{self._name}~{level}"
         if level > _MAX_REPAIRS:
             raise MismatchError(
@@ -634,6 +635,6 @@ class _SearchBound(NamedTuple):
     id: int
 
 
-def as_single_array(column: Any) -> pa.Array[Any]:  # noqa: ANN401
+def as_single_array(column: Any) -> pa.Array[Any]:
     """Return a chunked array as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

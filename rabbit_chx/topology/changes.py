@@ -65,14 +65,14 @@ class PlannedChange:
     def subject(self) -> TopologyObject:
         """The wanted object, or else the live one."""
         subject = self.live if self.wanted is None else self.wanted
-        assert subject is not None  # noqa: S101  # a change has an object
+        assert subject is not None  # a change has an object
         return subject
 
     @property
     def binding(self) -> BindingDefinition:
         """The binding of a bind or an unbind."""
         subject = self.subject
-        assert isinstance(subject, BindingDefinition)  # noqa: S101  # only bindings are bound or unbound
+        assert isinstance(subject, BindingDefinition)  # only bindings are bound or unbound
         return subject
 
     @property

@@ -222,7 +222,7 @@ class _Lists:
         entries = self._all_entries(name)
         return [(path, entry) for path, entry in entries if entry.get("vhost", self._vhost) == self._vhost]
 
-    def _value(self, path: str, entry: Mapping[str, Any], field: str, expected: Any) -> Any:  # noqa: ANN401
+    def _value(self, path: str, entry: Mapping[str, Any], field: str, expected: Any) -> Any:
         is_required = isinstance(expected, type)
         type_: type = expected if is_required else type(expected)
         value = entry.get(field, None if is_required else expected)
@@ -240,7 +240,7 @@ class _Lists:
         self.problems.add(path, value, message, "export the file again")
 
 
-def _binding(destination: str, destination_type: str, **fields: Any) -> BindingDefinition:  # noqa: ANN401
+def _binding(destination: str, destination_type: str, **fields: Any) -> BindingDefinition:
     place = ExchangeRef(destination) if destination_type == "exchange" else destination
     return BindingDefinition(destination=place, **fields)
 

@@ -117,7 +117,7 @@ class Kind:
 def choice(*words: str) -> Kind:
     """Return the kind of a field with a few permitted words."""
 
-    def fault(value: Any) -> Fault | None:  # noqa: ANN401
+    def fault(value: Any) -> Fault | None:
         if isinstance(value, str) and value in words:
             return None
         meant = similar(value, words) if isinstance(value, str) else None
@@ -140,7 +140,7 @@ def _kind(label: str, is_valid: Callable[[Any], bool], expected: str, remedy: st
     return Kind(label, lambda value: None if is_valid(value) else fault)
 
 
-def _name_fault(value: Any) -> Fault | None:  # noqa: ANN401
+def _name_fault(value: Any) -> Fault | None:
     if isinstance(value, list):
         return "the value must be one name", 'write an entry for each, or a range such as "orders.{1..4}"'
     if not isinstance(value, str) or not value:
@@ -156,14 +156,14 @@ def _name_fault(value: Any) -> Fault | None:  # noqa: ANN401
     return None
 
 
-def _key_fault(value: Any) -> Fault | None:  # noqa: ANN401
+def _key_fault(value: Any) -> Fault | None:
     if not isinstance(value, str):
         return STRING.fault(value)
     size = len(value.encode(errors="replace"))
     return (too_long("the key", size), "write a shorter key") if size > MAX_SHORTSTR else None
 
 
-def _weight_fault(value: Any) -> Fault | None:  # noqa: ANN401
+def _weight_fault(value: Any) -> Fault | None:
     if is_whole(value, 1, MAX_BUCKETS):
         return None
     if isinstance(value, str) and len(value) <= MAX_SHORTSTR and re.fullmatch(WEIGHT_PATTERN, value):
@@ -182,7 +182,7 @@ def _table_fault(value: object) -> Fault | None:
     return next(filter(None, (argument_fault(str(name), inner) for name, inner in value.items())), None)
 
 
-def _slots_fault(value: Any) -> Fault | None:  # noqa: ANN401
+def _slots_fault(value: Any) -> Fault | None:
     """Return the fault of a list of slots: numbers, and texts such as ``"37"`` and ``"00..11"``."""
     if not isinstance(value, list) or not value:
         return "the value must be a list of slots", 'write it as ["00..11", "37"] or as [0, 1, 2]'
@@ -216,7 +216,7 @@ def _slots_of(part: object) -> range | None:
     return range(part, part + 1) if is_whole(part) else None
 
 
-def _queues_fault(value: Any) -> Fault | None:  # noqa: ANN401
+def _queues_fault(value: Any) -> Fault | None:
     if not _is_list_of_names(value):
         return "the value must be a list of names of queues", 'write it as ["orders.{1..8}"]'
     try:
@@ -293,7 +293,7 @@ class EntryType:
         is_text = isinstance(value, str) and value != ""
         return is_text and name in self.ranged and self.fields[name] in (NAME, KEY)
 
-    def object_of(self, entry: Entry) -> Any:  # noqa: ANN401
+    def object_of(self, entry: Entry) -> Any:
         """Return the object of an entry that has a value for each field."""
         values = dict(entry)
         if "queue" in values:

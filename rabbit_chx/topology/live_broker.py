@@ -128,7 +128,7 @@ class ManagementApi(Protocol):
 
     def get(
         self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type] | None = None
-    ) -> Any:  # noqa: ANN401  # JSON
+    ) -> Any:  # JSON
         """Return an object that has these fields with these types; None: any answer is accepted."""
 
     def get_list(

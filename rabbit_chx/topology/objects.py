@@ -123,7 +123,7 @@ def argument_fault(name: str, value: object) -> tuple[str, str] | None:
     return rule, "give a string, a number, true or false, a list or a table"
 
 
-def _immutable(name: str, value: Any) -> ArgumentValue:  # noqa: ANN401
+def _immutable(name: str, value: Any) -> ArgumentValue:
     if isinstance(value, (list, tuple)):
         return tuple(_immutable(name, inner) for inner in value)
     if isinstance(value, Mapping):
@@ -134,7 +134,7 @@ def _immutable(name: str, value: Any) -> ArgumentValue:  # noqa: ANN401
     return checked
 
 
-def _plain_value(value: ArgumentValue) -> Any:  # noqa: ANN401
+def _plain_value(value: ArgumentValue) -> Any:
     if isinstance(value, ArgumentTable):
         return value.plain()
     if isinstance(value, tuple):
@@ -142,7 +142,7 @@ def _plain_value(value: ArgumentValue) -> Any:  # noqa: ANN401
     return value
 
 
-def _identity(value: ArgumentValue) -> Any:  # noqa: ANN401
+def _identity(value: ArgumentValue) -> Any:
     """Return a key that distinguishes values that are equal in Python but not in the broker: 1, 1.0 and True."""
     if isinstance(value, ArgumentTable):
         return "table", tuple((name, _identity(inner)) for name, inner in value.items())
@@ -154,7 +154,7 @@ def _identity(value: ArgumentValue) -> Any:  # noqa: ANN401
 NO_ARGUMENTS = ArgumentTable()
 
 
-def _set(definition: object, /, **values: Any) -> None:  # noqa: ANN401
+def _set(definition: object, /, **values: Any) -> None:
     """Set attributes in `__post_init__`. dataclass(frozen=True) permits no other way."""
     for name, value in values.items():
         object.__setattr__(definition, name, value)
@@ -164,7 +164,7 @@ def _as_table(arguments: Mapping[str, Any]) -> ArgumentTable:
     return arguments if isinstance(arguments, ArgumentTable) else ArgumentTable(arguments)
 
 
-def _share(share: Any) -> Any:  # noqa: ANN401
+def _share(share: Any) -> Any:
     """Return 1.0 for 1, so that both give a plan the same checksum."""
     return float(share) if is_whole(share) else share
 

@@ -231,7 +231,7 @@ def _canonical_json(value: object) -> str:
     `queues` are left out, because they are among the bindings.
     """
 
-    def as_dict(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any type that JSON does not have
+    def as_dict(value: Any) -> dict[str, Any]:
         if isinstance(value, Mapping):
             return dict(value)
         return {"is": type(value).__name__} | {

@@ -45,7 +45,7 @@ def _matches(policy: PolicyDefinition, name: str, kinds: Sequence[str]) -> bool 
 
 def setting_of(
     definition: ExchangeDefinition | QueueDefinition, argument: str, policies: Iterable[PolicyDefinition]
-) -> Any:  # noqa: ANN401
+) -> Any:
     """Return the value of an argument, or else that of the policy that applies; None if neither sets it.
 
     A policy whose pattern Python cannot compile does not count. The key of a policy is the name of the argument without ``x-``.

@@ -110,7 +110,7 @@ def without_shards(topology: Topology) -> Topology:
         return topology
     counts: dict[str, int] = {}
     for name in map(ShardName.parsed, sorted(shards)):
-        assert name is not None  # noqa: S101  # it is a shard
+        assert name is not None  # it is a shard
         counts[name.exchange] = counts.get(name.exchange, 0) + 1
 
     def has_shards(ring: tuple[RingMember, ...] | None) -> bool:

@@ -147,7 +147,7 @@ def toml_text(topology: ObjectSet) -> str:
     return "\n\n".join([head, *parts] if head else parts) + "\n"
 
 
-def _entry_of(definition: Any) -> dict[str, Any]:  # noqa: ANN401
+def _entry_of(definition: Any) -> dict[str, Any]:
     entry: dict[str, Any] = {}
     for attribute in dataclasses.fields(definition):
         name, value = attribute.name, getattr(definition, attribute.name)

@@ -71,7 +71,7 @@ class Option:
         """The default as text; empty if the option has none."""
         return "" if self.default in (None, "", {}) else self.kind.write(self.default)
 
-    def value(self, text: str | None) -> Any:  # noqa: ANN401  # each option has its own type
+    def value(self, text: str | None) -> Any:  # each option has its own type
         """Return the value of a text, or the default for an empty one; InputError if it cannot be parsed."""
         if not text:
             return self.default
@@ -85,7 +85,7 @@ class Option:
 
 def option(
     name: str, kind: Kind, meaning: str, *, default: object = None, heading: str = "", only: str = ""
-) -> Any:  # noqa: ANN401  # a field of any type
+) -> Any:  # a field of any type
     """Return the dataclass field of an option; the arguments are the attributes of `Option`."""
     return field(metadata={"option": Option(name, kind, meaning, default, heading, only)})
 

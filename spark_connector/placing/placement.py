@@ -344,7 +344,7 @@ def create_udf(function: Callable[..., Any], return_type: str, *arguments: objec
     return column_of
 
 
-def _through_pandas(function: Callable[..., Any], *columns: Any) -> Any:  # noqa: ANN401  # Series to Series
+def _through_pandas(function: Callable[..., Any], *columns: Any) -> Any:  # Series to Series
     import pyarrow as pa
 
     return function(*(pa.Array.from_pandas(column) for column in columns)).to_pandas()

@@ -74,7 +74,7 @@ def cached_ring(ring_json: str) -> Ring:
 
 def destination_indices(
     ring: Ring | SuperStream,
-    keys: Any,  # noqa: ANN401  # Arrow has no types
+    keys: Any,  # Arrow has no types
 ) -> NDArray[np.int32]:
     """Return the indices of the destinations, -1 for a hole and for a null key."""
     if not getattr(keys, "null_count", 0):
@@ -91,7 +91,7 @@ def stream_names(placing: SuperStream | Ring) -> tuple[str, ...]:
     return placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
 
 
-def count_by_queue(ring: Ring, keys: Any) -> dict[str, int]:  # noqa: ANN401
+def count_by_queue(ring: Ring, keys: Any) -> dict[str, int]:
     """Return the number of keys of each queue; queues without keys are omitted."""
     import numpy as np
 
@@ -136,7 +136,7 @@ class WatchedRing:
 
     def read_again(self) -> Ring:
         """Read the ring, keep and return it; `can_be_read` is true. Raises what the function raises, or InputError."""
-        assert self._read is not None  # noqa: S101  # `can_be_read`
+        assert self._read is not None  # `can_be_read`
         self.ring = now = _ring_of(self._read())
         return now
 

@@ -111,7 +111,7 @@ def select(filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
     return selection, left
 
 
-def _narrowed(selection: Selection, given: Any) -> tuple[Selection, bool]:  # noqa: ANN401  # a Filter of any class
+def _narrowed(selection: Selection, given: Any) -> tuple[Selection, bool]:  # a Filter of any class
     """Return the selection with a further filter, and whether it has exactly the rows that pass."""
     is_negated = type(given).__name__ == "Not"
     child = given.child if is_negated else given
@@ -128,7 +128,7 @@ def _narrowed(selection: Selection, given: Any) -> tuple[Selection, bool]:  # no
     return (selection, False) if narrow is None else narrow(selection, name, comparison.values)
 
 
-def _comparison(child: Any, name: str, *, is_negated: bool) -> _Comparison | None:  # noqa: ANN401  # a Filter
+def _comparison(child: Any, name: str, *, is_negated: bool) -> _Comparison | None:  # a Filter
     """Return the comparison of a filter; None for other filters, and for those with null, unless it is in the list of a plain IN."""
     if name not in _OF_STREAM and name not in _EQUAL:
         return None

@@ -197,7 +197,7 @@ class QueueConsumer:
         kept: list[Delivery] = []
         came = 0
 
-        def receive(_channel: object, method: Any, properties: Any, body: bytes) -> None:  # noqa: ANN401  # pika's
+        def receive(_channel: object, method: Any, properties: Any, body: bytes) -> None:  # pika's
             nonlocal came, room
             came += 1
             self._held[method.consumer_tag] = method.delivery_tag
@@ -273,7 +273,7 @@ def _headers(table: Sequence[tuple[bytes, AmqpField]]) -> list[tuple[str, str | 
     return list({as_text(name) or "": as_text(_plain(field)) for name, field in table}.items()) or None
 
 
-def _plain(field: AmqpField) -> Any:  # noqa: ANN401  # whatever a header holds
+def _plain(field: AmqpField) -> Any:  # whatever a header holds
     """Return the value of a field as a JSON value; times and decimals are texts."""
     value = field.value
     match field.type:

@@ -83,7 +83,7 @@ class Sources:
             return self.logs.offset_of(stream, "first", end)
         if offset in ("latest", _LATEST):
             return end.offset
-        assert isinstance(offset, int)  # noqa: S101  # the options are checked
+        assert isinstance(offset, int)  # the options are checked
         if offset > end.offset:
             self.lose(
                 stream,

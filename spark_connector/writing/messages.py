@@ -39,14 +39,14 @@ _ID_BYTES = 16  # of the hash
 _SLICE_BYTES = 4 << 20
 
 
-def as_binary(column: Any) -> Any:  # noqa: ANN401  # Arrow has no types
+def as_binary(column: Any) -> Any:  # Arrow has no types
     """Return a text column as its bytes, without a copy or decoding: a string of Spark need not be valid UTF-8."""
     if pa.types.is_string(column.type):
         return column.view(pa.binary())
     return column.view(pa.large_binary()) if pa.types.is_large_string(column.type) else column
 
 
-def byte_lengths(column: Any) -> NDArray[np.int64]:  # noqa: ANN401
+def byte_lengths(column: Any) -> NDArray[np.int64]:
     """Return the number of bytes of each text or binary value; 0 for null."""
     lengths: Any = pc.binary_length(column)
     sizes: NDArray[np.int64] = (
@@ -55,13 +55,13 @@ def byte_lengths(column: Any) -> NDArray[np.int64]:  # noqa: ANN401
     return sizes
 
 
-def as_flags(column: Any) -> NDArray[np.bool_]:  # noqa: ANN401
+def as_flags(column: Any) -> NDArray[np.bool_]:
     """Return a column of booleans as a NumPy array; null is False."""
     flags: NDArray[np.bool_] = column.fill_null(False).to_numpy(zero_copy_only=False)
     return flags
 
 
-def whole_seconds(column: Any) -> Any:  # noqa: ANN401
+def whole_seconds(column: Any) -> Any:
     """Return timestamps in microseconds as whole seconds since 1970, rounded down; null stays null.
 
     Arrow's own rounding uses local time: it fails in an hour that occurs twice, and for a time zone that only Spark supports.
@@ -152,16 +152,16 @@ def find_faults(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOp
         yield from _bad_headers(batch.column(columns.headers), options)
 
 
-def _nulls(check: Check, column: Any) -> Fault:  # noqa: ANN401  # Arrow has no types
+def _nulls(check: Check, column: Any) -> Fault:  # Arrow has no types
     return Fault(as_flags(column.is_null()), lambda _: f"{check.fault}: {check.remedy}")
 
 
-def _too_long(check: Check, most_bytes: int, column: Any) -> Fault:  # noqa: ANN401
+def _too_long(check: Check, most_bytes: int, column: Any) -> Fault:
     sizes = byte_lengths(column)
     return Fault(sizes > most_bytes, lambda at: f"{check.fault} (it has {sizes[at]:,} bytes): {check.remedy}")
 
 
-def _out_of_range(name: str, column: Any) -> Fault:  # noqa: ANN401
+def _out_of_range(name: str, column: Any) -> Fault:
     low, high = _RANGES[name]
     numbers = column.cast(pa.int64()).fill_null(low).to_numpy(zero_copy_only=False)
     allowed = f"{low} to {high} is possible" if high is not None else f"{low} and more is possible"
@@ -171,7 +171,7 @@ def _out_of_range(name: str, column: Any) -> Fault:  # noqa: ANN401
     )
 
 
-def _bad_expirations(column: Any) -> Fault:  # noqa: ANN401
+def _bad_expirations(column: Any) -> Fault:
     """Find invalid expirations, which close the channel (rabbitmq-server v4.3.0, rabbit_misc.erl, check_expiry/1)."""
     texts = as_binary(column).to_pylist()
     bad = [
@@ -187,7 +187,7 @@ def _bad_expirations(column: Any) -> Fault:  # noqa: ANN401
     )
 
 
-def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:  # noqa: ANN401
+def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:
     offsets = column.offsets.to_numpy(zero_copy_only=False)
     start, total = int(offsets[0]), int(offsets[-1] - offsets[0])
     names, values = column.keys.slice(start, total), column.items.slice(start, total)
@@ -232,7 +232,7 @@ def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:  # noqa
             yield Fault(by_row(bad), lambda _, reason=reason: reason)  # type: ignore[misc]
 
 
-def _invalid_utf8(texts: Any) -> Flags | None:  # noqa: ANN401
+def _invalid_utf8(texts: Any) -> Flags | None:
     """Return which texts are not UTF-8, as headers are on the wire; None if all are. A string of Spark may contain any bytes."""
     try:
         texts.cast(pa.large_string())  # checks the whole column, and costs little
@@ -328,7 +328,7 @@ def _reason(faults: Sequence[Fault], at: int) -> str:
     return next(fault.reason(at) for fault in faults if fault.rows[at])
 
 
-def _key_hash(keys: Any, at: int) -> str | None:  # noqa: ANN401  # Arrow has no types
+def _key_hash(keys: Any, at: int) -> str | None:  # Arrow has no types
     key = None if keys is None else keys[at].as_py()
     return None if key is None else hash_key(key)
 
@@ -432,7 +432,7 @@ def _digests(
             yield hashlib.sha256(start + row).digest()[:_ID_BYTES]
 
 
-def _number(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # noqa: ANN401  # Arrow has no types
+def _number(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # Arrow has no types
     """Return two columns: whether the value is not null, and the value or 0."""
     values = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64), values

@@ -74,7 +74,7 @@ class StreamLayout:
         return f"{app_id}/{self.digest}"
 
 
-def _rule(placing: SuperStream | Ring) -> Any:  # noqa: ANN401  # JSON
+def _rule(placing: SuperStream | Ring) -> Any:  # JSON
     """Return what determines the stream of a key; not the release, since all hash keys alike."""
     if isinstance(placing, SuperStream):
         return "murmur3"
@@ -118,7 +118,7 @@ def plan_layout(
             if options.super_stream:
                 placing: SuperStream | Ring = SuperStream(connection.partitions(options.super_stream))
             else:
-                assert options.ring is not None  # noqa: S101  # the options were checked
+                assert options.ring is not None  # the options were checked
                 placing = options.ring
             layout = StreamLayout.of(placing, schema)
             if look:
@@ -181,7 +181,8 @@ def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> 
 
 def check_absent(layout: StreamLayout, options: WriteOptions, partitions: Collection[int]) -> None:
     """Raise a MismatchError if a stream without a task has rows of this version: Spark runs no task for a frame without rows."""
-    assert options.app_id is not None and options.version is not None  # noqa: S101, PT018  # `check_mode`
+    assert options.app_id is not None  # `check_mode`
+    assert options.version is not None
     name = layout.name(options.app_id)
     for partition, stream in enumerate(layout.streams):
         if partition not in partitions:

@@ -47,7 +47,7 @@ class StreamTaskWriter:
     """Publishes the rows of one task into the streams of the plan's layout, and counts them. Each writer is used once."""
 
     def __init__(self, plan: WritePlan, task: Task) -> None:
-        assert plan.layout is not None  # noqa: S101  # the writer of a plan without layout is `TaskWriter`
+        assert plan.layout is not None  # the writer of a plan without layout is `TaskWriter`
         self._layout = plan.layout
         self._options = plan.options
         self._task = task
@@ -183,7 +183,7 @@ class StreamTaskWriter:
     def _last_id(self, stream: str, name: str) -> int:
         return self._retry(lambda: last_id(self._addresses(), stream, name))
 
-    def _check_rows(self, keys: Any, bodies: Any, before: int) -> None:  # noqa: ANN401  # Arrow has no types
+    def _check_rows(self, keys: Any, bodies: Any, before: int) -> None:  # Arrow has no types
         """Check that rows are those of the task's stream, in the order of each attempt; the `before` rows before them were sent."""
         partition, streams = self._task.partition, self._layout.streams
         indices = destination_indices(self._layout.placing, keys)
@@ -223,7 +223,7 @@ class StreamTaskWriter:
             table = table.take(order)
             yield table["key"], table["value"], None if filter_values is None else filter_values.take(order)
 
-    def _open(self, **arguments: Any) -> StreamPublisher:  # noqa: ANN401  # of the publisher
+    def _open(self, **arguments: Any) -> StreamPublisher:  # of the publisher
         options = self._options
         return self._retry(
             lambda: StreamPublisher(
@@ -280,7 +280,7 @@ def _pieces(messages: Iterator[Messages]) -> Iterator[tuple[Any, Any, Any]]:
         yield _joined(held)
 
 
-def _first_unsorted(keys: Any, bodies: Any) -> int | None:  # noqa: ANN401  # Arrow has no types
+def _first_unsorted(keys: Any, bodies: Any) -> int | None:  # Arrow has no types
     """Return the index of the first row that sorts before its predecessor; None if the rows are in order."""
     less = pc.or_(
         pc.less(keys[1:], keys[:-1]),

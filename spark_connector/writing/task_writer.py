@@ -216,7 +216,7 @@ class TaskCounter:
             # Nobody has configured logging in Spark's worker: the stderr of the executor, which the UI links, is all there is.
             sys.stderr.write(f"{line}\n")
 
-    def report(self, report: PublishReport, samples: Sequence[RowSample] = (), **more: Any) -> TaskReport:  # noqa: ANN401
+    def report(self, report: PublishReport, samples: Sequence[RowSample] = (), **more: Any) -> TaskReport:
         """Return the report of the task, with further fields; `samples` are rows that were returned."""
         task = self._task
         return TaskReport(

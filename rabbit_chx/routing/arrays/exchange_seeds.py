@@ -113,7 +113,7 @@ class ExchangeSeeds:
         self._seed_of_message = seed_of_message
         self._seed_of_field = seed_of_field
 
-    def of_values(self, values: Iterable[Any], *, fill_null: Any, missing_nulls: bool) -> UInt32s:  # noqa: ANN401
+    def of_values(self, values: Iterable[Any], *, fill_null: Any, missing_nulls: bool) -> UInt32s:
         """Return the seed of each value; see :meth:`ConsistentHashExchange.indices`."""
         kind, client = self._hashed_on.kind, self._client
         seed_of_null = self._seed_of_null(fill_null, missing=missing_nulls)
@@ -135,7 +135,7 @@ class ExchangeSeeds:
             values, self._release, client, self._field_type, self._seed_of_field, seed_of_null=seed_of_null
         )
 
-    def _seed_of_null(self, fill: Any, *, missing: bool) -> SeedOfNull:  # noqa: ANN401
+    def _seed_of_null(self, fill: Any, *, missing: bool) -> SeedOfNull:
         """Return the function for the seed of a null; None if nulls are refused."""
         kind = self._hashed_on.kind
         if missing and fill is not None:
@@ -183,7 +183,7 @@ def _header_seeds(
                 seeds[null] = seed_of_null()
             return seeds
 
-    def seed(value: Any) -> int:  # noqa: ANN401
+    def seed(value: Any) -> int:
         return seed_of_field(field_of_type(value, field_type, client))
 
     return np.fromiter(_each(values, seed, seed_of_null), np.uint32)
@@ -203,7 +203,7 @@ def _property_seeds(
     if name != "timestamp" and client == "pika" and _kind_of(values) in ("text", "bytes"):
         return hashes(values, seed_of_null=seed_of_null, longest=MAX_SHORTSTR)
 
-    def seed(value: Any) -> int:  # noqa: ANN401
+    def seed(value: Any) -> int:
         if name == "timestamp":
             return phash2(str(property_seconds(value, client)))
         sent = property_bytes(name, value, client)
@@ -244,7 +244,7 @@ def _refuse_numpy_without_values(values: object) -> None:
         )
 
 
-def _kind_of(values: Any) -> str:  # noqa: ANN401
+def _kind_of(values: Any) -> str:
     """Return ``text``, ``bytes``, ``integers``, or "" for anything else; None and pandas' NA are ignored."""
     if getattr(values, "ndim", 1) != 1:
         return ""
@@ -262,7 +262,7 @@ def _kind_of(values: Any) -> str:  # noqa: ANN401
     return ""
 
 
-def _kind_of_arrow(type_: Any) -> str:  # noqa: ANN401
+def _kind_of_arrow(type_: Any) -> str:
     kind = str(type_.value_type if hasattr(type_, "index_type") else type_)
     if kind in _TEXT:
         return "text"
@@ -320,7 +320,7 @@ def _step(x: UInt32s | np.uint32, y: UInt32s | np.uint32, constant: int, hashes:
 
 
 def integers_of(
-    values: Any,  # noqa: ANN401
+    values: Any,
     seed_of_null: SeedOfNull,
 ) -> tuple[NDArray[Integers] | None, NDArray[np.bool_] | None]:
     """Return the integers as int64 or uint64, and a mask of nulls; None for integers of more than 64 bits, or for a mask without nulls."""

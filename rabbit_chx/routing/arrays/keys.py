@@ -62,7 +62,7 @@ def hashed_parts(
         yield hashed
 
 
-def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:  # noqa: ANN401
+def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:
     """Return the keys in chunks, as one buffer and the offset of each key; nulls are refused."""
     if not is_arrow(keys):
         for first, piece in pieces(keys):
@@ -84,7 +84,7 @@ def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:  # noq
         first += len(plain)
 
 
-def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
+def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:
     """Yield chunks of the values as lists of Python objects, with the position of the first value."""
     unordered_or_more = (
         isinstance(values, (str, bytes, bytearray, memoryview, Mapping, AbstractSet))
@@ -169,7 +169,7 @@ def _bytes_of(position: int, key: object) -> bytes:
 
 
 def _hash_arrow(
-    keys: Any,  # noqa: ANN401 - pyarrow may be absent
+    keys: Any,
     initial: int,
     seed_of_null: SeedOfNull,
     longest: int | None,
@@ -197,7 +197,7 @@ def _hash_arrow(
         start += len(part)
 
 
-def _hash_array(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:  # noqa: ANN401
+def _hash_array(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:
     """Hash a pyarrow Array; the hash of a null is undefined."""
     if hasattr(keys, "dictionary"):
         yield from _hash_dictionary(keys, initial, longest, first)
@@ -209,7 +209,7 @@ def _hash_array(keys: Any, initial: int, longest: int | None, first: int) -> Ite
         yield from hash_spans(data, offsets, initial)
 
 
-def _hash_dictionary(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:  # noqa: ANN401
+def _hash_dictionary(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:
     values = np.concatenate([*_hash_array(keys.dictionary, initial, None, 0), np.zeros(1, np.uint32)])
     sizes = np.append(0 if longest is None else np.diff(_spans_of_arrow(keys.dictionary)[1]), 0)
     for start in range(0, len(keys), CHUNK_KEYS):
@@ -228,13 +228,13 @@ def _refuse_long(sizes: NDArray[Any], longest: int, first: int) -> None:
     )
 
 
-def refuse_nulls(keys: Any, first: int = 0) -> None:  # noqa: ANN401
+def refuse_nulls(keys: Any, first: int = 0) -> None:
     """Raise a RowError for a pyarrow Array with nulls. `first` is the position of its first value in the column."""
     if keys.null_count:
         raise null_error(first + int(keys.is_null().to_numpy(zero_copy_only=False).argmax()))
 
 
-def _without_views(keys: Any) -> Any:  # noqa: ANN401
+def _without_views(keys: Any) -> Any:
     kind = str(keys.type)
     try:
         return keys.cast("large_" + kind.removesuffix("_view"))
@@ -242,7 +242,7 @@ def _without_views(keys: Any) -> Any:  # noqa: ANN401
         raise InputError(f"this pyarrow cannot read {kind}: cast to string or binary, or update it") from None
 
 
-def _spans_of_arrow(keys: Any) -> tuple[NDArray[np.uint8], NDArray[Any]]:  # noqa: ANN401
+def _spans_of_arrow(keys: Any) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     kind = str(keys.type)
     if kind not in _ARROW_KINDS and not kind.startswith("fixed_size_binary"):
         raise InputError(f"an Arrow array of {kind} holds no keys: cast it to string or binary")
@@ -260,7 +260,7 @@ def _spans_of_arrow(keys: Any) -> tuple[NDArray[np.uint8], NDArray[Any]]:  # noq
     return _bytes_in(data), np.frombuffer(offsets, width)[keys.offset : keys.offset + len(keys) + 1]
 
 
-def _bytes_in(buffer: Any) -> NDArray[np.uint8]:  # noqa: ANN401
+def _bytes_in(buffer: Any) -> NDArray[np.uint8]:
     """Return the bytes of an Arrow buffer, which may be absent if all keys are empty."""
     return np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
 

@@ -47,7 +47,7 @@ def indices(
     return _indices(keys, index_of_bucket, buckets, fill_null)
 
 
-def _threads(keys: Any) -> int:  # noqa: ANN401 - pyarrow may be absent
+def _threads(keys: Any) -> int:
     """Return the number of threads: more than one only for long pyarrow columns without a dictionary."""
     if not (is_arrow(keys) and hasattr(keys, "null_count")) or hasattr(keys, "dictionary"):
         return 1
