@@ -433,10 +433,16 @@ class StreamReader(Batches):
 
     def _retry(self, deadline: float, attempt: Callable[[], _T]) -> _T:
         """Return the result of the first successful attempt. A failed one closes the connection."""
+        causes: list[RabbitChxError] = []  # of the failed attempts
 
         def with_context() -> _T:
+            began = time.monotonic()
             try:
                 return attempt()
+            except UnreachableError as cause:
+                if causes and _is_cut(cause, began, deadline):
+                    raise causes[-1] from None
+                raise
             except DamagedChunkError as cause:
                 offset = self._received[-1][0].end if self._received else self._progress.next
                 node = self._connection.node if self._connection else None
@@ -446,12 +452,11 @@ class StreamReader(Batches):
 
         def may_retry(cause: RabbitChxError) -> bool:
             self._disconnect()
+            causes.append(cause)
             if self._is_stopped:
                 return False
-            if isinstance(cause, DamagedChunkError):  # another replica may have the chunk undamaged
-                may_succeed = self._damaged.may_retry
-            else:
-                may_succeed = is_transient(cause)
+            is_damage = isinstance(cause, DamagedChunkError)  # another replica may have the chunk undamaged
+            may_succeed = self._damaged.may_retry if is_damage else is_transient(cause)
             if may_succeed:
                 if self._following is not None:
                     self._following.is_interrupted = True
@@ -643,6 +648,11 @@ class StreamReader(Batches):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _is_cut(cause: RabbitChxError, began: float, deadline: float) -> bool:
+    """Return whether the deadline has cut a short attempt between two requests: the error of the attempt before it tells more."""
+    return cause.queue is None and deadline - ATTEMPT_S < began and time.monotonic() >= deadline
 
 
 def _remaining_s(deadline: float) -> float:

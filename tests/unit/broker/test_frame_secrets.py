@@ -75,8 +75,10 @@ def test_urls_that_cannot_be_used(use: Callable[[str], None], address: str) -> N
 def test_nobody_answers(use: Callable[[str], None]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
+    # A publisher of streams ignores the port of an AMQP URI.
+    scheme = "rabbitmq-stream" if use is stream_publisher else "amqp"
     with pytest.raises(UnreachableError) as caught:
-        use(f"amqp://user:{SECRET}@127.0.0.1:{port}")
+        use(f"{scheme}://user:{SECRET}@127.0.0.1:{port}")
     assert locals_with(SECRET, caught.value) == []
 
 
