@@ -18,7 +18,7 @@ from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import lag_gauges, numbers, or_dash, texts
 from rabbit_chx.cli.streams import address_option, parse_addresses, places_of
-from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, Roster
+from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table
@@ -55,6 +55,7 @@ class GroupReport:
         switches: the time of each queue's last change of its active member, in seconds since 1970, as the members report it; only queues
             with a report.
         parked: the number of messages in the parking queue; None without a parking queue.
+        ignored_entries: the number of entries of the journal that cannot be read.
     """
 
     address: str
@@ -65,6 +66,7 @@ class GroupReport:
     findings: tuple[Finding, ...]
     switches: Mapping[str, float]
     parked: int | None = None
+    ignored_entries: int = 0
 
     def blocks(self) -> Iterator[Block]:
         """Return a few facts about the group, its queues, its members, and each finding with its fix."""
@@ -77,6 +79,7 @@ class GroupReport:
         ]
         if self.parked is not None:
             facts.append(("parked", plural(self.parked, "message")))
+        facts += _ignored_facts(self.ignored_entries)
         yield Facts([*facts, ("warnings", f"{len(self.findings)}" if self.findings else "none")])
         rows = [
             (
@@ -133,6 +136,7 @@ class GroupReport:
                 for member in self.status.members
             ],
             parked=self.parked,
+            ignored_entries=self.ignored_entries,
             findings=[finding_entry(finding, "kind", "queues=names") for finding in self.findings],
         )
 
@@ -162,11 +166,13 @@ class StreamGroupReport:
     vhost: str
     streams: Sequence[StreamShare]
     members: Sequence[StreamMember]
+    ignored_entries: int = 0
 
     def blocks(self) -> Iterator[Block]:
         """Return a few facts about the group, its streams and its members."""
         counts = f"{plural(len(self.streams), 'stream')}, {plural(len(self.members), 'member')}"
-        yield Facts([("stream group", self.group), ("vhost", self.vhost), ("group", counts)])
+        facts = [("stream group", self.group), ("vhost", self.vhost), ("group", counts)]
+        yield Facts(facts + _ignored_facts(self.ignored_entries))
         rows = [
             (
                 stream.stream,
@@ -193,7 +199,7 @@ class StreamGroupReport:
         fields = ("stream", "assigned", "active", "generation", "stored", "lag_rows", "lag_s")
         return document(
             "stream-group",
-            **entry(self, "group", "vhost"),
+            **entry(self, "group", "vhost", "ignored_entries"),
             streams=[entry(stream, *fields) for stream in self.streams],
             members=[
                 {**entry(member, "name", "weight", "assigned"), "heard_at": _moment_json(member.heard_at)}
@@ -206,6 +212,10 @@ class StreamGroupReport:
         of_group = {"broker": self.address, "vhost": self.vhost, "group": self.group}
         yield from lag_gauges(of_group, self.streams)
         yield _members_gauge(of_group, len(self.members))
+
+
+def _ignored_facts(count: int) -> list[tuple[str, str]]:
+    return [("ignored", f"{plural(count, 'message')} of the journal that no group wrote")] if count else []
 
 
 def _members_gauge(of_group: Mapping[str, str], count: int) -> Gauge:
@@ -264,12 +274,14 @@ def show(
     queues, status = _read(management, at.settings.vhost, names)
     parking = f"{exchange}.park"
     parked = next((queue.get("messages_ready") for queue in queues if queue["name"] == parking), None)
-    roster = _roster(at.settings, journal, queues)
+    roster, ignored = _roster(at.settings, journal, queues)
     switches = {queue: claim.at for queue, claim in roster.claims.items() if queue in names}
     weights = {name: member.weight for name, member in roster.members.items()}
     findings = group_findings(status, release, weights)
     return Outcome(
-        GroupReport(at.address, exchange, at.settings.vhost, release, status, findings, switches, parked)
+        GroupReport(
+            at.address, exchange, at.settings.vhost, release, status, findings, switches, parked, ignored
+        )
     )
 
 
@@ -281,8 +293,8 @@ def _stream_group(
     settings, addresses = stream_settings(at.settings), parse_addresses(address)
     with closing(StreamConnection(settings)) as connection:
         streams = [stream.name for stream in places_of(connection, names)]
-    shares, members = read_stream_group(settings, group, streams, journal, addresses)
-    return StreamGroupReport(at.address, group, settings.vhost, shares, members)
+    shares, members, ignored = read_stream_group(settings, group, streams, journal, addresses)
+    return StreamGroupReport(at.address, group, settings.vhost, shares, members, ignored)
 
 
 def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:
@@ -301,14 +313,16 @@ def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str]
     return names, live.release
 
 
-def _roster(settings: ConnectionSettings, journal: str, queues: Iterable[Mapping[str, Any]]) -> Roster:
-    """Return the roster in the journal; empty if the journal is not given or cannot be read."""
+def _roster(
+    settings: ConnectionSettings, journal: str, queues: Iterable[Mapping[str, Any]]
+) -> tuple[Roster, int]:
+    """Return what `read_roster` does; empty if the journal is not given or cannot be read."""
     if any((queue["name"], queue.get("type")) == (journal, "stream") for queue in queues):
         try:
             return read_roster(settings, journal)
         except RabbitChxError as error:
             say(f"the journal {journal!r} cannot be read, so the last switch is not known: {error}")
-    return Roster()
+    return Roster(), 0
 
 
 def _read(
@@ -337,18 +351,23 @@ def _read_once(
     return queues, GroupStatus.of(names, queues, consumers, connections)
 
 
-def read_roster(settings: ConnectionSettings, journal: str) -> Roster:
-    """Return the roster in a journal. It is read from its first entry to the current end, for at most 10 s."""
-    roster = Roster()
+def read_roster(settings: ConnectionSettings, journal: str) -> tuple[Roster, int]:
+    """Return the roster in a journal, and the number of entries that cannot be read.
+
+    The journal is read from its first entry to the current end, for at most 10 s.
+    """
+    roster, ignored = Roster(), 0
     began, last_at, heard = time.time(), 0.0, time.monotonic()
 
     def take(channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        nonlocal last_at, heard
+        nonlocal last_at, heard, ignored
         heard = time.monotonic()
-        entry = JournalEntry.from_json(body)
-        if entry is not None:
-            last_at = entry.at
-            roster.take(int(properties.headers["x-stream-offset"]), entry)
+        for found in entries_in(body):
+            if found is None:
+                ignored += 1
+            else:
+                last_at = found.at
+                roster.take(int(properties.headers["x-stream-offset"]), found)
         if method.delivery_tag % (_PREFETCH // 2) == 0:
             channel.basic_ack(method.delivery_tag, multiple=True)
 
@@ -363,4 +382,4 @@ def read_roster(settings: ConnectionSettings, journal: str) -> Roster:
                 connection.process(0.1)
     finally:
         connection.close()
-    return roster
+    return roster, ignored

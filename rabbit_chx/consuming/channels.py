@@ -16,7 +16,7 @@ from aiormq import spec
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for, is_transient
 from rabbit_chx.connection.aio_pika_opening import decode_text, error_text, open_aio_pika, parse_refusal
-from rabbit_chx.consuming.journal import JournalEntry
+from rabbit_chx.consuming.journal import JournalEntry, entries_in
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.waits import wait_unless_blocked
@@ -417,17 +417,16 @@ class GroupConnection(ConsumingConnection):
         )
 
     async def read_journal(
-        self, journal: str, since_s: float, take: Callable[[int, JournalEntry], None]
+        self, journal: str, since_s: float, take: Callable[[int, JournalEntry | None], None]
     ) -> ConsumerChannel:
         """Read the journal from `since_s` on, in seconds since 1970, and call `take` with the offset of each entry, and the entry.
 
-        The stream is declared if it does not exist. A user without the permission configure can use an existing stream.
+        The entry is None if it cannot be read. The stream is declared if it does not exist. A user without the permission configure can use an existing stream.
         """
 
         async def on_message(message: Any) -> None:
             offset = int((message.header.properties.headers or {}).get("x-stream-offset", -1))
-            entry = JournalEntry.from_json(message.body)
-            if entry is not None:
+            for entry in entries_in(message.body):
                 take(offset, entry)
             with contextlib.suppress(*_LOST):
                 await message.channel.basic_ack(message.delivery.delivery_tag, wait=False)

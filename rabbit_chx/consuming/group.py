@@ -69,11 +69,13 @@ class GroupHealth:
         handled_at: when a handler returned the last time; None before the first message or batch. An idle member is healthy.
         not_owned: the queues or streams that are assigned to this member and that another member holds, as while they change hands. Empty
             without a journal.
+        ignored_entries: the number of entries of the journal, since it connected, that no group can have written. They change nothing.
     """
 
     connected: bool
     handled_at: datetime | None
     not_owned: tuple[str, ...] = ()
+    ignored_entries: int = 0
 
     def __bool__(self) -> bool:
         return self.connected and not self.not_owned
@@ -146,7 +148,8 @@ class Group(ABC):
             and claim.member != self.member
         )
         handled = [runner.handled_at for runner in self._runners if runner.handled_at is not None]
-        return GroupHealth(connected, max(handled, default=None), tuple(sorted(not_owned)))
+        ignored = 0 if session is None else session.ignored_entries
+        return GroupHealth(connected, max(handled, default=None), tuple(sorted(not_owned)), ignored)
 
     # -- lifecycle
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
+
+from rabbit_chx.checks import is_number
 
 #: The default journal, shared by all groups of a vhost.
 JOURNAL = "rabbit-chx.groups"
@@ -17,6 +20,8 @@ JOURNAL = "rabbit-chx.groups"
 #: released: it has finished with a queue.
 EntryKind: TypeAlias = Literal["ready", "alive", "left", "gone", "claim", "released"]
 _KINDS: tuple[EntryKind, ...] = get_args(EntryKind)
+#: The end of the year 9999, in seconds since 1970: datetime has no later time.
+_LAST_MOMENT = 253_402_300_799.0
 #: The number of priorities of the scores of settled members; the others have as many below them.
 _PRIORITY_STEPS = 1 << 20
 
@@ -47,25 +52,53 @@ class JournalEntry:
         return json.dumps({"group": group, "entry": fields} if group else fields).encode()
 
     @classmethod
-    def from_json(cls, body: bytes, group: str = "") -> JournalEntry | None:
+    def from_json(cls, body: bytes | None, group: str = "") -> JournalEntry | None:
         """Return the entry in a message; None if it is of another group, or if this version cannot read it."""
-        try:
-            fields: dict[str, Any] = json.loads(body)
-            if fields.get("group", "") != group:
-                return None
-            fields = fields["entry"] if group else fields
-            entry = cls(
+        return next(iter(entries_in(body, group)), None)
+
+
+def entries_in(body: bytes | None, group: str = "") -> list[JournalEntry | None]:
+    """Return the entry of a group in a message: none if it is of another group, and None if this version cannot read it.
+
+    Any client may write anything into the stream. So each field must have its type, and a value with which every member can go on.
+    """
+    try:
+        fields: dict[str, Any] = json.loads(body or b"")
+        if _text(fields.get("group", "")) != group:
+            return []
+        fields = fields["entry"] if group else fields
+        return [
+            JournalEntry(
                 _KINDS[_KINDS.index(fields["kind"])],  # ValueError for an unknown kind
-                str(fields["member"]),
-                float(fields["at"]),
-                float(fields.get("weight", 1.0)),
-                tuple(map(str, fields.get("queues", ()))),
-                str(fields.get("queue", "")),
-                str(fields.get("token", "")),
+                _text(fields["member"]),
+                _number(fields["at"], 0.0, _LAST_MOMENT),
+                _number(fields.get("weight", 1.0), math.ulp(0.0), sys.float_info.max),
+                tuple(map(_text, _list(fields.get("queues", [])))),
+                _text(fields.get("queue", "")),
+                _text(fields.get("token", "")),
             )
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            return None
-        return entry if 0 < entry.weight < float("inf") else None
+        ]
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        return [None]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    value.encode()  # a ValueError for half of a surrogate pair
+    return value
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise TypeError
+    return value
+
+
+def _number(value: object, least: float, most: float) -> float:
+    if not is_number(value) or not least <= value <= most:
+        raise ValueError
+    return float(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +314,12 @@ def queue_owners(queues: Iterable[str], weights: Mapping[str, float]) -> dict[st
 
 def _shares(count: int, weights: Mapping[str, float]) -> dict[str, int]:
     """Return the number of queues of each member, by the largest remainder method."""
-    total = sum(weights.values())
-    exact = {member: count * weight / total for member, weight in weights.items()}
+    most = max(weights.values(), default=1.0)
+    relative = {
+        member: weight / most for member, weight in weights.items()
+    }  # a sum of weights may be too large
+    total = sum(relative.values())
+    exact = {member: count * weight / total for member, weight in relative.items()}
     shares = {member: int(share) for member, share in exact.items()}
     remainder = count - sum(shares.values())
     by_remainder = sorted(

@@ -211,7 +211,8 @@ class QueueRunner:
         error = asyncio.CancelledError("the handler was cancelled") if task.cancelled() else task.exception()
         if error is None:
             self._errors.pop(key, None)
-            self.handled_at = datetime.now(UTC)
+            if not _is_election(start.delivery.content):
+                self.handled_at = datetime.now(UTC)
         else:
             self._errors[key] = error
             _log.info(
@@ -323,6 +324,10 @@ async def _call(handle: Callable[[Any], Awaitable[None]], message: Any) -> None:
     """Make a coroutine of any handler, since a task accepts no other awaitable. An error that the call raises fails the task."""
     is_message = isinstance(message, GroupMessage)
     queue, headers = (message.queue, message.headers) if is_message else (message.stream, {})
-    is_handled = is_message or message.rows is not None  # an election of a stream has no span
-    with handler_span(queue, headers) if is_handled else nullcontext():
+    with nullcontext() if _is_election(message) else handler_span(queue, headers):
         await handle(message)
+
+
+def _is_election(content: Any) -> bool:
+    """Return whether it is the election of a member of a `StreamGroup`, and neither a message nor a batch."""
+    return not isinstance(content, GroupMessage) and content.rows is None

@@ -69,7 +69,8 @@ class GroupSession:
         handle: the user's handler.
         earlier_tokens: the tokens of this process's earlier sessions. Their entries are not those of another process.
 
-    `token` identifies the entries of this session in the journal. `roster` contains the members and the claims, as read from it.
+    `token` identifies the entries of this session in the journal. `roster` contains the members and the claims, as read from it;
+    `ignored_entries` counts the entries that cannot be read.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class GroupSession:
         self.member = member
         self.handle = handle
         self.roster = Roster()
+        self.ignored_entries = 0
         self.token = secrets.token_hex(8)
         self._runners: dict[str, QueueRunner] = {}
         self._earlier_tokens = earlier_tokens
@@ -283,9 +285,18 @@ class GroupSession:
 
     # -- reading the journal
 
-    def on_entry(self, offset: int, entry: JournalEntry) -> None:
+    def on_entry(self, offset: int, entry: JournalEntry | None) -> None:
         """Process an entry. Entries arrive over the connection that consumes, which makes claims valid."""
         if self._is_detached:
+            return
+        if entry is None:
+            if not self.ignored_entries:
+                _log.warning(
+                    "the stream %r has at offset %d what is not an entry of a journal: such messages are ignored and counted",
+                    self.member.journal,
+                    offset,
+                )
+            self.ignored_entries += 1
             return
         is_own = entry.token == self.token and entry.kind != "claim"
         now = self._clock.tick(time.monotonic()) if is_own else self._clock.now(time.monotonic())

@@ -31,7 +31,7 @@ from rabbit_chx.errors import (
     MissingRowsError,
     RabbitChxError,
 )
-from rabbit_chx.streams.chunks import pieces, read_chunk
+from rabbit_chx.streams.chunks import Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import (
@@ -153,16 +153,35 @@ class StreamBatch:
 
 
 class Feed:
-    """A subscription of a stream over a connection of its own, for one thread."""
+    """A subscription of a stream over a connection of its own, for one thread.
+
+    Args:
+        reading: how it is read.
+        stream: the stream.
+        start: where to start.
+        properties: of the subscription.
+        is_lenient: whether rows of which a client has written damaged sub-entries are skipped, and noted in `unreadable`.
+    """
 
     def __init__(
-        self, reading: StreamReading, stream: str, start: OffsetSpec, properties: Mapping[str, str]
+        self,
+        reading: StreamReading,
+        stream: str,
+        start: OffsetSpec,
+        properties: Mapping[str, str],
+        *,
+        is_lenient: bool = False,
     ) -> None:
         self.updates: deque[ConsumerUpdate] = deque()
+        self.unreadable: list[int] = []  # offsets
+        self._is_lenient = is_lenient
         self.connection = reading.open(stream)
         self._reading = reading
         self._stream = stream
         self._chunks: deque[memoryview] = deque()
+        self._pieces: deque[Piece] = deque()  # the rest of the current chunk
+        self._largest_chunk = 0  # in bytes, of the latest chunks
+        self._first = 0  # rows before this offset are not returned
         self._credit = self._limit = 1
         self._begin(start)
         try:
@@ -186,11 +205,11 @@ class Feed:
         self.progress.end = NEVER
         self._is_placed = isinstance(start, int)  # otherwise the first chunk tells the offset
         if isinstance(start, int):
-            self.progress.next = start
+            self.progress.next = self._first = start
 
     def poll(self, wait_s: float) -> None:
         """Receive what has arrived, and wait for it if nothing has; raise a ConnectionLostError if the subscription has ended."""
-        for event in self.connection.events(0.0 if self._chunks else wait_s):
+        for event in self.connection.events(0.0 if self._chunks or self._pieces else wait_s):
             match event:
                 case Delivery(_, data):
                     self._chunks.append(data)
@@ -218,28 +237,55 @@ class Feed:
             raise error from None
 
     def _batch(self) -> pa.RecordBatch | None:
-        found, rows, size, largest = [], 0, 0, 1
-        progress, start, missing = self.progress, self.progress.next, self.progress.missing
-        while self._chunks and rows < _BATCH_ROWS and size < _BATCH_BYTES:
-            data = self._chunks.popleft()
-            chunk = read_chunk(data)
-            size, largest = size + len(data), max(largest, len(data))
-            if not self._is_placed:
-                self._is_placed, progress.next, start = True, chunk.offset, chunk.offset
-            if progress.advance(chunk):
-                parts = [piece for piece in pieces(chunk) if piece.end > start]
-                found += parts
-                rows += sum(piece.records for piece in parts)
+        found, rows, size = list[Piece](), 0, 0
+        while rows < _BATCH_ROWS and (self._pieces or self._chunks):
+            if not self._pieces:
+                self._take_chunk()
+                continue
+            piece = self._pieces[0]
+            if found and (size + piece.size > _BATCH_BYTES or self._is_lenient):
+                break
+            found.append(self._pieces.popleft())
+            rows += piece.records
+            size += piece.size
+        self._replenish_credit()
+        if not found:
+            return None
+        try:
+            batch = columns_in(found, self._first, NEVER, self._reading.include)
+        except (DamagedChunkError, InputError):
+            self._note_unreadable(found[0].offset)
+            return None
+        self._reading.damage_of(self._stream).forget_before(found[-1].end)
+        return batch if batch.num_rows else None
+
+    def _take_chunk(self) -> None:
+        data, progress = self._chunks.popleft(), self.progress
+        chunk = read_chunk(data)
+        self._largest_chunk = max(
+            len(data), self._largest_chunk // 2
+        )  # the effect of a single large one fades
+        if not self._is_placed:
+            self._is_placed, progress.next, self._first = True, chunk.offset, chunk.offset
+        first, missing = progress.next, progress.missing
+        if progress.advance(chunk):
+            try:
+                self._pieces.extend(piece for piece in pieces(chunk) if piece.end > first)
+            except (DamagedChunkError, InputError):
+                self._note_unreadable(chunk.offset)
         self._count_missing(missing)
-        limit = min(max(1, _READ_AHEAD_BYTES // largest), _MAX_CREDIT, 2 * self._limit)
-        if size and self._credit + len(self._chunks) <= limit // 2:
+
+    def _note_unreadable(self, offset: int) -> None:
+        """Skip what is damaged although its CRC is right, so that another replica has the same; raise the present error unless lenient."""
+        if not self._is_lenient:
+            raise  # noqa: PLE0704  # called while the error is handled
+        self.unreadable.append(offset)
+
+    def _replenish_credit(self) -> None:
+        limit = min(max(1, _READ_AHEAD_BYTES // max(1, self._largest_chunk)), _MAX_CREDIT, 2 * self._limit)
+        if self._largest_chunk and self._credit + len(self._chunks) <= limit // 2:
             self.connection.give_credit(0, limit - self._credit - len(self._chunks))
             self._credit, self._limit = limit - len(self._chunks), limit
-        if not rows:
-            return None
-        batch = columns_in(found, start, NEVER, self._reading.include)
-        self._reading.damage_of(self._stream).forget_before(progress.next)
-        return batch if batch.num_rows else None
 
     def skip_unstored(self, start: int, log_start: int) -> None:
         """Raise or count that rows before `start` may be missing, as no position is stored."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
 from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.consuming.journal import JournalEntry
+from rabbit_chx.consuming.journal import JournalEntry, entries_in
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.stream_channels import (
     LOOK_S,
@@ -75,7 +75,7 @@ class JournalChannel:
         reading: StreamReading,
         journal: str,
         since_s: float,
-        take: Callable[[int, JournalEntry], None],
+        take: Callable[[int, JournalEntry | None], None],
         patience_s: float,
     ) -> None:
         self._reading = reading
@@ -102,7 +102,7 @@ class JournalChannel:
         while not self._stop.is_set():
             try:
                 self._check_log()
-                with closing(Feed(self._reading, self._journal, self._position, {})) as feed:
+                with closing(Feed(self._reading, self._journal, self._position, {}, is_lenient=True)) as feed:
                     lost_at = None
                     self._read(feed)
             except RabbitChxError as error:
@@ -112,6 +112,11 @@ class JournalChannel:
                     return
                 _log.info("%s; reading the journal again", error)
                 self._stop.wait(LOOK_S)
+            except Exception as cause:  # noqa: BLE001  # a bug, after which a new session begins
+                _log.exception("reading the journal failed")
+                failed = ConnectionLostError(f"the journal {self._journal!r}: reading failed: {cause!r}")
+                call_in(self._loop, self._on_error, failed)
+                return
 
     def _check_log(self) -> None:
         """Check that the journal has what was read: the broker would move a start after its end to the end, and no entry would be new."""
@@ -132,6 +137,9 @@ class JournalChannel:
         while not self._stop.is_set():
             feed.poll(LOOK_S)
             rows = feed.batch()
+            if feed.unreadable:
+                call_in(self._loop, self._on_entries, [(offset, None) for offset in feed.unreadable])
+                feed.unreadable.clear()
             if rows is None:
                 continue
             bodies: Any = rows["value"].to_pylist()
@@ -139,12 +147,12 @@ class JournalChannel:
             entries = [
                 (offset, entry)
                 for offset, body in zip(offsets, bodies, strict=True)
-                if (entry := JournalEntry.from_json(body, self._reading.group)) is not None
+                for entry in entries_in(body, self._reading.group)
             ]
             self._position, self._last = offsets[-1] + 1, feed.progress.last
             call_in(self._loop, self._on_entries, entries)
 
-    def _on_entries(self, entries: list[tuple[int, JournalEntry]]) -> None:
+    def _on_entries(self, entries: list[tuple[int, JournalEntry | None]]) -> None:
         for offset, entry in entries:
             if not self._stop.is_set():
                 self._take(offset, entry)
@@ -272,9 +280,9 @@ class StreamGroupConnection:
     # -- the journal
 
     async def read_journal(
-        self, journal: str, since_s: float, take: Callable[[int, JournalEntry], None]
+        self, journal: str, since_s: float, take: Callable[[int, JournalEntry | None], None]
     ) -> JournalChannel:
-        """Read the journal from `since_s` on, in seconds since 1970. It is created if it does not exist."""
+        """Read the journal as `GroupConnection.read_journal` does."""
         try:
             await in_thread(lambda: self._create_journal(journal))
         except AccessRefusedError as refusal:

@@ -247,6 +247,8 @@ class StreamGroup(Group):
             try:
                 async with asyncio.timeout(self._member.pace.hook_s):
                     start = await self._on_gained(batch.stream)
+                if start is not None:
+                    _check_start(start)
             except Exception:
                 failures[batch.stream] += 1  # the next attempt may be that of another subscription
                 raise
@@ -261,3 +263,12 @@ class StreamGroup(Group):
     async def _prepare(self, connection: StreamGroupConnection) -> dict[str, int]:
         self.streams = await connection.find_streams(self.streams, self._super_stream)
         return dict.fromkeys(self.streams, 1)
+
+
+def _check_start(start: OffsetSpec) -> None:
+    from rabbit_chx.streams.frames import check_range
+
+    try:
+        check_range(start, None, None)
+    except InputError as error:
+        raise InputError(f"on_gained returned {start!r:.60}: {error}, or None") from None

@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.consuming.journal import JournalEntry, QueueClaim, Roster
+from rabbit_chx.consuming.journal import JournalEntry, QueueClaim, Roster, entries_in
 from rabbit_chx.streams import StreamReader
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
@@ -57,15 +58,21 @@ def read_stream_group(
     streams: Iterable[str],
     journal: str,
     addresses: Mapping[str, str] | None = None,
-) -> tuple[list[StreamShare], list[StreamMember]]:
-    """Return the streams and the members of a group; `addresses` as for `StreamReader`. A NotFoundError if the journal does not exist."""
-    roster = Roster()
+) -> tuple[list[StreamShare], list[StreamMember], int]:
+    """Return the streams and the members of a group, and the number of entries of the journal that cannot be read.
+
+    `addresses` is as for `StreamReader`. A NotFoundError if the journal does not exist.
+    """
+    roster, ignored = Roster(), 0
     with StreamReader(settings, journal, addresses=addresses, on_missing="count") as reader:
         for batch in reader:
-            for offset, body in zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True):
-                entry = JournalEntry.from_json(body or b"", group)
-                if entry is not None and offset is not None:
-                    roster.take(offset, entry, entry.at)
+            offsets: Any = batch["offset"].to_pylist()
+            for offset, body in zip(offsets, batch["value"].to_pylist(), strict=True):
+                for entry in entries_in(body, group):
+                    if entry is None:
+                        ignored += 1
+                    else:
+                        roster.take(offset, entry, entry.at)
     heard, now = dict(roster.seen), time.time()
     for name in roster.silent(now, _SILENT_S):  # no other member is left that would write it
         roster.take(roster.term, JournalEntry("gone", name, now))
@@ -82,7 +89,7 @@ def read_stream_group(
         StreamMember(name, member.weight, sum(owner == name for owner in owners.values()), heard[name])
         for name, member in sorted(roster.members.items())
     ]
-    return shares, members
+    return shares, members, ignored
 
 
 def read_share(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+from datetime import UTC, datetime
+from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rabbit_chx.consuming.journal import (
     Assignments,
@@ -12,6 +17,7 @@ from rabbit_chx.consuming.journal import (
     JournalEntry,
     LivenessClock,
     Roster,
+    entries_in,
     priority_without_journal,
     queue_owners,
     score,
@@ -116,11 +122,77 @@ def test_an_entry_is_read_from_its_json() -> None:
         b'{"kind": "ready", "member": "a", "at": "x"}',
         b'{"kind": "ready", "member": "a", "at": 1, "weight": 0}',
         b'{"kind": "ready", "member": "a", "at": 1, "queues": 5}',
+        b'{"kind": "ready", "member": "a", "at": 1, "queues": "q1"}',
+        b'{"kind": "ready", "member": "a", "at": 1, "queues": [1]}',
+        b'{"kind": "ready", "member": "a", "at": NaN}',
+        b'{"kind": "ready", "member": "a", "at": -1}',
+        b'{"kind": "ready", "member": "a", "at": 1' + b"0" * 400 + b"}",
+        b'{"kind": "ready", "member": "a", "at": 1' + b"0" * 9_000 + b"}",
+        b'{"kind": "ready", "member": "a", "at": 1e18}',
+        b'{"kind": "ready", "member": "a", "at": 1, "weight": 1' + b"0" * 400 + b"}",
+        b'{"kind": "ready", "member": "a", "at": 1, "weight": Infinity}',
+        b'{"kind": "ready", "member": 1, "at": 1}',
+        b'{"kind": "ready", "member": "\\ud800", "at": 1}',
+        b'{"kind": "claim", "member": "a", "at": 1, "queue": "\\ud800"}',
+        b'{"kind": ["ready"], "member": "a", "at": 1}',
         b"[" * 100_000,
     ],
 )
 def test_an_invalid_entry(body: bytes) -> None:
     assert JournalEntry.from_json(body) is None
+    assert entries_in(body) == [None]
+    assert entries_in(b'{"group": "g", "entry": ' + body + b"}", "g") == [None]
+
+
+def test_an_entry_of_another_group_is_not_an_invalid_one() -> None:
+    entry = JournalEntry("alive", "a", 1.0)
+    assert entries_in(entry.to_json("billing"), "audit") == []
+    assert entries_in(entry.to_json("billing")) == []
+    assert entries_in(entry.to_json(), "audit") == []
+    assert entries_in(None) == [None]
+    assert entries_in(b'{"group": 1, "kind": "ready", "member": "a", "at": 1}') == [None]
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _damaged(fields: Any, values: Any) -> Any:
+    """Entries of which some fields have any value."""
+    names = ("kind", "member", "at", "weight", "queues", "queue", "token", "group")
+    odd = st.dictionaries(st.sampled_from(names), values, max_size=2)
+    return st.builds(lambda good, bad: {**good, **bad}, fields, odd)
+
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["a", "q1", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+_FIELDS = st.fixed_dictionaries(
+    {"kind": st.sampled_from(get_args(EntryKind)), "member": st.sampled_from(["a", "b"]), "at": st.just(1.0)},
+    optional={
+        "queues": st.lists(st.sampled_from(QUEUES), max_size=3),
+        "weight": st.floats(0, exclude_min=True, allow_infinity=False) | st.integers(1, 1 << 1100),
+    },
+)
+
+
+@given(st.lists(st.binary() | _VALUES.map(_json) | _damaged(_FIELDS, _VALUES).map(_json), max_size=6))
+def test_no_entry_raises(bodies: list[bytes]) -> None:
+    """Neither when it is read, nor in the roster, the assignment of its owners and the table of a command."""
+    roster, assignments = Roster(), Assignments("t")
+    for offset, body in enumerate(bodies):
+        for found in entries_in(body):
+            if found is not None:
+                roster.take(offset, found)
+                assert set(assignments.update(roster)) <= set(roster.owners())
+                datetime.fromtimestamp(found.at, UTC)
 
 
 def test_the_time_for_which_a_member_cannot_write_counts_for_nobodys_silence() -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
+import struct
 from collections import deque
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from group_stage import eventually
 from scripted_group import ScriptedConnection, ScriptedJournal
+from stream_bytes import chunk_bytes, entry, sub_entry
 from stream_logs import chunks_of
 from stream_node import HOST, ListeningNode
 
@@ -20,11 +27,11 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.consuming import GroupMessage, GroupPace
 from rabbit_chx.consuming.channels import GroupConnection
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry
-from rabbit_chx.consuming.ownership import QueueOwnership
+from rabbit_chx.consuming.ownership import DeliveredMessage, QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.consuming.stream_channels import Feed, StreamReading
+from rabbit_chx.consuming.stream_channels import Feed, StreamBatch, StreamReading
 from rabbit_chx.consuming.stream_connection import in_thread
 from rabbit_chx.errors import (
     ConnectionLostError,
@@ -99,6 +106,41 @@ def test_a_damaged_chunk_is_read_again_from_another_replica() -> None:
                 rows_of(reading, 0)
         with pytest.raises(DamagedChunkError, match="read 3 times"):
             rows_of(reading, 0)
+
+
+def test_the_journal_is_read_on_behind_damaged_sub_entries() -> None:
+    """A client has written them, so each replica has the same."""
+    good = entry(b"\0Su\xa0\1x")
+    odd = [
+        chunk_bytes([sub_entry([b"a", b"b"], 1, b"no gzip")], offset=1, records=2),
+        chunk_bytes([struct.pack(">BHII", 0x80 | 1 << 4, 2, 1 << 31, 3) + b"bomb"[:3]], offset=3, records=2),
+        chunk_bytes([entry(b"not AMQP")], offset=5),
+    ]
+    with ListeningNode([chunk_bytes([good]), *odd, chunk_bytes([good], offset=6)]) as node:
+        reading = StreamReading(deque([node.settings]), "billing")
+        found: list[Any] = []
+        with closing(Feed(reading, "s", 0, {}, is_lenient=True)) as feed:
+            while 6 not in found:
+                feed.poll(0.1)
+                batch = feed.batch()
+                found += [] if batch is None else batch["offset"].to_pylist()
+        assert (found, sorted(feed.unreadable)) == ([0, 5, 6], [1, 3])
+        with pytest.raises(InputError, match="sub-entry"):
+            rows_of(reading, 0)
+
+
+def test_a_batch_is_bounded_in_bytes_of_its_unpacked_rows() -> None:
+    row = b"\0Su\xb0" + (6 << 20).to_bytes(4) + bytes(6 << 20)
+    packed = [sub_entry([row], 1, gzip.compress(entry(row), 1)) for _ in range(7)]
+    with ListeningNode([chunk_bytes(packed, records=7)]) as node:
+        reading = StreamReading(deque([node.settings]), "billing")
+        with closing(Feed(reading, "s", 0, {})) as feed:
+            sizes: list[int] = []
+            while sum(sizes) < 7:
+                feed.poll(0.1)
+                batch = feed.batch()
+                sizes += [] if batch is None else [batch.num_rows]
+    assert sizes == [2, 2, 2, 1]
 
 
 def rows_of(reading: StreamReading, start: int) -> list[Any]:
@@ -238,3 +280,68 @@ def test_settings_of_several_nodes() -> None:
     assert isinstance(reading.settings, deque)
     assert [one.connection_name for one in reading.settings] == ["rabbit-chx.stream-group.g.m", "mine"]
     assert {one.port for one in reading.settings} == {5552}
+
+
+STARTS = (
+    "first",
+    "last",
+    "next",
+    0,
+    40,
+    datetime(2026, 11, 1, tzinfo=UTC),
+    "latest",
+    "begin",
+    "",
+    40.0,
+    -1,
+    True,
+)
+MORE_STARTS = (np.int64(40), 1 << 64, datetime(2026, 11, 1), b"first", ["first"])  # noqa: DTZ001
+
+
+def refusal_of(start: Any) -> str | None:
+    try:
+        StreamGroup(URL, streams=["a"], name="billing", start=start)
+    except InputError as error:
+        return f"{error}"
+    return None
+
+
+@pytest.mark.parametrize("start", [*STARTS, *MORE_STARTS])
+async def test_what_on_gained_returns_is_checked_as_a_start_is(start: Any) -> None:
+    async def on_gained(_: str) -> Any:
+        return start
+
+    begun: list[object] = []
+    group = StreamGroup(URL, streams=["a"], name="billing", on_gained=on_gained)
+    channel: Any = SimpleNamespace(confirm=lambda: asyncio.sleep(0), begin=begun.append)
+    refusal = refusal_of(start)
+    if refusal is None:
+        await group._take_over(StreamBatch("a", won=channel))
+        assert begun == [start]
+        assert not group._reading.failed_starts
+    else:
+        with pytest.raises(InputError, match="on_gained returned") as raised:
+            await group._take_over(StreamBatch("a", won=channel))
+        assert refusal in f"{raised.value}"
+        assert begun == []
+        assert group._reading.failed_starts == {"a": 1}
+
+
+async def test_an_election_is_not_a_handled_batch() -> None:
+    stage = Stage()
+    task = asyncio.create_task(stage.session.run(stage.stop))
+    await eventually(lambda: stage.session.is_up, "it consumes both queues")
+    (runner, _) = stage.session._runners.values()
+    stage.session.handle = lambda _: asyncio.sleep(0)
+    line = stage.connection.lines["q.0"][-1]
+    line.take(DeliveredMessage(0, "", StreamBatch("q.0", won=cast("Any", line))))
+    await eventually(lambda: line.acked == [0], "the election is handled")
+    assert [runner.handled_at] == [None]
+    rows = pa.RecordBatch.from_pydict({"offset": [0]})
+    line.take(DeliveredMessage(1, "", StreamBatch("q.0", rows)))
+    await eventually(lambda: line.acked == [0, 1], "the batch is handled")
+    assert runner.handled_at is not None
+    stage.stop.set()
+    await task
+    await stage.session.close(stage.session.detach())
