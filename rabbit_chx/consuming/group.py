@@ -27,9 +27,10 @@ from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, wait_until_finished
 from rabbit_chx.consuming.settings import GroupMember, GroupPace, Hook, OnFailure
-from rabbit_chx.consuming.waits import wait_to_reconnect
+from rabbit_chx.consuming.waits import LoopWatch, wait_to_reconnect
 from rabbit_chx.errors import (
     BrokerTimeoutError,
+    ConnectionLostError,
     HandlerError,
     InputError,
     MismatchError,
@@ -65,7 +66,7 @@ class GroupHealth:
     """The health of a member; it is true if the member is connected and no other member holds what is assigned to it.
 
     Attributes:
-        connected: whether the member runs and its connection is usable.
+        connected: whether the member runs, its connection is usable, and its event loop has answered within `GroupPace.gone_s`.
         handled_at: when a handler returned the last time; None before the first message or batch. An idle member is healthy.
         not_owned: the queues or streams that are assigned to this member and that another member holds, as while they change hands. Empty
             without a journal.
@@ -108,6 +109,7 @@ class Group(ABC):
         self._attempts: set[asyncio.Task[Any]] = set()  # to connect
         self._closings: set[asyncio.Task[None]] = set()  # of connections that were given up
         self._is_running = False
+        self._loop_watch = LoopWatch(member.pace.loop_timeout_s)
 
     @abstractmethod
     async def _open(self) -> Any:
@@ -135,9 +137,13 @@ class Group(ABC):
         return {} if self._session is None else self._session.roster.owners()
 
     def healthy(self) -> GroupHealth:
-        """Return the health of this member, for the probes of an orchestrator; it is true if the member is healthy."""
+        """Return the health of this member, for the probes of an orchestrator; it is true if the member is healthy.
+
+        Any thread may call it. One of its own learns of a handler that blocks the event loop, which a task would wait for.
+        """
         session = self._session
-        connected = session is not None and session.is_up and not session.is_lost
+        is_silent = self._loop_watch.silence_s > self._member.pace.gone_s
+        connected = session is not None and session.is_up and not session.is_lost and not is_silent
         roster = Roster() if session is None else session.roster
         not_owned = (
             queue
@@ -183,13 +189,25 @@ class Group(ABC):
         if self._is_running:
             raise InputError("the group runs already: call run once")
         self._is_running = True
+        self._loop_watch.start(self._on_late_loop)
         try:
             await self._run(handle)
         finally:
             try:
                 await self._finish()
             finally:
+                self._loop_watch.stop()
                 self._is_running = False
+
+    def _on_late_loop(self, silence_s: float) -> None:
+        """End the session: other members may have the queues. The next one joins as a new member does."""
+        if self._session is not None:
+            error = ConnectionLostError(
+                f"group member {self.member}: the event loop did not answer for {silence_s:.0f} s, and loop_timeout_s is "
+                f"{self._loop_watch.timeout_s:g}, so others take its queues: a handler must not block the loop; run blocking code by "
+                "asyncio.to_thread, or raise loop_timeout_s"
+            )
+            self._session.fail(error)
 
     async def _run(self, handle: Callable[[Any], Awaitable[None]]) -> None:
         self._runners = []

@@ -178,15 +178,14 @@ class Roster:
     def owners(self) -> dict[str, str]:
         """Return the assigned owner of each queue, shared by weight among the members that consume it."""
         consumers: dict[frozenset[str], list[str]] = {}
-        for queue in frozenset().union(*(member.queues for member in self.members.values())):
-            names = frozenset(name for name, member in self.members.items() if queue in member.queues)
+        members = self.members.copy()  # another thread may ask for the health of a member
+        for queue in frozenset().union(*(member.queues for member in members.values())):
+            names = frozenset(name for name, member in members.items() if queue in member.queues)
             consumers.setdefault(names, []).append(queue)
         return {
             queue: owner
             for names, queues in consumers.items()
-            for queue, owner in queue_owners(
-                queues, {name: self.members[name].weight for name in names}
-            ).items()
+            for queue, owner in queue_owners(queues, {name: members[name].weight for name in names}).items()
         }
 
     def _release(self, member: str, queues: tuple[str, ...]) -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rabbit_chx.checks import check_whole, shown
 from rabbit_chx.consuming.ownership import DeliveredMessage
+from rabbit_chx.consuming.waits import LoopWatch
 from rabbit_chx.errors import (
     ConnectionLostError,
     DamagedChunkError,
@@ -81,6 +82,7 @@ class StreamReading:
         missing: the missing rows of each stream.
         damaged: the reads of a damaged chunk of each stream.
         failed_starts: how often `on_gained` has failed for each stream since it last succeeded.
+        loop_watch: whether the event loop that handles the batches still answers.
     """
 
     settings: deque[ConnectionSettings]
@@ -93,6 +95,7 @@ class StreamReading:
     missing: Counter[str] = field(default_factory=Counter)
     damaged: dict[str, DamagedReads] = field(default_factory=dict)
     failed_starts: Counter[str] = field(default_factory=Counter)
+    loop_watch: LoopWatch = field(default_factory=LoopWatch)
 
     def __post_init__(self) -> None:
         check_range(self.start, None, None)
@@ -379,8 +382,8 @@ class StreamChannel:
         if not self.subscribed.done():
             self.subscribed.set_exception(error or ConnectionLostError(f"{self.stream!r} was abandoned"))
             self.subscribed.exception()  # nobody may wait for it
-        elif self._closed is not None and not self._stop.is_set():
-            self._closed(error)
+        elif self._closed is not None and not self._stop.is_set() and not self._reading.loop_watch.is_late:
+            self._closed(error)  # otherwise the session ends anyway
 
     # -- the thread
 
@@ -422,6 +425,7 @@ class StreamChannel:
     def _await_election(self, feed: Feed) -> ConsumerUpdate | None:
         """Return the update that makes this consumer active; None if the thread must end."""
         while not self._stop.is_set():
+            self._check_loop()
             feed.poll(LOOK_S)
             while feed.updates:
                 update = feed.updates.popleft()
@@ -477,6 +481,7 @@ class StreamChannel:
     def _deliver_batches(self, feed: Feed) -> None:
         tag = 0
         while not self._stop.is_set():
+            self._check_loop()
             feed.poll(LOOK_S)
             if feed.updates:
                 feed.connection.answer_consumer_update(feed.updates.popleft().correlation_id, None)
@@ -502,7 +507,22 @@ class StreamChannel:
             try:
                 return self._commands.get(timeout=LOOK_S)
             except queues.Empty:
+                self._check_loop()
                 feed.poll(0.0)
+
+    def _check_loop(self) -> None:
+        """Give up the stream if nobody handles its batches: the broker would leave it to this connection for ever."""
+        watch = self._reading.loop_watch
+        if watch.is_late:
+            _log.warning(
+                "%s is given up: the event loop has not answered for %g s (loop_timeout_s)",
+                self.stream,
+                watch.timeout_s,
+                extra={"queue": self.stream},
+            )
+            raise ConnectionLostError(
+                f"stream {self.stream!r}: the event loop does not answer", queue=self.stream
+            )
 
     def _store_if_due(self, connection: StreamConnection) -> None:
         if self._handled is None or self._handled == self._stored:

@@ -169,6 +169,7 @@ class StreamGroup(Group):
             member_,
             Retries(reconnect_timeout_s=reconnect_timeout_s, backoff_s=reconnect_backoff_s),
         )
+        self._reading.loop_watch = self._loop_watch
         self._on_gained = on_gained
 
     # -- state
@@ -181,14 +182,13 @@ class StreamGroup(Group):
     def generation(self, stream: str) -> int | None:
         """Return the generation of `stream`, which grows whenever the stream changes hands; None if this member does not own it.
 
-        A store can reject effects with a lower generation than it has seen.
+        It is None, too, once the subscription is lost or given up, as after a handler has blocked the event loop for too long. A store can
+        reject effects with a lower generation than it has seen.
         """
-        held = (
-            runner.ownership
-            for runner in self._runners
-            if runner.ownership.queue == stream and runner.ownership.is_held
-        )
-        return next((ownership.generation for ownership in held), None)
+        if self._session is None or self._session.is_lost or self._loop_watch.is_late:
+            return None
+        owned = (runner.ownership for runner in self._runners if runner.ownership.queue == stream)
+        return next((ownership.generation for ownership in owned if ownership.is_claimed), None)
 
     def __repr__(self) -> str:
         return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,47 @@ from rabbit_chx.publishing.limits import Outage
 
 _log = logging.getLogger(__name__)
 _MAX_WAIT_S = 2.0
+
+
+class LoopWatch:
+    """Measures how long the event loop of a member has not answered. Every thread may read it.
+
+    Args:
+        timeout_s: the longest silence in seconds.
+    """
+
+    def __init__(self, timeout_s: float = math.inf) -> None:
+        self.timeout_s = timeout_s
+        self._interval_s = min(1.0, timeout_s / 4)
+        self._answered_at = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def silence_s(self) -> float:
+        """The seconds since the last answer, not more than some seconds while the loop is not blocked."""
+        now = (
+            time.monotonic()
+        )  # before the last answer is read, so that an answer in between does not look late
+        return now - self._answered_at
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the silence is too long. It remains so until `start` has called its function."""
+        return self.silence_s > self.timeout_s
+
+    def start(self, on_late: Callable[[float], None]) -> None:
+        """Watch the running loop; call a function in it with the length of a silence that was too long, when it answers again."""
+        silence_s = self.silence_s
+        if silence_s > self.timeout_s:
+            on_late(silence_s)
+        self._answered_at = time.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self.start, on_late)
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._answered_at = math.inf
 
 
 async def wait_unless_blocked(

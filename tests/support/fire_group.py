@@ -53,6 +53,8 @@ _SHARED_S = 90.0
 _BACK_S = 120.0
 _HANDLED_S = 180.0
 _END_S = 60.0
+#: Seconds for which SIGUSR1 blocks the event loop of a member: more than its `loop_timeout_s`.
+HANG_S = 90.0
 #: Seconds after the end of a fault within which a group handles messages again.
 _RECOVER_S = 5.0
 
@@ -373,6 +375,7 @@ def keep(
     fault: str,
     promise: str,
     pause_s: float | None = None,
+    queue_pause_s: float | None = None,
     unheard_s: float = 0.0,
 ) -> None:
     """Check what a group promises, and record it. A busy machine gets three times the promised seconds.
@@ -385,6 +388,7 @@ def keep(
         fault: what happened, in words for users.
         promise: what is promised under it, in words for users.
         pause_s: the longest promised time without any effect; None for none.
+        queue_pause_s: the longest promised time without an effect of one of the queues; None for none.
         unheard_s: for how long at most a member of a group of streams handles rows while the broker takes no offset.
     """
     assert figures.out_of_order == 0
@@ -406,6 +410,7 @@ def keep(
     )
     assert figures.recover_s <= 3 * _RECOVER_S, figures
     assert pause_s is None or figures.group_pause_s <= 3 * pause_s, figures
+    assert queue_pause_s is None or figures.queue_pause_s <= queue_pause_s + 3 * _RECOVER_S, figures
 
 
 @contextmanager
@@ -473,5 +478,8 @@ async def _be_stream_member(
 
 
 if __name__ == "__main__":
+    signal.signal(
+        signal.SIGUSR1, lambda *_: time.sleep(HANG_S)
+    )  # in the thread of the event loop, as a handler
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")
     asyncio.run(_be_member(*sys.argv[1:]))

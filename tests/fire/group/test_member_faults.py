@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from fire_group import GroupFire
+from fire_group import HANG_S, GroupFire
 from publishing_support import through
 from tcp_proxy import Proxy
 
@@ -16,6 +16,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", restartable=Tr
 
 FROZEN_S = 35.0
 HOLE_S = 60.0
+#: The broker closes connections that have sent nothing for this time, with a heartbeat of 10 s.
+MISSED_S = 30.0
 
 
 def test_a_member_is_frozen(group: GroupFire, kept: Callable[..., None]) -> None:
@@ -55,4 +57,18 @@ def test_a_black_hole(group: GroupFire, kept: Callable[..., None]) -> None:
         figures,
         fault="nothing comes through between all members and the broker for 60 s; then new connections do, and old ones never",
         promise="No member ends. Every message is handled, each queue in order; what members held may be handled again.",
+    )
+
+
+def test_a_handler_blocks_the_event_loop(group: GroupFire, kept: Callable[..., None]) -> None:
+    def hang() -> None:
+        group.processes["b"].send_signal(signal.SIGUSR1)
+        time.sleep(HANG_S)
+
+    kept(
+        group.run(hang),
+        fault="the event loop of a member blocked for 90 s",
+        promise="Another member takes its queues when the broker misses its heartbeats. It does not end, and takes its "
+        "share again. Every message is handled, each queue in order.",
+        queue_pause_s=MISSED_S,
     )

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from broker_alarms import disk_alarm, memory_alarm
 from delivery_checker import Verdict
-from fire_group import GroupFire, group_fire, keep
+from fire_group import HANG_S, GroupFire, group_fire, keep
 from publishing_support import through
 from tcp_proxy import Proxy
 
+from rabbit_chx.consuming import GroupPace
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [
@@ -134,4 +135,18 @@ def test_a_black_hole(group: GroupFire, kept: Callable[..., None], lines: int) -
         "do, and old ones never",
         promise=GOES_ON,
         unheard_s=NOTICE_S,
+    )
+
+
+def test_a_handler_blocks_the_event_loop(group: GroupFire, kept: Callable[..., None]) -> None:
+    def hang() -> None:
+        group.processes["b"].send_signal(signal.SIGUSR1)
+        time.sleep(HANG_S)
+
+    kept(
+        group.run(hang),
+        fault="the event loop of a member blocked for 90 s",
+        promise="The member gives up its streams after 60 s (loop_timeout_s), and others take them. It does not end, and takes its "
+        "share again. Every row is handled, each stream in order.",
+        queue_pause_s=GroupPace.loop_timeout_s,
     )

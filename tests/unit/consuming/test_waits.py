@@ -1,0 +1,45 @@
+"""How a member notices that its event loop does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from rabbit_chx.consuming.waits import LoopWatch
+
+
+async def test_the_silence_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    late: list[float] = []
+    watch = LoopWatch(2.0)
+    now[0] += 1_000
+    assert not watch.is_late, "it is not watched yet"
+    watch.start(late.append)
+    now[0] += 2.0
+    assert (watch.silence_s, watch.is_late) == (2.0, False)
+    now[0] += 0.5
+    assert (watch.is_late, late) == (True, [])
+    monkeypatch.undo()
+    watch.stop()
+
+
+async def test_an_answer_after_a_silence_is_told_once() -> None:
+    late: list[float] = []
+    watch = LoopWatch(0.04)
+
+    def note(silence_s: float) -> None:
+        assert watch.is_late, "until the session has ended"
+        late.append(silence_s)
+
+    watch.start(note)
+    watch._answered_at -= 5.0
+    await asyncio.sleep(0.1)
+    assert len(late) == 1
+    assert late[0] > 5.0
+    watch.stop()
+    await asyncio.sleep(0.1)
+    assert len(late) == 1
+    assert not watch.is_late
