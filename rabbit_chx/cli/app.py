@@ -33,6 +33,7 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
 from rabbit_chx.cli.command import ExitCode, Outcome, PartlyDoneError, say
+from rabbit_chx.cli.printed import CompletedReport, password_note, remember_options
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -261,6 +262,7 @@ def run(arguments: Sequence[str]) -> int:
     if sys.stdout is None:  # Python sets None if the stream is closed
         say("stdout is closed: the result cannot be written")
         return ExitCode.WRONG_USAGE
+    remember_options(None)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a character of a key
     try:
@@ -274,7 +276,9 @@ def run(arguments: Sequence[str]) -> int:
         return _BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a user needs a message, not a traceback
         say(_message(error), keep_lines=isinstance(error, (TopologyError, PlanRefusedError)))
-        return next(code for kind, code in CODES if isinstance(error, kind))
+        code = next(code for kind, code in CODES if isinstance(error, kind))
+    if note := password_note():
+        say(note)
     return code
 
 
@@ -283,7 +287,7 @@ def _shown(outcome: Outcome) -> int:
     for batch in outcome.batches or ():
         output.show_each(batch)
     if outcome.report is not None:
-        output.show(outcome.report)
+        output.show(outcome.report if outcome.output == "prometheus" else CompletedReport(outcome.report))
     if outcome.finish is not None:
         sys.stdout.flush()
         code = outcome.finish()

@@ -17,6 +17,7 @@ from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_sig
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, read_topology
 from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
+from rabbit_chx.cli.printed import CompletedReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, MarkdownOutput, Report, Section
@@ -155,9 +156,7 @@ class ApplyOptions:
             plan = None
         of_plan = plan.get("checksum") if isinstance(plan, dict) else None
         if not isinstance(of_plan, str) or plan.get("format") != "rabbit-chx/plan":
-            raise InputError(
-                f"{path} is not a plan: give a file that rabbit-chx topology plan --plan-out wrote"
-            )
+            raise InputError(f"{path} is not a plan: give a file that topology plan --plan-out wrote")
         if checksum is not None and checksum != of_plan:
             raise InputError(f"--checksum is {checksum}, and that of {path} is {of_plan}: give one of them")
         return of_plan
@@ -280,6 +279,7 @@ def agreed(plan: Plan) -> bool:
 
 def show_planned(report: Report, output: str) -> None:
     """Print the plan before it is applied; on stderr if stdout is for programs."""
+    report = CompletedReport(report)
     if output == "markdown":
         MarkdownOutput().show(report)
         sys.stdout.write("\n---\n\n")  # a line between the plan and the result

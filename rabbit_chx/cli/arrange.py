@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -76,7 +77,7 @@ def arrange(
     if given.is_definitions:
         raise InputError(
             f"{given.name} is a definitions file, which does not contain the order of rings: convert it with rabbit-chx "
-            f"topology export --from {file}, and arrange the result"
+            f"topology export --from {shlex.quote(file)} > topology.toml, and arrange the result"
         )
     better = {
         name: (ring, order)

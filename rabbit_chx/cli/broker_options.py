@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ from urllib.parse import quote
 
 from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.cli.command import TEXT, Number, option, typed
+from rabbit_chx.cli.printed import without_passwords
 from rabbit_chx.errors import BrokerRefusedError, InputError, UnreachableError
 from rabbit_chx.rendering import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
@@ -30,6 +32,8 @@ _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # Windows has no SIGHUP
 _POLL_S = 0.5
+#: The host of a URL with user and port, and its path.
+_PATH = re.compile(r"(?<=://)([^/?#]*)([^?#]*)")
 #: The environment variable with a command that prints an OAuth 2 token.
 _COMMAND_VARIABLE = "RABBIT_CHX_TOKEN_COMMAND"
 
@@ -170,7 +174,8 @@ class BrokerOptions:
         from rabbit_chx.amqp.settings import parse_stream_uri
         from rabbit_chx.broker import DiagnosticsRing
 
-        url, management_url, ring_via = self.url or None, self.management_url or None, self.ring_via
+        url = _with_passwords(self.url or None, "AMQP_URL")
+        management_url = _with_passwords(self.management_url or None, "RABBIT_CHX_MANAGEMENT_URL")
         of_streams = streams and (url or "").lower().startswith("rabbitmq-stream")
         read = parse_stream_uri if of_streams else ConnectionSettings.from_uri
         on_line = typed(BrokerOptions)
@@ -183,10 +188,23 @@ class BrokerOptions:
             from rabbit_chx.connection.tokens import token_command, with_credentials
 
             (settings,) = with_credentials([settings], token_command(command), _COMMAND_VARIABLE)
-        source = None if ring_via is None else DiagnosticsRing(ring_via)
+        source = None if self.ring_via is None else DiagnosticsRing(self.ring_via)
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
             return LiveBroker(url, settings, management_url, source).in_vhost(self.vhost)
         return LiveBroker(url, settings, management_url, source)
+
+
+def _with_passwords(url: str | None, variable: str) -> str | None:
+    """Return a URL with the passwords of that in an environment variable, if they are all that it lacks; the path may differ."""
+    known = os.environ.get(variable)
+    if (
+        url is None
+        or known is None
+        or _PATH.sub(r"\1", url, 1) != _PATH.sub(r"\1", without_passwords(known), 1)
+    ):
+        return url
+    path = _PATH.search(url)
+    return _PATH.sub(lambda found: f"{found[1]}{path and path[2]}", known, 1)
 
 
 def _wait_for(broker: LiveBroker, seconds: float) -> None:

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NoReturn
 
@@ -17,6 +17,7 @@ from rabbit_chx.analysis.wording import document, finding_entry, listed, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import file_name, read_topology
+from rabbit_chx.cli.printed import complete_commands
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
 from rabbit_chx.topology import Topology, TopologyCheck, check
@@ -86,7 +87,13 @@ class CheckReport:
             about = [("vhost", vhost)] if self.all_vhosts else []
             if exchange is not None:
                 about.append(("exchange", exchange))
-            yield Facts([*about, *((finding.kind, finding.message) for _, finding in alike), ("fix", fix)])
+            yield Facts(
+                [
+                    *about,
+                    *((finding.kind, finding.message) for _, finding in alike),
+                    ("fix", self._in_vhost(fix, vhost)),
+                ]
+            )
         if rest := findings[_MOST_SHOWN:]:
             counts = Counter(finding.kind for _, finding in rest)
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
@@ -106,10 +113,15 @@ class CheckReport:
             return {}
         fields = ("kind", "exchange", "destination", "share")
         findings = [
-            ({"vhost": vhost} if self.all_vhosts else {}) | finding_entry(finding, *fields)
+            ({"vhost": vhost} if self.all_vhosts else {})
+            | finding_entry(replace(finding, fix=self._in_vhost(finding.fix, vhost)), *fields)
             for vhost, finding in self.findings
         ]
         return document("check", findings=findings)
+
+    def _in_vhost(self, fix: str, vhost: str) -> str:
+        """Return a fix whose commands name the vhost of its finding, which may be another one than that of the command line."""
+        return complete_commands(fix, [("--vhost", vhost)]) if self.all_vhosts else fix
 
     def metrics(self) -> Iterator[Gauge]:
         """Yield the metrics. Each exchange and kind has a value, also 0, so that an alert can be resolved."""

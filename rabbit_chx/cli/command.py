@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from rabbit_chx.cli.printed import complete_commands, remember_options
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.rendering import clear_bar, printable
 
@@ -203,6 +204,7 @@ def command(
         }
 
         def run(*, output: str, plot: str | None = None, **read: Any) -> Outcome:
+            remember_options(click.get_current_context())
             if plot is not None:
                 import rabbit_chx.plot  # noqa: F401  # a missing package is reported before the work begins
             values = {name: _value(name, part, read) for name, part in declared.items()}
@@ -288,6 +290,7 @@ def say(message: str, *, keep_lines: bool = False) -> None:
     """Write a message to stderr with control characters escaped, on one line unless it is a list."""
     if sys.stderr is None:
         return
+    message = complete_commands(message)
     lines = message.splitlines() if keep_lines else [" ".join(message.split())]
     text = "\n".join(map(printable, lines))
     clear_bar()

@@ -15,7 +15,8 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import entry, listed, percent, place_text, plural, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
-from rabbit_chx.cli.inputs import TopologyInput, read_topology
+from rabbit_chx.cli.inputs import STDIN, TopologyInput, read_topology
+from rabbit_chx.cli.printed import CompletedReport
 from rabbit_chx.cli.report import matrix_table, numbers, ring_text, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
@@ -353,11 +354,14 @@ def plan(
     if not given.is_definitions and file != "-" and _arranging_moves_less(made):
         ending.append(f"Move less by:  rabbit-chx topology arrange {shlex.quote(file)} --write")
     if (made.changes or made.parked_messages) and flags is not None:
-        ending.append(f"Apply it with: rabbit-chx topology apply {shlex.join([file, *flags])}")
+        reviewed = (
+            ["--checksum", made.checksum] if file == STDIN else []
+        )  # apply cannot ask if stdin is the file
+        ending.append(f"Apply it with: rabbit-chx topology apply {shlex.join([file, *flags, *reviewed])}")
     report = live.report(whole=whole, ending=ending)
     if plan_out is not None:
         try:
-            text = json.dumps(report.as_json(), ensure_ascii=False)
+            text = json.dumps(CompletedReport(report).as_json(), ensure_ascii=False)
             Path(plan_out).write_text(f"{text}\n", encoding="utf-8")
         except OSError as error:
             raise InputError(f"the plan cannot be written to {plan_out}: {error.strerror}") from None

@@ -25,8 +25,8 @@ _MOST_MOVES = 50
 ASSUMED = "assumed from the bindings, which are listed without their order: give --ring-via to read it"
 #: The provenance of slots that a topology file assigns to queues by weight, and the remedy.
 UNPINNED = (
-    "assumed as on a new broker, because the file does not list the slots of each queue (rabbit-chx topology arrange FILE --write "
-    "lists those of the broker)"
+    "assumed as on a new broker, because the file does not list the slots of each queue (those of the broker are written by "
+    "rabbit-chx topology arrange FILE --write)"
 )
 _VOUCHED = {
     "read": "read from a broker",

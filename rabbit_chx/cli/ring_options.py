@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, get_args
@@ -222,7 +223,8 @@ class RingOptions:
             if unpinned.is_unpinned and broker.is_live:
                 raise InputError(
                     f"{file} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots "
-                    f"with rabbit-chx topology arrange {file} --write, or show the changes with rabbit-chx topology plan {file}"
+                    f"with rabbit-chx topology arrange {shlex.quote(str(file))} --write; or show the changes with rabbit-chx topology plan "
+                    f"{shlex.quote(str(file))}"
                 )
         return read
 
@@ -397,7 +399,7 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
         if _is_definitions(text):
             remedy = (
                 "; this is a definitions file, which does not contain the order of a ring: read the broker, or write the bindings "
-                f"with --bind, as rabbit-chx topology export --from {path} lists them"
+                f"with --bind: they are listed by rabbit-chx topology export --from {shlex.quote(path)}"
             )
         raise InputError(f"{name}: {error}{remedy}") from None
     why = ", because it was read without the management API" if "arguments" in document else ""
@@ -445,7 +447,7 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
     if any(member.slots is None for member in exchange.members or ()):
         say(
             f"{file.name} shares the slots of {exchange.name} by weight, and the slots of each queue are assumed as on a new broker: "
-            "list them with rabbit-chx topology arrange FILE --write"
+            f"list them with rabbit-chx topology arrange {shlex.quote(file.name)} --write"
         )
 
 

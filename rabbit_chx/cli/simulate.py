@@ -73,7 +73,7 @@ class SimulateReport:
             by_order, by_slots = self.least
             ways = []
             if by_order is not None and percent(by_order) != percent(moved):
-                ways.append(f"{percent(by_order)} in the order that rabbit-chx topology arrange writes")
+                ways.append(f"{percent(by_order)} in the order that topology arrange writes")
             if by_slots is not None and percent(by_slots) != percent(moved):
                 ways.append(f"{percent(by_slots)} with slots instead of the ring")
             if ways:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ class LiveTable:
         if not slots.slots:
             raise MismatchError(
                 f"exchange {exchange!r} in vhost {live.vhost!r} does not have slots: none of the "
-                f"{plural(len(slots.destinations), 'destination')} of its ring is an internal fanout exchange with a queue; use ring show",
+                f"{plural(len(slots.destinations), 'destination')} of its ring is an internal fanout exchange with a queue; use rabbit-chx ring show {shlex.quote(exchange)}",
                 exchange=exchange,
             )
         return cls(exchange, live.vhost, live.hash_arguments, slots, live.publish_rates())
@@ -308,8 +309,8 @@ class BalanceReport:
             )
             return
         yield Line(
-            f"Nothing was changed. Write these members of {exchange} into the topology file; topology plan shows the changes, "
-            "and topology apply makes them."
+            f"Nothing was changed. Write these members of {exchange} into the topology file, and run: rabbit-chx topology plan FILE; "
+            "and then: rabbit-chx topology apply FILE"
         )
         listed = members_text(members)
         yield Verbatim(f"slots = {len(self.table.slots.slots)}\nmembers = {listed}\n")

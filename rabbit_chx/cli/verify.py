@@ -274,7 +274,7 @@ class ScratchReport:
                 ("compared", copied if compared else "nothing"),
                 ("mismatches", f"{len(self.differences):,}"),
                 *([("verified", f"not the ring, which is a guess: {self.guess}")] if self.guess else []),
-                *(("finding", f"{finding.kind}: {finding.message}") for finding in self.findings),
+                *(("finding", f"{finding.kind}: {finding.text}") for finding in self.findings),
             ]
         )
         if not compared:
