@@ -18,8 +18,8 @@ from rabbit_chx.errors import (
 )
 
 #: The broker is stopped, has an internal error (for example while a vhost starts), lacks a resource, or lost its
-#: place in the protocol.
-_PASSING_CODES = frozenset({320, 504, 505, 506, 541})
+#: place in the protocol, for example by damaged bytes.
+_PASSING_CODES = frozenset({320, 501, 502, 504, 505, 506, 541})
 
 
 class _Meaning(NamedTuple):

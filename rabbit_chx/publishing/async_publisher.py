@@ -94,7 +94,9 @@ class AsyncPublisher(PublisherBase):
         for tally in tallies:  # another task may have flushed these rows and got their error
             error, report = tally.error, tally.final or report
             if error is not None and (self._ring_changed is not None or not self._is_success(report)):
-                raise PublishError(str(error), report, exchange=self.exchange) from error
+                raise PublishError(
+                    str(error), report, exchange=error.exchange, reply_code=error.reply_code
+                ) from error
         return report
 
     async def send(

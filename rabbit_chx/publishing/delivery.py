@@ -11,6 +11,10 @@ publisher with `drive_async`. So both make the same decisions.
 - **Outage.** Any error of a poll ends the connection. If another connection may succeed, the rows in the ledger move to `_unsent` and are
   sent first on the next connection, in their order. An `Outage` lasts until the broker confirms a message again, and limits the time for
   attempts. An error that ends it is kept as `failure`, and every later operation raises it.
+- **Rows that close the connection.** The broker closes a channel or a connection over some rows: an exchange is missing, a body is too large,
+  a header makes it fail (541). After such a close, or after two losses without a confirm in between, the open rows are sent one by one, and
+  new rows wait. A row that is alone at a close is refused: it is counted, named by `Tally.closes`, and not sent again. A loss without a
+  close of the broker never refuses a row; if the outage ends in a failure, the error names the row that was alone.
 - **Interruption.** A cancelled task closes its operation between two steps. The state is consistent there, and the next operation continues
   from it. Ctrl-C may interrupt a step; then `interrupt` ends the delivery, and only the report remains.
 """
@@ -28,7 +32,13 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.connection.failures import closed_connection, interruption
 from rabbit_chx.connection.session import OpenConnection
-from rabbit_chx.errors import BrokerRefusedError, RabbitChxError, UnreachableError
+from rabbit_chx.errors import (
+    BrokerRefusedError,
+    ChannelClosedError,
+    ConnectionLostError,
+    RabbitChxError,
+    UnreachableError,
+)
 from rabbit_chx.publishing.encoder import Encoder, Rows
 from rabbit_chx.publishing.limits import Limits, Outage, Patience, Retries
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
@@ -37,6 +47,9 @@ _log = logging.getLogger(__name__)
 
 _PROGRESS_EVERY_S = 0.25
 _LONGEST_POLL_S = _PROGRESS_EVERY_S  # so that progress is reported in time
+#: Rows that close the connection before an operation ends with an error: each costs two connections.
+_MOST_CLOSES = 10
+_CONNECTION_FORCED = 320  # the broker stops, or an operator closed the connection
 
 
 # -- steps, and their execution
@@ -110,15 +123,25 @@ class RowBatch:
     """Rows that are sent together. The ledger returns the batch with its refused and unanswered messages.
 
     Attributes:
+        numbers: the number of each row in its report.
         refusals: refusals by the broker without a confirm of another message in between.
         due: the time of the next attempt after a refusal, in seconds of a monotonic clock.
         acked: messages that the broker had confirmed in all at the last refusal.
+        closes: how often the broker closed the channel or the connection while these rows were open.
+        losses: how often a connection was lost while this row was open alone.
     """
 
     rows: Rows
+    numbers: Sequence[int]
     refusals: int = 0
     due: float = 0.0
     acked: int = 0
+    closes: int = 0
+    losses: int = 0
+
+    def pick(self, places: Sequence[int]) -> RowBatch:
+        """Return the rows with these indices."""
+        return replace(self, rows=self.rows.pick(places), numbers=[self.numbers[place] for place in places])
 
 
 class RefusedBatches:
@@ -166,6 +189,29 @@ def refusal_error(report: PublishReport) -> BrokerRefusedError:
     )
 
 
+def _row(batch: RowBatch) -> str:
+    key = batch.rows.keys[0].decode(errors="backslashreplace")
+    return f"row {batch.numbers[0]} (routing key {key!r:.80})"
+
+
+def _closing_error(cause: RabbitChxError, alone: RowBatch, exchange: str) -> BrokerRefusedError:
+    """Return the error for a row that closed the channel or the connection: of the type of the close, if it tells more."""
+    is_telling = isinstance(cause, BrokerRefusedError) and type(cause) is not BrokerRefusedError
+    kind = type(cause) if is_telling else ChannelClosedError
+    message = f"{_row(alone)}, sent alone to exchange {exchange!r:.80}: {cause}"
+    return kind(message, exchange=exchange, reply_code=cause.reply_code)  # type: ignore[return-value]  # checked above
+
+
+def _is_close(cause: RabbitChxError) -> bool:
+    """Return whether the broker closed the channel or the connection, and may have done so because of a message."""
+    return cause.reply_code not in (None, _CONNECTION_FORCED)
+
+
+def _is_of_exchange(cause: RabbitChxError) -> bool:
+    """Return whether a close concerns every message to the exchange: it is missing, internal, or not permitted."""
+    return cause.reply_code == 404 or (cause.reply_code == 403 and "access to topic" not in str(cause))
+
+
 class Delivery:
     """Rows being delivered to the broker.
 
@@ -195,6 +241,7 @@ class Delivery:
         exchange: str = "",
     ) -> None:
         self.failure: RabbitChxError | None = None
+        self._exchange = exchange
         self._log_fields = {"exchange": exchange}
         self.tally = Tally()
         self._targets = targets
@@ -210,6 +257,8 @@ class Delivery:
         self._encoder: Encoder | None = None
         self._frame_max = 0
         self._unsent: list[RowBatch] = []  # to send again: open when their connection was lost, oldest first
+        self._one_by_one = False  # `_unsent` has single rows; one is open at a time
+        self._acked_at_close = 0  # when the broker closed a connection first, with the rows that are in doubt
         self._refused = RefusedBatches()
         self._acked = 0  # on lost connections
         self._progress_error: BaseException | None = None  # the last one that `progress` raised
@@ -230,22 +279,31 @@ class Delivery:
 
     def submit(self, rows: Rows) -> Steps:
         """Queue rows when the window has room for them."""
-        tally, messages = self.tally, len(rows.keys)
-        wire, encoder = b"", None
-        # Wait for room, and encode again if a new connection has negotiated smaller frames.
-        while encoder is None or encoder is not self._encoder:
+        tally, wire, encoder, sent = self.tally, b"", None, rows
+        accepted: Sequence[int] = ()
+        # Wait for room, and encode again if a new connection has negotiated smaller frames, or an exchange was refused.
+        while encoder is None or encoder is not self._encoder or not tally.accepts(sent):
             yield from self._wait_until(self._is_connected, 0)
-            encoder = self._encoder
-            wire = encoder.encode(rows) if encoder else b""
-            has_room = partial(self._has_room, messages, len(wire), encoder)
-            yield from self._wait_until(has_room, self._limits.max_in_flight - messages)
+            encoder, accepted = self._encoder, tally.accepted(rows)
+            sent = rows.pick(accepted)
+            wire = encoder.encode(sent) if encoder else b""
+            has_room = partial(self._has_room, len(sent), len(wire), encoder)
+            yield from self._wait_until(has_room, self._limits.max_in_flight - len(sent))
         if tally.nacked:
             raise refusal_error(self.report)
+        if len(tally.closes) >= _MOST_CLOSES:
+            raise tally.closes[0]
         assert self._connection is not None  # `_has_room` requires it
-        tally.rows += messages
+        batch = RowBatch(rows, range(tally.rows, tally.rows + len(rows)))
+        tally.rows += len(rows)
+        tally.closed += len(rows) - len(sent)
         if tally.first_row_at is None:
             tally.first_row_at = self._clock()
-        self._connection.session.publish(wire, messages, RowBatch(rows))
+        if len(sent) < len(rows):
+            batch = batch.pick(accepted)
+        if not accepted:
+            return
+        self._connection.session.publish(wire, len(sent), batch)
         try:
             yield Poll(0)
         except RabbitChxError as cause:
@@ -296,7 +354,7 @@ class Delivery:
         if self.tally.nacked or self._encoder is not encoder:
             return True  # it ends with an error, or must be encoded again
         connection, limits, refused = self._connection, self._limits, self._refused
-        if connection is None or self.failure is not None:
+        if connection is None or self.failure is not None or self._one_by_one:
             return False
         session = connection.session
         if session.failure is not None or connection.backlog or session.blocked is not None:
@@ -334,14 +392,18 @@ class Delivery:
             self._report_progress()
 
     def _settle_and_test(self, condition: Callable[[], bool]) -> bool:
-        """Collect and resend refused messages, then return whether the condition is true."""
+        """Collect and resend refused messages, and send the next row in doubt; then return whether the condition is true."""
         connection = self._connection
         if connection is not None and (connection.session.ledger.refused or self._refused.rows):
             self._settle_refused(connection, self._clock())
+        if self._one_by_one and connection is not None and not connection.session.ledger.open:
+            self._send_next(connection)
         return condition()
 
     def _next_poll(self, connection: OpenConnection, until_open: int) -> Poll:
         """Return the poll that ends when the window may have room, or when a refused batch is due."""
+        if self._one_by_one:
+            until_open = 0
         if not self._refused.rows:
             return Poll(_LONGEST_POLL_S, until_open)
         wait_s = _LONGEST_POLL_S
@@ -377,13 +439,13 @@ class Delivery:
         retries, ledger = self._retries, connection.session.ledger
         acked = self._acked + ledger.acked
         for batch, indexes in ledger.take_refused():
-            rows = batch.rows.pick(indexes)
+            refused = batch.pick(indexes)
             refusals = batch.refusals if acked == batch.acked else 0  # it has confirmed other messages since
             if retries.keep_order or refusals >= retries.nack_retries:
-                self.tally.refuse(rows)
+                self.tally.refuse(refused.rows)
             else:
                 due = now + retries.backoff.delay_s(refusals, self._chance())
-                self._refused.add(RowBatch(rows, refusals + 1, due, acked))
+                self._refused.add(replace(refused, refusals=refusals + 1, due=due, acked=acked))
         if self.tally.nacked:
             self._give_up_refused()  # the operation ends with an error in any case
 
@@ -399,35 +461,86 @@ class Delivery:
 
     def _recover(self, cause: RabbitChxError) -> Steps:
         connection = self._connection
+        in_doubt: list[RowBatch] = []
         if connection is not None:
             connection.session.fail(cause)
             self._settle_refused(connection, self._clock())
             ledger = connection.session.ledger
             if ledger.answered or not ledger.open:
                 self._outage = None  # the last outage was over
+            in_doubt = [batch.pick(indexes) for batch, indexes in ledger.unanswered()]
         outage = self._outage = self._outage or Outage(self._retries, cause, self._clock())
-        if not outage.is_recoverable(cause):
+        is_over_a_row = self._retries.reconnects and self._is_over_a_row(cause, in_doubt)
+        if not (outage.is_recoverable(cause) or is_over_a_row):
             self.failure = outage.ended_by(cause)
             raise self.failure
         if connection is not None:
-            self._take_back(connection)
+            outage.losses += bool(in_doubt)
+            self._take_back(connection, in_doubt)
+            self._doubt(cause, in_doubt, by_broker=is_over_a_row)
         _log.warning(
             "%s; reconnecting, %d rows are open",
             cause,
             sum(len(batch.rows) for batch in self._unsent),
             extra=self._log_fields,
         )
-        yield from self._reconnect(outage)
+        yield from self._reconnect(self._outage or outage)
 
-    def _take_back(self, connection: OpenConnection) -> None:
-        """Move the open rows of the lost connection to `_unsent`."""
-        ledger = connection.session.ledger
-        self._unsent += [
-            replace(batch, rows=batch.rows.pick(indexes)) for batch, indexes in ledger.unanswered()
-        ]
-        self._acked += ledger.acked
+    def _take_back(self, connection: OpenConnection, in_doubt: list[RowBatch]) -> None:
+        """Move the open rows of the lost connection to `_unsent`, before those that wait."""
+        self._unsent = in_doubt + self._unsent
+        self._acked += connection.session.ledger.acked
         self.tally.detach(connection)
         self._connection = None
+
+    # -- rows that close the connection
+
+    def _is_over_a_row(self, cause: RabbitChxError, in_doubt: list[RowBatch]) -> bool:
+        """Return whether the broker closed the connection, perhaps over one of its open rows, and not over all of them."""
+        is_shared = all(batch.rows.exchanges is None for batch in in_doubt)
+        return _is_close(cause) and bool(in_doubt) and not (is_shared and _is_of_exchange(cause))
+
+    def _doubt(self, cause: RabbitChxError, in_doubt: list[RowBatch], *, by_broker: bool) -> None:
+        """Refuse the row that closed the connection, or send the rows one by one to find it."""
+        assert self._outage is not None  # `_recover` has set it
+        lost = sum(len(batch.rows) for batch in in_doubt)
+        if by_broker and not any(batch.closes for batch in in_doubt):
+            self._acked_at_close = self._acked
+        if by_broker or (lost and self._outage.losses >= 2):
+            self._one_by_one = True
+            self._unsent = [batch.pick([place]) for batch in self._unsent for place in range(len(batch.rows))]
+        for place, batch in enumerate(self._unsent[:lost]):
+            self._unsent[place] = replace(
+                batch, closes=batch.closes + by_broker, losses=batch.losses + (lost == 1)
+            )
+        if by_broker and lost == 1 and self._is_refused(cause, self._unsent[0]):
+            self._refuse_closing(cause, self._unsent.pop(0))
+            self._outage = Outage(self._retries, cause, self._clock())
+
+    def _is_refused(self, cause: RabbitChxError, alone: RowBatch) -> bool:
+        """Return whether a close over a row that was open alone is final: the broker works otherwise, or the row was tried three times."""
+        works = self._acked > self._acked_at_close
+        return not is_transient(cause) or alone.closes >= (2 if works else 3)
+
+    def _refuse_closing(self, cause: RabbitChxError, alone: RowBatch) -> None:
+        """Count and name a row that closed the connection. If no message to its exchange is accepted, count the others, too."""
+        exchanges = alone.rows.exchanges
+        error = _closing_error(cause, alone, exchanges[0].decode() if exchanges else self._exchange)
+        self.tally.close(alone.rows, error)
+        if exchanges and _is_of_exchange(cause):
+            self.tally.refused_exchanges.add(exchanges[0])
+            accepted = [batch for batch in self._unsent if self.tally.accepts(batch.rows)]
+            self.tally.closed += len(self._unsent) - len(accepted)
+            self._unsent = accepted
+
+    def _send_next(self, connection: OpenConnection) -> None:
+        """Send the next row in doubt alone, after the one before it was answered."""
+        if not self._unsent:
+            self._one_by_one = False
+        elif connection.session.failure is None and connection.session.blocked is None:
+            batch = self._unsent.pop(0)
+            self.tally.republished += 1
+            self._publish(connection, batch)
 
     def _reconnect(self, outage: Outage) -> Steps:
         while (wait_s := outage.retry.wait_s(self._clock(), self._chance())) is not None:
@@ -445,6 +558,11 @@ class Delivery:
                 self._report_progress(at_once=True)
                 return
         self.failure = outage.given_up(self._clock())
+        suspect = self._unsent[0] if self._one_by_one and self._unsent else None
+        if suspect is not None and suspect.losses > 1:
+            self.failure = ConnectionLostError(
+                f"{self.failure}; {_row(suspect)} was sent alone, and the connection was lost each time ({suspect.losses})"
+            )
         raise self.failure
 
     def _connect_to_any(self, first: int) -> Steps:
@@ -482,6 +600,9 @@ class Delivery:
         if connection.session.frame_max != self._frame_max:
             self._frame_max = connection.session.frame_max
             self._encoder = self._encoder_for(self._frame_max)
+        if self._one_by_one:
+            self._send_next(connection)
+            return
         unsent, self._unsent = self._unsent, []
         for batch in unsent:
             self.tally.republished += len(batch.rows)

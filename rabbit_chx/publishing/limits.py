@@ -144,11 +144,13 @@ class Outage:
     Attributes:
         retry: the attempts to connect.
         last: the error of the last attempt.
+        losses: connections that were lost with open rows and without a confirm.
     """
 
     def __init__(self, retries: Retries, cause: RabbitChxError, began: float) -> None:
         self.retry = Retry(began + retries.reconnect_timeout_s, retries.backoff, retries.max_reconnects)
         self._stalls = 0  # connections without progress
+        self.losses = 0
         self.last = cause
         self._retries = retries
         self._cause = cause

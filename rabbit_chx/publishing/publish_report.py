@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rabbit_chx.amqp.frames import Return
 from rabbit_chx.connection.session import OpenConnection
-from rabbit_chx.errors import PublishError
+from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing.encoder import Rows
 
 #: The reply code of a refused message among the samples; a basic.nack has none of its own.
@@ -42,7 +43,7 @@ class PublishReport:
         rows: rows given to the connection.
         confirmed: rows that the broker acked and did not return.
         returned: rows that the broker acked and routed to no queue: they are lost.
-        nacked: rows that the broker refused each time, for example because of a full queue.
+        nacked: rows that the broker refused each time, for example because of a full queue, or since they close the channel.
         unknown: rows without an answer before the end; each may or may not be in a queue.
         retried: messages sent again after a refusal.
         republished: messages sent again because their connection was lost before the answer. Each may be a duplicate. A row may be sent
@@ -86,7 +87,7 @@ class PublishReport:
             f"{count:,} {what}"
             for count, what in (
                 (self.returned, "returned as unroutable"),
-                (self.nacked, "refused (nack)"),
+                (self.nacked, "refused"),
                 (self.unknown, "unknown"),
                 (self.retried, "sent again after a refusal"),
                 (self.republished, "sent again after a reconnect"),
@@ -100,6 +101,9 @@ class Tally:
     """Counts from one flush to the next.
 
     Attributes:
+        closes: the errors of rows that closed the channel or the connection.
+        closed: the number of these rows, and of others to an exchange that refuses every message.
+        refused_exchanges: these exchanges.
         first_row_at: the time of the first row, in seconds of a monotonic clock; None before it.
         final: the report that ended these counts, or None.
         error: the error that was raised with it, or None.
@@ -108,6 +112,9 @@ class Tally:
     def __init__(self) -> None:
         self.final: PublishReport | None = None
         self.error: PublishError | None = None
+        self.closes: list[RabbitChxError] = []
+        self.closed = 0
+        self.refused_exchanges: set[bytes] = set()
         self.rows = 0
         self.first_row_at: float | None = None
         self.nacked = 0
@@ -130,6 +137,25 @@ class Tally:
         if not self.nacked:
             self._samples.append(Return(NACK, "refused (basic.nack)", rows.keys[0]))
         self.nacked += len(rows)
+
+    def close(self, rows: Rows, error: RabbitChxError) -> None:
+        """Count the row that closed the channel or the connection."""
+        self._samples.append(Return(error.reply_code or NACK, str(error), rows.keys[0]))
+        self.closes.append(error)
+        self.closed += 1
+
+    def accepts(self, rows: Rows) -> bool:
+        """Return whether no row is for an exchange that refuses every message."""
+        return not (self.refused_exchanges and rows.exchanges) or self.refused_exchanges.isdisjoint(
+            rows.exchanges
+        )
+
+    def accepted(self, rows: Rows) -> Sequence[int]:
+        """Return the indices of the rows for other exchanges."""
+        if self.accepts(rows):
+            return range(len(rows))
+        assert rows.exchanges is not None  # `accepts` is True without
+        return [place for place, name in enumerate(rows.exchanges) if name not in self.refused_exchanges]
 
     def attach(self, connection: OpenConnection) -> None:
         """Count the events of this connection from now on."""
@@ -159,9 +185,9 @@ class Tally:
             rows=self.rows,
             confirmed=confirmed,
             returned=returned,
-            nacked=self.nacked,
+            nacked=self.nacked + self.closed,
             retried=self.retried,
-            unknown=self.rows - confirmed - returned - self.nacked,
+            unknown=self.rows - confirmed - returned - self.nacked - self.closed,
             republished=self.republished,
             reconnects=self.reconnects,
             bytes_sent=self._bytes_sent + (connection.bytes_sent - self._bytes_before if connection else 0),

@@ -13,7 +13,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.connection.owner import Owned, Owner
 from rabbit_chx.connection.tokens import Credentials, with_credentials
-from rabbit_chx.errors import InputError, MismatchError, PublishError
+from rabbit_chx.errors import InputError, MismatchError, PublishError, RabbitChxError
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRing, ClientRouting, check_for_copies
 from rabbit_chx.publishing.delivery import Delivery, refusal_error
@@ -140,8 +140,10 @@ class PublisherBase(Owned):
     def _finish(self, tally: Tally) -> PublishReport:
         report = tally.final
         assert report is not None  # `finish` has set it
-        if report.nacked:
+        if tally.nacked:
             raise self._publish_error(tally, report, refusal_error(report))
+        if tally.closes:
+            raise self._publish_error(tally, report, _closing(tally)) from tally.closes[0]
         if report.returned and self._on_unroutable == "raise":
             raise self._publish_error(tally, report, _unroutable(report))
         if report.unknown:
@@ -157,7 +159,13 @@ class PublisherBase(Owned):
         return self._publish_error(tally, tally.final, why)
 
     def _publish_error(self, tally: Tally, report: PublishReport, why: object) -> PublishError:
-        error = PublishError(f"exchange {self.exchange!r}: {why}; {report}", report, exchange=self.exchange)
+        cause = tally.closes[0] if tally.closes and not tally.nacked else why
+        exchange, code = self.exchange, None
+        if isinstance(cause, RabbitChxError):
+            exchange, code = cause.exchange or exchange, cause.reply_code
+        error = PublishError(
+            f"exchange {self.exchange!r}: {why}; {report}", report, exchange=exchange, reply_code=code
+        )
         tally.error = error
         if self._progress is not None and report.rows:
             try:
@@ -193,6 +201,11 @@ def _targets(url: Target | Sequence[Target]) -> tuple[ConnectionSettings, ...]:
         target if isinstance(target, ConnectionSettings) else ConnectionSettings.from_uri(target)
         for target in targets
     )
+
+
+def _closing(tally: Tally) -> str:
+    further = tally.closed - 1
+    return f"{tally.closes[0]}" + (f"; {further:,} further rows were refused like this" if further else "")
 
 
 def _unroutable(report: PublishReport) -> str:

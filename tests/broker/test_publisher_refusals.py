@@ -6,7 +6,9 @@ import asyncio
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import pika
@@ -17,7 +19,7 @@ from publishing_support import Consumed
 
 from rabbit_chx import AsyncPublisher
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.errors import PublishError
+from rabbit_chx.errors import ChannelClosedError, MismatchError, NotFoundError, PublishError
 from rabbit_chx.publishing import Publisher, PublishReport
 
 pytestmark = pytest.mark.broker
@@ -57,15 +59,27 @@ def drained(vhost_url: str, narrow: object) -> Iterator[list[bytes]]:
     thread.join(30)
 
 
-def publish(kind: str, url: Any, exchange: str, bodies: Any, **options: Any) -> PublishReport:
+def publish(
+    kind: str,
+    url: Any,
+    exchange: str,
+    bodies: Any,
+    keys: Any = None,
+    *,
+    properties: Any = None,
+    exchanges: Any = None,
+    **options: Any,
+) -> PublishReport:
     """What the one or the other publisher reports."""
+    columns = {"properties": properties, "exchanges": exchanges}
+    keys = keys or itertools.repeat("k", ROWS)
     if kind == "sync":
         with Publisher(url, exchange, **options) as publisher:
-            return publisher.publish_many(itertools.repeat("k", ROWS), bodies)
+            return publisher.publish_many(keys, bodies, **columns)
 
     async def run() -> PublishReport:
         async with AsyncPublisher(url, exchange, **options) as publisher:
-            return await publisher.publish_many(itertools.repeat("k", ROWS), bodies)
+            return await publisher.publish_many(keys, bodies, **columns)
 
     return asyncio.run(run())
 
@@ -98,6 +112,54 @@ def test_what_is_refused_for_good(
     assert report.confirmed == narrow()
     assert report.confirmed + report.nacked == report.rows < ROWS, "it stops where nothing is taken any more"
     assert (waited > 0.75) == (options == {"nack_retries": 2})
+
+
+@both
+@pytest.mark.parametrize(
+    ("fault", "code", "kinds"),
+    [
+        ("missing exchange", 404, NotFoundError),
+        ("too large", 406, ChannelClosedError),
+        ("user id", 406, MismatchError),
+        ("decimal into a stream", 541, ChannelClosedError),
+    ],
+)
+def test_a_row_that_closes_its_connection_is_named_and_all_others_are_stored(  # noqa: PLR0917
+    channel: BlockingChannel, vhost_url: str, kind: str, fault: str, code: int, kinds: type[Exception]
+) -> None:
+    rows, poison = 300, {0, 170, 299}
+    channel.exchange_declare("rows", "fanout")
+    channel.queue_declare("rows")
+    channel.queue_bind("rows", "rows")
+    bodies, options = [b"%d" % row for row in range(rows)], {}
+    if fault == "missing exchange":
+        options["exchanges"] = ["gone" if row in poison else None for row in range(rows)]
+    elif fault == "too large":
+        poison = {170}
+        bodies[170] += b" " + bytes(17_000_000)
+    elif fault == "user id":
+        options["properties"] = {"user_id": ["nobody" if row in poison else None for row in range(rows)]}
+    else:
+        channel.queue_declare("stream", durable=True, arguments={"x-queue-type": "stream"})
+        channel.queue_bind("stream", "rows")
+        poisoned: list[Any] = [{"x": Decimal("1.25")} if row in poison else None for row in range(rows)]
+        options["properties"] = {"headers": poisoned}
+    keys = [f"k{row}" for row in range(rows)]
+    with pytest.raises(PublishError, match=f"row {min(poison)} .*{code}") as caught:
+        publish(kind, vhost_url, "rows", bodies, keys, backoff_s=0.1, max_in_flight=100, **options)
+    report = caught.value.report
+    assert isinstance(caught.value.__cause__, kinds)
+    assert caught.value.reply_code == code
+    assert caught.value.exchange == ("gone" if fault == "missing exchange" else "rows")
+    assert (report.rows, report.confirmed, report.nacked) == (rows, rows - len(poison), len(poison))
+    got = [
+        channel.basic_get("rows", auto_ack=True)
+        for _ in range(channel.queue_declare("rows", passive=True).method.message_count)
+    ]
+    copies = Counter(int(body.split()[0]) for _, _, body in got if body is not None)
+    assert copies.keys() | poison == set(range(rows))
+    assert sum(copies.values()) <= rows + report.republished
+    assert max(copies[row] for row in copies.keys() - poison) <= 1 + len(poison)
 
 
 def test_what_progress_raises_ends_the_call(consumed: Consumed, vhost_url: str) -> None:

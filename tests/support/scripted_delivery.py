@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from amqp_broker import ACK, BLOCKED, NACK, UNBLOCKED, BrokerConnection, Message, confirm
@@ -125,10 +125,11 @@ class Broker:
         self.hand_over(bodies)
         return self.drain()
 
-    def hand_over(self, bodies: str) -> None:
+    def hand_over(self, bodies: str, exchanges: Sequence[str] | None = None) -> None:
         """Submit rows as one batch."""
         texts = [body.encode() for body in bodies.split()]
-        self.run(self.delivery.submit(Rows([b"k"] * len(texts), texts)))
+        names = exchanges and [name.encode() for name in exchanges]
+        self.run(self.delivery.submit(Rows([b"k"] * len(texts), texts, exchanges=names)))
 
     def drain(self) -> PublishReport:
         """Wait until every row is answered, and report."""

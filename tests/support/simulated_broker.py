@@ -74,6 +74,8 @@ class Broker:
         self._safe = dict.fromkeys(self.queues, 0)  # how many are safe; they are the first ones
         began = world.now
         self._periods: dict[str, list[tuple[float, float]]] = {}
+        self.closed = 0  # channels and connections, for a row or by a fault
+        self.poison = {fault.byte: fault for fault in scenario.of_broker if fault.kind == "poison"}
         for fault in scenario.of_broker:
             self._periods.setdefault(fault.kind, []).append((began + fault.at, began + fault.until))
         for start, _ in self._periods.get("killed", ()):
@@ -268,6 +270,12 @@ class Conversation(BrokerConnection):
             return
         id_ = int(message.body[: message.body.index(b" ")])
         self._check(id_, message)
+        if id_ in self._broker.poison:
+            queue = self._broker.route(message.exchange, message.routing_key)
+            if queue is not None and self._world.chance.random() < 0.5:
+                self._broker.store(id_, queue)
+            self._end(self._broker.poison[id_])
+            return
         self._decide(id_, message)
 
     def _check(self, id_: int, message: Message) -> None:
@@ -346,7 +354,8 @@ class Conversation(BrokerConnection):
         if fault.kind == "nonsense":
             self.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             self.hang_up()
-        elif fault.kind == "channel.close":
+        elif fault.kind == "channel.close" or (fault.kind == "poison" and fault.code < 500):
+            self._broker.closed += 1
             self.say(said(commands.Channel.Close(fault.code, fault.text, 60, 40)))
             self.is_channel_closed = True
             self._due.clear()
@@ -354,6 +363,7 @@ class Conversation(BrokerConnection):
             self._close_connection(fault)
 
     def _close_connection(self, fault: Fault) -> None:
+        self._broker.closed += 1
         self.say(said(commands.Connection.Close(fault.code, fault.text, 0, 0), 0))
         self.hang_up()
 
@@ -383,7 +393,7 @@ class Conversation(BrokerConnection):
             return
         now = self._world.now
         if not self.is_paused and now - self._last_heard > 2 * self.heartbeat_s:
-            self._broker.hung_up += not self._faults
+            self._broker.hung_up += not (self._faults or self.is_channel_closed)
             self.hang_up()
             return
         if "no heartbeats" not in self._faults and now - self._last_said >= self.heartbeat_s / 2:

@@ -18,7 +18,7 @@ from simulated_world import EndlessRunError, World
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing import AsyncPublisher, Publisher
-from rabbit_chx.publishing.delivery import Steps
+from rabbit_chx.publishing.delivery import RowBatch, Steps
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.publish_report import PublishReport, Tally
 
@@ -82,6 +82,10 @@ def bound_s(scenario: Scenario) -> float:
     slow_s = 4 * program.rows * (program.body + 400) / min(rates) if rates else 0.0
     idle_s = 20 * program.calls * program.idle_s
     repeats = 2 + len(scenario.faults)
+    # After a close, or a second loss, the open rows are sent one by one.
+    turns_s += min(program.rows, given.get("max_in_flight", 1000)) * (
+        scenario.confirm_s + scenario.tick_s + 4 * scenario.latency_s + 0.3
+    )
     total: float = outage_s * repeats + faults_s + blocked_s + (turns_s + slow_s) * repeats
     return total + retries_s + idle_s + 60
 
@@ -144,7 +148,7 @@ def _verdict(broker: Broker, log: Log, report: PublishReport, answers: _Answers)
     scenario = broker.scenario
     # A report has numbers, and the ledger knows rows: those that it holds for answered are the confirmed ones,
     # unless their only answer was another one.
-    answered = log.entered - log.open
+    answered = log.entered - log.open - log.closed
     keeps_order = scenario.publisher.get("keep_order", False)
     return check(
         History(
@@ -176,15 +180,30 @@ def _wrong(
     if log.swallowed:
         yield "swallowed", f"{log.swallowed} cancelled calls did not end"
     if scenario.must_complete:
-        if log.connecting or log.errors:
-            yield (
-                "gave up",
-                f"nothing happened for which it may: {outcome.errors or 'it has never connected'}",
-            )
-        elif not log.left_out and report.confirmed != scenario.program.rows:
-            yield "gave up", f"{report.confirmed} of {scenario.program.rows} rows are confirmed"
-        if broker.hung_up and not any(fault.kind == "frozen" for fault in scenario.faults):
-            yield "heartbeat", f"the broker missed the heartbeats of {broker.hung_up} connections"
+        yield from _incomplete(outcome, broker, log)
+
+
+def _incomplete(outcome: Outcome, broker: Broker, log: Log) -> Iterator[tuple[str, str]]:
+    """Yield what is missing in a run without a fault for which the publisher may give up."""
+    scenario, report = outcome.scenario, outcome.report
+    poison = broker.poison.keys() & log.entered
+    if log.closed != poison:
+        yield "blamed", f"{sorted(log.closed)} for {sorted(poison)}"
+    named = {sample.key for sample in report.samples if sample.code >= 400}
+    if (
+        not named >= {scenario.program.row_keys[id_] for id_ in poison}
+        and scenario.publisher.get("routing") != "client"
+    ):
+        yield "not named", f"{named} for {sorted(poison)}"
+    if log.connecting or any(error.reply_code is None for error in log.errors):
+        yield (
+            "gave up",
+            f"nothing happened for which it may: {outcome.errors or 'it has never connected'}",
+        )
+    elif not log.left_out and report.confirmed != scenario.program.rows - len(poison):
+        yield "gave up", f"{report.confirmed} of {scenario.program.rows} rows are confirmed"
+    if broker.hung_up and not any(fault.kind == "frozen" for fault in scenario.faults):
+        yield "heartbeat", f"the broker missed the heartbeats of {broker.hung_up} connections"
 
 
 def _miscounts(
@@ -197,7 +216,7 @@ def _miscounts(
     rows = len(log.handed_over)
     if report.rows > rows or (report.rows < rows and not (log.left_out or log.errors)):
         yield f"{rows} rows were handed over: {report}"
-    unheard = log.entered - log.open - answers.stored - answers.returned - answers.refused
+    unheard = log.entered - log.open - log.closed - answers.stored - answers.returned - answers.refused
     if unheard:
         yield f"rows are taken for answered that never were: {sorted(unheard)[:5]}"
     stored = answers.acks
@@ -208,8 +227,8 @@ def _miscounts(
         yield f"the publisher has heard {stored} confirms, and not one return: {report}"
     if report.returned > broker.returned:
         yield f"the broker returned {broker.returned}: {report}"
-    if report.nacked + report.retried > broker.refused:
-        yield f"the broker refused {broker.refused}: {report}"
+    if report.nacked + report.retried > broker.refused + broker.closed:
+        yield f"the broker refused {broker.refused}, and closed {broker.closed} times: {report}"
     if report.reconnects > max(0, len(network.lines) - 1):
         yield f"{len(network.lines)} connections were opened: {report}"
 
@@ -229,6 +248,7 @@ class Log:
         handed_over: the rows, in order.
         entered: those of them that the publisher took on.
         open: those of them that it takes for unanswered at the end.
+        closed: those of them that it blames for a close by the broker.
         reports: the last report of each stretch, from one flush or error to the next.
         errors: the errors of calls.
         left_out: whether a call was cancelled, interrupted or objected to, so that not all of its rows were handed over.
@@ -239,6 +259,7 @@ class Log:
     handed_over: list[int] = field(default_factory=list)
     entered: set[int] = field(default_factory=set)
     open: set[int] = field(default_factory=set)
+    closed: set[int] = field(default_factory=set)
     reports: list[PublishReport] = field(default_factory=list)
     errors: list[RabbitChxError] = field(default_factory=list)
     left_out: bool = False
@@ -302,6 +323,13 @@ def _observe(publisher: Publisher | AsyncPublisher, network: Network, log: Log) 
             if delivery.tally.rows > before:
                 log.entered.update(_ids(rows))
 
+    refuse = delivery._refuse_closing
+
+    def refused(cause: RabbitChxError, alone: RowBatch) -> None:
+        log.closed.update(_ids(alone.rows))
+        refuse(cause, alone)
+
+    delivery._refuse_closing = refused  # type: ignore[method-assign]
     delivery.finish, delivery.submit = finished, watched  # type: ignore[method-assign]
 
 

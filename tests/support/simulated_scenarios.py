@@ -41,9 +41,10 @@ Kind = Literal[
     "killed",
     "unbound",
     "full",
+    "poison",  # of a row: the broker stores it perhaps, and closes the channel (4xx) or the connection (5xx) at each copy
 ]
 
-_OF_BROKER = {"alarm", "frozen", "killed", "unbound", "full"}
+_OF_BROKER = {"alarm", "frozen", "killed", "unbound", "full", "poison"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Fault:
         kind: what.
         connection: the number of the attempt to connect that meets it, from 0; None where it is the broker's.
         at: seconds after the connection was opened; of a broker, after the run began.
-        byte: the number of a byte, or of a message.
+        byte: the number of a byte, or of a message, or of a row.
         seconds: how long; None: without limit.
         rate: bytes a second.
         code: the reply code.
@@ -210,6 +211,12 @@ _FATAL_CLOSES = [
     (403, "ACCESS_REFUSED - access to exchange 'x' in vhost '/' refused for user 'guest'"),
     (406, "PRECONDITION_FAILED - message size 20000000 is larger than configured max size 16777216"),
 ]
+_ROW_CLOSES = [
+    (541, "INTERNAL_ERROR"),
+    (501, "FRAME_ERROR"),
+    (406, "PRECONDITION_FAILED - message size 20000000 is larger than configured max size 16777216"),
+    (403, "ACCESS_REFUSED - access to topic 'k' in exchange 'x' in vhost '/' refused for user 'guest'"),
+]
 _PASSING_DENIALS = [
     (530, "NOT_ALLOWED - access to vhost '/' refused for user 'guest': connection limit (1) is reached"),
     (541, "INTERNAL_ERROR - access to vhost '/' refused: vhost '/' is down"),
@@ -226,6 +233,13 @@ def scenario_of(seed: int, fewest: int = 20, most: int = 1000) -> Scenario:
         most: the most rows to publish; most scenarios are nearer to the fewest.
     """
     return _Drawing(seed, fewest, most).scenario()
+
+
+def _forced(faults: list[Fault], leave: int) -> list[Fault]:
+    """Return the faults, of which so many closes have another code than 320."""
+    closes = [fault for fault in faults if fault.kind.endswith(".close") and fault.code != 320]
+    code, text = _PASSING_CLOSES[0]
+    return [replace(fault, code=code, text=text) if fault in closes[leave:] else fault for fault in faults]
 
 
 class _Drawing:
@@ -352,7 +366,21 @@ class _Drawing:
             fault = chance.choice(kinds)(connection, chance.random() * run_s, size)
             faults.append(fault)
             connection += fault.connection is not None and chance.random() < 0.8
-        return tuple(faults)
+        poison = self._poison()
+        if self._must_complete:  # two closes over the same open row are its fault
+            faults = _forced(faults, leave=0 if poison else 1)
+        return (*faults, *poison)
+
+    def _poison(self) -> list[Fault]:
+        chance = self._chance
+        if chance.random() > 0.2:
+            return []
+        rows = chance.sample(range(self._rows), chance.randint(1, 3))
+        closes = [chance.choice(_ROW_CLOSES) for _ in rows]
+        return [
+            Fault("poison", byte=row, code=code, text=text)
+            for row, (code, text) in zip(rows, closes, strict=True)
+        ]
 
     def _of_line(self, connection: int | None, at: float, size: int) -> Fault:
         chance = self._chance

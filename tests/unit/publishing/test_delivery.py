@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Iterator
-from itertools import chain, pairwise
+from itertools import chain, pairwise, repeat
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_delivery import (
     ROW_BYTES,
@@ -26,9 +26,11 @@ from scripted_delivery import (
     unblocked,
 )
 
+from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
+    ChannelClosedError,
     ConnectionLostError,
     InputError,
     NotFoundError,
@@ -109,9 +111,9 @@ def test_the_budget_is_full_again_after_an_answer() -> None:
         (BrokerRefusedError("505", reply_code=505), True),
         (BrokerRefusedError("506", reply_code=506), True),
         (BrokerRefusedError("541", reply_code=541), True),
+        (BrokerRefusedError("501", reply_code=501), True),
         (NotFoundError("404", reply_code=404), False),
         (AccessRefusedError("403", reply_code=403), False),
-        (BrokerRefusedError("406", reply_code=406), False),
         (InputError("the connection is closed"), False),
     ],
 )
@@ -123,6 +125,126 @@ def test_which_ends_may_pass(cause: RabbitChxError, *, again: bool) -> None:
         with pytest.raises(type(cause)):
             broker.publish("a")
         assert broker.slept == []
+
+
+def closing(*poison: str, code: int = 541, text: str = "INTERNAL_ERROR") -> Iterator[Event]:
+    """The broker closes over these rows, without an answer for the rows before them; it acks all other rows."""
+
+    def serve(connection: ScriptedConnection) -> None:
+        if set(poison).isdisjoint(connection.bodies):
+            ack()(connection)
+        else:
+            lost(error_for(code, text, where="amqp://broker"))(connection)
+
+    return repeat(serve)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind"),
+    [
+        (
+            403,
+            "ACCESS_REFUSED - access to topic 'k' in exchange 'xc' in vhost '/' refused for user 'u'",
+            AccessRefusedError,
+        ),
+        (
+            403,
+            "ACCESS_REFUSED - access to exchange 'xc' in vhost '/' refused for user 'u'",
+            AccessRefusedError,
+        ),
+        (404, "NOT_FOUND - no exchange 'xc' in vhost '/'", NotFoundError),
+        (
+            406,
+            "PRECONDITION_FAILED - message size 9 is larger than configured max size 8",
+            ChannelClosedError,
+        ),
+        (501, "FRAME_ERROR", ChannelClosedError),
+        (541, "INTERNAL_ERROR", ChannelClosedError),
+    ],
+)
+@settings(max_examples=25)
+@given(st.sets(st.sampled_from("abcdef"), min_size=1), st.integers(1, 5))
+def test_rows_that_close_the_connection_are_named_and_their_neighbours_are_confirmed(
+    code: int, text: str, kind: type[RabbitChxError], poison: set[str], batch: int
+) -> None:
+    broker = Broker(closing(*poison, code=code, text=text))
+    for first in range(0, 6, batch):
+        bodies = "abcdef"[first : first + batch]
+        broker.hand_over(" ".join(bodies), [f"x{body}" for body in bodies])
+    report = broker.drain()
+    good = 6 - len(poison)
+    assert (report.rows, report.confirmed, report.nacked, report.unknown) == (6, good, len(poison), 0)
+    errors = broker.delivery.tally.closes
+    assert [(type(error), error.exchange, error.reply_code) for error in errors] == [
+        (kind, f"x{body}", code) for body in sorted(poison)
+    ]
+    assert [int(str(error).split()[1]) for error in errors] == [
+        "abcdef".index(body) for body in sorted(poison)
+    ]
+    sent = [body for connection in broker.connections for body in connection.bodies]
+    assert report.republished == len(sent) - 6
+    assert broker.delivery.failure is None
+
+
+def test_neighbours_are_sent_twice_at_most_if_the_broker_says_that_it_closes() -> None:
+    broker = Broker(closing("j"))
+    assert broker.publish("a b c d e f g h i j").confirmed == 9
+    assert [len(connection.bodies) for connection in broker.connections] == [10, 10, 0]
+
+
+def test_no_row_is_blamed_while_nothing_is_confirmed() -> None:
+    internal = error_for(541, "INTERNAL_ERROR", where="amqp://broker")
+    report = Broker(iter([lost(internal), lost(internal), *[ack()] * 4])).publish("a b c")
+    assert (report.confirmed, report.nacked) == (3, 0)
+
+
+def test_rows_to_an_exchange_that_is_missing_are_refused_without_a_further_close() -> None:
+    broker = Broker(closing("b", code=404, text="NOT_FOUND - no exchange 'gone' in vhost '/'"))
+    broker.hand_over("a b c b", ["x", "gone", "x", "gone"])
+    broker.run(broker.delivery.drain())
+    broker.hand_over("b d b", ["gone", "x", "gone"])
+    broker.hand_over("b", ["gone"])
+    report = broker.drain()
+    assert (report.rows, report.confirmed, report.nacked) == (8, 3, 5)
+    assert len(broker.connections) == 3
+    assert len(broker.delivery.tally.closes) == 1
+    assert not broker.delivery.finish().refused_exchanges.isdisjoint({b"gone"})
+    assert not broker.delivery.tally.refused_exchanges  # somebody may declare it
+
+
+def test_after_ten_such_rows_no_further_rows_are_taken() -> None:
+    broker = Broker(closing(*"abcdefghij"), limits=Limits(max_in_flight=11))
+    broker.hand_over("a b c d e f g h i j k")
+    with pytest.raises(ChannelClosedError, match="row 0 "):
+        broker.hand_over("l")
+    assert broker.drain().nacked == 10
+
+
+def test_two_losses_without_a_confirm_send_the_rows_one_by_one_until_all_are_answered() -> None:
+    broker = Broker(iter([lost(), lost(), ack(), ack(), ack(), ack()]))
+    broker.publish("a b c")
+    assert [connection.bodies for connection in broker.connections] == [["a", "b", "c"]] * 3
+    broker.publish("d e")
+    assert broker.connections[-1].bodies == ["a", "b", "c", "d", "e"]
+    assert broker.delivery.report.nacked == 0
+
+
+def test_a_row_that_was_alone_at_each_loss_of_an_outage_is_named_at_its_end() -> None:
+    def drop(connection: ScriptedConnection) -> None:
+        (lost() if "b" in connection.bodies else ack())(connection)
+
+    broker = Broker(repeat(drop), reconnect_timeout_s=20)
+    with pytest.raises(
+        ConnectionLostError, match=r"row 1 \(routing key 'k'\) was sent alone.*each time \(\d+\)"
+    ):
+        broker.publish("a b c")
+    assert broker.delivery.report.confirmed == 1
+
+
+def test_without_reconnects_the_close_is_the_error() -> None:
+    broker = Broker(closing("b"), max_reconnects=0)
+    with pytest.raises(BrokerRefusedError, match="541"):
+        broker.publish("a b")
 
 
 @pytest.mark.parametrize("retry", [False, True])
