@@ -15,6 +15,7 @@ import pika
 import pytest
 from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.exchange_type import ExchangeType
 from publishing_support import Consumed
 
 from rabbit_chx import AsyncPublisher
@@ -128,10 +129,11 @@ def test_a_row_that_closes_its_connection_is_named_and_all_others_are_stored(  #
     channel: BlockingChannel, vhost_url: str, kind: str, fault: str, code: int, kinds: type[Exception]
 ) -> None:
     rows, poison = 300, {0, 170, 299}
-    channel.exchange_declare("rows", "fanout")
+    channel.exchange_declare("rows", ExchangeType("fanout"))
     channel.queue_declare("rows")
     channel.queue_bind("rows", "rows")
-    bodies, options = [b"%d" % row for row in range(rows)], {}
+    bodies = [b"%d" % row for row in range(rows)]
+    options: dict[str, Any] = {}
     if fault == "missing exchange":
         options["exchanges"] = ["gone" if row in poison else None for row in range(rows)]
     elif fault == "too large":
@@ -154,7 +156,7 @@ def test_a_row_that_closes_its_connection_is_named_and_all_others_are_stored(  #
     assert (report.rows, report.confirmed, report.nacked) == (rows, rows - len(poison), len(poison))
     got = [
         channel.basic_get("rows", auto_ack=True)
-        for _ in range(channel.queue_declare("rows", passive=True).method.message_count)
+        for _ in range(channel.queue_declare("rows", passive=True).method.message_count or 0)
     ]
     copies = Counter(int(body.split()[0]) for _, _, body in got if body is not None)
     assert copies.keys() | poison == set(range(rows))

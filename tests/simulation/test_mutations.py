@@ -72,10 +72,19 @@ def resend_without_counting(adopt: Any, delivery: Delivery, connection: OpenConn
     delivery.tally.republished = before
 
 
-def resend_newest_first(take_back: Any, delivery: Delivery, connection: OpenConnection) -> None:
+def resend_newest_first(take_back: Any, delivery: Delivery, *given: Any) -> None:
     """Send what was open in another order."""
-    take_back(delivery, connection)
+    take_back(delivery, *given)
     delivery._unsent.reverse()
+
+
+def blame_nobody(_: Any, __: Delivery, *___: Any, **____: Any) -> None:
+    """Send a row that closes the connection again and again, with all others."""
+
+
+def blame_the_first_row(_: Any, __: Delivery, *___: Any) -> bool:
+    """Refuse whatever is open alone when the connection is lost."""
+    return True
 
 
 def ignore_the_window(_: Any, __: Delivery, *___: Any) -> bool:
@@ -130,6 +139,8 @@ BUGS = [
     bug(resend_without_counting, Delivery, "_adopt", "uncounted"),
     # Beyond the publisher's classic bugs: each other invariant can fail, too.
     bug(resend_newest_first, Delivery, "_take_back", "out of order"),
+    bug(blame_nobody, Delivery, "_doubt", "blamed"),
+    bug(blame_the_first_row, Delivery, "_is_refused", "blamed"),
     bug(ignore_the_window, Delivery, "_has_room", "memory"),
     bug(forget_an_incomplete_frame, Session, "receive", "gave up"),
     bug(never_lose_patience, Patience, "check", "hang"),

@@ -128,7 +128,7 @@ class Broker:
     def hand_over(self, bodies: str, exchanges: Sequence[str] | None = None) -> None:
         """Submit rows as one batch."""
         texts = [body.encode() for body in bodies.split()]
-        names = exchanges and [name.encode() for name in exchanges]
+        names = None if exchanges is None else [name.encode() for name in exchanges]
         self.run(self.delivery.submit(Rows([b"k"] * len(texts), texts, exchanges=names)))
 
     def drain(self) -> PublishReport:
