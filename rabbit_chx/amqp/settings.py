@@ -69,6 +69,15 @@ class Secret:
         """Return the secret for a login now; a subclass may wait for it, for `wait_s` seconds at most."""
         return self
 
+    def latest(self) -> Secret:
+        """Return the secret for an open connection, without a wait."""
+        return self
+
+    @property
+    def pending(self) -> str:
+        """What a login waits for; "" for nothing."""
+        return ""
+
     def __repr__(self) -> str:
         return f"Secret('{_MASK}')"
 

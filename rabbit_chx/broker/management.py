@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 from rabbit_chx.amqp.settings import ManagementUrl, Secret
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import refused_certificate
+from rabbit_chx.connection.tokens import log_in_to_api
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -96,7 +97,20 @@ class Management:
         request_line = f"{method} {target}"
         if query:
             target += f"?{urlencode(query)}"
-        login = self._url.authorization()
+        content = log_in_to_api(
+            self._url, self._timeout_s, lambda login: self._send(method, target, request_line, body, login)
+        )
+        try:
+            return json.loads(content) if content or method == "GET" else None
+        except (ValueError, RecursionError):
+            begin = " ".join(content[:60].decode(errors="replace").split())
+            raise BrokerRefusedError(
+                f"{self.masked_url}: the answer to {request_line} is not JSON, but begins {begin!r}: check that the URL is that of "
+                "the management API, and not of a proxy or another service"
+            ) from None
+
+    def _send(self, method: str, target: str, request_line: str, body: object, login: Secret) -> bytes:
+        """Return the content of a successful answer."""
         connection = self._connection()
         try:
             connection.request(method, target, None if body is None else json.dumps(body), _headers(login))
@@ -129,14 +143,7 @@ class Management:
                 f"{self.masked_url}: {request_line} was answered {status}{reason}: {remedy}",
                 reply_code=status,
             )
-        try:
-            return json.loads(content) if content or method == "GET" else None
-        except (ValueError, RecursionError):
-            begin = " ".join(content[:60].decode(errors="replace").split())
-            raise BrokerRefusedError(
-                f"{self.masked_url}: the answer to {request_line} is not JSON, but begins {begin!r}: check that the URL is that of "
-                "the management API, and not of a proxy or another service"
-            ) from None
+        return content
 
     def get(
         self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type] | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import logging
-import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +30,7 @@ from rabbit_chx.connection.failures import (
     refused_login,
     refused_vhost,
 )
+from rabbit_chx.connection.tokens import log_in
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
@@ -135,9 +135,11 @@ class PikaConnection:
         self._open()
 
     def _open(self) -> None:
-        self._secret = self._settings.password.current()
-        settings = replace(self._settings, password=self._secret)
         self._channel: BlockingChannel | None = None
+        log_in(self._settings, self._log_in)
+
+    def _log_in(self, settings: ConnectionSettings) -> None:
+        self._secret = settings.password
         parameters = pika_parameters(replace(settings, heartbeat_s=settings.heartbeat_s or 0))
         try:
             self._connection = _BoundedConnection(parameters, self._where, self._reply_timeout_s)
@@ -316,13 +318,16 @@ class PikaConnection:
 
     def process(self, seconds: float) -> None:
         """Process events for at most `seconds`, or until one arrives; callbacks of consumers run in this call."""
-        self._renew_token(wait_s=0.0)
+        self._renew_token(may_wait=False)
         limit: Any = seconds  # pika's stubs have whole seconds only
         self._connection.process_data_events(time_limit=limit)
 
-    def _renew_token(self, wait_s: float = math.inf) -> None:
+    def _renew_token(self, *, may_wait: bool = True) -> None:
         if time.monotonic() >= self._secret.renew_at:
-            before, self._secret = self._secret, self._settings.password.current(wait_s)
+            before, password = self._secret, self._settings.password
+            self._secret = (
+                password.current(self._settings.connection_timeout_s) if may_wait else password.latest()
+            )
             if self._secret != before:
                 self._connection.update_secret(self._secret.reveal(), "token renewal")  # type: ignore[attr-defined]
 

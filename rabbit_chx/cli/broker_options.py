@@ -187,7 +187,9 @@ class BrokerOptions:
         if command := os.environ.get(_COMMAND_VARIABLE):
             from rabbit_chx.connection.tokens import token_command, with_credentials
 
-            (settings,) = with_credentials([settings], token_command(command), _COMMAND_VARIABLE)
+            (settings,) = with_credentials(
+                [settings], token_command(command, _COMMAND_VARIABLE), _COMMAND_VARIABLE
+            )
         source = None if self.ring_via is None else DiagnosticsRing(self.ring_via)
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
             return LiveBroker(url, settings, management_url, source).in_vhost(self.vhost)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import replace
 from typing import Any
 
 import aio_pika
@@ -23,6 +22,7 @@ from rabbit_chx.connection.failures import (
     opening_timeout,
     refused_vhost,
 )
+from rabbit_chx.connection.tokens import log_in_async
 from rabbit_chx.errors import RabbitChxError
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,14 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # aio-pika's own 
     if password.is_token:
         # aiormq logs the bytes of each frame that it sends, at DEBUG.
         logging.getLogger("aiormq.connection").addFilter(_has_no_token)
-        settings = replace(settings, password=await asyncio.to_thread(password.current))
+    connection, settings = await log_in_async(settings, _open)
+    if password.is_token:
+        renewal = asyncio.create_task(_renew_tokens(connection, settings, password))
+        connection.transport.connection.closing.add_done_callback(lambda _: renewal.cancel())
+    return connection
+
+
+async def _open(settings: ConnectionSettings) -> tuple[Any, ConnectionSettings]:
     arguments = aio_pika_arguments(settings)
     if settings.heartbeat_s is None:
         arguments["heartbeat"] = _HEARTBEAT_S
@@ -70,10 +77,7 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # aio-pika's own 
     except (aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
         error = _opening_error(settings, cause)
     else:
-        if password.is_token:
-            renewal = asyncio.create_task(_renew_tokens(connection, settings, password))
-            connection.transport.connection.closing.add_done_callback(lambda _: renewal.cancel())
-        return connection
+        return connection, settings
     for connection in attempts:  # otherwise the garbage collector closes them, without a running loop
         await connection.close()
     raise error
@@ -84,7 +88,7 @@ async def _renew_tokens(connection: Any, settings: ConnectionSettings, password:
     try:
         while True:
             await asyncio.sleep(max(secret.renew_at - time.monotonic(), RENEWAL_S))
-            before, secret = secret, password.current(0)
+            before, secret = secret, password.latest()
             if secret != before:
                 await connection.update_secret(secret.reveal(), reason="token renewal", timeout=_RENEWAL_S)
     except (RabbitChxError, aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:

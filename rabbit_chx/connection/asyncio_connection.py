@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
@@ -29,6 +29,7 @@ from rabbit_chx.connection.failures import (
     unreachable,
 )
 from rabbit_chx.connection.session import Phase, Session
+from rabbit_chx.connection.tokens import log_in_async
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 _CLOSE_S = 5.0
@@ -61,9 +62,10 @@ class AsyncConnection(asyncio.Protocol):
     @classmethod
     async def connect(cls, settings: ConnectionSettings) -> Self:
         """Open a connection within ``settings.connection_timeout_s``."""
-        password = settings.password
-        if password.is_token:
-            settings = replace(settings, password=await asyncio.to_thread(password.current))
+        return await log_in_async(settings, partial(cls._open, settings.password))
+
+    @classmethod
+    async def _open(cls, password: Secret, settings: ConnectionSettings) -> Self:
         connection = cls(settings)
         try:
             async with asyncio.timeout(settings.connection_timeout_s):
@@ -248,7 +250,7 @@ class AsyncConnection(asyncio.Protocol):
         while self.session.failure is None:
             await asyncio.sleep(max(self.session.secret.renew_at - time.monotonic(), RENEWAL_S))
             try:
-                self.session.update_secret(password.current(0))
+                self.session.update_secret(password.latest())
             except RabbitChxError as cause:
                 self.session.fail(cause)
                 self._abort()

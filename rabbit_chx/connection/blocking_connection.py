@@ -20,7 +20,6 @@ import sys
 import threading
 import time
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp import ConnectionSettings, TlsSettings
@@ -38,6 +37,7 @@ from rabbit_chx.connection.failures import (
     unreachable,
 )
 from rabbit_chx.connection.session import Phase, Session
+from rabbit_chx.connection.tokens import log_in
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 if TYPE_CHECKING:
@@ -73,12 +73,17 @@ class Connection:
 
     def __init__(self, settings: ConnectionSettings, lock: threading.RLock | None = None) -> None:
         self._password = settings.password
-        settings = replace(settings, password=self._password.current())
+        self._lock = lock or threading.RLock()
+        self._closed = threading.Event()
+        log_in(settings, self._open)
+        self._keeper = threading.Thread(target=self._keep_alive, name="rabbit_chx heartbeat", daemon=True)
+        if self.session.heartbeat_s or self._password.is_token:
+            self._keeper.start()
+
+    def _open(self, settings: ConnectionSettings) -> None:
         self.session = Session(settings)
         self._control_bytes = 0  # sent since the last byte of a message
         self._out: deque[memoryview] = deque()
-        self._lock = lock or threading.RLock()
-        self._closed = threading.Event()
         deadline = time.monotonic() + settings.connection_timeout_s
         self._transport = Transport(settings, deadline)
         self._last_sent = self._last_received = time.monotonic()
@@ -87,9 +92,6 @@ class Connection:
         except BaseException:
             self._transport.close()
             raise
-        self._keeper = threading.Thread(target=self._keep_alive, name="rabbit_chx heartbeat", daemon=True)
-        if self.session.heartbeat_s or self._password.is_token:
-            self._keeper.start()
 
     def _shake_hands(self, deadline: float, settings: ConnectionSettings) -> None:
         while self.session.phase is not Phase.READY:
@@ -121,7 +123,7 @@ class Connection:
             try:
                 self._keep_heart_beating()
                 if time.monotonic() >= session.secret.renew_at and session.phase is Phase.READY:
-                    session.update_secret(self._password.current(0))
+                    session.update_secret(self._password.latest())
                 wait_s = min(longest_wait_s, (session.heartbeat_s or 60) / 4, _LONGEST_WAIT_S)
                 self._exchange(wait_s)
                 deadline = time.monotonic() + wait_s

@@ -40,6 +40,9 @@ ClientFailure: TypeAlias = tuple[
 _PROTOCOLS = {"amqp": "AMQP 0-9-1", "stream": "the stream protocol"}
 _TLS_SCHEMES = {"amqp": "amqps", "stream": "rabbitmq-stream+tls"}
 
+#: The codes with which the broker closes a connection whose new token it refuses: rabbitmq-server v4.3.6, rabbit_reader.erl,
+#: ``connection.update_secret``.
+TOKEN_REFUSED = frozenset({403, 530})
 _ADDRESS = re.compile(" object at 0x[0-9a-f]+")  # as pamqp writes in its errors
 
 
@@ -97,11 +100,19 @@ def refused_vhost(settings: ConnectionSettings, words: str) -> BrokerRefusedErro
     )
 
 
-def opening_timeout(settings: ConnectionSettings, _words: str) -> BrokerTimeoutError:
-    """Return the error for a connection that was not open in time."""
+def opening_timeout(settings: ConnectionSettings, _words: str = "") -> BrokerTimeoutError:
+    """Return the error for a connection, or for its token, that was not ready in time."""
+    timeout_s = settings.connection_timeout_s
+    if settings.password.pending:
+        return BrokerTimeoutError(no_token(settings.password.pending, timeout_s))
     return BrokerTimeoutError(
-        f"{settings.masked_url}: not open within {settings.connection_timeout_s:g} s: check host, port and firewall"
+        f"{settings.masked_url}: not open within {timeout_s:g} s: check host, port and firewall"
     )
+
+
+def no_token(name: str, waited_s: float) -> str:
+    """Return the message of an error for a function or command that takes too long to return a token."""
+    return f"{name}: no token within {waited_s:g} s: run it by hand, or raise connection_timeout in the URL"
 
 
 def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:
@@ -214,6 +225,11 @@ def lost_connection(where: str, cause: Exception | None = None) -> ConnectionLos
         return RefusedCertificateError(_our_certificate(where, alert))
     why = cause or "the broker's side closed it; look at its log"
     return ConnectionLostError(f"{where}: the connection was lost: {why}")
+
+
+def refused_renewal(where: str, words: str) -> ConnectionLostError:
+    """Return the error for a connection that ended because the broker refuses a new token; the next login asks for another."""
+    return ConnectionLostError(f"{where}: the broker refuses the new token ({words}): connect again")
 
 
 def missed_heartbeats(where: str, silence_s: float) -> ConnectionLostError:

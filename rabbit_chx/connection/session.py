@@ -40,7 +40,7 @@ from rabbit_chx.amqp.frames import (
     parse_return,
 )
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.connection.failures import invalid_bytes, no_mechanism
+from rabbit_chx.connection.failures import TOKEN_REFUSED, invalid_bytes, no_mechanism, refused_renewal
 from rabbit_chx.connection.ledger import Ledger
 from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
 
@@ -108,6 +108,7 @@ class Session:
         self.server: dict[str, Any] = {}
         self._settings = settings
         self._rest = b""
+        self._is_renewing = False  # whether the broker has not answered a new token
         self._reply: Method | None = None
         self._handlers: dict[str, Callable[[Any], None]] = {
             "Connection.Start": self._on_start,
@@ -116,7 +117,7 @@ class Session:
             "Connection.OpenOk": self._on_open_ok,
             "Connection.Close": self._on_connection_close,
             "Connection.CloseOk": self._on_connection_close_ok,
-            "Connection.UpdateSecretOk": lambda _: None,
+            "Connection.UpdateSecretOk": self._on_update_secret_ok,
             "Connection.Blocked": self._on_blocked,
             "Connection.Unblocked": self._on_unblocked,
             "Channel.OpenOk": self._on_channel_open_ok,
@@ -150,6 +151,7 @@ class Session:
         """Queue a token for the broker, unless the broker has it."""
         if secret != self.secret:
             self._send(commands.Connection.UpdateSecret(secret.reveal(), "token renewal"), 0)
+            self._is_renewing = True
         self.secret = secret
 
     def close(self) -> None:
@@ -292,6 +294,9 @@ class Session:
         if len(self.samples) < _SAMPLES:
             self.samples.append(returned)
 
+    def _on_update_secret_ok(self, _method: commands.Connection.UpdateSecretOk) -> None:
+        self._is_renewing = False
+
     def _on_blocked(self, method: commands.Connection.Blocked) -> None:
         self.blocked = method.reason or "no reason given"
 
@@ -311,6 +316,8 @@ class Session:
     def _on_connection_close(self, method: commands.Connection.Close) -> None:
         self._send(commands.Connection.CloseOk(), 0)
         self.phase = Phase.CLOSED
+        if self._is_renewing and method.reply_code in TOKEN_REFUSED:
+            self.fail(refused_renewal(self.where, method.reply_text))
         self.fail(error_for(method.reply_code or 0, method.reply_text, where=self.where))
 
     def _on_connection_close_ok(self, _method: commands.Connection.CloseOk) -> None:

@@ -8,6 +8,7 @@ rabbitmq-website, OAuth 2 guide; rabbitmq-server v4.3.6, rabbit_reader.erl (``co
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
@@ -16,16 +17,21 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import is_finite
-from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError
+from rabbit_chx.connection.failures import no_token
+from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError, UnreachableError
+from rabbit_chx.retry import Backoff
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
@@ -34,75 +40,175 @@ Credentials: TypeAlias = Callable[[], tuple[str, datetime | float]]
 
 #: The part of a token's remaining time after which it is renewed, as in RabbitMQ's Java client (DefaultCredentialsRefreshService).
 _RENEW_AFTER = 0.8
-#: The pause after a failed renewal of a token that is still valid.
-_RETRY_S = 1.0
+#: The pauses between failed calls of the function.
+_PAUSES = Backoff(1.0, 10.0)
+#: The longest wait for a new token while the last one is valid.
+_RENEWAL_WAIT_S = 1.0
 _COMMAND_S = 30.0
 #: The limit of one call of the function. A command, which has a limit of its own, reports it first.
 _CALL_S = _COMMAND_S + 1
+_NO_TOKEN = Secret("", -math.inf, -math.inf)
 
 
 class TokenSecret(Secret):
-    """The tokens of `credentials`, each for the users of one login. Thread-safe."""
+    """The tokens of `credentials`, each for the users of one login. Thread-safe.
 
-    __slots__ = ("_call", "_call_ends_at", "_credentials", "_lock", "_token")
+    A thread calls the function when a token is due. A failed call is repeated after a pause, and its error until then.
+
+    Args:
+        credentials: the function.
+        source: its argument, option or variable, for errors.
+    """
+
+    __slots__ = (
+        "_call",
+        "_call_ends_at",
+        "_credentials",
+        "_failures",
+        "_lock",
+        "_problem",
+        "_refused",
+        "_source",
+        "_token",
+    )
     is_token = True
     _credentials: Credentials
+    _source: str
     _lock: threading.Lock
     _token: Secret
-    _call: Future[Secret] | None
+    _call: Future[None] | None
     _call_ends_at: float
+    _failures: int
+    _refused: int
+    _problem: tuple[type[RabbitChxError], str] | None
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Credentials, source: str = "credentials") -> None:
         super().__init__("")
-        self._set(_credentials=credentials, _lock=threading.Lock(), _call=None)
-        self._set(_token=Secret("", -math.inf, -math.inf))
+        self._set(_credentials=credentials, _source=source, _lock=threading.Lock(), _token=_NO_TOKEN)
+        self._set(_call=None, _call_ends_at=math.inf, _failures=0, _refused=0, _problem=None)
 
     def _set(self, **attributes: object) -> None:
         for name, value in attributes.items():
             object.__setattr__(self, name, value)  # a Secret is immutable for its users
 
-    def __reduce__(self) -> tuple[type[TokenSecret], tuple[Credentials]]:  # type: ignore[override]
-        return TokenSecret, (self._credentials,)
+    def __reduce__(self) -> tuple[type[TokenSecret], tuple[Credentials, str]]:  # type: ignore[override]
+        return TokenSecret, (self._credentials, self._source)
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+
+    @property
+    def name(self) -> str:
+        """The source of the tokens and its function or command, for errors."""
+        function = self._credentials
+        name = getattr(function, "__name__", type(function).__name__)
+        return f"{self._source} ({self._kind} {name!r})"
+
+    @property
+    def _kind(self) -> str:
+        return "command" if isinstance(self._credentials, _Command) else "function"
+
+    @property
+    def pending(self) -> str:
+        """The name, if a login has to wait for the function; else ""."""
+        with self._lock:
+            is_valid = time.monotonic() < self._token.expires_at
+            return "" if is_valid or self._call is None else self.name
 
     def reveal(self) -> str:
         """Return the token; see `current`."""
         return self.current().reveal()
 
-    def current(self, wait_s: float = _CALL_S) -> Secret:
-        """Return the token and the time of its renewal. If it is due, a thread calls the function for the next one.
+    def latest(self) -> Secret:
+        """Return the last token and the time of its renewal, for an open connection; it may have expired. If it is due, the function is called."""
+        self._begin()
+        return self._token
 
-        Args:
-            wait_s: seconds to wait for the function; the last token is returned if it takes longer, and the next call of this method
-                continues to wait. After 31 s in total the function has failed. A failure is repeated while the last token is valid.
+    def current(self, wait_s: float = _CALL_S) -> Secret:
+        """Return a token for a login. The wait for a new one is shorter while the last one is valid.
 
         Raises:
-            UnreachableError: the function fails, and the last token has expired.
+            UnreachableError: the function fails, or has not returned within `wait_s` seconds, and the last token has expired or was refused.
             InputError: the function returns something else than a token and its expiry, and there was no token before.
         """
+        if call := self._begin():
+            wait([call], self._patience_s(wait_s))
+        return self._outcome(wait_s)
+
+    async def current_async(self, wait_s: float) -> Secret:
+        """Return a token as `current` does. No thread waits, which would delay the end of the event loop."""
+        if call := self._begin():
+            await asyncio.wait([asyncio.wrap_future(call)], timeout=self._patience_s(wait_s))
+        return self._outcome(wait_s)
+
+    @contextmanager
+    def checked(self, token: Secret, code: int = 403) -> Iterator[None]:
+        """Log in with a token in this block. One that the broker refuses with this code is not used again; the next one may be tried.
+
+        Raises:
+            AccessRefusedError: it is the second one in a row, by whichever connection.
+        """
+        try:
+            yield
+        except AccessRefusedError as refusal:
+            if refusal.reply_code != code:
+                raise
+            if self._refuse(token) > 1:
+                what = str(refusal).split(": check user", 1)[0]
+                raise AccessRefusedError(
+                    f"{what}, also with a new token of {self.name}: check the signature, audience, scopes and expiry of its tokens, and "
+                    "compare the clocks",
+                    reply_code=code,
+                ) from None
+            _log.warning("the broker refuses a token; asking %s for a new one", self.name)
+        else:
+            self._set(_refused=0)
+
+    def _refuse(self, token: Secret) -> int:
+        """Mark a token as refused, unless it was replaced; return the number of refused tokens in a row."""
         with self._lock:
-            if time.monotonic() < self._token.renew_at:
-                return self._token
+            if self._token == token and self._token.expires_at > -math.inf:
+                self._set(_token=replace(token, renew_at=-math.inf, expires_at=-math.inf))
+                self._set(_refused=self._refused + 1)
+            return self._refused
+
+    def _begin(self) -> Future[None] | None:
+        """Return the call under way, if a new token is due; start one unless the last one has just failed."""
+        self._end_late_call()
+        with self._lock:
+            now = time.monotonic()
+            if now < self._token.renew_at:
+                return None
             call = self._call
             if call is None:
                 call = Future()
-                self._set(_call=call, _call_ends_at=time.monotonic() + _CALL_S)
+                self._set(_call=call, _call_ends_at=now + _CALL_S, _problem=None)
                 # The thread of a function that never returns must not keep the process alive.
                 threading.Thread(
                     target=self._renew, args=(call,), name="rabbit_chx token", daemon=True
                 ).start()
-            left_s = self._call_ends_at - time.monotonic()
-        try:
-            return call.result(min(wait_s, left_s))
-        except TimeoutError:
-            if wait_s < left_s:
-                return self._token
-        self._fail(call, UnreachableError(f"the function has not returned within {_CALL_S:g} s"))
-        return call.result()
+        return call
 
-    def _renew(self, call: Future[Secret]) -> None:
+    def _patience_s(self, wait_s: float) -> float:
+        now = time.monotonic()
+        is_valid = now < self._token.expires_at
+        limit = self._call_ends_at - (_CALL_S - _RENEWAL_WAIT_S if is_valid else 0.0)
+        return max(0.0, min(wait_s, limit - now))
+
+    def _end_late_call(self) -> None:
+        call = self._call
+        if call is not None and time.monotonic() >= self._call_ends_at:
+            self._fail(call, UnreachableError(f"the {self._kind} has not returned within {_CALL_S:g} s"))
+
+    def _outcome(self, wait_s: float) -> Secret:
+        self._end_late_call()
+        with self._lock:
+            if time.monotonic() < self._token.expires_at:
+                return self._token
+            kind, problem = self._problem or (UnreachableError, no_token(self.name, wait_s))
+        raise kind(problem)
+
+    def _renew(self, call: Future[None]) -> None:
         try:
             token, lifetime_s = _checked(self._credentials())
         except BaseException as cause:  # noqa: BLE001  # of the user's function
@@ -112,27 +218,91 @@ class TokenSecret(Secret):
             if self._call is call:
                 now = time.monotonic()
                 secret = Secret(token, now + _RENEW_AFTER * lifetime_s, now + lifetime_s)
-                self._set(_token=secret, _call=None)
-                call.set_result(secret)
+                self._set(_token=secret, _call=None, _failures=0)
+                call.set_result(None)
 
-    def _fail(self, call: Future[Secret], cause: BaseException) -> None:
+    def _fail(self, call: Future[None], cause: BaseException) -> None:
         # Without the cause itself, and only with texts of this package: others, and tracebacks with local variables, may have a secret.
         problem = str(cause) if isinstance(cause, RabbitChxError) else type(cause).__name__
         with self._lock:
             if self._call is not call:
                 return
-            self._set(_call=None)
-            now = time.monotonic()
-            if now < self._token.expires_at:
-                _log.warning("credentials: no new token (%s); trying again in %g s", problem, _RETRY_S)
-                self._set(_token=replace(self._token, renew_at=now + _RETRY_S))
-                call.set_result(self._token)
-            elif isinstance(cause, InputError) and self._token.expires_at == -math.inf:
-                call.set_exception(InputError(problem))
+            now, pause_s = time.monotonic(), _PAUSES.delay_s(self._failures)
+            if isinstance(cause, InputError) and self._token == _NO_TOKEN:
+                self._set(_problem=(InputError, problem))
             else:
-                call.set_exception(
-                    UnreachableError(f"credentials: no token ({problem}): check the function and its server")
-                )
+                text = f"{self.name}: no token ({problem}): check the {self._kind} and its server"
+                self._set(_problem=(UnreachableError, text))
+                if now < self._token.expires_at:
+                    _log.warning(
+                        "%s: no new token (%s); trying again in %g s", self._source, problem, pause_s
+                    )
+            token = replace(self._token, renew_at=now + pause_s)
+            self._set(_token=token, _call=None, _failures=self._failures + 1)
+            call.set_result(None)
+
+
+# -- logins
+
+
+class _Login:
+    """The attempts to log in within the connection timeout."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._settings = settings
+        self._deadline = time.monotonic() + settings.connection_timeout_s
+
+    @property
+    def left_s(self) -> float:
+        """The rest of the connection timeout."""
+        left_s = max(round(self._deadline - time.monotonic(), 1), 0.1)
+        return min(left_s, self._settings.connection_timeout_s)
+
+    def settings(self, token: Secret) -> ConnectionSettings:
+        """Return the settings of an attempt."""
+        return replace(self._settings, password=token, connection_timeout_s=self.left_s)
+
+
+def log_in(settings: ConnectionSettings, connect: Callable[[ConnectionSettings], _T]) -> _T:
+    """Return ``connect(settings)``, where a token is the current one. If the broker refuses it, the next one is tried.
+
+    ``connection_timeout_s`` bounds it, including the wait for a token.
+
+    Raises:
+        AccessRefusedError: the broker refuses a new token, too.
+        RabbitChxError: as of `TokenSecret.current`, or of `connect`.
+    """
+    password, login = settings.password, _Login(settings)
+    if not isinstance(password, TokenSecret):
+        return connect(settings)
+    while True:
+        token = password.current(login.left_s)
+        with password.checked(token):
+            return connect(login.settings(token))
+
+
+async def log_in_async(
+    settings: ConnectionSettings, connect: Callable[[ConnectionSettings], Awaitable[_T]]
+) -> _T:
+    """Log in as `log_in` does."""
+    password, login = settings.password, _Login(settings)
+    if not isinstance(password, TokenSecret):
+        return await connect(settings)
+    while True:
+        token = await password.current_async(login.left_s)
+        with password.checked(token):
+            return await connect(login.settings(token))
+
+
+def log_in_to_api(url: ManagementUrl, timeout_s: float, ask: Callable[[Secret], _T]) -> _T:
+    """Return ``ask(header)`` with the header ``Authorization``, as `log_in` does; `timeout_s` bounds each wait for a token."""
+    password = url.password
+    if not isinstance(password, TokenSecret):
+        return ask(url.authorization())
+    while True:
+        token = password.current(timeout_s)
+        with password.checked(token, 401):
+            return ask(Secret(f"Bearer {token.reveal()}"))
 
 
 def _checked(returned: object) -> tuple[str, float]:
@@ -181,35 +351,50 @@ def with_credentials(
         )
     if any(one.password != ConnectionSettings().password for one in settings):
         raise InputError(f"the URL has a password, and {source} is given: take the password out of the URL")
-    token = TokenSecret(credentials)
+    token = TokenSecret(credentials, source)
     return tuple(replace(one, password=token, auth_mechanisms=("PLAIN",)) for one in settings)
 
 
-def token_command(command: str) -> Credentials:
+def token_command(command: str, source: str = "the token command") -> Credentials:
     """Return credentials that run a command, without a shell. It prints a JWT, or the JSON of a token endpoint.
 
-    The expiry is that of the claim ``exp``, or of ``expires_in`` in the JSON (RFC 6749, section 5.1).
+    The expiry is that of the claim ``exp``, or of ``expires_in`` in the JSON (RFC 6749, section 5.1). `source` is its option or variable, for
+    errors.
     """
-    if not (words := shlex.split(command)):
-        raise InputError("the token command is empty: give a command that prints a token")
-    return partial(_run, tuple(words))
-
-
-def _run(words: tuple[str, ...]) -> tuple[str, float]:
     try:
-        done = subprocess.run(  # noqa: S603  # the user's command
-            words, capture_output=True, timeout=_COMMAND_S, check=True, stdin=subprocess.DEVNULL
-        )
-    except subprocess.CalledProcessError as cause:
-        problem = f"ended with exit code {cause.returncode}"
-    except subprocess.TimeoutExpired:
-        problem = f"did not end within {_COMMAND_S:g} s"
-    except OSError as cause:
-        problem = f"cannot be run: {cause.strerror}"
-    else:
-        return _parse(done.stdout.decode(errors="replace").strip())
-    # Without its output, which may contain a secret.
-    raise UnreachableError(f"the token command {words[0]!r} {problem}: run it by hand")
+        words = shlex.split(command)
+    except ValueError as cause:  # the command itself may contain a secret
+        raise InputError(
+            f"{source} cannot be split into words ({str(cause).lower()}): close each quote, and write \\\\ for a backslash, as in a shell"
+        ) from None
+    if not words:
+        raise InputError(f"{source} is empty: give a command that prints a token")
+    return _Command(tuple(words))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Command:
+    words: tuple[str, ...]
+
+    @property
+    def __name__(self) -> str:
+        return self.words[0]
+
+    def __call__(self) -> tuple[str, float]:
+        try:
+            done = subprocess.run(  # noqa: S603  # the user's command
+                self.words, capture_output=True, timeout=_COMMAND_S, check=True, stdin=subprocess.DEVNULL
+            )
+        except subprocess.CalledProcessError as cause:
+            problem = f"ended with exit code {cause.returncode}"
+        except subprocess.TimeoutExpired:
+            problem = f"did not end within {_COMMAND_S:g} s"
+        except OSError as cause:
+            problem = f"cannot be run: {cause.strerror}"
+        else:
+            return _parse(done.stdout.decode(errors="replace").strip())
+        # Without its output, which may contain a secret.
+        raise UnreachableError(f"the token command {self.words[0]!r} {problem}: run it by hand")
 
 
 def _parse(printed: str) -> tuple[str, float]:

@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.checks import check_name
+from rabbit_chx.connection.failures import opening_timeout
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.consuming.journal import JOURNAL, Roster
 from rabbit_chx.consuming.message import GroupMessage
@@ -29,7 +30,6 @@ from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, wait_until_f
 from rabbit_chx.consuming.settings import GroupMember, GroupPace, Hook, OnFailure
 from rabbit_chx.consuming.waits import LoopWatch, wait_to_reconnect
 from rabbit_chx.errors import (
-    BrokerTimeoutError,
     ConnectionLostError,
     HandlerError,
     InputError,
@@ -86,18 +86,19 @@ class Group(ABC):
     """The life of a member, of either kind of group: it connects, runs, reconnects and leaves.
 
     Args:
-        where: the address without its password.
+        settings: of a connection, for errors.
         member: the member.
         retries: when to reconnect.
     """
 
-    def __init__(self, where: str, member: GroupMember, retries: Retries) -> None:
+    def __init__(self, settings: ConnectionSettings, member: GroupMember, retries: Retries) -> None:
         for name, hook in (("on_gained", member.on_gained), ("on_lost", member.on_lost)):
             if hook is not None:
                 check_async(name, hook)
         self.member = member.name
         self.reconnects = 0
-        self._where = where
+        self._where = settings.masked_url
+        self._attempt_settings = replace(settings, connection_timeout_s=_CONNECT_S)
         self._member = member
         self._retries = retries
         self._stop = asyncio.Event()
@@ -261,9 +262,7 @@ class Group(ABC):
                 self._attempts, timeout=end - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
             )
             if not done:
-                raise BrokerTimeoutError(
-                    f"{self._where}: not open within {_CONNECT_S:g} s: check host, port and firewall"
-                )
+                raise opening_timeout(self._attempt_settings)
             for ended in done:
                 error = ended.exception()
                 if error is None and opened is None:
@@ -386,7 +385,7 @@ class ConsumerGroup(Group):
             journal,
         )
         super().__init__(
-            self._settings.masked_url,
+            self._settings,
             member_,
             Retries(reconnect_timeout_s=reconnect_timeout_s, backoff_s=reconnect_backoff_s),
         )

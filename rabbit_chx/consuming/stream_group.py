@@ -165,7 +165,7 @@ class StreamGroup(Group):
             deque(named), name, start, columns, on_missing, batch_rows, addresses
         )
         super().__init__(
-            settings[0].masked_url,
+            settings[0],
             member_,
             Retries(reconnect_timeout_s=reconnect_timeout_s, backoff_s=reconnect_backoff_s),
         )

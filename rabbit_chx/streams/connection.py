@@ -26,6 +26,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_whole
 from rabbit_chx.connection import failures
 from rabbit_chx.connection.blocking_connection import Transport
+from rabbit_chx.connection.tokens import log_in
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -107,26 +108,37 @@ class StreamConnection:
     ) -> None:
         self.request_timeout_s = request_timeout_s
         self.deadline = math.inf
+        self._password = settings.password
+        self._max_frame_bytes = max_frame_bytes
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        if self._password.is_token:
+            log_in(settings, self._open)
+        else:
+            self._open(settings)
+        self._takes_tokens = self._release >= (3, 13)
+        interval_s = min(self.heartbeat_s / 4 or _SERVICE_INTERVAL_S, _SERVICE_INTERVAL_S)
+        args = (weakref.ref(self), self._closed, interval_s)
+        self._heartbeat_thread = threading.Thread(
+            target=_keep_alive, args=args, name="rabbit_chx stream heartbeat", daemon=True
+        )
+        self._heartbeat_thread.start()
+
+    def _open(self, settings: ConnectionSettings) -> None:
         self.where = settings.masked_url
         self.server_version = ""
         self.node: Node | None = None
-        self.frame_max = 0
-        self.heartbeat_s = 0
+        self.frame_max = self.heartbeat_s = 0
         self.commands: Mapping[int, tuple[int, int]] = {}
-        self._password = settings.password
-        settings = self._settings = replace(settings, password=self._password.current())
-        self._max_frame_bytes = max_frame_bytes
+        self._settings = settings
         self._splitter = frames.FrameSplitter()
         self._unsent: deque[memoryview] = deque()
         self._events: list[Event] = []
         self._proposed: frames.Tune | None = None  # the broker's limits
-        self._correlation_id = 0
-        self._replies: dict[int, frames.Reply] = {}
+        self._correlation_id, self._replies = 0, dict[int, frames.Reply]()
         self._failure: RabbitChxError | None = None
         self._release: tuple[int, ...] = ()
         self._takes_tokens = False  # on the open connection
-        self._lock = threading.RLock()
-        self._closed = threading.Event()
         deadline = time.monotonic() + settings.connection_timeout_s
         self._transport = Transport(settings, deadline)
         self._last_sent = self._last_received = time.monotonic()
@@ -135,26 +147,14 @@ class StreamConnection:
         except BaseException:
             self._transport.close()
             raise
-        self._takes_tokens = self._release >= (3, 13)
-        interval_s = min(self.heartbeat_s / 4 or _SERVICE_INTERVAL_S, _SERVICE_INTERVAL_S)
-        self._heartbeat_thread = threading.Thread(
-            target=_keep_alive,
-            args=(weakref.ref(self), self._closed, interval_s),
-            name="rabbit_chx stream heartbeat",
-            daemon=True,
-        )
-        self._heartbeat_thread.start()
 
     def _handshake(self, deadline: float) -> None:
         """Log in and open the vhost. A lost connection is reported as what the broker means by closing it."""
         settings = self._settings
         login_bytes = 2 + len(settings.username.encode()) + len(settings.password.reveal().encode())
         try:
-            client_properties = {
-                "product": "rabbit_chx",
-                "version": __version__,
-                "platform": f"Python {platform.python_version()}",
-            }
+            client_properties = {"product": "rabbit_chx", "version": __version__}
+            client_properties["platform"] = f"Python {platform.python_version()}"
             if settings.connection_name:
                 client_properties["connection_name"] = settings.connection_name
             content = texts_field(client_properties, "the client property")
@@ -203,7 +203,7 @@ class StreamConnection:
 
     def _renew_token(self) -> None:
         """Send a new token, unless the broker has it; `_dispatch` takes the reply."""
-        before, secret = self._settings.password, self._password.current(0)
+        before, secret = self._settings.password, self._password.latest()
         self._settings = replace(self._settings, password=secret)
         if secret == before:
             return
@@ -589,7 +589,7 @@ class StreamConnection:
         match message:
             case frames.Reply(correlation_id=id_) if id_ == _RENEWAL_ID:
                 if message.code != Code.OK:
-                    self._failure = failures.refused_login(self._settings, code_in_words(message.code))
+                    self._failure = failures.refused_renewal(self.where, code_in_words(message.code))
             case frames.Reply():
                 if (
                     message.correlation_id == self._correlation_id

@@ -11,9 +11,10 @@ import json
 import logging
 from urllib.parse import quote
 
-from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.connection.client_settings import tls_context
+from rabbit_chx.connection.tokens import log_in_to_api
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, InputError, UnreachableError
 
 _log = logging.getLogger(__name__)
@@ -52,14 +53,18 @@ def writers_of(
     """Return the last id of each name that a stream remembers; from RabbitMQ 3.13 on, with rabbitmq_stream_management."""
     url = management_url if isinstance(management_url, ManagementUrl) else ManagementUrl.of(management_url)
     url = url.with_login_of(settings)
+    return log_in_to_api(url, _TIMEOUT_S, lambda login: _writers(url, settings.vhost, stream, login))
+
+
+def _writers(url: ManagementUrl, vhost: str, stream: str, login: Secret) -> dict[str, int]:
     if url.tls is None:
         connection = http.client.HTTPConnection(url.host, url.port, timeout=_TIMEOUT_S)
     else:
         context = tls_context(url.tls)
         connection = http.client.HTTPSConnection(url.host, url.port, timeout=_TIMEOUT_S, context=context)
-    path = f"{url.prefix}/api/stream/{quote(settings.vhost, safe='')}/{quote(stream, safe='')}/tracking?type=writer"
+    path = f"{url.prefix}/api/stream/{quote(vhost, safe='')}/{quote(stream, safe='')}/tracking?type=writer"
     try:
-        connection.request("GET", path, headers={"Authorization": url.authorization().reveal()})
+        connection.request("GET", path, headers={"Authorization": login.reveal()})
         with connection.getresponse() as answer:
             status, content = answer.status, answer.read(_LARGEST)
         if status == http.client.OK:

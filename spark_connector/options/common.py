@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, ManagementUrl, parse_stream_uri, parse_uri
-from rabbit_chx.connection.tokens import TokenSecret, token_command
+from rabbit_chx.connection.tokens import Credentials, TokenSecret, token_command
 from rabbit_chx.errors import InputError, UnreachableError
 from spark_connector.placing.rings import Ring, ring_from_json
 
@@ -286,6 +286,7 @@ _log = logging.getLogger(__name__)
 _NEXT_URL = re.compile(r"\s*,\s*(?=(?:amqps?|rabbitmq-stream(?:\+tls)?)://)", re.IGNORECASE)
 _HOST = re.compile(r"[^\s:/@?#%\[\]]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]+")  # a name, an address, or an IPv6 address
 _MAX_HEARTBEAT_S = 65_535
+_COMMAND_OPTION = "option 'tokenCommand'"
 _PASSWORDS = ("password", "passwordEnv", "passwordFile", "tokenCommand")
 #: Options of TLS, and the fields of `TlsSettings` that they set.
 _TLS_FIELDS = {
@@ -303,10 +304,14 @@ class PasswordSource:
     option: str
     name: str
 
+    def token_command(self) -> Credentials:
+        """Return the function that runs the command."""
+        return token_command(self.name, _COMMAND_OPTION)
+
     def read(self) -> Secret:
         """Return the password on this machine: a token that is renewed, or text without a line break at the end of the file."""
         if self.option == "tokenCommand":
-            return TokenSecret(token_command(self.name))
+            return TokenSecret(self.token_command(), _COMMAND_OPTION)
         if self.option == "passwordEnv":
             password = os.environ.get(self.name)
             if not password:
@@ -356,6 +361,8 @@ class Brokers:
                 "option 'url' has addresses of AMQP and of streams: give rabbitmq-stream:// for all of them, or for none"
             )
         elsewhere = [PasswordSource(name, values[name]) for name in passwords if name != "password"]
+        if "tokenCommand" in passwords:
+            elsewhere[0].token_command()  # it is malformed here already
         return cls(addresses, *elsewhere)
 
     @property

@@ -32,13 +32,13 @@ class Issuer:
     lifetime_s: int = 3
     issued: list[str] = field(default_factory=list)
 
-    def token(self) -> tuple[str, float]:
-        """Return a token and its expiry, in seconds since 1970."""
+    def token(self, key: rsa.RSAPrivateKey | None = None) -> tuple[str, float]:
+        """Return a token and its expiry, in seconds since 1970; signed with another key if one is given."""
         expiry = int(time.time()) + self.lifetime_s
         scopes = [f"rabbitmq.{scope}" for scope in _SCOPES]
         claims = {"jti": CANARY, "aud": "rabbitmq", "sub": "robin", "scope": scopes, "exp": expiry}
         signed = f"{_coded({'alg': 'RS256', 'typ': 'JWT', 'kid': 'ours'})}.{_coded(claims)}"
-        signature = self.key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+        signature = (key or self.key).sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
         self.issued.append(f"{signed}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}")
         return self.issued[-1], expiry
 

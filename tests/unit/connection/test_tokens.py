@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import pickle
@@ -9,6 +10,8 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,8 +19,17 @@ import pytest
 from rabbit_chx import Publisher
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.settings import ManagementUrl
-from rabbit_chx.connection.tokens import Credentials, TokenSecret, token_command, with_credentials
-from rabbit_chx.errors import InputError, UnreachableError
+from rabbit_chx.connection.failures import opening_timeout
+from rabbit_chx.connection.tokens import (
+    Credentials,
+    TokenSecret,
+    log_in,
+    log_in_async,
+    log_in_to_api,
+    token_command,
+    with_credentials,
+)
+from rabbit_chx.errors import AccessRefusedError, BrokerTimeoutError, InputError, UnreachableError
 
 
 @pytest.fixture
@@ -89,7 +101,43 @@ def test_a_failed_renewal_is_repeated_until_the_token_expires(
     assert caught.value.__cause__ is None
     assert "hidden" not in f"{caught.value}{caplog.text}"
     functions.append(lambda: ("new", 1200.0))
+    clock[0] += 2.0
     assert secret.reveal() == "new"
+
+
+def test_a_function_that_fails_is_called_again_after_growing_pauses(clock: list[float]) -> None:
+    calls = list[float]()
+
+    def token() -> tuple[str, float]:
+        calls.append(clock[0])
+        if len(calls) > 1:
+            raise OSError
+        return "token", 1100.0
+
+    secret = TokenSecret(token)
+    secret.current()
+    while clock[0] < 1160:  # five times a second, as a client that connects again
+        clock[0] = round(clock[0] + 0.2, 1)
+        secret.latest()
+        with suppress(UnreachableError):
+            secret.current()
+    assert calls == [1000, 1080, 1081, 1083, 1087, 1095, 1105, 1115, 1125, 1135, 1145, 1155]
+    with pytest.raises(UnreachableError, match=r"no token \(OSError\)"):  # also without a call
+        secret.current()
+
+
+def test_the_pauses_begin_again_after_a_token(clock: list[float]) -> None:
+    functions: list[Credentials] = [fails]
+    secret = TokenSecret(lambda: functions[-1]())  # noqa: PLW0108  # of the function at that time
+    for pause_s in (1, 2):
+        with pytest.raises(UnreachableError):
+            secret.current()
+        clock[0] += pause_s
+    functions.append(lambda: ("token", clock[0] + 10))
+    secret.current()
+    functions.append(fails)
+    clock[0] += 8
+    assert secret.current().renew_at == clock[0] + 1
 
 
 def test_nobody_waits_for_a_renewal_that_takes_long(clock: list[float]) -> None:
@@ -129,11 +177,132 @@ def test_a_function_that_does_not_return_has_failed_after_31_s(clock: list[float
     clock[0] = 1099.0
     assert secret.current(wait_s=0).reveal() == "token-1"
     clock[0] = 1111.0
+    assert secret.pending == "credentials (function 'credentials')"
     with pytest.raises(UnreachableError, match=r"no token \(the function has not returned within 31 s\)"):
         secret.current()
-    secret.current(wait_s=0)  # the next call, which does not return either
+    assert not secret.pending
+    clock[0] += 1
+    assert secret.latest().reveal() == "token-1"  # the next call, which does not return either
+    with pytest.raises(UnreachableError, match=r"\(function 'credentials'\): no token within 0 s: run it"):
+        secret.current(wait_s=0)
+    clock[0] += 31
+    secret.latest()  # which is enough to give that call up
+    clock[0] += 2
+    assert secret.reveal() == "token-4"
     is_over.set()
-    assert secret.reveal() == "token-3"
+
+
+def test_a_login_names_the_function_that_it_waits_for() -> None:
+    is_over = threading.Event()
+
+    def slow() -> tuple[str, float]:
+        is_over.wait(60)
+        return "token", 9e9
+
+    (settings,) = with_credentials([ConnectionSettings(connection_timeout_s=0.2)], slow)
+    waits = r"^credentials \(function 'slow'\): no token within 0\.2 s: run it by hand"
+    with pytest.raises(UnreachableError, match=waits):
+        log_in(settings, lambda _: None)
+    with pytest.raises(UnreachableError, match=waits):
+        asyncio.run(log_in_async(settings, nothing))
+    assert re.match(waits, str(opening_timeout(settings)))
+    is_over.set()
+    log_in(replace(settings, connection_timeout_s=60), lambda _: None)
+    assert "check host, port and firewall" in str(opening_timeout(settings))
+
+
+# -- refused tokens
+
+
+async def nothing(_: ConnectionSettings) -> None:
+    pass
+
+
+class Door:
+    """Refuses logins with tokens that begin with "bad"."""
+
+    def __init__(self, code: int | None = 403) -> None:
+        self.code = code
+        self.tokens = list[str]()
+
+    def __call__(self, settings: ConnectionSettings) -> str:
+        self.tokens.append(settings.password.reveal())
+        if self.tokens[-1].startswith("bad"):
+            raise AccessRefusedError(
+                "amqp://h: refused (words): check user name, password and auth_mechanism",
+                reply_code=self.code,
+            )
+        return self.tokens[-1]
+
+    async def open(self, settings: ConnectionSettings) -> str:
+        return self(settings)
+
+    def ask(self, header: Secret) -> str:
+        return self(ConnectionSettings(password=Secret(header.reveal().removeprefix("Bearer "))))
+
+
+def enter(settings: ConnectionSettings, door: Door, how: str) -> str:
+    if how == "async":
+        return asyncio.run(log_in_async(settings, door.open))
+    if how == "API":
+        url = ManagementUrl.of("http://localhost:15672").with_login_of(settings)
+        return log_in_to_api(url, 5.0, door.ask)
+    return log_in(settings, door)
+
+
+def given(*tokens: str) -> Callable[[], tuple[str, float]]:
+    rest = iter(tokens)
+    return lambda: (next(rest), 9e9)
+
+
+@pytest.mark.parametrize(("how", "code"), [("sync", 403), ("async", 403), ("API", 401)])
+def test_a_refused_token_is_asked_for_again_once(how: str, code: int) -> None:
+    (settings,) = with_credentials([ConnectionSettings()], given("bad", "good", "good 2", "bad 2", "good 3"))
+    password = settings.password
+    assert isinstance(password, TokenSecret)
+    door = Door(code)
+    assert enter(settings, door, how) == enter(settings, door, how) == "good"
+    password._refuse(Secret("bad"))  # of a slow connection: it was replaced
+    assert enter(settings, door, how) == "good"
+    password._refuse(Secret("good"))
+    assert enter(settings, door, how) == "good 2"  # a login that succeeded begins a new count
+    password._refuse(Secret("good 2"))
+    with pytest.raises(AccessRefusedError) as caught:
+        enter(settings, door, how)
+    assert str(caught.value).startswith(
+        "amqp://h: refused (words), also with a new token of credentials (function '<lambda>'): check the signature"
+    )
+    assert caught.value.reply_code == code
+    assert caught.value.__cause__ is None
+    assert enter(settings, door, how) == "good 3"
+    assert door.tokens == ["bad", "good", "good", "good", "good 2", "bad 2", "good 3"]
+
+
+def test_the_second_refusal_may_be_that_of_another_attempt() -> None:
+    """The first attempt may have no time left for the second login."""
+    (settings,) = with_credentials([ConnectionSettings()], given("bad 1", "bad 2", "bad 3"))
+    door = Door()
+
+    def late(settings: ConnectionSettings) -> str:
+        if door.tokens:
+            raise BrokerTimeoutError("not in time")
+        return door(settings)
+
+    with pytest.raises(BrokerTimeoutError):
+        log_in(settings, late)
+    with pytest.raises(AccessRefusedError, match="also with a new token"):
+        log_in(settings, door)
+    assert door.tokens == ["bad 1", "bad 2"]
+
+
+def test_other_refusals_are_not_about_the_token() -> None:
+    (settings,) = with_credentials([ConnectionSettings()], given("bad"))
+    for code in (None, 530):
+        with pytest.raises(AccessRefusedError, match="check user name"):
+            log_in(settings, Door(code))
+    with pytest.raises(AccessRefusedError, match="check user name"):
+        log_in(ConnectionSettings(password=Secret("bad")), Door())
+    assert settings.password.reveal() == "bad"
 
 
 def test_an_expiry_may_be_a_datetime() -> None:
@@ -210,7 +379,17 @@ def test_a_command_prints_a_jwt_or_the_answer_of_a_token_endpoint() -> None:
 @pytest.mark.parametrize(
     ("command", "kind", "message"),
     [
-        ("", InputError, "the token command is empty"),
+        ("", InputError, "^TOKENS is empty: give a command"),
+        (
+            "echo 'hidden",
+            InputError,
+            r"^TOKENS cannot be split into words \(no closing quotation\): close each",
+        ),
+        (
+            "echo hidden\\",
+            InputError,
+            r"^TOKENS cannot be split into words \(no escaped character\): close each",
+        ),
         ("echo hidden", InputError, "printed no JWT with the claim exp"),
         (f"echo {jwt({})}", InputError, "printed no JWT with the claim exp"),
         ("echo '{\"hidden\": 1}'", InputError, "printed JSON without access_token"),
@@ -225,5 +404,5 @@ def test_a_command_prints_a_jwt_or_the_answer_of_a_token_endpoint() -> None:
 )
 def test_commands_that_give_no_token(command: str, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message) as caught:
-        token_command(command)()
+        token_command(command, "TOKENS")()
     assert "hidden" not in str(caught.value)
