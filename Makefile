@@ -166,6 +166,7 @@ bench: java $(STAMP) ## run the benchmarks; bench/README.md explains the results
 	$(BIN)/python bench/plan.py
 	$(BIN)/python bench/apply.py
 	$(BIN)/python bench/check.py
+	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/slot_plan.py
 	$(BIN)/python bench/slot_hop.py
 	$(BIN)/python bench/group_rate.py

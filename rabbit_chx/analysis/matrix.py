@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rabbit_chx.routing import Destination
+from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.jump import SEEDS
 from rabbit_chx.routing.slot_table import KeyMap, check_key_map
@@ -36,7 +38,12 @@ class MovementMatrix:
     @property
     def moved(self) -> float:
         """How much changes its destination."""
-        return sum(amount for _, _, amount in self.moves())
+        return sum(amount for (source, target), amount in self.amounts.items() if source != target)
+
+    @property
+    def move_count(self) -> int:
+        """How many flows change the destination."""
+        return sum(source != target for source, target in self.amounts)
 
     @property
     def least(self) -> float:
@@ -63,12 +70,20 @@ class MovementMatrix:
             totals[target] += amount
         return totals
 
-    def moves(self) -> list[tuple[Place, Place, float]]:
-        """Return ``(from, to, how much)`` of all that changes its destination, the largest first."""
-        moves = [
+    def largest_moves(self, most: int) -> list[tuple[Place, Place, float]]:
+        """Return ``(from, to, how much)`` of the flows that change the destination, the largest first.
+
+        Args:
+            most: how many are returned at most.
+        """
+        moves = (
             (source, target, amount) for (source, target), amount in self.amounts.items() if source != target
-        ]
-        return sorted(moves, key=lambda move: -move[2])
+        )
+        return heapq.nlargest(most, moves, key=itemgetter(2))
+
+    def moves(self) -> list[tuple[Place, Place, float]]:
+        """Return all flows that change the destination, as `largest_moves` does."""
+        return self.largest_moves(self.move_count)
 
     def sorted_by(self, key: Callable[[Destination], Any]) -> MovementMatrix:
         """Return the matrix with its destinations in another order. The place None stays last.
@@ -94,6 +109,9 @@ def movement_matrix(before: KeyMap, after: KeyMap) -> MovementMatrix:
         Shares: floats k/2^21.
     """
     check_key_map(before, after)
+    if isinstance(before, HashRing) and isinstance(after, HashRing) and before.buckets == after.buckets:
+        shares = before.shares() or {None: 1.0}
+        return matrix_of({(place, place): share for place, share in shares.items() if share}, before, after)
     counted = _counted(before, before.indices_of_all_seeds(), after, after.indices_of_all_seeds())
     return matrix_of({pair: count / SEEDS for pair, count in counted.items()}, before, after)
 

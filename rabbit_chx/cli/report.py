@@ -181,10 +181,11 @@ def matrix_table(
 
 
 def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object], most: int) -> Table:
-    moves = matrix.moves()
-    rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves[:most]]
-    if rest := moves[most:]:
-        rows.append((f"{len(rest):,} more", "", shown(sum(amount for _, _, amount in rest))))
+    moves = matrix.largest_moves(most)
+    rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves]
+    if rest := matrix.move_count - len(moves):
+        amount = matrix.moved - sum(amount for _, _, amount in moves)
+        rows.append((f"{rest:,} more", "", shown(amount)))
     names = [TableColumn(heading, numeric=False, code=True) for heading in ("from", "to")]
     return Table([*names, TableColumn("moves")], rows)
 

@@ -70,18 +70,19 @@ def describe_ring_change(
     Both are of one type.
     """
     from rabbit_chx.analysis.modulo_map import ModuloMap, movement
-    from rabbit_chx.analysis.wording import listed
 
     matrix = movement(*(ring if isinstance(ring, HashRing) else ModuloMap.of(ring) for ring in (before, now)))
     totals = matrix.before_totals()
     moves = [
         f"{amount / totals[source]:.1%} of the keys of {source} belong to {target or 'no queue'} now, "
         f"and {rows.get(source, 0):,} rows went to {source}"
-        for source, target, amount in matrix.moves()
+        for source, target, amount in matrix.largest_moves(_SHOWN_MOVES)
     ]
+    if more := matrix.move_count - len(moves):
+        moves.append(f"and {more:,} more")
     return (
         f"the ring has changed during the write, and {matrix.moved:.1%} of all keys have another queue now. Rows with such keys "
-        f"may have gone to the old queue: {listed(moves, _SHOWN_MOVES, ';')}. Compare destination_for of the rings "
+        f"may have gone to the old queue: {'; '.join(moves)}. Compare destination_for of the rings "
         "before and after for each key, and publish those rows again"
     )
 

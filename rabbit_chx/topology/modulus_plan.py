@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.modulo_map import ModuloMap, movement
+from rabbit_chx.analysis.modulo_map import ModuloFlows, ModuloMap, movement
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Place
@@ -252,19 +252,7 @@ def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:
     """Return the exact share of the 2^27 hashes whose destination differs between two sequences of numbered destinations."""
     if not before or not after:
         return float(bool(before or after))
-    sizes = len(before), len(after)
-    common, period = math.gcd(*sizes), math.lcm(*sizes)
-    inverse = pow(sizes[0] // common, -1, sizes[1] // common)
-    numbers: dict[tuple[Place, int], list[int]] = {}
-    for number, place in enumerate(after):
-        numbers.setdefault((place, number % common), []).append(number)
-    staying = 0
-    for old, place in enumerate(before):
-        for new in numbers.get((place, old % common), ()):
-            # The first hash with these two remainders, by the Chinese remainder theorem.
-            first = old + sizes[0] * ((new - old) // common * inverse % (sizes[1] // common))
-            staying += max((_HASHES - first + period - 1) // period, 0)
-    return 1 - staying / _HASHES
+    return 1 - ModuloFlows(before, after, _HASHES).staying
 
 
 def largest_share(before: Sequence[Destination], after: Sequence[Destination]) -> float:

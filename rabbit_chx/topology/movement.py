@@ -67,15 +67,25 @@ class MovementCounter:
     def _number(self, destination: Place) -> int:
         return self._ids.setdefault(destination, len(self._ids))
 
-    def _resolve(self, numbers: NDArray[np.int64], aliases: Mapping[Place, Place]) -> NDArray[np.int64]:
+    def _resolve(
+        self,
+        numbers: NDArray[np.int64],
+        aliases: Mapping[Place, Place],
+        changed: Iterable[Place] | None = None,
+    ) -> NDArray[np.int64]:
         import numpy as np
 
         # With holes, routing counts only as many buckets as have a destination. An empty ring is one hole.
         counted = numbers[: np.count_nonzero(numbers)] if numbers.any() else np.zeros(1, np.int64)
         if not aliases:
             return counted
-        resolved = [self._number(aliases.get(destination, destination)) for destination in [*self._ids]]
-        return np.array(resolved)[counted]
+        if changed is None:
+            changed, self._resolved = aliases, np.arange(len(self._ids))
+        pairs = [(self._number(place), self._number(aliases.get(place, place))) for place in changed]
+        self._resolved = np.append(self._resolved, np.arange(len(self._resolved), len(self._ids)))
+        for number, resolved in pairs:
+            self._resolved[number] = resolved
+        return self._resolved[counted]
 
     def prepare(self, counts: Iterable[int]) -> None:
         """Sort the stays for rings with these bucket counts, unless they are sorted already."""
@@ -105,6 +115,7 @@ class MovementCounter:
         numbers: NDArray[np.int64],
         aliases: Mapping[Place, Place] = _NO_ALIASES,
         dead_ends: Collection[Place] = (),
+        changed: Iterable[Place] | None = None,
     ) -> tuple[float, float]:
         """Return the share of keys that a ring moves, and the share without a destination on it.
 
@@ -112,10 +123,11 @@ class MovementCounter:
             numbers: the numbers of its buckets, from `number_destinations`.
             aliases: the replacements of destinations.
             dead_ends: replacements without a queue: their keys count as keys without a destination.
+            changed: the destinations whose replacement may differ from that of the previous call, if the others are known to be the same.
         """
         import numpy as np
 
-        destinations = self._resolve(numbers, aliases)
+        destinations = self._resolve(numbers, aliases, changed)
         count = len(destinations)
         self.prepare([count])
         buckets = np.flatnonzero(destinations < self._known)
@@ -219,13 +231,13 @@ def find_slot_ownership(
     owners = SlotOwners.of_slots(refs, wanted, live) if refs else None
     if owners is None or not owners.current:
         return None
-    before = dict(owners.current)
+    before, kept = dict(owners.current), frozenset(members)
     for change in changes:
         owners.apply(change)
     handed_over = tuple(
         SlotHandOver(slot.name, _queue_or_none(before[slot]), _queue_or_none(owners.current[slot]))
         for slot in ring.destinations
-        if isinstance(slot, ExchangeRef) and slot in members and before.get(slot) != owners.current.get(slot)
+        if isinstance(slot, ExchangeRef) and slot in kept and before.get(slot) != owners.current.get(slot)
     )
     return SlotOwnership(before, owners.current, handed_over)
 
@@ -267,28 +279,33 @@ class SlotOwners:
         known = {exchange.name: exchange for exchange in (*wanted.exchanges, *live.exchanges)}
         return cls([ref for ref in refs if is_slot(ref, known.get(ref.name), bound[ref.name])], live)
 
-    def apply(self, change: PlannedChange) -> bool:
-        """Apply a change, and return True if it concerns slots."""
+    def apply(self, change: PlannedChange) -> Collection[Place]:
+        """Apply a change, and return the slots that it concerns."""
         if change.action in ("bind", "unbind"):
             binding = change.binding
             queues = self._queues.get(binding.source)
             if queues is None or not isinstance(binding.destination, str):
-                return False
+                return ()
             if change.action == "bind":
                 queues[binding] = None
             else:
                 queues.pop(binding, None)
-            self._update(binding.source)
-            return True
+            return self._update_all((binding.source,))
         if not isinstance(change.subject, ExchangeDefinition):
-            return False
+            return ()
         if change.wanted is None:
             self._exchanges.pop(change.name, None)
         else:
             self._exchanges[change.name] = change.subject
-        for slot in self._queues if change.name in self._parks else self._queues.keys() & {change.name}:
+        return self._update_all(
+            self._queues if change.name in self._parks else self._queues.keys() & {change.name}
+        )
+
+    def _update_all(self, slots: Iterable[str]) -> list[Place]:
+        slots = list(slots)
+        for slot in slots:
             self._update(slot)
-        return change.name in self._parks | self._queues.keys()
+        return [*map(ExchangeRef, slots)]
 
     def _update(self, slot: str) -> None:
         ref, queues = ExchangeRef(slot), {binding.destination for binding in self._queues[slot]}

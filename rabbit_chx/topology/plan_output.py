@@ -25,7 +25,8 @@
 numbers. If that order is not known, the matrix is null, and the shares are the largest possible ones.
 
 A member of a ring is written as in a topology file, its weight as the text of the binding key. ``before`` and ``after`` have the format of
-`HashRing.to_json`, or with slots of `SlotTable.to_json`. The matrix is null if the exchange hashes something else afterwards, because no
+`HashRing.to_json`, or with slots of `SlotTable.to_json`. Of more than 100 cells a matrix has the largest 100, those that change the
+destination first, and ``"more_cells"``, the number of the others. The matrix is null if the exchange hashes something else afterwards, because no
 ring determines the destinations then. In its cells text is a queue, and null is no destination. The old queue of a slot is null if it has
 no queue or several queues; the new one likewise. The proposal ``slots`` also has the field ``slots``, the number of slots.
 
@@ -39,8 +40,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields as fields_of
+from heapq import nlargest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import document, entries, entry, percent, plural, refusal_entries, to_json
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
@@ -58,6 +62,8 @@ if TYPE_CHECKING:
 #: The text for a slot that does not have exactly one queue.
 NOT_ONE_QUEUE = "no queue, or several"
 _MOST_SLOTS = 10
+#: The most cells of a matrix in JSON.
+_MOST_FLOWS = 100
 #: The result of a plan without changes.
 NO_CHANGE = "the broker matches the topology"
 _DONE = {
@@ -88,12 +94,13 @@ def plan_as_json(plan: Plan) -> str:
 
 def _ring(ring: RingPlan) -> dict[str, Any]:
     matrix, owners = ring.matrix(), ring.ownership
+    explained = ring.is_explained_by(matrix)
     return {
         **entry(ring, "exchange", "moved", "moved_at_worst"),
         "proposals": list(map(_proposal, ring.proposals)),
         "before": _key_map(ring.before, owners.before if owners else {}),
         "after": _key_map(ring.after, owners.after if owners else {}),
-        "matrix": matrix if ring.is_explained_by(matrix) else None,
+        "matrix": _matrix(matrix) if explained else None,
         **({"handed_over": entries(ring.handed_over, "slot", "old", "new")} if owners else {}),
     }
 
@@ -131,7 +138,22 @@ def _modulus(modulus: ModulusPlan) -> dict[str, Any]:
     )
     moved = entry(modulus, "exchange", "moved", "moved_at_worst")
     proposals = list(map(_proposal, modulus.proposals))
-    return {**moved, "proposals": proposals, "before": before, "after": after, "matrix": modulus.matrix()}
+    matrix = modulus.matrix()
+    written = None if matrix is None else _matrix(matrix)
+    return {**moved, "proposals": proposals, "before": before, "after": after, "matrix": written}
+
+
+def _matrix(matrix: MovementMatrix) -> dict[str, Any]:
+    """Return a matrix; of more than `_MOST_FLOWS` flows those that change the destination come first, the largest first."""
+    count = len(matrix.amounts)
+    if count <= _MOST_FLOWS:
+        return entry(matrix, *matrix.json_fields)
+    flows = matrix.largest_moves(_MOST_FLOWS)
+    if missing := _MOST_FLOWS - len(flows):
+        staying = [(place, place, matrix.amounts.get((place, place), 0.0)) for place in matrix.before]
+        flows += nlargest(missing, staying, key=itemgetter(2))
+    cells = [{"from": to_json(source), "to": to_json(to), "amount": amount} for source, to, amount in flows]
+    return {**entry(matrix, "moved", "least"), "cells": cells, "more_cells": count - len(cells)}
 
 
 def text_of_plan(plan: Plan) -> str:

@@ -13,6 +13,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.differences import ObjectDifferences
@@ -136,12 +137,14 @@ class RingWork(NamedTuple):
         ring, moments = self.live.state, [(0.0, 0.0)]
         numbers = counter.number_destinations(ring.buckets)
         for change in changes:
+            concerned: Collection[Place] = ()
             if change.ring and change.binding.source == self.plan.exchange:
                 ring = apply_step(ring, change)
                 numbers = counter.update_numbers(numbers, change.binding.destination, len(ring.buckets))
-            elif not owners.apply(change):
+            elif not (concerned := owners.apply(change)):
                 continue
-            moments.append(counter.count_moved_and_lost(numbers, owners.current, owners.dead_ends))
+            changed = concerned if len(moments) > 1 else None  # the first moment knows no owners
+            moments.append(counter.count_moved_and_lost(numbers, owners.current, owners.dead_ends, changed))
         moved, lost = zip(*moments, strict=True)
         plan = replace(
             self.plan,

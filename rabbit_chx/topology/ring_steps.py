@@ -37,7 +37,7 @@ class LiveRing(NamedTuple):
 
     def is_made_by(self, members: tuple[RingMember, ...]) -> bool:
         """Return True if these members make the same buckets and bindings."""
-        if Counter(self.bound) != Counter(members):
+        if self.bound != members and Counter(self.bound) != Counter(members):
             return False
         try:
             return make_ring(members, self.ring.release).buckets == self.ring.buckets

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _CHUNK_SEEDS = 1 << 14
 #: Up to this bucket count the stays are few, and are cached.
 _SMALL_RING = 64
+#: The number of seeds of each bucket is counted from the stays after this number of bucket counts, and up to this bucket count.
+_FEW_COUNTS, _MOST_STAYS = 4, 1024
 #: Arrow arrays of at least this many keys are hashed on all cores. The batches of a Spark executor are much smaller.
 THREADED_KEYS = 1 << 20
 _SEED_MASK = np.uint32(SEEDS - 1)
@@ -109,12 +111,34 @@ def shares(
 ) -> dict[Place, float]:
     """Return each destination's exact share of the seeds; holes, if seeds reach any, under None."""
     index = _as_int32(index_of_bucket)
-    counts = np.bincount(all_buckets(buckets), minlength=buckets)
+    counts = _seeds_by_bucket(buckets, SEEDS)
     seeds = np.zeros(len(destinations) + 1, np.int64)
     np.add.at(seeds, index[:buckets], counts)  # the index of a hole, -1, is the last item
     *counted, holes = (count / SEEDS for count in seeds.tolist())
     result: dict[Place, float] = dict(zip(destinations, counted, strict=True))
     return result | {None: holes} if holes else result
+
+
+@lru_cache(maxsize=1024)
+def _seeds_by_bucket(buckets: int, all_seeds: int) -> NDArray[np.int64]:
+    """Return the number of seeds of each bucket, read-only; `all_seeds` is `SEEDS`, which tests replace.
+
+    The first few bucket counts are counted one by one. After them the stays of all seeds are counted once, for all counts up to a bound.
+    """
+    if buckets > _MOST_STAYS or _seeds_by_bucket.cache_info().currsize < _FEW_COUNTS:
+        counts = np.bincount(all_buckets(buckets), minlength=buckets)
+    else:
+        stays = _stays_up_to(1 << (buckets - 1).bit_length(), all_seeds)
+        rows = np.flatnonzero((stays.bucket < buckets) & (stays.last >= buckets))
+        counts = np.zeros(buckets, np.int64)
+        np.add.at(counts, stays.bucket[rows], stays.seeds[rows])
+    counts.flags.writeable = False
+    return counts
+
+
+@lru_cache(maxsize=2)
+def _stays_up_to(most: int, all_seeds: int) -> Stays:
+    return _stays(1, 1, most, all_seeds)
 
 
 def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:

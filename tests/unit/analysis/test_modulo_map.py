@@ -44,19 +44,36 @@ def test_shares_are_exact(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     assert modulus().shares() == {}
 
 
+@pytest.mark.parametrize("destinations", [5, 2_000])
 @pytest.mark.parametrize(("before", "after"), [*itertools.product([0, 1, 3, 4, 60, 1_001], repeat=2)])
-def test_movement_is_exact(monkeypatch: pytest.MonkeyPatch, before: int, after: int) -> None:
+def test_movement_is_exact(
+    monkeypatch: pytest.MonkeyPatch, before: int, after: int, destinations: int
+) -> None:
     monkeypatch.setattr(modulo_map, "_PHASH2", SMALL)
-    monkeypatch.setattr(modulo_map, "_AT_ONCE", 77)
-    old, new = (modulus(*((f"q{n % 5}", f"{n}") for n in range(count))) for count in (before, after))
+    old, new = (
+        modulus(*((f"q{n % destinations}", f"{n}") for n in range(count))) for count in (before, after)
+    )
 
     places = [of.numbered or (None,) for of in (old, new)]
     counted = Counter(
         (places[0][hash_ % len(places[0])], places[1][hash_ % len(places[1])]) for hash_ in range(SMALL)
     )
-    found = movement(old, new).amounts
-    assert found.keys() == counted.keys()
-    assert all(found[pair] == pytest.approx(number / SMALL) for pair, number in counted.items())
+    sizes = sorted((number for (source, to), number in counted.items() if source != to), reverse=True)
+    for few in (SMALL, 0):  # all flows at once, and computed when they are read
+        monkeypatch.setattr(modulo_map, "_FEW", few)
+        matrix = movement(old, new)
+        assert dict(matrix.amounts) == {pair: number / SMALL for pair, number in counted.items()}
+        assert len(matrix.amounts) == len(counted)
+        assert matrix.moved == pytest.approx(sum(sizes) / SMALL)
+        assert matrix.move_count == len(sizes)
+        for side, totals in enumerate((matrix.before_totals(), matrix.after_totals())):
+            ends = [pair[side] for pair in counted.elements()]
+            assert totals == pytest.approx({place: ends.count(place) / SMALL for place in places[side]})
+        for most in (1, 7, len(sizes)):
+            moves = matrix.largest_moves(most)
+            assert [amount * SMALL for *_, amount in moves] == pytest.approx(sizes[:most])
+            assert len({(source, to) for source, to, _ in moves}) == len(moves)
+            assert all(source != to and matrix.amounts[source, to] == amount for source, to, amount in moves)
 
 
 def test_movement_of_the_real_hashes() -> None:

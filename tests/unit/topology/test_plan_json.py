@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from rabbit_chx.routing import HashRing
+from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
+
+RELEASE = Release("4.3.6")
 
 
 @pytest.mark.all_seeds
@@ -67,3 +70,35 @@ def test_the_format() -> None:
     assert list(refusal) == ["says", "message", "fix", "allow_with"]
     assert refusal["allow_with"].startswith("--allow-moved ")
     assert document["checksum"] == planned.checksum
+
+
+@pytest.mark.parametrize("kind", ["x-modulus-hash", "x-consistent-hash"])
+@pytest.mark.parametrize("count", [7, 60, 110, 400])
+def test_a_matrix_lists_at_most_a_hundred_flows_and_the_number_of_the_others(kind: str, count: int) -> None:
+    def bound(names: tuple[str, ...]) -> Topology:
+        if kind == "x-modulus-hash":
+            exchange = ExchangeDefinition("h", kind, queues=names)
+            return replace(Topology((exchange,), tuple(map(QueueDefinition, names))), release=RELEASE)
+        exchange = ExchangeDefinition("h", kind, ring=tuple(map(RingMember, names)))
+        topology = Topology((exchange,), tuple(map(QueueDefinition, names)))
+        return topology.with_rings({"h": HashRing.from_buckets(names, RELEASE)})
+
+    names = tuple(f"q{number:03}" for number in range(count + 1))
+    made = plan(bound(names), bound(names[:-1]))
+    (ring,) = json.loads(made.to_json())["rings"]
+    matrix = made.rings["h"].matrix()
+    every = len(matrix.amounts)
+    cells = ring["matrix"].pop("cells")
+
+    if every <= 100:
+        assert ring["matrix"] == {"moved": matrix.moved, "least": matrix.least}
+        assert cells == matrix.cells
+        return
+    assert ring["matrix"].pop("more_cells") == every - 100
+    assert ring["matrix"] == {"moved": matrix.moved, "least": matrix.least}
+    moves = [cell["amount"] for cell in cells if cell["from"] != cell["to"]]
+    kept = [cell["amount"] for cell in cells if cell["from"] == cell["to"]]
+    assert (len(cells), len(moves)) == (100, min(matrix.move_count, 100))
+    assert (moves, kept) == (sorted(moves, reverse=True), sorted(kept, reverse=True))
+    assert moves == [amount for *_, amount in matrix.moves()][: len(moves)]
+    assert len({(cell["from"], cell["to"]) for cell in cells}) == 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,7 @@ import pytest
 from rabbit_chx.errors import EmptyRingError, RowError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.arrays import seeds
+from rabbit_chx.routing.jump import SEEDS
 
 KEYS = [f"k{n}" for n in range(40_000)]  # more than one chunk
 RING = HashRing.from_buckets(["q1", None, ExchangeRef("q1"), "q1", "q2"])
@@ -91,3 +93,17 @@ def test_many_keys_on_several_cores_go_where_they_go_on_one(
         ring.indices(pa.array(texts))
     assert ring.indices(pa.array(texts[:63])).tolist() == one[:63].tolist()
     assert len(started) == 3
+
+
+@pytest.mark.parametrize("few", [0, 1_000])
+def test_shares_of_many_rings_are_counted_from_the_stays(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    monkeypatch.setattr(seeds, "_FEW_COUNTS", few)
+    seeds._seeds_by_bucket.cache_clear()
+    for count in (1, 2, 3, 64, 65, 1_000, 1_025):
+        names = [f"q{number}" for number in range(count)]
+        reached = seeds.indices_of_all_seeds(array("i", range(count)))
+        found = seeds.shares(array("i", range(count)), count, names)
+        assert found == {
+            name: number / SEEDS for name, number in zip(names, np.bincount(reached), strict=True)
+        }
+    seeds._seeds_by_bucket.cache_clear()
