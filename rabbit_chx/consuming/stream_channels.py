@@ -133,11 +133,11 @@ class StreamReading:
 
 @dataclass(frozen=True, slots=True)
 class StreamBatch:
-    """What a handler gets: a batch of rows, or the election, which has no rows but the channel that won it."""
+    """What a handler gets over a channel: a batch of rows, or the election, which has no rows."""
 
     stream: str
+    channel: StreamChannel
     rows: pa.RecordBatch | None = None
-    won: StreamChannel | None = None
     generation: int | None = None
     attempt: int = 1
 
@@ -324,6 +324,7 @@ class StreamChannel:
         self.stream = stream
         self.is_active = False  # elected
         self.has_handled = False
+        self.confirmed: int | None = None  # the last generation that was confirmed
         self._reading = reading
         self._take = take
         self._pause_s = pause_s
@@ -352,11 +353,12 @@ class StreamChannel:
             self.has_handled = True
             self._commands.put(_Done())
 
-    async def confirm(self) -> None:
-        """Wait for a reply of the broker over this connection: it had not closed it when the claim was read."""
+    async def confirm(self, generation: int | None) -> None:
+        """Wait for a reply of the broker over this connection: this consumer was elected when the claim of this generation was read."""
         done = self._loop.create_future()
         self._commands.put(_Confirm(done))
         await done
+        self.confirmed = generation
 
     def begin(self, start: OffsetSpec | None) -> None:
         """Read from `start`; None for the offset after the stored one, or the start of the group."""
@@ -437,16 +439,11 @@ class StreamChannel:
 
     def _await_begin(self, feed: Feed) -> int | None:
         """Let the election be handled; return where to start, None if the thread must end."""
-        won = StreamBatch(self.stream, won=self)
+        won = StreamBatch(self.stream, self)
         attempt = 1 + self._reading.failed_starts[self.stream]
         call_in(self._loop, self._take, DeliveredMessage(0, "", won, attempt=attempt))
-        while (command := self._next_command(feed)) is not None:
-            if isinstance(command, _Confirm):
-                self._stored = feed.connection.query_offset(self._reading.group, self.stream)
-                call_in(self._loop, _set_done, command.done)
-            elif isinstance(command, _Begin):
-                return self._start(feed, command.start)
-        return None
+        command = self._next_command(feed)
+        return self._start(feed, command.start) if isinstance(command, _Begin) else None
 
     def _start(self, feed: Feed, start: OffsetSpec | None) -> int:
         log_start, is_unstored = 0, start is None and self._stored is None
@@ -483,11 +480,7 @@ class StreamChannel:
         while not self._stop.is_set():
             self._check_loop()
             feed.poll(LOOK_S)
-            if feed.updates:
-                feed.connection.answer_consumer_update(feed.updates.popleft().correlation_id, None)
-                raise ConnectionLostError(
-                    f"stream {self.stream!r}: the broker has made another member active", queue=self.stream
-                )
+            self._check_active(feed)
             rows = feed.batch()
             self._store_if_due(feed.connection)
             if rows is None:
@@ -495,20 +488,36 @@ class StreamChannel:
             for first in range(0, rows.num_rows, self._reading.batch_rows):
                 part = rows.slice(first, self._reading.batch_rows)
                 tag += 1
-                call_in(self._loop, self._take, DeliveredMessage(tag, "", StreamBatch(self.stream, part)))
+                call_in(
+                    self._loop, self._take, DeliveredMessage(tag, "", StreamBatch(self.stream, self, part))
+                )
                 if self._next_command(feed) is None:
                     return
                 self._handled = part["offset"][-1].as_py()
                 self._store_if_due(feed.connection)
 
-    def _next_command(self, feed: Feed) -> _Confirm | _Begin | _Done | None:
-        """Return the next command of the event loop, and look after the connection meanwhile."""
+    def _check_active(self, feed: Feed) -> None:
+        if feed.updates:
+            feed.connection.answer_consumer_update(feed.updates.popleft().correlation_id, None)
+            raise ConnectionLostError(
+                f"stream {self.stream!r}: the broker has made another member active", queue=self.stream
+            )
+
+    def _next_command(self, feed: Feed) -> _Begin | _Done | None:
+        """Return the next command of the event loop, and look after the connection and its requests to confirm meanwhile."""
         while True:
             try:
-                return self._commands.get(timeout=LOOK_S)
+                command = self._commands.get(timeout=LOOK_S)
             except queues.Empty:
                 self._check_loop()
                 feed.poll(0.0)
+                continue
+            if not isinstance(command, _Confirm):
+                return command
+            self._stored = feed.connection.query_offset(self._reading.group, self.stream)
+            feed.poll(0.0)
+            self._check_active(feed)
+            call_in(self._loop, _set_done, command.done)
 
     def _check_loop(self) -> None:
         """Give up the stream if nobody handles its batches: the broker would leave it to this connection for ever."""

@@ -229,18 +229,19 @@ class StreamGroup(Group):
         check_async("handle", handle)
 
         async def handle_batch(batch: StreamBatch) -> None:
-            if batch.won is not None:
+            if batch.rows is None:
                 await self._take_over(batch)
-            elif batch.rows is not None:
-                await handle(batch.stream, batch.rows)
+                return
+            if batch.channel.confirmed != batch.generation:  # another member has claimed the stream meanwhile
+                await batch.channel.confirm(batch.generation)
+            await handle(batch.stream, batch.rows)
 
         await self._run_once(handle_batch)
 
     async def _take_over(self, batch: StreamBatch) -> None:
         """Handle an election: call the hook `on_gained`, and begin where it returns."""
-        channel = batch.won
-        assert channel is not None  # for mypy
-        await channel.confirm()
+        channel = batch.channel
+        await channel.confirm(batch.generation)
         start = None
         if self._on_gained is not None:
             failures = self._reading.failed_starts

@@ -174,11 +174,11 @@ class _Node(StreamNode):
         self._chance, self._faults = chance, faults
         self._looks = 0
 
-    def accept(self) -> Session:
+    def accept(self, owner: str = "") -> Session:
         if self._faults and self._chance.random() < 0.2:
             self._faults.pop()
             raise UnreachableError("nobody answers")
-        session = super().accept()
+        session = super().accept(owner)
         session.withheld = 0 if self.leader is self else self._chance.randint(0, 5)
         return session
 

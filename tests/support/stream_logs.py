@@ -21,6 +21,11 @@ def header_of(chunk: bytes) -> tuple[int, int, int]:
     return kind, records, offset
 
 
+def timestamp_of(chunk: bytes) -> int:
+    """Return the time of a chunk, in milliseconds."""
+    return int.from_bytes(chunk[8:16], signed=True)
+
+
 class ChunkLog:
     """A log of chunks. Chunks are numbered from 0, those that retention has removed included.
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 import pytest
-from stream_logs import ChunkLog, RowLog, header_of
+from stream_logs import ChunkLog, RowLog, header_of, timestamp_of
 
 from rabbit_chx import retry
 from rabbit_chx.errors import ConnectionLostError
@@ -27,6 +27,7 @@ from rabbit_chx.streams.chunks import CODECS, Piece, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
     Confirms,
+    ConsumerUpdate,
     Event,
     Fields,
     FrameSplitter,
@@ -46,7 +47,8 @@ EMPTY = b"\0\0\0\0"
 HOST = "127.0.0.1"
 _NO_STREAM = b"\0\2"
 _NO_LEADER = b"\xff\xff"
-_FIRST, _LAST, _OFFSET = 1, 2, 4
+_LAST, _NEXT, _OFFSET, _TIME = 2, 3, 4, 5
+_CONSUMER_UPDATE_REPLY = 0x8000 | Key.CONSUMER_UPDATE
 _LOGIN = (
     Key.PEER_PROPERTIES,
     Key.SASL_HANDSHAKE,
@@ -76,6 +78,8 @@ def event_frame(event: Event) -> bytes:
             return frame(Key.PUBLISH_ERROR, bytes([event.publisher_id]) + refused)
         case StreamChanged():
             return frame(Key.METADATA_UPDATE, event.code.to_bytes(2) + name_field(event.stream))
+        case ConsumerUpdate(number, is_active, correlation_id):
+            return frame(Key.CONSUMER_UPDATE, correlation_id.to_bytes(4) + bytes([number, is_active]))
     raise AssertionError(event)
 
 
@@ -86,6 +90,8 @@ class _Subscription:
     credit: int
     has_all_kinds: bool
     filters: frozenset[bytes] = frozenset()
+    group: tuple[str, str] | None = None  # of a single active consumer, with its stream
+    is_active: bool = True
 
 
 class Session:
@@ -99,6 +105,7 @@ class Session:
         unconfirmed: of each row without confirm the publisher, the id, and the rows that must be committed first.
         withheld: how many of the last chunks it does not give: no majority has them, or the node is a replica that is behind.
         subscriptions: by their ids.
+        owner: the name of the connection.
     """
 
     def __init__(self, node: StreamNode) -> None:
@@ -111,6 +118,7 @@ class Session:
         self.withheld = node.withheld
         self.subscriptions: dict[int, _Subscription] = {}
         self.is_publisher = False
+        self.owner = ""
         self._references: dict[int, str | None] = {}
         self._splitter = FrameSplitter()
         self._splitter.largest = 1 << 30
@@ -139,7 +147,13 @@ class Session:
 
     def lose(self) -> None:
         """Cut the connection."""
-        self.failure = ConnectionLostError("the line is cut")
+        self.end(ConnectionLostError("the line is cut"))
+
+    def end(self, failure: Exception) -> None:
+        """End the connection: the next consumers of its groups are elected."""
+        self.failure = self.failure or failure
+        for number in list(self.subscriptions):
+            self.unsubscribe(number)
 
     # -- publishing
 
@@ -184,22 +198,51 @@ class Session:
 
     def subscribe(self, fields: Fields) -> bytes:
         """Begin where a broker does, and return the first chunks."""
-        number, log, kind = fields.integer(1), self.node.streams[fields.text()], fields.integer(2)
-        offset = fields.integer(8) if kind == _OFFSET else 0
+        number, stream, kind = fields.integer(1), fields.text(), fields.integer(2)
+        log = self.node.streams[stream]
+        offset = fields.integer(8) if kind in (_OFFSET, _TIME) else 0
         credit = fields.integer(2)
         properties = dict(fields.array(lambda: (fields.text(), fields.text())))
         self.node.starts.append((kind, offset))
-        place = log.find(offset)
-        if kind == _LAST:
-            users = (number for number in reversed(log.numbers) if not header_of(log.chunk(number))[0])
-            place = next(users, log.end)
-        elif place == log.end and self.node.moves_starts:
+        place = self.place_of(log, kind, offset)
+        if place == log.end and self.node.moves_starts:
             place = log.begin
         has_all_kinds = properties.get("chunk_selector") == "all"
         filters = {value.encode() for name, value in properties.items() if name.startswith("filter.")}
         if properties.get("match-unfiltered") == "true":
             filters.add(b"")
         self.subscriptions[number] = _Subscription(log, place, credit, has_all_kinds, frozenset(filters))
+        if properties.get("single-active-consumer") == "true":
+            self.node.join(self, number, (properties["name"], stream))
+        return self.deliver(number)
+
+    @staticmethod
+    def place_of(log: ChunkLog | RowLog, kind: int, offset: int) -> int:
+        """Return the number of the chunk where a subscription begins."""
+        if kind == _LAST:
+            users = (number for number in reversed(log.numbers) if not header_of(log.chunk(number))[0])
+            return next(users, log.end)
+        if kind == _TIME:
+            late = (number for number in log.numbers if timestamp_of(log.chunk(number)) >= offset)
+            return next(late, log.end)
+        return log.end if kind == _NEXT else log.find(offset)
+
+    def unsubscribe(self, number: int) -> None:
+        """End a subscription."""
+        group = self.subscriptions.pop(number).group
+        if group is not None:
+            self.node.leave(self, group)
+
+    def begin(self, number: int, fields: Fields) -> bytes:
+        """Take the answer to a ConsumerUpdate; return the first chunks if it is that of an active consumer."""
+        subscription = self.subscriptions[number]
+        code, kind = fields.integer(2), fields.integer(2)
+        assert code == 1
+        self.node.answers.append(kind)
+        if kind:
+            offset = fields.integer(8) if kind in (_OFFSET, _TIME) else 0
+            subscription.next = self.place_of(subscription.log, kind, offset)
+            subscription.is_active = True
         return self.deliver(number)
 
     def give_credit(self, fields: Fields) -> bytes:
@@ -216,6 +259,8 @@ class Session:
         """Return chunks of a subscription, as far as its credit goes."""
         subscription, found = self.subscriptions[number], []
         log = subscription.log
+        if not subscription.is_active:
+            return b""
         subscription.next = max(subscription.next, log.begin)
         while subscription.credit and most and subscription.next < log.end - self.withheld:
             chunk = log.chunk(subscription.next)
@@ -285,6 +330,8 @@ class StreamNode:
         at_once: the most chunks that it delivers for a credit.
         most_credit: the most credit that a subscription had at a time.
         moves_starts: whether a start behind the log is moved to its begin.
+        answers: the kinds of the answers to a ConsumerUpdate: 0 for no start.
+        consumers: the single active consumers of each group and stream, in their order; the first one is elected.
     """
 
     frame_max = 1 << 20
@@ -314,16 +361,45 @@ class StreamNode:
         self.at_once = 1 << 30
         self.most_credit = 0
         self.moves_starts = False
+        self.consumers: dict[tuple[str, str], list[tuple[Session, int]]] = {}
+        self.answers: list[int] = []
+        self._updates = itertools.count(1 << 16)
 
     @property
     def writers(self) -> list[Session]:
         """The connections on which a publisher was declared."""
         return [session for session in self.sessions if session.is_publisher]
 
-    def accept(self) -> Session:
-        """Begin a connection."""
+    def accept(self, owner: str = "") -> Session:
+        """Begin a connection of this name."""
         self.sessions.append(Session(self))
+        self.sessions[-1].owner = owner
         return self.sessions[-1]
+
+    # -- single active consumers
+
+    def join(self, session: Session, number: int, group: tuple[str, str]) -> None:
+        """Add a consumer behind those of its group."""
+        subscription = session.subscriptions[number]
+        subscription.group, subscription.is_active = group, False
+        consumers = self.consumers.setdefault(group, [])
+        consumers.append((session, number))
+        if len(consumers) == 1:
+            self.update(session, number, is_active=True)
+
+    def leave(self, session: Session, group: tuple[str, str]) -> None:
+        """Remove a consumer, and elect the next one if it was the first."""
+        consumers = self.consumers[group]
+        was_first = consumers[0][0] is session
+        self.consumers[group] = consumers = [each for each in consumers if each[0] is not session]
+        if was_first and consumers:
+            self.update(*consumers[0], is_active=True)
+
+    def update(self, session: Session, number: int, *, is_active: bool) -> None:
+        """Tell a consumer whether it is active."""
+        session.tell(ConsumerUpdate(number, is_active, next(self._updates)))
+
+    # -- requests
 
     def handle(self, session: Session, request: bytes) -> bytes:
         """Return what is sent for a request."""
@@ -384,7 +460,12 @@ class StreamNode:
             case Key.SUBSCRIBE:
                 follows = session.subscribe(fields)
             case Key.UNSUBSCRIBE:
-                del session.subscriptions[fields.integer(1)]
+                session.unsubscribe(fields.integer(1))
+            case Key.CREATE:
+                self.streams[fields.text()] = self.new_log()
+            case _ if key == _CONSUMER_UPDATE_REPLY:
+                (number,) = session.subscriptions
+                return session.begin(number, fields)
             case Key.STREAM_STATS:
                 statistics = session.statistics(fields.text())
                 body = array(
@@ -395,6 +476,10 @@ class StreamNode:
             case Key.ROUTE:
                 body = EMPTY
         return reply(key, correlation_id, OK + body) + follows
+
+    def new_log(self) -> ChunkLog | RowLog:
+        """Return the log of a stream that is created."""
+        return RowLog()
 
     def metadata(self, streams: Iterable[str]) -> bytes:
         """Return the nodes of streams, as the content of a reply."""
@@ -430,10 +515,10 @@ class Clock:
         self.now += max(seconds, 0.05)
 
 
-class _Line:
+class Line:
     """Stands for the transport of a connection."""
 
-    def __init__(self, session: Session, clock: Clock) -> None:
+    def __init__(self, session: Session, clock: Any) -> None:
         self.session = session
         self._clock = clock
 
@@ -459,7 +544,7 @@ class _Line:
         self._clock.now += timeout_s
 
     def close(self) -> None:
-        self.session.failure = self.session.failure or ConnectionLostError("it is closed")
+        self.session.end(ConnectionLostError("it is closed"))
 
 
 class _Connection(StreamConnection):
@@ -471,13 +556,14 @@ class _Connection(StreamConnection):
 
 
 @contextmanager
-def in_memory(*cluster: StreamNode) -> Iterator[Clock]:
+def in_memory(*cluster: StreamNode, clock: Any = None, line: type[Line] = Line) -> Iterator[Any]:
     """Let stream connections go to these nodes, by their hosts, or to the first of them; return the clock of all waits."""
-    clock = Clock()
+    clock = clock or Clock()
     by_host = {node.host: node for node in cluster}
 
-    def transport(settings: Any, _deadline: float) -> _Line:
-        return _Line(by_host.get(settings.host, cluster[0]).accept(), clock)
+    def transport(settings: Any, _deadline: float) -> Line:
+        node = by_host.get(settings.host, cluster[0])
+        return line(node.accept(settings.connection_name or ""), clock)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connection, "Transport", transport)
@@ -543,6 +629,7 @@ class ListeningNode(StreamNode):
                 answer = bytes(session.out)
                 session.out.clear()
                 client.sendall(answer)
+        session.end(ConnectionLostError("it is closed"))
 
     def release(self) -> None:
         """Deliver the chunks that were withheld."""

@@ -314,15 +314,15 @@ async def test_what_on_gained_returns_is_checked_as_a_start_is(start: Any) -> No
 
     begun: list[object] = []
     group = StreamGroup(URL, streams=["a"], name="billing", on_gained=on_gained)
-    channel: Any = SimpleNamespace(confirm=lambda: asyncio.sleep(0), begin=begun.append)
+    channel: Any = SimpleNamespace(confirm=lambda _: asyncio.sleep(0), begin=begun.append)
     refusal = refusal_of(start)
     if refusal is None:
-        await group._take_over(StreamBatch("a", won=channel))
+        await group._take_over(StreamBatch("a", channel))
         assert begun == [start]
         assert not group._reading.failed_starts
     else:
         with pytest.raises(InputError, match="on_gained returned") as raised:
-            await group._take_over(StreamBatch("a", won=channel))
+            await group._take_over(StreamBatch("a", channel))
         assert refusal in f"{raised.value}"
         assert begun == []
         assert group._reading.failed_starts == {"a": 1}
@@ -335,11 +335,11 @@ async def test_an_election_is_not_a_handled_batch() -> None:
     (runner, _) = stage.session._runners.values()
     stage.session.handle = lambda _: asyncio.sleep(0)
     line = stage.connection.lines["q.0"][-1]
-    line.take(DeliveredMessage(0, "", StreamBatch("q.0", won=cast("Any", line))))
+    line.take(DeliveredMessage(0, "", StreamBatch("q.0", cast("Any", line))))
     await eventually(lambda: line.acked == [0], "the election is handled")
     assert [runner.handled_at] == [None]
     rows = pa.RecordBatch.from_pydict({"offset": [0]})
-    line.take(DeliveredMessage(1, "", StreamBatch("q.0", rows)))
+    line.take(DeliveredMessage(1, "", StreamBatch("q.0", cast("Any", line), rows)))
     await eventually(lambda: line.acked == [0, 1], "the batch is handled")
     assert runner.handled_at is not None
     stage.stop.set()
