@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 #: Time limits in seconds: of a response of the broker, of closing a connection, and until a quorum queue has applied all acks.
 _REPLY_S = 30.0
-_CLOSE_S = 5.0
+_CLOSE_S = 3.0
 _APPLIED_S = 10.0
 #: Seconds before a failed publish is repeated, and for the test whether publishers are blocked.
 _REPUBLISH_S = 1.0
@@ -342,6 +342,7 @@ class GroupConnection(ConsumingConnection):
     """The connection of a group member, with another one that publishes (`_Writer`)."""
 
     channels_fail_alone = False
+    lost_at: float | None = None  # only a `StreamGroupConnection` lives on after a loss
 
     def __init__(self, settings: ConnectionSettings, connection: Any) -> None:
         super().__init__(settings, connection)

@@ -214,7 +214,7 @@ class Group(ABC):
         self._runners = []
         outage: Outage | None = None
         while not self._stop.is_set():
-            session = None
+            session = lost_at = None
             try:
                 session = self._new_session(await self._connect(), handle)
                 await session.run(self._stop)
@@ -224,9 +224,10 @@ class Group(ABC):
                 if session is not None:
                     if session.is_up:
                         outage = None  # the connection had worked
+                    lost_at = session.connection.lost_at
                     self._detach(session)
                 outage = await wait_to_reconnect(
-                    self._retries, outage, cause, self._stop, f"group member {self.member}"
+                    self._retries, outage, cause, self._stop, f"group member {self.member}", lost_at
                 )
 
     def _new_session(

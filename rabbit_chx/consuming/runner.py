@@ -88,6 +88,11 @@ class QueueRunner:
         if subscription is not None:  # None: the claim was published twice
             self.execute(self.ownership.on_claimed(subscription, generation))
 
+    @property
+    def is_handling(self) -> bool:
+        """True if a handler or a hook runs."""
+        return bool(self._handlers) or self._hook is not None
+
     def cancel_handlers(self) -> None:
         """Cancel the running handlers."""
         for task in self._handlers.values():

@@ -36,7 +36,7 @@ from rabbit_chx.errors import (
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
     from rabbit_chx.consuming.runner import MemberChannel
-    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
+    from rabbit_chx.consuming.stream_connection import JournalChannel, StreamGroupConnection
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +50,10 @@ _DUPLICATE_HEARTBEATS = 2
 _OWNER_HEARTBEAT_S = 1.0
 #: Time limits in seconds: of cancelled handlers and hooks, of an entry that the member leaves, and of abandoning all channels.
 CANCELLED_S = 5.0
-_FAREWELL_S = 5.0
+_FAREWELL_S = 3.0
 _ABANDON_S = 1.0
+#: Seconds in which a broker that does not answer may still release the queues of a member that leaves.
+_UNANSWERED_S = 2.0
 #: After more renewals of a consumer without effect, the log names another cause.
 _MAX_SILENT_RENEWALS = 2
 _DEAD_CONSUMER_REMEDY = (
@@ -206,6 +208,8 @@ class GroupSession:
         try:
             if self.member.journal is not None:
                 await self._catch_up(self.member.journal, stop)
+            if stop.is_set():
+                return
             for runner in self._runners.values():
                 runner.execute(runner.ownership.consume())
             self.spawn(self._join_and_write_heartbeats)
@@ -220,8 +224,19 @@ class GroupSession:
         """Read the journal up to a first heartbeat of this session, so that its consumers subscribe after the present ones."""
         pace = self.member.pace
         since_s = time.time() - _READY_EVERY * pace.alive_s - pace.gone_s - _CLOCK_DIFFERENCE_S
-        stream = await self.connection.read_journal(journal, since_s, self.on_entry)
-        stream.when_closed(partial(self.on_channel_closed, journal))
+        opening: asyncio.Future[MemberChannel | JournalChannel] = asyncio.ensure_future(
+            self.connection.read_journal(journal, since_s, self.on_entry)
+        )
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            waited: set[asyncio.Future[Any]] = {opening, stopping}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                return
+        finally:
+            opening.cancel()
+            stopping.cancel()
+        (await opening).when_closed(partial(self.on_channel_closed, journal))
         self._write_soon("alive")
         caught_up = asyncio.ensure_future(wait_for_any(stop, self._ended, self._caught_up))
         if not await wait_unless_blocked(caught_up, pace.journal_s, self.connection.is_blocked):
@@ -236,14 +251,21 @@ class GroupSession:
     async def leave(self) -> None:
         """Finish the messages in progress and return the others in order. A lost connection has nothing to return."""
         self._is_leaving = True
-        await self._write_farewell("ready")  # without queues, so the broker elects their next owners
-        for runner in self._runners.values():
+        is_answering = await self._write_farewell(
+            "ready"
+        )  # without queues, so the broker elects their next owners
+        runners, stop_s = self._runners.values(), self.member.pace.stop_s
+        for runner in runners:
             runner.execute(runner.ownership.stop())
-        if not await wait_until_finished(self._runners.values(), self.member.pace.stop_s, self._lost):
-            for runner in self._runners.values():
+        if not is_answering:  # handlers end in any case, and the rest may never
+            await wait_until_finished(runners, stop_s, self._lost, only_handlers=True)
+            stop_s = _UNANSWERED_S
+        if not await wait_until_finished(runners, stop_s, self._lost):
+            for runner in runners:
                 runner.cancel_handlers()
-            await wait_until_finished(self._runners.values(), CANCELLED_S, self._lost)
-        await self._write_farewell("left")
+            await wait_until_finished(runners, CANCELLED_S, self._lost, only_handlers=not is_answering)
+        if is_answering:
+            await self._write_farewell("left")
 
     def detach(self) -> list[MemberChannel]:
         """End the session without waiting: cancel its tasks and handlers, and return the channels to close."""
@@ -276,12 +298,17 @@ class GroupSession:
         if self.member.journal is not None:
             await self.connection.publish(self.member.journal, entry.to_json(self.member.group))
 
-    async def _write_farewell(self, kind: EntryKind) -> None:
-        """Write that this member is leaving or has left, unless the connection is lost or another process has the name."""
-        if self._is_ready and isinstance(self._error, HandlerError | None) and not self.is_lost:
+    async def _write_farewell(self, kind: EntryKind) -> bool:
+        """Write that this member is leaving or has left, unless another process has the name; return whether the broker answers."""
+        if self.is_lost or self.connection.lost_at is not None:
+            return False
+        if self._is_ready and isinstance(self._error, HandlerError | None):
             with contextlib.suppress(RabbitChxError, TimeoutError):
                 async with asyncio.timeout(_FAREWELL_S):
                     await self._write(kind)
+                    return True
+            return False
+        return self.is_up
 
     # -- reading the journal
 
@@ -438,13 +465,17 @@ class GroupSession:
 
 
 async def wait_until_finished(
-    runners: Iterable[QueueRunner], seconds: float, lost: asyncio.Event | None = None
+    runners: Iterable[QueueRunner],
+    seconds: float,
+    lost: asyncio.Event | None = None,
+    *,
+    only_handlers: bool = False,
 ) -> bool:
-    """Wait until all queues are finished; return False after the time limit or once `lost` is set."""
+    """Wait until all queues, or all their handlers and hooks, are finished; return False after the time limit or once `lost` is set."""
     lost = lost or asyncio.Event()
     end = time.monotonic() + seconds
     for runner in runners:
-        while not runner.ownership.is_finished:
+        while runner.is_handling if only_handlers else not runner.ownership.is_finished:
             runner.changed.clear()
             if lost.is_set() or not await wait_for_any(
                 runner.changed, lost, timeout_s=end - time.monotonic()

@@ -111,7 +111,7 @@ class StreamReading:
         self.settings = settings  # a node that does not answer is the last
         return connection
 
-    def open(self, stream: str, *, leader: bool = False) -> StreamConnection:
+    def open(self, stream: str, *, leader: bool = False, timeout_s: float = _OPEN_S) -> StreamConnection:
         """Open a connection to a member of a stream."""
         settings = self.settings.copy()
         connection = open_at(
@@ -119,7 +119,7 @@ class StreamReading:
             stream,
             leader=leader,
             addresses=self.addresses,
-            timeout_s=_OPEN_S,
+            timeout_s=timeout_s,
             request_timeout_s=REQUEST_S,
             avoid=self.damage_of(stream).nodes,
         )
@@ -163,6 +163,7 @@ class Feed:
         stream: the stream.
         start: where to start.
         properties: of the subscription.
+        open_s: the longest time in seconds to connect.
         is_lenient: whether rows of which a client has written damaged sub-entries are skipped, and noted in `unreadable`.
     """
 
@@ -173,12 +174,13 @@ class Feed:
         start: OffsetSpec,
         properties: Mapping[str, str],
         *,
+        open_s: float = _OPEN_S,
         is_lenient: bool = False,
     ) -> None:
         self.updates: deque[ConsumerUpdate] = deque()
         self.unreadable: list[int] = []  # offsets
         self._is_lenient = is_lenient
-        self.connection = reading.open(stream)
+        self.connection = reading.open(stream, timeout_s=open_s)
         self._reading = reading
         self._stream = stream
         self._chunks: deque[memoryview] = deque()

@@ -48,6 +48,8 @@ _AGAIN = Backoff(0.1, 5.0)
 _REPUBLISH_S = 1.0
 #: Seconds after which an unconfirmed entry counts as blocked.
 _BLOCKED_S = 1.0
+#: Seconds that `close` waits for the threads. They end alone.
+_CLOSE_S = 2.0
 #: As the AMQP client declares it.
 _JOURNAL_ARGUMENTS = {"max-length-bytes": "10000000", "stream-max-segment-size-bytes": "1000000"}
 _SINCE = "3.11"
@@ -68,7 +70,10 @@ def _explained(error: RabbitChxError, journal: str) -> RabbitChxError:
 
 
 class JournalChannel:
-    """The thread that reads the journal. It connects again after a loss, for at most `patience_s` seconds."""
+    """The thread that reads the journal. It connects again after a loss, for at most `patience_s` seconds.
+
+    `lost_at` is the time of the present loss, by ``time.monotonic()``; None while it is connected.
+    """
 
     def __init__(
         self,
@@ -84,6 +89,7 @@ class JournalChannel:
         self._last: Fingerprint | None = None  # of the last chunk that was read
         self._take = take
         self._patience_s = patience_s
+        self.lost_at: float | None = None
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._closed: Callable[[RabbitChxError | None], None] | None = None
@@ -98,16 +104,17 @@ class JournalChannel:
         self._closed = call
 
     def _run(self) -> None:
-        lost_at: float | None = None
         while not self._stop.is_set():
+            left_s = self._left_s()
             try:
-                self._check_log()
-                with closing(Feed(self._reading, self._journal, self._position, {}, is_lenient=True)) as feed:
-                    lost_at = None
+                self._check_log(left_s)
+                feed = Feed(self._reading, self._journal, self._position, {}, open_s=left_s, is_lenient=True)
+                with closing(feed):
+                    self.lost_at = None
                     self._read(feed)
             except RabbitChxError as error:
-                lost_at = lost_at or time.monotonic()
-                if not is_transient(error) or time.monotonic() - lost_at > self._patience_s:
+                self.lost_at = self.lost_at or time.monotonic()
+                if not is_transient(error) or not self._left_s():
                     call_in(self._loop, self._on_error, error)
                     return
                 _log.info("%s; reading the journal again", error)
@@ -118,11 +125,19 @@ class JournalChannel:
                 call_in(self._loop, self._on_error, failed)
                 return
 
-    def _check_log(self) -> None:
+    def _left_s(self) -> float:
+        """Return the seconds in which it may still connect again."""
+        return (
+            self._patience_s
+            if self.lost_at is None
+            else max(0.0, self.lost_at + self._patience_s - time.monotonic())
+        )
+
+    def _check_log(self, open_s: float) -> None:
         """Check that the journal has what was read: the broker would move a start after its end to the end, and no entry would be new."""
         if self._last is None or not isinstance(self._position, int):
             return
-        with closing(self._reading.open(self._journal, leader=True)) as leader:
+        with closing(self._reading.open(self._journal, leader=True, timeout_s=open_s)) as leader:
             finder = ChunkFinder(leader, REQUEST_S)
             end = finder.end(self._journal).offset
             if end < self._position:  # for a moment also that of a new leader
@@ -200,8 +215,15 @@ class StreamGroupConnection:
         self._is_closed = True
         if self._journal is not None:
             await self._journal.abandon()
-        await asyncio.gather(*(channel.abandon() for channel in self._channels.values()))
         _in_background(self._close_publisher)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.gather(*(channel.abandon() for channel in self._channels.values()))
+
+    @property
+    def lost_at(self) -> float | None:
+        """When the journal was lost, by ``time.monotonic()``; None while it is read."""
+        return None if self._journal is None else self._journal.lost_at
 
     # -- streams
 

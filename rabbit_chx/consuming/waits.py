@@ -89,8 +89,13 @@ async def wait_for_any(*events: asyncio.Event, timeout_s: float | None = None) -
     return bool(done)
 
 
-async def wait_to_reconnect(
-    retries: Retries, outage: Outage | None, cause: RabbitChxError, stop: asyncio.Event, name: str
+async def wait_to_reconnect(  # noqa: PLR0917  # two callers
+    retries: Retries,
+    outage: Outage | None,
+    cause: RabbitChxError,
+    stop: asyncio.Event,
+    name: str,
+    lost_at: float | None = None,
 ) -> Outage:
     """Wait before the next attempt to connect, and return the present outage; raise the cause if retries are used up or cannot succeed.
 
@@ -100,8 +105,9 @@ async def wait_to_reconnect(
         cause: the error that ended the connection or the last attempt.
         stop: ends the wait.
         name: the consumer, for the log.
+        lost_at: when an outage that begins has begun, by ``time.monotonic()``; None for now.
     """
-    outage = outage or Outage(retries, cause, time.monotonic())
+    outage = outage or Outage(retries, cause, time.monotonic() if lost_at is None else lost_at)
     outage.last = cause
     # For a publisher a time-out means a blocking broker. For a consumer it means a missing response, after which a retry may succeed.
     if not isinstance(cause, BrokerTimeoutError) and not outage.is_recoverable(cause):

@@ -99,6 +99,7 @@ class ScriptedConnection:
 
     where = "amqp://scripted"
     channels_fail_alone = False
+    lost_at: float | None = None
     server_version = "4.3.6"
 
     def __init__(self, journal: ScriptedJournal) -> None:
