@@ -49,7 +49,8 @@ def run(
             results = process(batch)
             if results.num_rows:
                 ids = results["offset"].to_numpy() + 1
-                publisher.publish_many(results["key"], results["value"], ids=ids)
+                keys = results.column("key").fill_null(b"")  # rows that were published without a routing key
+                publisher.publish_many(keys, results["value"], ids=ids)
             reader.store_offset(batch)  # after all results are confirmed
 
 

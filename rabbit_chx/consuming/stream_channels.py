@@ -30,6 +30,7 @@ from rabbit_chx.errors import (
     DamagedChunkError,
     InputError,
     MissingRowsError,
+    NotFoundError,
     RabbitChxError,
 )
 from rabbit_chx.streams.chunks import Piece, pieces, read_chunk
@@ -399,6 +400,10 @@ class StreamChannel:
                 self._read()
         except RabbitChxError as cause:
             error = cause
+            if isinstance(cause, NotFoundError) and self.subscribed.done():
+                error = ConnectionLostError(
+                    f"{cause}: subscribing again", queue=self.stream
+                )  # it was deleted
         except Exception as cause:  # noqa: BLE001  # a bug, which must not leave the stream without a reader
             _log.exception("stream %s: reading failed", self.stream, extra={"queue": self.stream})
             error = ConnectionLostError(

@@ -46,6 +46,8 @@ _log = logging.getLogger(__name__)
 #: Pauses before a lost stream is subscribed again, and before an entry is published again.
 _AGAIN = Backoff(0.1, 5.0)
 _REPUBLISH_S = 1.0
+#: Seconds in which a stream that was deleted may be created again.
+_RECREATED_S = 10.0
 #: Seconds after which an unconfirmed entry counts as blocked.
 _BLOCKED_S = 1.0
 #: Seconds that `close` waits for the threads. They end alone.
@@ -253,11 +255,15 @@ class StreamGroupConnection:
         tag: str,  # noqa: ARG002
         take: Callable[[DeliveredMessage], None],
     ) -> StreamChannel:
-        """Subscribe to a stream after all present subscriptions of the group, and call `take` with the election and each batch."""
+        """Subscribe to a stream after all present subscriptions of the group, and call `take` with the election and each batch.
+
+        A stream that was deleted may be created again within some seconds.
+        """
         before = self._channels.get(queue)
         losses = (
             0 if before is None or before.has_handled or before.is_abandoned else self._losses.get(queue, 0)
         )
+        missing_since: float | None = None
         while True:
             channel = self._channels[queue] = StreamChannel(
                 self._reading, queue, take, _AGAIN.delay_s(losses - 1) if losses else 0.0
@@ -270,7 +276,11 @@ class StreamGroupConnection:
                 await channel.abandon()
                 raise
             except RabbitChxError as error:
-                if not is_transient(error) or self._is_closed:
+                missing_since = (
+                    (missing_since or time.monotonic()) if isinstance(error, NotFoundError) else None
+                )
+                is_awaited = missing_since is not None and time.monotonic() - missing_since < _RECREATED_S
+                if not (is_transient(error) or is_awaited) or self._is_closed:
                     raise
                 _log.warning("%s; subscribing again", error)
             else:

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: A write is due after this number of rows or seconds.
+#: A write is due after this number of rows or seconds. The first one is due at once and the next ones soon, so that a program that is
+#: killed again and again does not read the same rows for ever.
 _DUE_ROWS = 10_000
+_FIRST_DUE_S = 0.5
 _DUE_S = 5.0
 _LAST_WRITES_S = 5.0
 
@@ -57,6 +59,7 @@ class StoredOffset:
         self._stream = stream
         self._written: int | None = None
         self._written_at = time.monotonic()
+        self._due_s = 0.0
         self._rows = 0  # processed since the last write
 
     def start(self, finder: ChunkFinder, start: OffsetSpec) -> tuple[OffsetSpec, int]:
@@ -79,7 +82,7 @@ class StoredOffset:
     def write_if_due(self, connection: StreamConnection) -> None:
         """Write the offset if enough rows or seconds have passed since the last write."""
         late_s = time.monotonic() - self._written_at
-        if self.offset != self._written and (self._rows >= _DUE_ROWS or late_s >= _DUE_S):
+        if self.offset != self._written and (self._rows >= _DUE_ROWS or late_s >= self._due_s):
             self._write(connection)
 
     def finish(self, connect: Callable[[], StreamConnection]) -> None:
@@ -114,3 +117,4 @@ class StoredOffset:
         assert self.offset is not None
         connection.store_offset(self.name, self._stream, self.offset)
         self._written, self._written_at, self._rows = self.offset, time.monotonic(), 0
+        self._due_s = min(max(_FIRST_DUE_S, 2 * self._due_s), _DUE_S)

@@ -19,7 +19,7 @@ from tcp_proxy import Proxy
 
 from rabbit_chx import StreamGroup, StreamPublisher
 from rabbit_chx.cli import main
-from rabbit_chx.consuming import stream_channels, stream_status
+from rabbit_chx.consuming import stream_channels, stream_connection, stream_status
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import HandlerError, InputError, MissingRowsError, NotFoundError
 from rabbit_chx.streams.nodes import open_any, settings_of
@@ -374,6 +374,40 @@ def test_streams_that_do_not_exist(stage: StreamGroupStage) -> None:
         asyncio.run(enter(streams=["s.0", "nope"]))
     with pytest.raises(NotFoundError, match="nope"):
         asyncio.run(enter(super_stream="nope"))
+
+
+def test_a_stream_that_is_deleted_and_created_again(stage: StreamGroupStage) -> None:
+    """The group goes on with the new one: the broker has deleted the offset with the stream."""
+
+    async def story() -> None:
+        stage.publish(20)
+        async with stage.member("a") as a, stage.member("b") as b:
+            await eventually(lambda: len(a.held) == len(b.held) == 3, "each has its half")
+            await eventually(stage.all_handled, "all is handled")
+            with closing(open_any(settings_of(stage.url))) as connection:
+                await asyncio.to_thread(connection.delete_stream, "s.0")
+                await asyncio.sleep(0.5)
+                await asyncio.to_thread(connection.create_stream, "s.0")
+            await asyncio.to_thread(stage.publish, 20)
+            await eventually(stage.all_handled, "all is handled")
+            assert a.reconnects == b.reconnects == 0
+
+    asyncio.run(story())
+
+
+def test_a_stream_that_is_deleted(stage: StreamGroupStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_connection, "_RECREATED_S", 1.0)
+
+    async def story() -> None:
+        async with StreamGroup(stage.url, streams=stage.queues, name="late", pace=QUICK) as group:
+            running = asyncio.create_task(group.run(unexpected_rows))
+            await eventually(lambda: len(group.held) == 6, "it has every stream")
+            with closing(open_any(settings_of(stage.url))) as connection:
+                await asyncio.to_thread(connection.delete_stream, "s.0")
+            await asyncio.wait_for(running, 30)
+
+    with pytest.raises(NotFoundError, match=r"s\.0"):
+        asyncio.run(story())
 
 
 def test_the_journal_is_deleted(stage: StreamGroupStage) -> None:

@@ -50,17 +50,27 @@ def stored(stream: Streamed) -> int | None:
         return connection.query_offset("billing", "s")
 
 
+def stored_in_time(stream: Streamed) -> int | None:
+    """What is stored, once something is: the command has no reply."""
+    until = time.monotonic() + 30
+    while (found := stored(stream)) is None:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return found
+
+
 def test_the_next_reader_starts_after_the_stored_offset(
     stream: Streamed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offsets, "_DUE_S", 600.0)
+    monkeypatch.setattr(offsets, "_FIRST_DUE_S", 600.0)
     stream.publish_singly([str(number) for number in range(300)])
     found = []
     with named(stream, start=50) as reader:
         for batch in reader:
             found += numbers(batch)
             reader.store_offset(batch)
-            assert stored(stream) is None, "few rows"
+            assert stored_in_time(stream) == found[0] + 99, "the first batch, and then few rows"
             if len(found) >= 150:
                 break
     last = reader.next_offset - 1
@@ -87,6 +97,18 @@ def test_a_position_is_written_while_the_stream_is_idle(
         threading.Timer(2.5, reader.stop).start()
         assert list(reader) == []
         assert stored(stream) == 0
+
+
+def test_a_reader_that_is_killed_soon_after_each_start_advances(stream: Streamed) -> None:
+    stream.publish_singly([str(number) for number in range(300)])
+    starts = []
+    for _ in range(2):
+        reader = named(stream)
+        starts.append(reader.start_offset)
+        reader.store_offset(next(reader))
+        stored_in_time(stream)
+        reader._disconnect()  # without `close`, as after SIGKILL
+    assert starts == [0, 100]
 
 
 def test_a_killed_reader_loses_nothing(stream: Streamed) -> None:

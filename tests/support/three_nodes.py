@@ -19,6 +19,7 @@ QUORUM: Mapping[str, Mapping[str, Any]] = {
     queue: {"x-queue-type": "quorum", "x-queue-leader-locator": "balanced"} for queue in QUEUES
 }
 _DOWN_S = 5.0
+_LONG_DOWN_S = 90.0
 _CUT_OFF_S = 20.0
 
 
@@ -50,6 +51,10 @@ class ThreeNodes:
         """Kill the node that leads the queue, and start it again."""
         self._lose(1)
 
+    def lose_leader_for_good(self) -> None:
+        """Kill the node that leads the queue, and start it again when a group must have gone on without it."""
+        self._lose(1, _LONG_DOWN_S)
+
     def lose_majority(self) -> None:
         """Kill the node that leads the queue and the next one, and start both again."""
         self._lose(2)
@@ -66,10 +71,10 @@ class ThreeNodes:
             time.sleep(_CUT_OFF_S)
         self.cluster.wait_until_together()
 
-    def _lose(self, count: int) -> None:
+    def _lose(self, count: int, down_s: float = _DOWN_S) -> None:
         lost = self.beginning_with(self.leader())[:count]
         _at_once(lambda node: node.kill(), lost)
-        time.sleep(_DOWN_S)
+        time.sleep(down_s)
         _at_once(lambda node: node.start(), lost)
         self.cluster.wait_until_together()
 
@@ -103,6 +108,11 @@ LEADER_KILLED = NodeFault(
     name="leader_killed",
     words="the node that leads a queue killed (SIGKILL) and started again after 5 s",
     happen=ThreeNodes.lose_leader,
+)
+LEADER_STAYS_DOWN = NodeFault(
+    name="leader_stays_down",
+    words="the node that leads a queue killed (SIGKILL) and started again after 90 s",
+    happen=ThreeNodes.lose_leader_for_good,
 )
 TWO_OF_THREE_LOST = NodeFault(
     name="two_of_three_lost",

@@ -12,7 +12,7 @@ from declared import with_login
 from delivery_checker import Verdict
 from fire_group import GROUP_QUEUES, GroupFire, group_fire, keep
 from fire_streams import addresses_of
-from three_nodes import LEADER_KILLED, ThreeNodes
+from three_nodes import LEADER_KILLED, LEADER_STAYS_DOWN, NodeFault, ThreeNodes
 
 from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
 
@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(900)
 
 #: A stream has another leader before the node is started again.
 LEADERLESS_S = 5.0
+#: The broker keeps the place of a lost reader for this time (stream_sac_disconnected_timeout).
+DISCONNECTED_S = 60.0
 
 
 @pytest.fixture
@@ -44,8 +46,12 @@ def record(
     return record_on(chx_cluster.version)
 
 
-def test_a_node_is_lost(
-    group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
+def lose(
+    group: GroupFire,
+    chx_cluster: RunningCluster,
+    record: Callable[..., Verdict],
+    fault: NodeFault,
+    queue_pause_s: float | None,
 ) -> None:
     nodes = ThreeNodes(chx_cluster, group.site.vhost, GROUP_QUEUES[0])
     members = [
@@ -55,13 +61,26 @@ def test_a_node_is_lost(
         ]
         for first in range(3)
     ]
-    figures = group.run(nodes.lose_leader, [",".join(urls) for urls in members])
+    figures = group.run(lambda: fault.happen(nodes), [",".join(urls) for urls in members])
     keep(
         group,
         figures,
         record,
         path="StreamGroup, three nodes",
-        fault=f"{LEADER_KILLED.words}; a member at each node",
+        fault=f"{fault.words}; a member at each node",
         promise="No member ends. Every row is handled, each stream in order; rows after the stored offset may be handled again.",
+        queue_pause_s=queue_pause_s,
         unheard_s=LEADERLESS_S,
     )
+
+
+def test_a_node_is_lost(
+    group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
+) -> None:
+    lose(group, chx_cluster, record, LEADER_KILLED, None)
+
+
+def test_a_node_stays_down(
+    group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
+) -> None:
+    lose(group, chx_cluster, record, LEADER_STAYS_DOWN, DISCONNECTED_S)
