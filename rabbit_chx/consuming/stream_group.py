@@ -110,7 +110,7 @@ class StreamGroup(Group):
     ) -> None:
         try:
             from rabbit_chx.consuming import stream_channels
-            from rabbit_chx.streams.nodes import settings_of
+            from rabbit_chx.streams.nodes import node_addresses, settings_of
         except ModuleNotFoundError as missing:
             raise MissingExtraError(
                 f"StreamGroup needs {missing.name}, which is not installed: pip install 'rabbit-chx[streams]'"
@@ -162,7 +162,13 @@ class StreamGroup(Group):
         )
         columns = include if isinstance(include, str) else tuple(include)
         self._reading = stream_channels.StreamReading(
-            deque(named), name, start, columns, on_missing, batch_rows, addresses
+            deque(named),
+            name,
+            start,
+            columns,
+            on_missing,
+            batch_rows,
+            addresses and node_addresses(addresses),
         )
         super().__init__(
             settings[0],

@@ -524,7 +524,7 @@ class Node(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def node_at(host: str, port: int | str | None) -> Node:

@@ -20,7 +20,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing, ModulusHashExchange, SlotTable, SuperStream
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.streams.frames import offset_spec
-from rabbit_chx.streams.nodes import open_any, settings_of
+from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import schema_of
 
@@ -228,6 +228,7 @@ def replay(
         raise InputError("give one of ring and super_stream: it determines which streams have the keys")
     schema_of(include if isinstance(include, str) else [*include])
     needed = columns_with(key_column)
+    known_addresses = addresses and node_addresses(addresses)
     for moment in filter(None, (since, until)):
         offset_spec(moment)  # raises for a time without a zone
     placing: Placing | None = ring
@@ -249,7 +250,7 @@ def replay(
                 include=list(dict.fromkeys([*include, *needed])),
                 filters=[] if filter_value is None else list(map(value_of, of_stream.to_pylist())),
                 match_unfiltered=filter_value is not None,
-                addresses=addresses,
+                addresses=known_addresses,
                 timeout_s=timeout_s,
             ) as reader:
                 before = seen["read"]

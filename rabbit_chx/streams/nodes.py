@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from ipaddress import IPv6Address
+from urllib.parse import unquote
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import parse_stream_uri
+from rabbit_chx.checks import shown
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import InputError, UnreachableError, UriError
 from rabbit_chx.retry import Retry
 from rabbit_chx.streams.connection import REQUEST_TIMEOUT_S, StreamConnection
 from rabbit_chx.streams.frames import LARGEST_FRAME, Node, StreamMetadata
 
+#: A host name or an IPv4 address.
+_HOST = re.compile(r"[^\s:/@?#%\[\]]+")
 _RETRY_PAUSE_S = 0.2
 #: With less time left, another attempt would only hide the error of the one before.
 MIN_ATTEMPT_S = 1.0
@@ -172,12 +178,77 @@ def _nodes(
 
 def at_node(settings: ConnectionSettings, node: Node, addresses: Mapping[str, str]) -> ConnectionSettings:
     """Return the settings of a connection to the advertised address of a node; `addresses` as for `open_at`."""
-    host, _, port = addresses.get(str(node), str(node)).rpartition(":")
-    if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
+    known = node_addresses(addresses) if addresses else {}
+    host, port = next((split_address(known[key]) for key in _keys_of(node) if key in known), node)
+    return replace(settings, host=host, port=port)
+
+
+def node_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
+    """Return the addresses in one form: names in lower case, IPv6 addresses short and in brackets.
+
+    An advertised IPv6 address without a port stands for each port. Its zone, which is of one machine, is ignored.
+
+    Raises:
+        InputError: an address is not valid.
+    """
+    if not isinstance(addresses, Mapping):
         raise InputError(
-            f"addresses has {addresses[str(node)]!r} for {str(node)!r}: give host and port, as '127.0.0.1:15552'"
+            f"addresses is {shown(addresses)}: give a dict, as {{'rabbit-0:5552': '127.0.0.1:15552'}}"
         )
-    return replace(settings, host=host.removeprefix("[").removesuffix("]"), port=int(port))
+    found = {}
+    for advertised, reachable in addresses.items():
+        # Not the value of an error with '@', which may be a URL with a password.
+        names = ["a text with '@'" if "@" in str(one) else shown(one) for one in (advertised, reachable)]
+        try:
+            host, port = split_address(advertised, needs_port=False)
+        except ValueError:
+            raise InputError(
+                f"addresses has the advertised address {names[0]}: give host and port, as 'rabbit-0:5552' or '[::1]:5552'"
+            ) from None
+        try:
+            found[_text_of(host.partition("%")[0], port)] = _text_of(*split_address(reachable))
+        except ValueError:
+            raise InputError(
+                f"addresses has {names[1]} for {names[0]}: give host and port, as '127.0.0.1:15552'"
+            ) from None
+    return found
+
+
+def split_address(text: object, *, needs_port: bool = True) -> tuple[str, int]:
+    """Return host and port of an address; 0 for an IPv6 address without a port. A ValueError if it is not valid."""
+    address = unquote(text) if isinstance(text, str) else ""  # %25 before a zone, as in a URL
+    host, _, port = address.rpartition(":")
+    if not needs_port and (address.endswith("]") or _is_ipv6(address)):
+        host, port = address, "0"
+    elif not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ValueError("no port")
+    if ":" in host:
+        return str(IPv6Address(host.removeprefix("[").removesuffix("]"))), int(port)
+    if not _HOST.fullmatch(host):
+        raise ValueError("no host")
+    return host.lower(), int(port)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _text_of(host: str, port: int) -> str:
+    return (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
+
+
+def _keys_of(node: Node) -> Iterator[str]:
+    """Yield what `node_addresses` may have for a node, the most exact first."""
+    host = str(IPv6Address(node.host)) if _is_ipv6(node.host) else node.host.lower()
+    host = host.partition("%")[0]
+    yield _text_of(host, node.port)
+    yield _text_of(host, 0)
+    if _is_ipv6(f"{node.host}:{node.port}"):  # without brackets the port looks like a part of the address
+        yield _text_of(str(IPv6Address(f"{node.host}:{node.port}")), 0)
 
 
 def _in_time(settings: ConnectionSettings, deadline: float) -> ConnectionSettings:

@@ -28,7 +28,7 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishE
 from rabbit_chx.routing import HashRing, ModulusHashExchange, SlotTable, SuperStream
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
-from rabbit_chx.streams.nodes import open_any, settings_of
+from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.references import check_references
 from rabbit_chx.streams.rows import SUB_ENTRY, Column, FilterValue, encode_rows
 from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, Rows, StreamWriter, as_single_array
@@ -181,6 +181,7 @@ class StreamPublisher(Owned):
             management = None if management_url is None else read_secretly(ManagementUrl.of, management_url)
         finally:
             del url, management_url
+        known_addresses = addresses and node_addresses(addresses)
         check_whole("window", window, 1)
         check_seconds("confirm_timeout_s", confirm_timeout_s, zero=False)
         check_seconds("reconnect_timeout_s", reconnect_timeout_s)
@@ -219,7 +220,7 @@ class StreamPublisher(Owned):
         format_ = {"most_rows": sub_entry_rows, "codec": compression}
         bounds = {"most_bytes": self._frame_max, "overhead": self._overhead}
         self._sub_entries = None if sub_entry_rows is None else {**format_, **bounds}
-        reading = {"url": settings.copy(), "addresses": addresses, "timeout_s": confirm_timeout_s}
+        reading = {"url": settings.copy(), "addresses": known_addresses, "timeout_s": confirm_timeout_s}
         self._writers = [
             StreamWriter(
                 destination,

@@ -58,7 +58,7 @@ from rabbit_chx.streams.frames import (
     StreamChanged,
     check_range,
 )
-from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at, settings_of
+from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, node_addresses, open_at, settings_of
 from rabbit_chx.streams.offsets import StoredOffset
 from rabbit_chx.streams.progress import DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
@@ -221,7 +221,7 @@ class StreamReader(Batches):
         self.stream = stream
         self._batch_rows = batch_rows
         self._stored = None if name is None else StoredOffset(stream, name)
-        self._addresses = addresses
+        self._addresses = addresses and node_addresses(addresses)
         self._timeout_s = timeout_s
         self._check_crc = check_crc
         self._max_frame_bytes = max_frame_bytes

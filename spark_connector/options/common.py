@@ -17,6 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, ManagementUrl, parse_stream_uri, parse_uri
 from rabbit_chx.connection.tokens import Credentials, TokenSecret, token_command
 from rabbit_chx.errors import InputError, UnreachableError
+from rabbit_chx.streams.nodes import split_address
 from spark_connector.placing.rings import Ring, ring_from_json
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
@@ -205,12 +206,13 @@ def _json_object(text: str) -> dict[str, Any]:
 
 def _node_addresses(text: str) -> dict[str, str]:
     addresses: dict[str, str] = _json_object(text)
-    for address in [*addresses, *addresses.values()]:
-        host, _, port = str(address).rpartition(":")
-        if not (isinstance(address, str) and host and port.isdigit() and 0 < int(port) <= 0xFFFF):
+    for i, address in enumerate([*addresses, *addresses.values()]):
+        try:
+            split_address(address, needs_port=i >= len(addresses))
+        except ValueError:
             raise InputError(
                 f"option 'addresses': {quote_text(str(address))} is not an address: map each advertised 'host:port' to the reachable one"
-            )
+            ) from None
     return addresses
 
 

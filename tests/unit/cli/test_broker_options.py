@@ -109,6 +109,12 @@ def test_without_a_broker_all_ways_to_name_one_are_listed(asked: Callable[..., L
         asked()
 
 
+def test_an_odd_quote_in_the_token_command(asked: Callable[..., LiveBroker]) -> None:
+    with pytest.raises(InputError, match=r"^RABBIT_CHX_TOKEN_COMMAND cannot be split into words") as caught:
+        asked("--url", "amqp://h", RABBIT_CHX_TOKEN_COMMAND="echo 'hidden")  # noqa: S106  # a command
+    assert "hidden" not in str(caught.value)
+
+
 def test_a_password_and_a_token_command_are_too_much(asked: Callable[..., LiveBroker]) -> None:
     with pytest.raises(
         InputError, match="has a password, and RABBIT_CHX_TOKEN_COMMAND is given: take the pass"

@@ -256,6 +256,24 @@ def test_another_protocol_version_is_named() -> None:
     assert "another protocol version, 00.01.00.00" in str(session.failure)
 
 
+def test_a_new_token_that_the_broker_refuses_is_a_lost_connection() -> None:
+    """The next login asks for another token. Without a renewal under way the same code is final."""
+    refusal = said(commands.Connection.Close(530, "NOT_ALLOWED - New secret was refused", 0, 0), 0)
+    session = ready()
+    session.update_secret(Secret("hush"))  # the broker has it
+    assert not sent(session)
+    session.update_secret(Secret("new"))
+    (update,) = sent(session)
+    assert (update.name, bytes(update.new_secret, "utf-8")) == ("Connection.UpdateSecret", b"new")
+    session.receive(refusal)
+    assert type(session.failure) is ConnectionLostError
+    assert "the broker refuses the new token (NOT_ALLOWED - New secret was refused)" in str(session.failure)
+    session = ready()
+    session.update_secret(Secret("new"))
+    session.receive(said(commands.Connection.UpdateSecretOk(), 0) + refusal)
+    assert type(session.failure) is BrokerRefusedError
+
+
 def test_no_password_in_any_message() -> None:
     session = Session(SETTINGS)
     session.receive(said(commands.Connection.Start(mechanisms="PLAIN"), 0))

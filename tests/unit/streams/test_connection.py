@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 
 import pytest
-from stream_node import EMPTY, OK, ListeningNode, reply
+from stream_node import EMPTY, OK, ListeningNode, Session, reply
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.tokens import TokenSecret
@@ -91,6 +92,80 @@ def test_a_refusal_after_the_token_has_expired_is_a_lost_connection(scripted: Li
                 opened.stats("s")
 
 
+class Renewals:
+    """Tokens that are due at each call, and what a node of a release was given."""
+
+    def __init__(self, scripted: ListeningNode, version: str = "4.3.6") -> None:
+        scripted.version = version
+        self._node = scripted
+        self._numbers = count(1)
+        self.is_fresh = True
+        secret = TokenSecret(self._token)
+        self.settings = replace(scripted.settings, password=secret)
+
+    def _token(self) -> tuple[str, float]:
+        return f"token-{next(self._numbers)}" if self.is_fresh else "token-1", time.time() + 0.1
+
+    @property
+    def given(self) -> list[str]:
+        """The tokens that the node was given, without those of other tests."""
+        requests = zip(self._node.seen, self._node.requests, strict=True)
+        return [
+            content.rpartition(b"\0")[2].decode() for key, content in requests if key == Key.SASL_AUTHENTICATE
+        ]
+
+
+@pytest.mark.parametrize(("version", "gets_tokens"), [("3.12.14", False), ("3.13.0", True), ("4.3.6", True)])
+def test_an_open_connection_gets_new_tokens_from_3_13_on(
+    scripted: ListeningNode, version: str, *, gets_tokens: bool
+) -> None:
+    renewals = Renewals(scripted, version)
+    with closing(StreamConnection(renewals.settings)) as opened:
+        end = time.monotonic() + (20 if gets_tokens else 0.5)
+        while len(renewals.given) < 3 and time.monotonic() < end:
+            opened.events(0.05)
+    assert renewals.given[:2] == (["token-1", "token-2"] if gets_tokens else ["token-1"])
+    assert len(set(renewals.given)) == len(renewals.given)
+
+
+def test_a_token_that_the_broker_has_is_not_sent_again(scripted: ListeningNode) -> None:
+    renewals = Renewals(scripted)
+    renewals.is_fresh = False
+    with closing(StreamConnection(renewals.settings)) as opened:
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            opened.events(0.05)
+    assert renewals.given == ["token-1"]
+
+
+def test_a_new_token_that_the_broker_refuses_is_a_lost_connection(scripted: ListeningNode) -> None:
+    """The next login asks for another one."""
+    renewals = Renewals(scripted)
+    with closing(StreamConnection(renewals.settings)) as opened:
+        login, said = scripted.handle, []
+
+        def refuse(session: Session, request: bytes) -> bytes:
+            if int.from_bytes(request[:2]) == Key.SASL_AUTHENTICATE:
+                said.append(request)
+                return reply(Key.SASL_AUTHENTICATE, request[4:8], b"\0\x08")
+            return login(session, request)
+
+        scripted.handle = refuse  # type: ignore[method-assign]
+        with pytest.raises(ConnectionLostError, match=r"the broker refuses the new token .*: connect again"):
+            opened.events(20)
+        assert len(said) == 1
+
+
+def test_the_goodbye_of_the_broker_is_answered(scripted: ListeningNode, opened: StreamConnection) -> None:
+    scripted.answer = lambda *_: frame(Key.CLOSE, b"\0\0\0\7" + OK + b"\0\5sorry")
+    with pytest.raises(ConnectionLostError, match="sorry"):
+        opened.metadata(["s"])
+    end = time.monotonic() + 20
+    while scripted.seen[-1] != 0x8000 | Key.CLOSE and time.monotonic() < end:
+        time.sleep(0.01)
+    assert scripted.seen[-1] == 0x8000 | Key.CLOSE
+
+
 def test_a_handshake_that_does_not_end() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         started = time.monotonic()
@@ -153,14 +228,6 @@ def test_a_stream_without_a_leader_is_waited_for_and_given_up(scripted: Listenin
     with pytest.raises(UnreachableError, match="stream 's' has no leader now"):
         nodes.open_at(deque([scripted.settings]), "s", leader=True, timeout_s=0.1)
     assert time.monotonic() - started < 20
-
-
-def test_addresses() -> None:
-    settings = ConnectionSettings(protocol="stream")
-    addresses = {"h:5552": "[::1]:5553"}
-    there = nodes.at_node(settings, Node("h", 5552), addresses)
-    assert (there.host, there.port) == ("::1", 5553)
-    assert nodes.at_node(settings, Node("i", 5552), addresses).host == "i"
 
 
 def test_settings_are_taken_as_a_url_is() -> None:

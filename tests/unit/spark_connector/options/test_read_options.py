@@ -165,6 +165,8 @@ def test_where_it_begins_and_ends() -> None:
         ({"maxBytesPerTrigger": "5k"}, "option 'maxBytesPerTrigger' is for streaming queries"),
         ({"addresses": '{"a": "b:1"}'}, "option 'addresses': 'a' is not an address"),
         ({"addresses": '{"a:1": 5}'}, "option 'addresses': '5' is not an address"),
+        ({"addresses": '{"[::1]:1": "[::2]"}'}, "option 'addresses': '.::2.' is not an address"),
+        ({"tokenCommand": "echo 'abc"}, "option 'tokenCommand' cannot be split into words"),
         ({"readTimeout": "0"}, "option 'readTimeout' is 0"),
         ({"minPartition": "5"}, "unknown option 'minpartition': did you mean 'minPartitions'?"),
         ({"managementUrl": "amqp://x"}, "management URL"),

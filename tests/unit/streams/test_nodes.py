@@ -1,0 +1,100 @@
+"""Advertised addresses of nodes, and the addresses that users give for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rabbit_chx import StreamGroup, StreamPublisher, StreamReader, replay
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.errors import InputError
+from rabbit_chx.streams import nodes
+from rabbit_chx.streams.frames import Node
+
+
+def test_addresses() -> None:
+    settings = ConnectionSettings(protocol="stream")
+    addresses = {"h:5552": "[::1]:5553"}
+    there = nodes.at_node(settings, Node("h", 5552), addresses)
+    assert (there.host, there.port) == ("::1", 5553)
+    assert nodes.at_node(settings, Node("i", 5552), addresses).host == "i"
+
+
+@pytest.mark.parametrize(
+    ("advertised", "key"),
+    [
+        ("Rabbit-1", "rabbit-1:5552"),
+        ("rabbit-1", "RABBIT-1:5552"),
+        ("::1", "[::1]:5552"),
+        ("::1", "::1"),
+        ("::1", "[::1]"),
+        ("::1", "::1:5552"),
+        ("::1", "[0:0:0:0:0:0:0:1]:5552"),
+        ("2001:db8::A", "[2001:DB8::a]:5552"),
+        ("2001:db8:0:0:0:0:0:a", "2001:db8::a"),
+        ("1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8:5552"),
+        ("fe80::1%eth0", "[fe80::1%eth0]:5552"),
+        ("fe80::1%eth0", "[fe80::1%25eth0]:5552"),
+        ("fe80::1%eth0", "FE80::1"),
+        ("fe80::1", "[fe80::1%eth1]:5552"),
+    ],
+)
+def test_an_advertised_address_is_found_as_users_write_it(advertised: str, key: str) -> None:
+    settings = ConnectionSettings(protocol="stream")
+    addresses = nodes.node_addresses({"other:5552": "x:1", key: "H:7"})
+    assert nodes.node_addresses(addresses) == addresses
+    there = nodes.at_node(settings, Node(advertised, 5552), addresses)
+    assert (there.host, there.port) == ("h", 7)
+    if ":5552" in key:
+        elsewhere = nodes.at_node(settings, Node(advertised, 5553), addresses)
+        assert (elsewhere.host, elsewhere.port) == (advertised, 5553)
+
+
+@pytest.mark.parametrize(
+    ("reachable", "host", "port"),
+    [("[::1]:7", "::1", 7), ("::1:7", "::1", 7), ("[fe80::1%25eth0]:7", "fe80::1%eth0", 7)],
+)
+def test_the_reachable_address_may_be_of_ipv6(reachable: str, host: str, port: int) -> None:
+    there = nodes.at_node(ConnectionSettings(protocol="stream"), Node("h", 1), {"h:1": reachable})
+    assert (there.host, there.port) == (host, port)
+
+
+def of_reader(addresses: Any) -> object:
+    return StreamReader("rabbitmq-stream://127.0.0.1:1", "s", addresses=addresses)
+
+
+def of_publisher(addresses: Any) -> object:
+    return StreamPublisher("rabbitmq-stream://127.0.0.1:1", stream="s", addresses=addresses)
+
+
+def of_group(addresses: Any) -> object:
+    return StreamGroup("rabbitmq-stream://127.0.0.1:1", streams=["s"], name="g", addresses=addresses)
+
+
+def of_replay(addresses: Any) -> object:
+    return replay("rabbitmq-stream://127.0.0.1:1", ["k"], super_stream="s", addresses=addresses)
+
+
+@pytest.mark.parametrize("use", [of_reader, of_publisher, of_group, of_replay])
+@pytest.mark.parametrize(
+    ("addresses", "message"),
+    [
+        ({"h:1": "here"}, "addresses has 'here' for 'h:1': give host and port, as"),
+        ({"h:1": "h:65536"}, "addresses has 'h:65536' for"),
+        ({"h:1": "[::1]"}, r"addresses has '\[::1\]' for"),
+        ({"h:1": "a b:1"}, "addresses has 'a b:1' for"),
+        ({"h:1": "x:y:1"}, "addresses has 'x:y:1' for"),
+        ({"h:1": 5552}, "addresses has 5552 for"),
+        ({"h": "i:1"}, "addresses has the advertised address 'h': give host and port, as"),
+        ({"h:0": "i:1"}, "addresses has the advertised address 'h:0'"),
+        ({"h:1": "amqp://u:pw@h:1"}, "addresses has a text with '@' for 'h:1'"),
+        (["h:1"], r"addresses is \['h:1'\]: give a dict"),
+    ],
+)
+def test_addresses_are_checked_when_they_are_given(
+    use: Callable[[Any], object], addresses: object, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        use(addresses)
