@@ -101,8 +101,9 @@ class StreamPublisher(Owned):
     With `name` and ids each row is stored once, also after lost connections, killed brokers, leader changes, and repeated runs with the
     same rows and ids. That is not a transaction: readers see rows as they are written. It requires that an id always means the same
     row and the same stream. **A row with an id that the stream already has is confirmed and not stored**, so other rows under used ids
-    are lost. Only the stored row with the highest id is compared with the given rows; a difference is an error. Copies of stored rows
-    by other clients, with their message ids, do not matter. Without a name and ids, delivery is at least once.
+    are lost. In each call the row with the highest such id is compared with the stored one of each stream; a difference is an error, and
+    so is a stored row that retention has removed, unless `proof` is False. Copies of stored rows by other clients, with their message
+    ids, do not matter. Without a name and ids, delivery is at least once.
 
     A stream remembers 255 names, and each AMQP channel that publishes to it takes one too. The oldest further names are
     forgotten when the broker starts a new segment, and their ids would be stored again. With a `management_url` the names are counted
@@ -304,8 +305,10 @@ class StreamPublisher(Owned):
             raise InputError(f"{self!r} is closed: open a new one")
         rows = self._validated_rows(keys, bodies, ids, filter_values)
         began = time.monotonic()
-        for writer in self._writers:
+        for number, writer in enumerate(self._writers):
             writer.counts = Counts()
+            if self._name:
+                writer.call_ids = rows.ids if rows.streams is None else rows.ids[rows.streams == number]
         # A call may repeat only a part of a failed call: the ids after that part stay unconfirmed.
         last_id = rows.ids[-1:].max(initial=0)
         still_unconfirmed = self._unconfirmed_ids[

@@ -124,6 +124,40 @@ def read_pieces_back(
         yield StoredPiece(last, reader.end_offset, reader.missing > 0)
 
 
+def find_row(
+    stream: str,
+    name: str,
+    row_id: int,
+    reading: Mapping[str, Any],
+    *,
+    end: int,
+    after: int | None = None,
+) -> tuple[StoredRow | None, bool]:
+    """Return a row of a name by its id, or None, and whether retention may have removed it. Higher ids are at `end` or after it.
+
+    `after` is the offset of a row with a lower id, from which on the stream is read forward; by default it is read backward.
+    """
+    if after is not None:
+        start, include = max(0, after), ("message_id",)
+        with StreamReader(
+            stream=stream, start=start, end=end, include=include, on_missing="count", **reading
+        ) as reader:
+            for batch in reader:
+                if (rows_of(batch, name)[1] >= row_id).any():
+                    return _last_of(batch, name, row_id), False
+        return None, reader.missing > 0
+    is_cut = False
+    for reader in read_back(stream, reading, end=end):
+        found, highest = None, 0
+        for batch in reader:
+            found = found or _last_of(batch, name, row_id)
+            highest = max(highest, rows_of(batch, name)[1].max(initial=0))
+        is_cut = reader.missing > 0
+        if found is not None or 0 < highest < row_id:
+            return found, False
+    return None, is_cut
+
+
 def _last_of(batch: pa.RecordBatch, name: str, row_id: int | None = None) -> StoredRow | None:
     ours, ids = rows_of(batch, name)
     places = np.arange(len(ids)) if row_id is None else np.flatnonzero(ids == row_id)

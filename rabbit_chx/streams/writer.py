@@ -14,6 +14,8 @@ higher, and does not store it. So a row that is sent again is stored once, under
    the reference ``name~1``, by the same rules. (The ids in the trailer of a chunk are not sufficient: the first chunk of a segment has
    none.)
 3. The lookup needs the id in the row: the property message-id is ``name:id``.
+4. A row that earlier runs have stored is *known*: the broker drops it. The highest known row of each call is compared with the stored one.
+   A difference is an error, and so is a row that retention has removed.
 
 The highest id is found by reading the stream backward from its end. Other clients may have copied our rows with their message ids, so a low
 id near the end may be a copy. Two facts hold nevertheless: a row, or a copy of it, proves that it was stored; and ids are stored in
@@ -53,7 +55,7 @@ from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
 from rabbit_chx.streams.rows import EncodedRows, SubEntries, encode_rows
-from rabbit_chx.streams.stored_ids import StoredRow, read_pieces_back
+from rabbit_chx.streams.stored_ids import StoredRow, find_row, read_pieces_back
 
 if TYPE_CHECKING:
     from collections import deque
@@ -194,7 +196,7 @@ class StreamWriter:
         proof: whether claimed ids are verified.
         sub_entries: the arguments of `SubEntries`, only without a name; None for rows that are not in sub-entries.
 
-    `counts` are those of the current call.
+    `counts` are those of the current call, and `call_ids` the ids of its rows for this stream.
     """
 
     def __init__(
@@ -212,6 +214,7 @@ class StreamWriter:
     ) -> None:
         self.stream = stream
         self.counts = Counts()
+        self.call_ids: NDArray[np.int64] = np.empty(0, np.int64)
         self._settings = settings
         self._name = name
         self._sub_entries = sub_entries
@@ -233,6 +236,11 @@ class StreamWriter:
         self._next_note_at = 0.0
         # Our stored row with the highest id, until it is compared with the given row of that id, perhaps in a later call.
         self._unchecked_row: StoredRow | None = None
+        self._stored_id = 0  # our rows up to this id are stored
+        self._stored_end = 0  # the offset after the row with this id
+        self._compared = StoredRow(
+            0, None, b"", -1
+        )  # the highest one that is equal to the given row of its id
         self._last_number = 0  # without a name, rows are numbered to match their confirms
         self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64))
         self._encoded: EncodedRows | SubEntries | None = None
@@ -455,12 +463,14 @@ class StreamWriter:
 
     def _verify_claim(self) -> None:
         """Send the rows up to the claimed id, and store those of them that are missing in the stream."""
-        start, stop = self._window.lowest, self._index_after(self._claimed_id)
-        if self._name is None or not self._proof or start >= stop:
+        if self._name is None or not self._proof:
             return
-        if self._store(0, start, stop, self._claimed_id):
+        start, stop = self._window.lowest, self._index_after(self._claimed_id)
+        if start < stop and self._store(0, start, stop, self._claimed_id):
             self._claimed_id = 0  # else later rows up to it are verified, too
-        self._count_confirmed(self._window.confirm_before(stop))
+        self._compare_known_row()
+        if start < stop:
+            self._count_confirmed(self._window.confirm_before(stop))
 
     def _store(self, level: int, start: int, stop: int, claimed_id: int) -> bool:
         """Store rows under a reference, and return whether the broker has stored all rows up to the claimed id.
@@ -539,20 +549,58 @@ class StreamWriter:
             if piece.is_cut:
                 if found is not None:
                     raise self._undecided_error(found, max(found.id + 1, first_id), last_id)
-                believed = min(self._known_id, claimed_id)
-                _log.warning(
-                    "stream %s: it has no row of %r any more, so that it has stored all up to id %d cannot be proved",
-                    self.stream, self._name, believed, extra={"queue": self.stream},
-                )  # fmt: skip
-                return believed
+                if self._known_given > self._compared.id:
+                    raise self._unproven_error(self._known_given)
+                return min(self._known_id, claimed_id)
         highest = found.id if found is not None else self._search_bound.id if bound else 0
         if highest < last_id or highest >= claimed_id:  # the stream has no higher id of ours
             self._search_bound = _SearchBound(log_end or 0, highest)
             self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
         if found is not None:
+            self._stored_id, self._stored_end = found.id, found.offset + 1
             self._unchecked_row = found
             self._compare_unchecked_row()
         return highest
+
+    @property
+    def _known_given(self) -> int:
+        """The highest id of the current call that the stream has from earlier runs; 0 without one."""
+        index = int(np.searchsorted(self.call_ids, self._known_id, side="right"))
+        return int(self.call_ids[index - 1]) if index else 0
+
+    def _compare_known_row(self) -> None:
+        """Compare the highest known row of the call with the stored one, where our highest stored row is not among the given ones."""
+        row_id = self._known_given
+        index = self._index_after(row_id) - 1
+        if (
+            row_id <= self._compared.id
+            or row_id > self._stored_id
+            or index < 0
+            or self._rows.ids[index] != row_id
+        ):
+            return
+        after = self._compared.offset if self._compared.offset >= 0 else None
+        stored, is_cut = find_row(
+            self.stream, self._name or "", row_id, self._reading, end=self._stored_end, after=after
+        )
+        if stored is not None:
+            self._compare(stored, index)
+        elif is_cut:
+            raise self._unproven_error(row_id)
+        else:
+            raise MismatchError(
+                f"stream {self.stream!r} has the id {self._stored_id} of {self._name!r} and not the id {row_id}, which is given now: the rows "
+                "are not those of the earlier run, and the broker would drop them; give the same rows, or a new name",
+                queue=self.stream,
+            )
+
+    def _unproven_error(self, row_id: int) -> MismatchError:
+        return MismatchError(
+            f"the ids up to {self._known_id} of {self._name!r} are used in stream {self.stream!r}, and retention has removed the row with id "
+            f"{row_id}: it is not proven that the rows given now are those of the earlier run, and the broker would drop them. If they are, "
+            "publish with proof=False (in Spark verify=off), which believes it; else give them ids above, or a new name",
+            queue=self.stream,
+        )
 
     def _undecided_error(self, found: StoredRow, first_id: int, last_id: int) -> MismatchError:
         return MismatchError(
@@ -593,11 +641,17 @@ class StreamWriter:
         index = self._index_after(stored.id) - 1
         if index < 0 or self._rows.ids[index] != stored.id:
             return
+        self._compare(stored, index)
+        self._unchecked_row = None
+
+    def _compare(self, stored: StoredRow, index: int) -> None:
+        """Compare a stored row, which may be a copy by another client, with the given row of its id."""
         given = StoredRow(stored.id, self._rows.keys[index].as_py(), self._rows.bodies[index].as_py(), 0)
         is_first = True
         if stored.differs(given):
             stored, is_first = self._find_original(stored)
-        self._unchecked_row = None
+        if stored.id > self._compared.id and not stored.differs(given):
+            self._compared = stored
         if (what := stored.differs(given)) is not None:
             perhaps = (
                 ""

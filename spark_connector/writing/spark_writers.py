@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, PublishError
+from rabbit_chx.publishing import PublishReport
 from spark_connector.executor_functions import reduce_as_code
 from spark_connector.spark_errors import raising_without_traceback
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
@@ -55,8 +56,14 @@ class _SparkWriter:
         messages: list[WriterCommitMessage | None],
         batchId: int | None = None,  # noqa: N803  # Spark's name
     ) -> None:
-        """Write the report when every task is done."""
+        """Write the report when every task is done.
+
+        Raises:
+            PublishError: a task has no report, as with ``trigger(continuous=...)``.
+        """
         plan, done = self._planned(messages)
+        if not done or len(done) < len(messages):
+            raise _incomplete(plan, done, len(messages), batchId)
         plan.commit(done, batchId)
 
     def abort(
@@ -81,6 +88,24 @@ class _SparkWriter:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
         return reduce_as_code(type(self), self._plan)
+
+
+def _incomplete(plan: WritePlan, done: list[TaskReport], tasks: int, batch_id: int | None) -> PublishError:
+    """Return the error for a commit in which a task has no report: nothing proves that its rows are published."""
+    what = "this write" if batch_id is None else f"batch {batch_id}"
+    remedy = "look for the error of a task in the log of the executors"
+    if plan.streaming:
+        remedy = (
+            "Spark does not call the writer of a Python data source with trigger(continuous=...): use trigger(processingTime=...) or "
+            f"trigger(availableNow=True); else {remedy}"
+        )
+    report = sum((task.publish_report for task in done), PublishReport())
+    return PublishError(
+        f"{len(done)} of {tasks} tasks of {what} have reported, so their rows may be missing in {plan.options.target!r}, and {what} is not "
+        f"committed: {remedy}",
+        report,
+        exchange=plan.options.target,
+    )
 
 
 class BatchWriter(_SparkWriter, DataSourceArrowWriter):  # type: ignore[misc]  # Spark's own `write` takes rows

@@ -166,6 +166,29 @@ def test_super_streams_are_placed_as_the_official_clients_do(vhost: RunningBroke
     assert SuperStream(names).partition_for("hello1") == found["hello1"]
 
 
+def test_other_rows_under_used_ids_of_a_super_stream_are_an_error(vhost: RunningBroker) -> None:
+    """Its highest id is given for another partition, so it is not the row that is compared."""
+    if not release_is_in(vhost.version, ">=3.13"):
+        pytest.skip("before 3.13 no stream client makes super streams")
+    names = ["again-0", "again-1"]
+    with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
+        connection.create_super_stream("again", names, ["0", "1"])
+    where = SuperStream(names).partition_for
+    here, there = (next(f"k{n}" for n in range(99) if where(f"k{n}") == name) for name in names)
+    with StreamPublisher(vhost.stream_url, super_stream="again", name="load") as publisher:
+        publisher.publish_many([here] * 1_000, ["first"] * 1_000, ids=range(1, 1_001))
+    keys = [here] * 500 + [there] * 500
+    with (
+        StreamPublisher(vhost.stream_url, super_stream="again", name="load") as publisher,
+        pytest.raises(PublishError, match="'again-0' has id 900 of 'load' with the body"),
+    ):
+        publisher.publish_many(keys, ["second"] * 1_000, ids=range(401, 1_401))
+    assert b"second" not in stored(vhost, names[0])["value"]
+    with StreamPublisher(vhost.stream_url, super_stream="again", name="load") as publisher:
+        report = publisher.publish_many([here] * 500, ["first"] * 500, ids=range(401, 901))
+    assert (report.known, report.confirmed) == (500, 500)
+
+
 def test_streams_behind_a_hash_exchange_get_what_the_exchange_would_give_them(vhost: RunningBroker) -> None:
     streams = ["s.1", "s.2", "s.3"]
     keys, bodies, _ = texts(rows=2_000)

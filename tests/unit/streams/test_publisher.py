@@ -32,8 +32,8 @@ from rabbit_chx.errors import (
     PublishError,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
+from rabbit_chx.streams import StreamReader, stored_ids
 from rabbit_chx.streams import publisher as publisher_module
-from rabbit_chx.streams import stored_ids
 from rabbit_chx.streams.writer import Window
 
 
@@ -242,7 +242,13 @@ def test_rows_that_retention_removed_are_not_stored_again(
     with publisher(name="other") as made:
         publish(made, rows=50)
     broker.rows["s"].begins_at = 60
-    with publisher(name="load") as made:
+    with (
+        publisher(name="load") as made,
+        pytest.raises(PublishError, match="row with id 50: it is not proven"),
+    ):
+        publish(made, rows=60)
+    assert len(broker.rows["s"].log) == 100
+    with publisher(name="load", proof=False) as made:
         report = publish(made, rows=60)
     assert (report.known, report.repaired) == (50, 0)
     assert broker.rows["s"].ids[100:] == list(range(51, 61))
@@ -270,6 +276,77 @@ def test_other_rows_under_used_ids_are_an_error(broker: Broker, key: str, body: 
         made.publish_many([key] * 60, [body] * 60, ids=range(1, 61))
     assert isinstance(raised.value.__cause__, MismatchError)
     assert len(broker.rows["s"].log) == 30
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 20])
+@pytest.mark.parametrize("seed", range(12))
+def test_known_rows_are_those_of_the_earlier_run_or_there_is_an_error(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, seed: int, pieces: int
+) -> None:
+    """The second run gives any of the used ids, and higher ones, in several calls."""
+    monkeypatch.setattr(publisher_module, "_BATCH_ROWS", 9)
+    chance = random.Random(seed)  # noqa: S311
+    with publisher(name="load") as made:
+        publish(made, rows=100)
+    with publisher(name="other") as made:
+        publish(made, rows=chance.choice([0, 40]))
+    ids = sorted(chance.sample(range(1, 140), chance.randint(1, 100)))
+    before = len(broker.rows["s"].log)
+    calls = [list(call) for call in np.array_split(np.array(ids), pieces) if len(call)]
+    with publisher(name="load") as made:
+        for call in calls:
+            keys, bodies = [f"k{n}" for n in call], [f"body {n}" for n in call]
+            report = made.publish_many(keys, bodies, ids=call)
+            assert report.known == sum(n <= 100 for n in call)
+    assert broker.rows["s"].ids[before:] == [n for n in ids if n > 100]
+    if ids[0] <= 100:
+        calls = [[n for n in ids if n <= 100]]
+    with publisher(name="load") as made, pytest.raises(PublishError) as raised:
+        made.publish_many([f"k{n}" for n in calls[0]], ["another"] * len(calls[0]), ids=calls[0])
+    assert isinstance(raised.value.__cause__, MismatchError)
+    assert b"another" not in broker.rows["s"].batch(0, len(broker.rows["s"].log))["value"].to_pylist()
+
+
+def test_a_known_id_that_the_stream_does_not_have_is_an_error(broker: Broker) -> None:
+    with publisher(name="load") as made:
+        made.publish_many(["k"] * 50, ["b"] * 50, ids=range(2, 101, 2))
+    with (
+        publisher(name="load") as made,
+        pytest.raises(PublishError, match="has the id 100 of 'load' and not the id 77"),
+    ):
+        made.publish_many(["k"] * 39, ["b"] * 39, ids=range(1, 78, 2))
+    assert len(broker.rows["s"].log) == 50
+
+
+def test_a_known_row_that_retention_has_removed_is_not_proven(broker: Broker) -> None:
+    with publisher(name="load") as made:
+        publish(made, rows=50)
+    broker.rows["s"].begins_at = 30
+    with publisher(name="load") as made:
+        with pytest.raises(PublishError, match="removed the row with id 20: it is not proven"):
+            publish(made, rows=20)
+        assert publish(made, rows=40).known == 40
+    with publisher(name="load", proof=False) as made:
+        assert publish(made, rows=20).known == 20
+
+
+@pytest.mark.usefixtures("broker")
+def test_the_known_rows_of_many_calls_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with publisher(name="load") as made:
+        publish(made)
+    read = []
+
+    class Reader(StreamReader):
+        def __next__(self) -> Any:
+            batch = super().__next__()
+            read.append(batch.num_rows)
+            return batch
+
+    monkeypatch.setattr(stored_ids, "StreamReader", lambda **how: Reader(batch_rows=7, **how))
+    with publisher(name="load") as made:
+        for first in range(1, ROWS, 10):
+            publish(made, first=first, rows=10)
+    assert ROWS <= sum(read) < 6 * ROWS
 
 
 def make_again(connection: Session) -> None:

@@ -12,11 +12,12 @@ pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs P
 
 from pathlib import Path
 
+from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import TaskReport
-from spark_connector.writing.spark_writers import BatchWriter, _TaskDone
+from spark_connector.writing.spark_writers import BatchWriter, StreamWriter, _TaskDone
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -44,3 +45,21 @@ def test_a_write_that_the_client_routes_and_that_fails_has_one_report(
     if saved:
         report = json.loads(path.read_text())
         assert (report["failed"], report["confirmed"], report["unfinished"]) == (True, 5, 1)
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_commit_has_one_report_of_each_task_or_fails(*, done: int, streaming: bool) -> None:
+    """A continuous trigger gives commits without reports, since Spark does not call the writer in its tasks."""
+    options = {"url": "amqp://h", "exchange": "x", "preflight": "false"}
+    plan = WritePlan.checked(options, SCHEMA, overwrite=False, streaming=streaming)
+    writer, batch = (StreamWriter(plan), 7) if streaming else (BatchWriter(plan), None)
+    given: list[WriterCommitMessage | None] = [_TaskDone(DONE, plan)] * done + [None] * (3 - done)
+    for messages in (given, list[WriterCommitMessage | None]()):
+        with pytest.raises(
+            PublishError, match=f"^{done if messages else 0} of {len(messages)} tasks"
+        ) as raised:
+            writer.commit(messages, batch)
+        assert raised.value.exchange == "x"
+        assert ("continuous" in str(raised.value)) is streaming
+    writer.commit([_TaskDone(DONE, plan)] * 3, batch)
