@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rabbit_chx.lazy_names import lazy
+from rabbit_chx.lazy_names import is_installed, lazy
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField as AmqpField
@@ -124,7 +124,12 @@ _MOVED = {
 }
 """Names that this package exported before 0.2. They still work, with a warning, until 0.4."""
 
-__all__ = [name for names in _NAMES.values() for name in names]
+__all__ = [
+    name
+    for package, names in _NAMES.items()
+    if package != "rabbit_chx.streams" or is_installed("pyarrow")
+    for name in names
+]
 
 _load, __dir__ = lazy(__name__, _NAMES)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 
 
 def lazy(
@@ -24,6 +25,15 @@ def lazy(
         return value
 
     def listed() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes})
+        known = vars(sys.modules[package])
+        return sorted({*known, *known["__all__"]})
 
     return load, listed
+
+
+def is_installed(package: str) -> bool:
+    """Return True for an installed package. ``__all__`` omits names that need a missing one, so that ``import *`` and ``help`` work."""
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False

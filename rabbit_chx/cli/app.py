@@ -308,6 +308,14 @@ def _warnings_as_lines() -> Iterator[None]:
         yield
 
 
+def _hint(error: BaseException) -> str:
+    if not isinstance(error, NotFoundError):
+        return ""
+    from rabbit_chx.cli.broker_options import vhosts_hint  # the command has loaded it
+
+    return vhosts_hint(error)
+
+
 def _message(error: BaseException) -> str:
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "rabbit-chx"
@@ -317,7 +325,7 @@ def _message(error: BaseException) -> str:
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return "interrupted"
     if isinstance(error, (RabbitChxError, OSError)):
-        return str(error)
+        return f"{error}{_hint(error)}"
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("rabbit_chx"):
         return f"this needs {error.name}, which is not installed: pip install {error.name}"
     return f"this is a bug in rabbit-chx, please report it: {type(error).__name__}: {error}"

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 
 from rabbit_chx.amqp.settings import with_path
+from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.command import TEXT, Number, option, typed
 from rabbit_chx.cli.printed import without_passwords
-from rabbit_chx.errors import BrokerRefusedError, InputError, UnreachableError
+from rabbit_chx.errors import BrokerRefusedError, InputError, NotFoundError, RabbitChxError, UnreachableError
 from rabbit_chx.rendering import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
 
@@ -32,6 +35,7 @@ _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # Windows has no SIGHUP
 _POLL_S = 0.5
+_MOST_VHOSTS = 5
 #: The host of a URL with user and port, and its path.
 _PATH = re.compile(r"(?<=://)([^/?#]*)([^?#]*)")
 #: The environment variable with a command that prints an OAuth 2 token.
@@ -128,6 +132,10 @@ class LiveBroker:
         return ManagementUrl.of(url).with_login_of(self.settings)
 
 
+#: The broker of this command.
+_broker: ContextVar[LiveBroker | None] = ContextVar("the broker of this command", default=None)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class BrokerOptions:
     """The options that name a broker."""
@@ -165,6 +173,7 @@ class BrokerOptions:
     def live(self, *, streams: bool = False) -> LiveBroker:
         """Return the broker of the options when it answers. An option precedes the environment."""
         broker = self._named(streams=streams)
+        _broker.set(broker)
         if self.wait:
             _wait_for(broker, self.wait)
         return broker
@@ -194,6 +203,29 @@ class BrokerOptions:
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
             return LiveBroker(url, settings, management_url, source).in_vhost(self.vhost)
         return LiveBroker(url, settings, management_url, source)
+
+
+def vhosts_hint(error: NotFoundError) -> str:
+    """Return the vhosts that have the exchange that a command did not find, with the option for one; empty if there are none."""
+    at = _broker.get()
+    if at is None or at.management_url is None or error.exchange is None:
+        return ""
+    try:
+        found = at.management("").request("GET", "exchanges", query={"columns": "name,vhost"})
+    except RabbitChxError:
+        return ""
+    names = sorted(str(entry["vhost"]) for entry in found if entry.get("name") == error.exchange)
+    if not names or at.settings.vhost in names:
+        return ""
+    last = shlex.quote(names[-1])
+    if len(names) == 1:
+        return f"; vhost {names[0]} has one: --vhost {last}"
+    shown = (
+        f"{', '.join(names[:-1])} and {names[-1]}"
+        if len(names) <= _MOST_VHOSTS
+        else listed(names, _MOST_VHOSTS)
+    )
+    return f"; vhosts {shown} have one: --vhost {last}"
 
 
 def _with_passwords(url: str | None, variable: str) -> str | None:

@@ -20,6 +20,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -99,16 +100,25 @@ class _PlotFile(Text):
 
 
 class Number(click.FloatRange):
-    """A number within bounds. For click NaN is within any bounds, because comparisons with NaN are false."""
+    """A number within bounds; with the bound 1 a share. For click NaN is within any bounds, because comparisons with NaN are false."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:  # as click has it
         """Return the number, or fail if it is invalid or out of bounds."""
-        number: float = super().convert(value, param, ctx)
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if self.max == 1 and (number > 1 or str(value).endswith("%")):  # a share in percent
+            with suppress(ValueError):
+                share = float(str(value).removesuffix("%"))
+                self.fail(
+                    f"{value!r} is not a share from 0 to 1: write {share:g} % as {share / 100:g}.", param, ctx
+                )
         if math.isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
-        return number
+        return float(super().convert(value, param, ctx))
 
 
 TEXT = Text()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
@@ -129,8 +130,37 @@ _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?", re.ASCII)
 
 
 def parse_destination(text: str) -> Destination:
-    """Parse a queue's name, or ``exchange:NAME``."""
+    """Parse a queue's name, or ``exchange:NAME``. Note on stderr if the name of a queue resembles that of an exchange."""
+    prefix, colon, _ = text.partition(":")
+    if (
+        colon
+        and prefix != "exchange"
+        and difflib.get_close_matches(prefix.lower(), ("exchange", "queue"), 1, 0.8)
+    ):
+        say(
+            f"{text!r:.60} is taken for the name of a queue: write exchange:NAME for an exchange, and a queue by its name alone"
+        )
     return ExchangeRef(text.removeprefix(_EXCHANGE)) if text.startswith(_EXCHANGE) else text
+
+
+def expand_ranges(texts: Sequence[str]) -> list[str]:
+    """Return the texts with each range expanded as in a topology file: ``q{1..3}=1`` is three bindings."""
+    if not any("{" in text for text in texts):
+        return list(texts)
+    from rabbit_chx.topology.ranges import RangeError, expand
+
+    expanded: list[str] = []
+    for text in texts:
+        try:
+            expanded += (entry["text"] for entry in expand({"text": text}, ["text"]))
+        except RangeError as error:
+            raise InputError(f"{text!r:.80}: {error}") from None
+    return expanded
+
+
+def parse_bindings(texts: Sequence[str]) -> list[tuple[Destination, str]]:
+    """Parse the values of ``--bind``; a range is several bindings."""
+    return list(map(parse_binding, expand_ranges(texts)))
 
 
 def parse_binding(text: str) -> tuple[Destination, str]:
@@ -174,11 +204,17 @@ def parse_header(text: str) -> tuple[str, Any]:
 
 
 def parse_header_type(text: str | None) -> tuple[str | None, FieldType | None]:
-    """Parse ``NAME`` or ``NAME:TYPE`` of a header; the last colon separates if a field type follows it."""
+    """Parse ``NAME`` or ``NAME:TYPE`` of a header; the last colon separates. The type longstr is the default, None."""
     stem, colon, type_ = (text or "").rpartition(":")
-    if colon and type_ in FIELD_TYPES:
-        return stem, type_
-    return text, None
+    if not colon:
+        return text, None
+    for known in FIELD_TYPES:
+        if type_ == known:
+            return stem, None if known == "longstr" else known
+    raise InputError(
+        f"{type_!r:.60} is not the type of a header: give one of {', '.join(FIELD_TYPES)}; if the colon belongs to the name, "
+        f"write the type too, as in {text}:longstr"
+    )
 
 
 def parse_property(text: str) -> tuple[str, str | int]:

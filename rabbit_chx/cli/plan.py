@@ -40,6 +40,8 @@ _MOST_NAMES = 30
 _MOST_MOVES = 20
 _MOST_REFUSALS = 20
 _FIRST_ROWS, _LAST_ROWS = 30, 10
+#: The option that permits a refusal that none permits.
+NOT_PERMITTED = "no option permits it"
 _ORDERED = ("least-moving-order", "fewest-steps")
 #: The defaults of a created object.
 _DEFAULTS = {"durable": True, "auto_delete": False, "internal": False, "exclusive": False, "priority": 0, "apply_to": "all"}  # fmt: skip
@@ -208,7 +210,8 @@ def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
 
 def _refused(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
     entries = fold(
-        [{"text": refusal.text, "flag": refusal.allow_with or "no flag"} for refusal in refusals], ["text"]
+        [{"text": refusal.text, "flag": refusal.allow_with or NOT_PERMITTED} for refusal in refusals],
+        ["text"],
     )
     pairs = [(entry["flag"], entry["text"]) for entry in entries]
     if len(pairs) > _MOST_REFUSALS and not whole:

@@ -18,7 +18,7 @@ from rabbit_chx.cli.command import TEXT, option, options, say, typed
 from rabbit_chx.cli.inputs import (
     TopologyInput,
     file_name,
-    parse_binding,
+    parse_bindings,
     parse_header_type,
     read_topology,
     read_whole,
@@ -105,7 +105,7 @@ class RingOptions:
         type=TEXT,
         multiple=True,
         metavar="QUEUE=WEIGHT",
-        help="A binding; give bindings in bind order. Write an exchange as exchange:NAME=WEIGHT.",
+        help="A binding; give bindings in bind order. 'q{1..4}=1' is four. Write an exchange as exchange:NAME=WEIGHT.",
     )
     ring_file: str | None = option(
         "--ring",
@@ -257,7 +257,7 @@ class RingOptions:
             return ring_of_file(file, content).under(rules).of_type(type_)
         if not bindings:
             return None
-        pairs = tuple(map(parse_binding, bindings))
+        pairs = tuple(parse_bindings(bindings))
         if type_ is not None and type_ != "x-consistent-hash":
             kind: ModuloKind = "x-modulus-hash" if type_ == "x-modulus-hash" else "super-stream"
             return RingInput(ModuloMap("offline", kind, pairs, rules), {}).of_type(type_)
@@ -309,7 +309,7 @@ class HashingOptions:
         type=TEXT,
         metavar="NAME[:TYPE]",
         help="The exchange's argument hash-header: a key is the value of this header. TYPE is its AMQP type: long, signedint, "
-        "bool, double, timestamp ...  [default TYPE: longstr]",
+        "bool, double, timestamp ... A name with a colon needs a TYPE.  [default TYPE: longstr]",
     )
     hash_property: str | None = option(
         type=TEXT,

@@ -11,7 +11,7 @@ from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.simulation import MOST_DISTINCT, SampleCounts, Simulation
 from rabbit_chx.analysis.wording import document, entries, entry, percent, place_text, plural, to_json
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
-from rabbit_chx.cli.inputs import parse_binding, parse_unbind
+from rabbit_chx.cli.inputs import expand_ranges, parse_bindings, parse_unbind
 from rabbit_chx.cli.report import matrix_table, numbers, source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
@@ -218,9 +218,9 @@ def _changed(
             "the queues of this ring share slots, and --unbind and --add do not determine which slots change hands: change "
             "`members` in a topology file and run rabbit-chx topology plan, or compare two slot tables"
         )
-    for text in unbound:
+    for text in expand_ranges(unbound):
         source = source.unbind(*parse_unbind(text, source))
-    bindings = list(map(parse_binding, added))
+    bindings = parse_bindings(added)
     if not isinstance(source, ModuloMap):
         say_ignored(source.release, bindings, source)
     for destination, key in bindings:

@@ -16,6 +16,7 @@ from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.wording import document, entry, percent, place_text, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
+from rabbit_chx.cli.inputs import expand_ranges
 from rabbit_chx.cli.report import exchange_facts, numbers, rounded, texts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
@@ -451,7 +452,7 @@ def _check_queues(exchange: str, weights: Mapping[str, int], existing: Iterable[
 
 def _parsed_weights(texts: Sequence[str]) -> dict[str, int]:
     weights = {}
-    for text in texts:
+    for text in expand_ranges(texts):
         queue, equals, weight = text.rpartition("=")
         if not equals or not queue or not weight.isascii() or not weight.isdigit():
             raise InputError(f"{text!r:.80} is not a weight: write QUEUE=WEIGHT, as in events.1=2")

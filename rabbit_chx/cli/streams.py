@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
+#: A day with a time zone, for which Python takes the zone for a time.
+_DAY = re.compile(r"^(\d{4}-\d\d-\d\d)(Z|[+-]\d\d:?\d\d)$")
 _ADDRESS = re.compile(r".+:\d+=.+:\d+")
 _TIME_HELP = "ISO 8601 with a time zone (2026-11-22T10:00:00Z), or a time ago: 90s, 30min, 2h, 7d."
 _UNKNOWN = "-"
@@ -181,11 +183,12 @@ def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
                 f"{name} {text} is before the year 1: leave it out to begin at the first row"
             ) from None
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(_DAY.sub(r"\1T00:00\2", text.strip()))
     except ValueError:
         raise InputError(f"{name} is {text!r:.60}: give {_TIME_HELP}") from None
     if moment.tzinfo is None:
-        raise InputError(f"{name} {text} lacks a time zone: write {text}Z for UTC, or {text}+02:00")
+        written = text.strip() if ":" in text else moment.isoformat(timespec="minutes")
+        raise InputError(f"{name} {text} lacks a time zone: write {written}Z for UTC, or {written}+02:00")
     return moment
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import MissingExtraError
-from rabbit_chx.lazy_names import lazy
+from rabbit_chx.lazy_names import is_installed, lazy
 
 if TYPE_CHECKING:
     from rabbit_chx.streams.chunks import Fingerprint as Fingerprint
@@ -24,7 +24,7 @@ _NAMES = {
     "rabbit_chx.streams.reader": ["StreamReader"],
 }
 
-__all__ = [name for names in _NAMES.values() for name in names]
+__all__ = [name for names in _NAMES.values() for name in names if is_installed("pyarrow")]
 
 _load, __dir__ = lazy(__name__, _NAMES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from typing import Any
 
@@ -74,6 +75,18 @@ def test_movement_is_exact(
             assert [amount * SMALL for *_, amount in moves] == pytest.approx(sizes[:most])
             assert len({(source, to) for source, to, _ in moves}) == len(moves)
             assert all(source != to and matrix.amounts[source, to] == amount for source, to, amount in moves)
+
+
+@pytest.mark.parametrize("client", ["java", "rstream"])
+@pytest.mark.parametrize(("before", "after"), [(3, 4), (7, 5), (100, 101), (499, 503)])
+def test_all_shares_of_a_movement_add_up_to_1(client: StreamClient, before: int, after: int) -> None:
+    def of(count: int) -> ModuloMap:
+        return ModuloMap("s", "super-stream", tuple((f"s-{n}", str(n)) for n in range(count)), client=client)
+
+    matrix = movement(of(before), of(after))
+    assert abs(math.fsum(matrix.amounts.values()) - 1) < 1e-15
+    assert matrix.before_totals() == pytest.approx(of(before).shares(), rel=1e-14)
+    assert matrix.after_totals() == pytest.approx(of(after).shares(), rel=1e-14)
 
 
 def test_movement_of_the_real_hashes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -71,6 +72,26 @@ def test_a_time_is_a_date_with_its_zone_or_how_long_ago(text: str, moment: datet
 def test_another_time_is_refused_and_the_remedy_named(text: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         parse_time("--since", text, NOW)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-11-22", "20261122", "2026-W47", "2026-11-22 10", "2026-11-22T10:00", " 2026-11-22 10:00:05.5 "],
+)
+def test_the_advice_about_a_time_zone_is_accepted(text: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_time("--since", text, NOW)
+    utc, other = re.findall(r"write (\S.*\S) for UTC, or (\S.*\S)", str(refused.value))[0]
+    moments = [parse_time("--since", advice, NOW) for advice in (utc, other)]
+    assert None not in moments
+    assert moments[0] - moments[1] == timedelta(hours=2)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("zone", "hours"), [("Z", 0), ("+02:00", 2), ("-0500", -5)])
+def test_a_day_with_a_time_zone_begins_at_midnight(zone: str, hours: int) -> None:
+    assert parse_time("--since", f"2026-11-22{zone}", NOW) == datetime(2026, 11, 22, tzinfo=UTC) - timedelta(
+        hours=hours
+    )
 
 
 def test_a_time_ago_is_the_same_for_all_streams_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

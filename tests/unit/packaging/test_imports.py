@@ -100,6 +100,32 @@ def test_no_imports_are_circular() -> None:
     assert {module for module in needs if any(module in needs[other] for other in needs[module])} == set()
 
 
+@pytest.mark.parametrize("package", ["rabbit_chx", *sorted(f"rabbit_chx.{name}" for name in (
+    "amqp", "analysis", "broker", "consuming", "publishing", "routing", "streams", "testing", "topology"
+))])  # fmt: skip
+def test_help_and_star_imports_work_without_optional_packages(package: str) -> None:
+    absent = (
+        "pyarrow",
+        "pandas",
+        "aio_pika",
+        "click",
+        "matplotlib",
+        "testcontainers",
+        "pyspark",
+        "opentelemetry",
+    )
+    code = f"""
+import sys, inspect, pydoc
+sys.modules.update(dict.fromkeys({absent}))
+from {package} import *
+package = sys.modules[{package!r}]
+inspect.getmembers(package)
+pydoc.render_doc(package)
+assert set(package.__all__) <= set(dir(package))
+"""
+    assert package in loaded_by(code)
+
+
 def test_every_public_name_can_be_had() -> None:
     for name in rabbit_chx.__all__:
         assert getattr(rabbit_chx, name) is not None
