@@ -182,7 +182,7 @@ def grow(kinds: Sequence[str], part: int) -> None:
 
 
 def check_live(most: int) -> None:
-    """Measure the checks of a broker with many exchanges of ten queues, and print a table."""
+    """Measure the checks of a broker with many exchanges of two queues, and print a table."""
     sizes, rows = (most // 4, most // 2, most), []
     with docker_broker() as broker, tempfile.TemporaryDirectory() as folder:
         live = ["--url", broker.url, "--management-url", str(broker.management_url)]
@@ -190,7 +190,7 @@ def check_live(most: int) -> None:
         file = Path(folder) / "topology.toml"
         times: dict[str, list[float]] = {"ring check --all": [], "topology check": []}
         for size in sizes:
-            wanted = rings(size, 10)
+            wanted = rings(size, 2)
             file.write_text(wanted.to_toml())
             with Broker(broker.url, broker.management_url, broker.ring_via) as connected:
                 connected.apply(plan(wanted, connected.topology(), propose=False))

@@ -155,6 +155,52 @@ def test_a_member_that_is_no_longer_listed_keeps_its_place() -> None:
     assert "queue orders.5: a member of orders that is not among the queues" in topology.left_out
 
 
+def test_the_default_exchange_and_its_bindings_are_left_out() -> None:
+    document = {
+        "queues": [{"name": "q", "durable": True, "auto_delete": False, "arguments": {}}],
+        "exchanges": [exchange_entry("", "direct"), exchange_entry("x", "topic")],
+        "bindings": [binding_entry("", "q"), binding_entry("x", "q")],
+    }
+    topology = Topology.from_definitions(json.dumps(document))
+    assert [exchange.name for exchange in topology.exchanges] == ["x"]
+    assert topology.bindings == (BindingDefinition("x", "q", "q"),)
+
+
+@pytest.mark.parametrize("kind", ["x-modulus-hash", "topic"])
+def test_an_exchange_with_a_binding_that_is_left_out_is_not_read_as_a_whole(kind: str) -> None:
+    """The keys of the other queues of an x-modulus-hash exchange depend on it."""
+    document = {
+        "queues": [{"name": "q", "durable": True, "auto_delete": False, "arguments": {}}],
+        "exchanges": [exchange_entry("x", kind), exchange_entry("whole", kind)],
+        "bindings": [binding_entry("x", "q"), binding_entry("x", "exclusive"), binding_entry("whole", "q")],
+    }
+    topology = Topology.from_definitions(json.dumps(document))
+    assert topology.sources_left_out == {"x"}
+    if kind == "x-modulus-hash":
+        assert topology.modulus("x").provenance == "assumed"
+
+
+def exchange_entry(name: str, kind: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": kind,
+        "durable": True,
+        "auto_delete": False,
+        "internal": False,
+        "arguments": {},
+    }
+
+
+def binding_entry(source: str, queue: str) -> dict[str, Any]:
+    return {
+        "source": source,
+        "destination": queue,
+        "destination_type": "queue",
+        "routing_key": queue,
+        "arguments": {},
+    }
+
+
 def test_a_ring_that_cannot_be_computed_is_reported() -> None:
     text = exported("vhost-4.3.6.json").replace('"007"', '"none"')
     topology = Topology.from_definitions(text)

@@ -193,6 +193,11 @@ def test_an_entry_with_a_range_reports_each_mistake_once() -> None:
     assert len(problems_in('[[queues]]\nname = "amq.{1..1000}"\ntype = "quorum"\nexclusive = true')) == 2
 
 
+def test_each_repetition_names_the_first_entry() -> None:
+    first, *others = problems_in('[[queues]]\nname = "q"\n' * 4)
+    assert ["queues[0]" in problem for problem in (first, *others)] == [True] * 3
+
+
 def test_unlisted_destinations_are_external() -> None:
     text = f'{HASH}ring = [{{ queue = "theirs" }}, {{ exchange = "x" }}]\n[[bindings]]\nsource = "amq.topic"\nqueue = "q.10"\n'
     topology = Topology.from_toml(text)

@@ -13,7 +13,9 @@ from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.cli.ring import RingList, _listed_moduli
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
+from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
 from rabbit_chx.topology import Plan, Topology, check, plan
+from rabbit_chx.topology.modulus import numbered
 from rabbit_chx.topology.modulus_plan import share_moved
 
 NEWEST, KHEPRI = Release("4.3.6"), Release("4.0.5", store="khepri")
@@ -86,6 +88,72 @@ def test_the_worst_moment_of_a_replaced_queue_is_between_its_bind_and_its_unbind
     assert (modulus.moved, modulus.moved_at_worst) == pytest.approx((1 / 2, 2 / 3), abs=1e-6)
 
 
+def test_a_limit_holds_at_the_worst_moment_too() -> None:
+    live = bills(2)
+    quorum = tuple(replace(queue, type="quorum") for queue in live.queues[1:])
+    wanted = replace(live, queues=(*live.queues[:1], *quorum), max_share_moved=0.1)
+    made = plan(wanted, live)
+
+    modulus = made.moduli["bills"]
+    assert (modulus.moved, modulus.moved_at_worst) == (0.0, 0.5)  # b.1 is unbound, deleted, and bound again
+    refusals = {refusal.kind: refusal.allow_with for refusal in made.refusals}
+    assert refusals["moved"] == "--allow-moved 0.5"
+
+
+@pytest.mark.parametrize("release", [Release("3.8.9"), Release("4.0.5", store="mnesia"), NEWEST])
+def test_bindings_are_numbered_by_their_keys_before_they_were_by_destinations(release: Release) -> None:
+    """Also in a plan: the queue that gets the first number moves all keys before 4.3."""
+    keys = {"b.0": "2", "b.1": "10", "b.2": "1"}
+    bindings = tuple(replace(bound, routing_key=keys[str(bound.destination)]) for bound in bills(3).bindings)
+    made = plan(replace(bills(3), bindings=bindings), replace(bills(3), bindings=bindings, release=release))
+
+    by_key = ("b.2", "b.1", "b.0") if release.follows(MODULUS_BY_BINDING_KEY) else ("b.0", "b.1", "b.2")
+    assert made.moduli["bills"].before.destinations == by_key
+
+
+def test_bindings_with_one_key_are_numbered_by_their_destinations() -> None:
+    old = Release("3.8.9")
+    for bindings in (listing('"b.{0..2}"').bindings, listing('"b.{0..2}"').bindings[::-1]):
+        assert numbered(bindings, old) == ("b.0", "b.1", "b.2")
+
+
+def test_another_type_moves_all_keys() -> None:
+    wanted = replace(bills(4, owns=True), exchanges=(replace(bills(4).exchanges[0], type="fanout"),))
+    modulus = plan(wanted, bills(4)).moduli["bills"]
+
+    assert (modulus.moved, modulus.moved_at_worst) == (1.0, 1.0)
+
+
+def test_a_plan_of_two_files_has_read_no_bindings() -> None:
+    made = plan(bills(9), replace(bills(8), release=None)).moduli["bills"]
+    assert (made.before.provenance, made.after.provenance) == ("replayed", "replayed")
+
+
+@pytest.mark.parametrize(
+    "keys", [["1", "1", "3"], ["1", "3", "5"], ["2", "2", "2"], ["7", "8", "9"], ["0", "1", "x"]]
+)
+def test_only_keys_that_number_the_bindings_or_are_equal_are_no_weights(keys: list[str]) -> None:
+    bindings = tuple(
+        replace(bound, routing_key=key) for bound, key in zip(bills(3).bindings, keys, strict=True)
+    )
+    found = [finding.kind for finding in check(replace(bills(3), bindings=bindings)).findings]
+    assert ("different" in found) == (keys in (["1", "1", "3"], ["1", "3", "5"]))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_an_order_that_no_rule_determines_is_a_finding_for_two_queues_and_more(count: int) -> None:
+    found = [finding.kind for finding in check(bills(count, release=KHEPRI)).findings]
+    assert found.count("order") == (count > 1)
+
+
+@pytest.mark.parametrize(
+    ("queues", "share"), [('"b.{0..2}"', 0.0), ('"b.0", "b.1", "b.3"', 1 / 3), ('"b.{0..3}"', 3 / 4)]
+)
+def test_a_check_counts_the_keys_that_other_queues_have_than_in_the_file(queues: str, share: float) -> None:
+    misplaced = check(listing('"b.{0..2}"'), listing(queues)).misplaced
+    assert misplaced["bills"] == pytest.approx(share, abs=1e-6)
+
+
 def test_an_unknown_order_counts_as_possible() -> None:
     known = plan(bills(3), bills(2, release=KHEPRI)).moduli["bills"]
     unknown = plan(bills(4, f"{HEAD}max_share_moved = 0.9\n"), bills(2, release=KHEPRI))
@@ -109,6 +177,7 @@ def test_a_deleted_exchange_moves_all_keys_and_has_no_limit() -> None:
     made = plan(wanted, bills(8))
 
     assert made.rings["bills"].lost_at_worst == 1.0
+    assert (made.rings["bills"].after.destinations, made.rings["bills"].moved) == ((), 1.0)
     assert "bills: 100.000% of the keys at the worst moment" in str(made)
     assert {refusal.allow_with for refusal in made.refusals} == {"--allow-delete"}
 
@@ -239,6 +308,7 @@ def test_a_queue_that_leaves_the_list_is_unbound_although_nothing_is_owned() -> 
         (8, 9, 8 / 9, 8 / 9, ["as-written", "more-queues", "slots"]),
         (9, 8, 8 / 9, 8 / 9, ["as-written", "more-queues", "slots"]),
         (8, 10, 32 / 40, 8 / 9, ["as-written", "new-exchange", "more-queues", "slots"]),
+        (2, 5, 8 / 10, 4 / 5, ["as-written", "more-queues", "slots"]),
     ],
 )
 def test_proposals_move_less_now_or_later(
@@ -255,7 +325,13 @@ def test_proposals_move_less_now_or_later(
         assert counted == pytest.approx(moved)
     proposals = {proposal.strategy: proposal for proposal in modulus.proposals}
     assert list(proposals) == strategies
-    assert proposals["more-queues"].moved == pytest.approx(0.5 if then > now else 0.0, abs=1e-6)
+    times = max(2, math.ceil(then / now))
+    assert proposals["more-queues"].moved == pytest.approx(1 - 1 / times if then > now else 0.0, abs=1e-6)
+    assert then < now or proposals["more-queues"].description.startswith(f"{times * now} queues in")
+    kept = (
+        min(now, then) / now
+    )  # of the keys, those that have a queue that stays; their slot is an independent one
+    assert proposals["slots"].moved == pytest.approx(1 - kept / then)
     assert proposals["slots"].slots == max(64, 10 * then)
     written = json.loads(plan(*sides).to_json())["rings"][0]["proposals"]
     assert [proposal["strategy"] for proposal in written] == strategies

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rabbit_chx import ExchangeRef, Release
+from rabbit_chx import ExchangeRef, HashRing, Release
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.declaring import declare_exchange
+from rabbit_chx.topology.declaring import _compare_existing, declare_exchange, wanted_ring
 from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.reading import LiveExchange
 
 X = Operation("declare", ExchangeDefinition("x", "x-consistent-hash"))
 Q2, Q1 = (Operation("declare", QueueDefinition(name)) for name in ("q2", "q1"))
@@ -83,3 +86,27 @@ def test_destination_exchanges_are_looked_at_once_and_never_created() -> None:
     with pytest.raises(NotFoundError) as caught:
         Script("x").declare((slot, 1))
     assert caught.value.exchange == "slot"
+
+
+@pytest.mark.parametrize(
+    ("listed", "buckets", "refused_"),
+    [(["q2"], ["q2"], False), (["q2", "q1"], ["q2"], True), ([], ["q2"], True)],
+)
+def test_bindings_without_buckets_are_refused(
+    monkeypatch: pytest.MonkeyPatch, listed: list[str], buckets: list[str], *, refused_: bool
+) -> None:
+    weights = dict(TO_QUEUES)
+    ring = HashRing.from_buckets([name for name in buckets for _ in range(weights[name])], Release("4.3.6"))
+    live = SimpleNamespace(
+        check_type=lambda: None,
+        hash_arguments={},
+        bindings=[(name, str(weights[name])) for name in listed],
+        ring=ring,
+    )
+    monkeypatch.setattr(LiveExchange, "of", lambda *_: live)
+    broker: Any = SimpleNamespace(has_management=True, has_source=True, where="here", vhost="/")
+    exchange = ExchangeDefinition("x", "x-consistent-hash")
+    wanted = wanted_ring(TO_QUEUES, Release("4.3.6"))
+    with pytest.raises(MismatchError, match="bindings without buckets") if refused_ else nullcontext():
+        to_bind, _ = _compare_existing(exchange, wanted, broker, allow_existing=False)
+        assert to_bind == (("q1", "2"),)

@@ -16,7 +16,8 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, plan
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.movement import SlotOwners
-from rabbit_chx.topology.slots import collapsed, expanded
+from rabbit_chx.topology.objects import SlotNames
+from rabbit_chx.topology.slots import _kept_seeds, collapsed, expanded
 
 _FOUR = '[{ queue = "events.{1..4}" }]'
 _FIVE = '[{ queue = "events.{1..5}" }]'
@@ -311,3 +312,10 @@ def test_a_slot_without_a_queue_is_lost_once_its_park_is_deleted() -> None:
     assert (slots.current, slots.dead_ends) == ({slot: slot}, {slot})
     assert slots.apply(PlannedChange("create", None, park))
     assert (slots.current, slots.dead_ends) == ({slot: ExchangeRef("events.park")}, set())
+
+
+def test_a_slot_with_several_queues_keeps_no_keys_in_one_of_them() -> None:
+    """When slots are laid out again, only a slot with one queue tells which keys that queue has."""
+    ring = HashRing.from_buckets([ExchangeRef("one"), ExchangeRef("two"), ExchangeRef("none"), "plain"])
+    kept = _kept_seeds(SlotNames("events", 8), ring, {"one": ["a"], "two": ["b", "c"]})
+    assert {queue for counted in kept.values() for queue in counted} == {"a", "plain"}

@@ -188,6 +188,7 @@ RINGS: dict[str, Scenario] = {
     "a transient queue": Scenario(orders(text=fleeting("durable = false"))),
     "an auto-delete queue": Scenario(orders(text=fleeting("auto_delete = true"))),
     "an exclusive queue of 3.10.8": Scenario(orders(text=fleeting("exclusive = true"), release=Release("3.10.8"))),
+    "an exclusive queue of 4.3.0": Scenario(orders(text=fleeting("exclusive = true"), release=Release("4.3.0"))),
     "an exclusive queue of a transient exchange": Scenario(orders(text=fleeting("exclusive = true", "false"))),
     "a queue whose name the broker made": Scenario(
         replace(
@@ -442,6 +443,7 @@ QUEUES: dict[str, Scenario] = {
     ),
     "a delayed retry that is disabled": alike('type = "quorum"', policy(delayed_retry_type="disabled")),
     "a delayed retry before 4.3": alike(DELAYED, release=Release("4.2.0")),
+    "a delayed retry of 4.3.0": alike(DELAYED, release=Release("4.3.0")),
     "a short consumer timeout": alike(SHORT),
     "a short consumer timeout by a policy": alike('type = "quorum"', policy(consumer_timeout=60_000)),
     "a consumer timeout of half an hour": alike(SHORT.replace("5000", "1_800_000")),

@@ -171,6 +171,16 @@ def test_a_log_that_is_not_the_same(logs: Logs, change: Any, words: str) -> None
     assert batches_of(failOnDataLoss="false").after(begin, None, None) == {"a": logs.place("a")}
 
 
+def test_a_log_that_was_cut_within_the_last_chunk_and_has_other_rows_since(logs: Logs) -> None:
+    """Its last chunk begins where the known last one began, and has more rows: no other chunk shows that it was cut."""
+    logs.grow("a", b"1", b"2")
+    begin = batches_of().begin()
+    logs.chunks["a"][-1] = chunk_of([b"9"] * (ROWS_OF_A_CHUNK + 5), offset=ROWS_OF_A_CHUNK)
+    with pytest.raises(MissingRowsError, match="was read up to offset 20, and its log was rewritten"):
+        batches_of().after(begin, None, None)
+    assert batches_of(failOnDataLoss="false").after(begin, None, None) == {"a": logs.place("a")}
+
+
 def test_what_spark_asks_for(logs: Logs) -> None:
     """The first micro-batch has no rows, and a stream that is new none before its next one."""
     limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2")
@@ -232,10 +242,15 @@ def test_the_streams_of_an_exchange_are_kept_for_a_while(logs: Logs, monkeypatch
         read.ends()
 
 
-def test_a_missing_stream_keeps_its_place(logs: Logs) -> None:
+def test_a_missing_stream_keeps_its_place(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
     logs.grow("a", b"1")
     logs.grow("b", b"1")
     batches = batches_of(failOnDataLoss="false")
     begin = batches.begin()
-    del logs.chunks["b"]
-    assert batches.after(begin, None, None) == begin
+    for times in (1, 2):  # each time that it goes is told, once
+        chunks = logs.chunks.pop("b")
+        for _ in range(3):
+            assert batches.after(begin, None, None) == begin
+        assert sum("stream 'b'" in record.getMessage() for record in caplog.records) == times
+        logs.chunks["b"] = chunks
+        assert batches.after(begin, None, None) == begin

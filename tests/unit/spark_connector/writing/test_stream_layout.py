@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
-from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.errors import ConnectionLostError, InputError, MismatchError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable, SuperStream
 from spark_connector.options.write_options import WriteOptions, check_mode
 from spark_connector.placing.rings import Ring
@@ -21,6 +22,13 @@ from spark_connector.writing.stream_layout import (
 )
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
+ONCE = {
+    "url": "amqp://h",
+    "superStream": "s",
+    "delivery": "exactly-once",
+    "appId": "load",
+    "version": "1",
+}
 RING = HashRing.from_buckets(["s0", "s1", "s1"])
 
 
@@ -101,22 +109,49 @@ def test_name_and_version_of_a_write() -> None:
         check_mode(WriteOptions.parse({**once, "version": "1"}), streaming=True)
 
 
+def scripted(monkeypatch: pytest.MonkeyPatch, last_id: int = 0) -> None:
+    """Let each connection answer for a super stream of two partitions whose last id is `last_id`."""
+    answers = {
+        "partitions": lambda _name: ("s0", "s1"),
+        "metadata": lambda _streams: None,
+        "publisher_sequence": lambda _name, _stream: last_id,
+        "close": lambda: None,
+    }
+    monkeypatch.setattr(stream_layout, "open_any", lambda _settings: SimpleNamespace(**answers))
+
+
 def test_names_are_counted_in_each_stream_of_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[tuple[str, str]] = []
-    monkeypatch.setattr(
-        stream_layout,
-        "open_any",
-        lambda _settings: SimpleNamespace(
-            partitions=lambda _name: ("s0", "s1"),
-            metadata=lambda _streams: None,
-            publisher_sequence=lambda _name, _stream: 0,
-            close=lambda: None,
-        ),
-    )
+    scripted(monkeypatch)
     monkeypatch.setattr(
         stream_layout, "check_references", lambda _url, _to, stream, name: counted.append((stream, name))
     )
-    once = {"superStream": "s", "delivery": "exactly-once", "appId": "load", "version": "1"}
-    options = WriteOptions.parse({"url": "amqp://h", "managementUrl": "http://h:15672", **once})
+    options = WriteOptions.parse({**ONCE, "managementUrl": "http://h:15672"})
     name = plan_layout(options, SCHEMA).name("load")
     assert counted == [("s0", name), ("s1", name)]
+
+
+def test_a_stale_version_is_refused_before_the_write_unless_it_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scripted(monkeypatch, last_id=(2 << ROW_BITS) + 1)
+    with pytest.raises(InputError, match="stream 's0' has rows of version 2 already"):
+        plan_layout(WriteOptions.parse(ONCE), SCHEMA)
+    plan_layout(WriteOptions.parse({**ONCE, "onStaleVersion": "skip"}), SCHEMA)
+
+
+@pytest.mark.parametrize(("error", "calls"), [(MismatchError, 1), (InputError, 1), (ConnectionLostError, 2)])
+def test_only_what_another_attempt_may_mend_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, error: type[RabbitChxError], calls: int
+) -> None:
+    monkeypatch.setattr(stream_layout, "_PAUSE_S", 0.001)
+    attempts: list[int] = []
+
+    def ask() -> None:
+        attempts.append(1)
+        if len(attempts) < 2:
+            raise error("once")
+
+    with nullcontext() if calls > 1 else pytest.raises(error):
+        stream_layout.call_with_retry(ask, 60.0)
+    assert len(attempts) == calls

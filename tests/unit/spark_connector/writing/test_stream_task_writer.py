@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -111,7 +113,7 @@ def test_a_column_of_filter_values_must_be_there_as_a_text() -> None:
     with pytest.raises(InputError, match="column 'region' is missing, which filterValueColumn names"):
         writer(filterValueColumn="region")
     with pytest.raises(InputError, match="column 'region' is int, not string or binary"):
-        writer(schema=StructType(SCHEMA.fields).add("region", IntegerType()), filterValueColumn="region")
+        writer(schema=StructType([*SCHEMA.fields]).add("region", IntegerType()), filterValueColumn="region")
 
 
 def test_a_null_key_has_the_last_partition() -> None:
@@ -120,3 +122,26 @@ def test_a_null_key_has_the_last_partition() -> None:
     expected = [1, 2, PLACING.partitions.index(PLACING.partition_for("é"))]
     assert partition_numbers(PLACING, placement, None, keys).to_pylist() == expected
     assert partition_numbers(PLACING, placement, None, keys.cast(pa.binary())).to_pylist() == expected
+
+
+@pytest.mark.parametrize(("rows", "fits"), [(3, True), (4, False)])
+def test_a_version_has_less_than_two_to_the_32_rows_in_a_stream(
+    monkeypatch: pytest.MonkeyPatch, *, rows: int, fits: bool
+) -> None:
+    """The next id would be that of row 0 of the next version."""
+    made, ids = writer(verify="off"), []
+
+    @contextmanager
+    def opened(*_: object, **__: object) -> Iterator[Any]:
+        yield SimpleNamespace(publish_many=lambda *_columns, **given: ids.extend(given["ids"].tolist()))
+
+    monkeypatch.setattr(stream_task_writer, "ROW_BITS", 2)
+    monkeypatch.setattr(StreamTaskWriter, "_open", opened)
+    for name, answer in {"_last_id": 0, "_name": "n", "_version": 5, "_add": None}.items():
+        monkeypatch.setattr(StreamTaskWriter, name, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(stream_task_writer, "check_end", lambda *_: None)
+    batch = pa.record_batch([pa.array(OF_S1[:1] * rows), pa.array(["v"] * rows)], names=["key", "value"])
+    refused = pytest.raises(InputError, match="rows or more: write them in several versions")
+    with nullcontext() if fits else refused:
+        made._publish_once([batch])
+    assert ids == ([21, 22, 23] if fits else [])

@@ -16,7 +16,7 @@ from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions, check_speculation
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import TaskReport
-from spark_connector.writing import stream_layout
+from spark_connector.writing import stream_layout, write_plan
 from spark_connector.writing.write_plan import (
     PreflightAnswer,
     WritePlan,
@@ -184,6 +184,20 @@ def test_a_broker_that_does_not_answer_is_looked_at_again() -> None:
     (note,) = check_broker(options(), patient=True, answer=answer)
     assert note == "the broker was not checked before the write: no address answered"
     assert answer.notes is None
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_streams_are_looked_at_before_the_first_row_and_once_for_a_query(
+    monkeypatch: pytest.MonkeyPatch, *, streaming: bool
+) -> None:
+    looks: list[bool] = []
+    monkeypatch.setattr(write_plan, "plan_layout", lambda *_, look, **__: looks.append(look))
+    once = {"url": "amqp://h", "superStream": "s", "delivery": "exactly-once", "appId": "load"}
+    options = once if streaming else {**once, "version": "1"}
+    answer = PreflightAnswer() if streaming else None
+    for _ in range(2):
+        WritePlan.checked(options, SCHEMA, overwrite=False, streaming=streaming, answer=answer)
+    assert looks == [True, not streaming]
 
 
 def test_a_stream_without_a_task_must_not_have_rows_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
