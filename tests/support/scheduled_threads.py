@@ -21,7 +21,8 @@ import pytest
 
 #: The beginning of the time, in seconds since 1970.
 EPOCH_S = 1_700_000_000.0
-_MOST_ROUNDS = 200_000
+_MOST_ROUNDS = 20_000
+_MOST_S = 20_000.0
 #: A thread that connects gives up after a minute, also that of a member that was killed.
 _LAST_S = 90.0
 
@@ -65,6 +66,7 @@ class Threads:
         self._waiters = [self._running]
         self._rounds = 0  # since the time last went on
         self._is_over = False
+        self._failure: Exception | None = None
 
     # -- the module time
 
@@ -95,11 +97,17 @@ class Threads:
             self._running.turn.release()
             me.turn.acquire()
         if self._is_over:
-            raise _OverError
+            raise self._failure if self._failure and me is self._waiters[0] else _OverError
 
     def _next(self) -> _Waiter:
-        if self._is_over:
-            return self._waiters[-1]
+        """Return who goes on. If that cannot be said, the run is over, and the thread of the test raises the error."""
+        try:
+            return self._waiters[-1] if self._is_over else self._choose()
+        except Exception as error:  # noqa: BLE001
+            self._is_over, self._failure = True, error
+            return self._waiters[0]
+
+    def _choose(self) -> _Waiter:
         while True:
             self._rounds += 1
             assert self._rounds < _MOST_ROUNDS, f"it goes round and round at {self.now:.3f} s"
@@ -107,7 +115,7 @@ class Threads:
             if ready:
                 return self.chance.choice(ready)
             then = min(waiter.until for waiter in self._waiters)
-            assert then < math.inf, "all wait for nothing"
+            assert then < _MOST_S, "all wait for nothing, or it goes on and on"
             self.now, self._rounds = then, 0
 
     # -- the modules threading and queue
@@ -159,7 +167,7 @@ class Threads:
 
     def _end(self) -> None:
         """End the threads that are left, one after the other; the thread of the test is the last."""
-        me, self._is_over = self._running, True
+        me, self._is_over, self._failure = self._running, True, None
         while len(self._waiters) > 1:
             with suppress(_OverError):
                 self._hand_over(me)

@@ -41,7 +41,7 @@ class Life:
     def join(self) -> Member:
         """Let a member join."""
         member = self.world.member(f"m{len(self.world.members)}", batch_rows=self.chance.choice([3, 7, 100]))
-        member.before, member.start = self.work, self.gain
+        member.before, member.gain = self.work, self.gain
         return member
 
     async def work(self, _call: Call) -> None:
