@@ -71,14 +71,14 @@ def arrange(
     if write and file == "-":
         raise InputError("stdin cannot be written: leave --write out, or give a file")
     given, vhost = read_topology(file, at.settings.vhost), at.settings.vhost
-    with at.broker() as opened:
-        read = LivePlan.read(opened, given, vhost)
-    plan = read.plan
     if given.is_definitions:
         raise InputError(
             f"{given.name} is a definitions file, which does not contain the order of rings: convert it with rabbit-chx "
             f"topology export --from {shlex.quote(file)} > topology.toml, and arrange the result"
         )
+    with at.broker() as opened:
+        read = LivePlan.read(opened, given, vhost)
+    plan = read.plan
     better = {
         name: (ring, order)
         for name, ring in plan.hash_rings.items()

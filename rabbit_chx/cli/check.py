@@ -262,7 +262,7 @@ def check_topology(
     """Compare the rings with their bindings, and the live topology with FILE. Nothing is changed.
 
     Each finding has its effect on messages, the exact share of keys, and a fix. A file with hash exchanges
-    requires --ring-via, because only the buckets show the order of a ring.
+    requires --ring-via, because only the buckets show the order of a ring. A definitions file has no order.
 
     The exit code is 1 if there are findings. With --offline a finding is a name that is probably misspelled,
     and the exit code is 2 if a file is invalid.
@@ -290,7 +290,7 @@ def _validated(files: Sequence[str], vhost: str, output: str) -> Outcome:
     errors: list[InputError] = []
     for file in files:
         try:
-            given = read_topology(file, vhost)
+            given = read_topology(file, vhost, is_strict=True)
         except InputError as error:
             errors.append(error)
         else:

@@ -10,11 +10,12 @@ from typing import Any
 
 from rabbit_chx.analysis.wording import document
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import TEXT, Outcome, command, option, options, say
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
-from rabbit_chx.topology import Topology
+from rabbit_chx.topology import ExchangeDefinition, Topology
+from rabbit_chx.topology.changes import kind_of, name_of
 from rabbit_chx.topology.fields import toml_value
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.reach import reached_from
@@ -64,6 +65,9 @@ def export(
 
     --ring-via reads the true rings. Without it their order is assumed. stderr reports objects that a file
     cannot contain, such as users, queues named by the broker, and shards of a policy.
+
+    The exit code is 3 if a file cannot express an object, which is left out and named, or if the order of a
+    ring of a definitions file is a guess.
     """
     live = broker.live() if source is None else None
     if live:
@@ -78,8 +82,62 @@ def export(
         _report_left_out(topology)
     for exchange, why in not_collapsed(topology).items():
         say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
-    written = _with_queues(collapsed(topology))
-    return Outcome(TopologyText(_with_choices(written.to_toml(), written)))
+    written, faults = _expressible(_with_queues(collapsed(topology)))
+    for line in faults:
+        say(f"left out, because a topology file cannot express it: {line}")
+    guessed = [
+        exchange.name for exchange in written.exchanges if topology.is_import and len(exchange.ring or ()) > 1
+    ]
+    if guessed:
+        say(
+            f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: run rabbit-chx topology arrange with "
+            "--ring-via first, which writes the order that moves the fewest"
+        )
+    is_partial = bool(faults or guessed or topology.oddities)
+    code = ExitCode.PARTLY if is_partial else ExitCode.DONE
+    return Outcome(TopologyText(_with_choices(written.to_toml(), written)), code)
+
+
+def _expressible(topology: Topology) -> tuple[Topology, list[str]]:
+    """Return the topology without the objects that a file cannot express, and why, with their names."""
+    if not topology.problems:
+        return topology, []
+    faults: list[str] = []
+    types = {
+        exchange.name: ExchangeDefinition(exchange.name, exchange.type) for exchange in topology.exchanges
+    }
+
+    def are_sound(subject: Any, **context: list[Any]) -> bool:
+        lists: dict[str, Any] = {name: tuple(some) for name, some in context.items()}
+        problems = Topology(**lists).problems
+        if problems:
+            faults.append(f"{kind_of(subject)} {name_of(subject)}: {problems[0].text}")
+        return not problems
+
+    policies = [policy for policy in topology.policies if are_sound(policy, policies=[policy])]
+    queues = [queue for queue in topology.queues if are_sound(queue, queues=[queue])]
+    exchanges = [
+        exchange
+        for exchange in topology.exchanges
+        if are_sound(exchange, exchanges=[exchange], policies=policies)
+    ]
+    listing = {exchange.name for exchange in topology.exchanges if exchange.queues is not None}
+    bindings = [
+        binding
+        for binding in topology.bindings
+        if binding.source in listing
+        or are_sound(
+            binding, bindings=[binding], exchanges=[types[binding.source]] if binding.source in types else []
+        )
+    ]
+    sound = replace(
+        topology,
+        exchanges=tuple(exchanges),
+        queues=tuple(queues),
+        bindings=tuple(bindings),
+        policies=tuple(policies),
+    )
+    return sound, faults
 
 
 def _reached(topology: Topology, exchanges: tuple[str, ...], *, live: bool) -> Topology:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 _MOST_LEFT_OUT = 5
+_TOPOLOGY_FORMAT = "rabbit-chx/topology"
+_BEGINNING = 200
 
 
 class TopologyInput(NamedTuple):
@@ -46,8 +48,10 @@ class TopologyInput(NamedTuple):
     is_definitions: bool
 
 
-def read_topology(path: str, vhost: str = "/", content: bytes | None = None) -> TopologyInput:
-    """Read a topology, and write warnings about it to stderr."""
+def read_topology(
+    path: str, vhost: str = "/", content: bytes | None = None, *, is_strict: bool = False
+) -> TopologyInput:
+    """Read a topology, and write warnings about it to stderr. `is_strict` refuses what an import of a definitions file does not make as written."""
     from rabbit_chx.topology import Topology
 
     name = file_name(path)
@@ -58,6 +62,7 @@ def read_topology(path: str, vhost: str = "/", content: bytes | None = None) -> 
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(f"line {line} of {name} is not UTF-8: a topology file is") from None
+    text = _toml_of_export(text) or text
     is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # not valid in TOML
     if not is_definitions:
         topology = Topology.from_toml(text, file=name)
@@ -69,18 +74,47 @@ def read_topology(path: str, vhost: str = "/", content: bytes | None = None) -> 
             topology = Topology.from_definitions(text.removeprefix("\ufeff"), vhost)
         except TopologyError as error:
             raise TopologyError(error.problems, file=name) from None
-        for line_out in topology.left_out[:_MOST_LEFT_OUT]:
-            say(f"{name}, left out: {line_out}")
-        if len(topology.left_out) > _MOST_LEFT_OUT:
-            say(f"{name}, left out: {len(topology.left_out) - _MOST_LEFT_OUT:,} more")
-        if hashed := [exchange.name for exchange in topology.exchanges if exchange.ring]:
-            say(
-                f"{name} is a definitions file, which does not contain the order of a ring: that of {', '.join(hashed)} is "
-                "assumed to be that of the bindings"
-            )
+        if is_strict and topology.oddities:
+            raise TopologyError(topology.oddities, file=name)
+        _report_definitions(name, topology)
     for sentence in topology.misspellings:
         say(f"{name}: {sentence}")
     return TopologyInput(topology, text, name, is_definitions)
+
+
+def _report_definitions(name: str, topology: Topology) -> None:
+    odd = [f"{finding.subject}: {finding.message}" for finding in topology.oddities]
+    for lines, what in (
+        (odd, "as an import reads it"),
+        ([line for line in topology.left_out if line not in odd], "left out"),
+    ):
+        for line in lines[:_MOST_LEFT_OUT]:
+            say(f"{name}, {what}: {line}")
+        if len(lines) > _MOST_LEFT_OUT:
+            say(
+                f"{name}, {what}: {len(lines) - _MOST_LEFT_OUT:,} more; `topology check --offline` lists mistakes"
+            )
+    if hashed := [exchange.name for exchange in topology.exchanges if exchange.ring]:
+        say(
+            f"{name} is a definitions file, which does not contain the order of a ring: that of {', '.join(hashed)} is assumed to be that of "
+            "the bindings, and a plan keeps the order of the broker"
+        )
+
+
+def _toml_of_export(text: str) -> str | None:
+    """Return the TOML text of the JSON document that `topology export` writes; None for any other text."""
+    from rabbit_chx.topology.fields import toml_key, toml_value
+
+    if f'"{_TOPOLOGY_FORMAT}"' not in text[:_BEGINNING]:
+        return None
+    try:
+        tables = json.loads(text)
+        if tables.pop("format") != _TOPOLOGY_FORMAT:
+            return None
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return None
+    tables.pop("format_version", None)
+    return "".join(f"{toml_key(name)} = {toml_value(value)}\n" for name, value in tables.items())
 
 
 def read_whole(path: str, content: str) -> bytes:

@@ -23,12 +23,14 @@ from rabbit_chx.topology.check_rings import (
     live_ring_findings,
     misplaced_share,
     slot_findings,
+    wanted_member_findings,
     wanted_order_findings,
     wanted_ring_findings,
 )
 from rabbit_chx.topology.differences import (
     binding_identity,
     by_name,
+    completed,
     object_differences,
     owned_binding,
     queue_lists,
@@ -131,6 +133,7 @@ def check(
         NotFoundError: an exchange of that name does not exist.
         MismatchError: the exchange is of a type that does not hash.
     """
+    wanted = None if wanted is None else completed(wanted, live)
     layouts = {} if wanted is None else slot_layouts(wanted, live)
     plain = None if wanted is None else expanded_by(wanted, layouts)
     reach, transient = Reach(live), transient_destinations(live)
@@ -165,16 +168,13 @@ def check(
         if listed is None:
             if numbered := numbered_slots(name, checked.bound):
                 findings += wanted_order_findings(checked, numbered, "the numbers of its slots")
-        elif listed.ring is not None:
-            findings += wanted_ring_findings(checked, listed.ring)
-            if (share := misplaced_share(checked, listed.ring)) is not None:
-                misplaced[name] = share
-        # The plugin makes the ring of a sharded exchange.
-        elif listed.type == HASH_EXCHANGE and not is_sharded(checked.exchange, live):
-            message = "the topology does not contain its ring, so its order is not checked"
-            findings.append(
-                checked.finding("different", message, "write its members as `ring` in the topology")
-            )
+            continue
+        is_assumed = wanted is not None and wanted.is_assumed(name)
+        findings += _listed_ring_findings(checked, listed, is_assumed=is_assumed)
+        if listed.ring is not None:
+            is_same = is_assumed and listed.ring == checked.bound
+            share = 0.0 if is_same else misplaced_share(checked, listed.ring)
+            misplaced |= {} if share is None else {name: share}
     if plain is not None and exchange is None:
         # The objects of slots are checked with their hash exchange.
         parts = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
@@ -196,6 +196,20 @@ def check(
         present,
         tuple(moduli),
     )
+
+
+def _listed_ring_findings(
+    checked: CheckedExchange, listed: ExchangeDefinition, *, is_assumed: bool
+) -> Iterator[Finding]:
+    """Yield the differences between a ring and that of the topology. If its order is assumed, the members count, not their order."""
+    if listed.ring is not None and is_assumed:
+        yield from wanted_member_findings(checked, listed.ring, checked.applied)
+    elif listed.ring is not None:
+        yield from wanted_ring_findings(checked, listed.ring)
+    # The plugin makes the ring of a sharded exchange.
+    elif listed.type == HASH_EXCHANGE and not is_sharded(checked.exchange, checked.live):
+        message = "the topology does not contain its ring, so its order is not checked"
+        yield checked.finding("different", message, "write its members as `ring` in the topology")
 
 
 def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:

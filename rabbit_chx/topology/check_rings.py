@@ -245,11 +245,23 @@ def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]
         yield checked.finding("different", message, fix, share=share)
         return
     try:
-        wanted = _ring_of(checked, members)
+        _ring_of(checked, members)
     except InputError as error:
         yield checked.finding("different", f"no broker of this release has such a ring: {error}", fix)
         return
     yield from wanted_order_findings(checked, members)
+    yield from wanted_member_findings(checked, members, fix)
+
+
+def wanted_member_findings(
+    checked: CheckedExchange, members: Sequence[RingMember], fix: str
+) -> Iterator[Finding]:
+    """Yield the members that are missing, unexpected or bound otherwise than in the topology, whatever their order."""
+    try:
+        wanted = _ring_of(checked, members)
+    except InputError as error:
+        yield checked.finding("different", f"no broker of this release has such a ring: {error}", fix)
+        return
     by_place, bound = _by_destination(members), _by_destination(checked.bound)
     wanted_shares: Mapping[Place, float] = {}
     if by_place.keys() - bound.keys():

@@ -1,8 +1,12 @@
 """RabbitMQ's definitions files: of a whole broker, or of a single vhost.
 
-Tested with exports of 3.8.9, 3.10.8, 4.0.5 and 4.3.6. They do not contain:
+They are read as RabbitMQ 4.3.6 imports them (rabbit_definitions.erl ``add_queue_int/3``, ``add_exchange_int/3``, ``add_binding_int/4``,
+``add_policy/3``; tested with files and exports of 3.8.9 to 4.3.6). What the importer refuses is a mistake. What it imports otherwise than
+written, or so that no AMQP client can name it, is an *oddity*: the topology has what the broker has then, or leaves the object out.
 
-- The order in which queues were bound. A ring made from them is assumed.
+The files do not contain:
+
+- The order in which queues were bound. A ring made from them is assumed, and no plan restores its order.
 - Internal exchanges, on 4.3.6. 4.0.5 does include them.
 - Exclusive queues. On 4.3.6 the file has their bindings without the queues.
 """
@@ -10,33 +14,37 @@ Tested with exports of 3.8.9, 3.10.8, 4.0.5 and 4.3.6. They do not contain:
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rabbit_chx.analysis.wording import plural
+from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology.fields import Problems, file_finding
+from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.topology.fields import APPLY_TO, KEY, NAME, PRIORITY, FileEntry, Kind, Problems, file_finding
+from rabbit_chx.topology.file_rules import EXCHANGE_TYPES, match_fault, object_faults, operator_policy_faults
 from rabbit_chx.topology.objects import (
+    ALTERNATE,
+    BROKERS_EXCHANGES,
     HASH_EXCHANGE,
     OBJECT_LISTS,
     QUEUE_TYPE,
+    QUEUE_TYPES,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
+    argument_fault,
+    is_utf8,
+    unsendable,
 )
 
-#: The fields of an entry of each list: the type of a required field, or the default of an optional one.
-_FIELDS: dict[str, dict[str, Any]] = {
-    "exchanges": {"name": str, "type": str, "durable": False, "auto_delete": False, "internal": False, "arguments": {}},
-    "queues": {"name": str, "durable": False, "exclusive": False, "auto_delete": False, "arguments": {}},
-    "bindings": {"source": str, "destination": str, "destination_type": str, "routing_key": "", "arguments": {}},
-    "policies": {"name": str, "pattern": str, "apply-to": "all", "definition": {}, "priority": 0},
-}  # fmt: skip
 _BROKERS_OWN = "amq."
 _WHAT = "the definitions file"
 #: Other contents of a file, by the key, with the noun for one of them.
@@ -46,38 +54,73 @@ _OTHER = {
     "topic_permissions": "topic permission",
     "global_parameters": "global parameter",
 }
-_KINDS = {str: "a string", bool: "true or false", int: "an integer", dict: "an object"}
+_NOUNS = {"exchanges": "exchange", "queues": "queue", "bindings": "binding", "policies": "policy", "parameters": "parameter"}  # fmt: skip
 _NOT_EXPORTED = "the file names it without a definition; RabbitMQ 4.3 does not export internal exchanges"
+_FIX = "correct the file, or export it again"
+_ONCE = "write each one once"
+_LEFT_OUT = "RabbitMQ 4.3 imports it all the same, and it is left out here"
+#: The components of RabbitMQ and its plugins that have parameters, except policies.
+_COMPONENTS = ("operator_policy", "vhost-limits", "federation-upstream", "federation-upstream-set", "shovel")
+_LIMITS = ("max-connections", "max-queues")
+#: Types whose bindings need a key, because the broker refuses the one that it makes of a missing one.
+_NEED_KEY = ("topic", "x-local-random")
 
 
 def definitions_content(text: str | bytes, vhost: str) -> dict[str, Any]:
     """Return the attributes of the Topology in a definitions file. `vhost` selects one vhost of several.
 
     Raises:
-        TopologyError: the text is not a definitions file, or does not have that vhost.
+        TopologyError: the text is not a definitions file, or does not have that vhost, or RabbitMQ does not import it.
     """
+    repeated: list[str] = []
+
+    def first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = Counter(name for name, _ in pairs)
+        repeated.extend(name for name, count in names.items() if count > 1)
+        return dict(reversed(pairs)) if len(names) < len(pairs) else dict(pairs)
+
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=first_of_each)
     except (ValueError, TypeError, RecursionError) as error:
         raise _error("the text", f"invalid JSON: {error}", "export the file again") from None
     if not isinstance(document, dict) or not any(name in document for name in OBJECT_LISTS):
         message = f"the text contains none of {', '.join(OBJECT_LISTS)}"
         raise _error("the text", message, "pass the output of `rabbitmqctl export_definitions`")
+    if half := next(_half_characters(document, ""), None):
+        raise _error(
+            half, "the text contains half of a surrogate pair, which is not UTF-8", "write whole characters"
+        )
     version = document.get("rabbitmq_version", document.get("rabbit_version"))
     try:
         release = Release(version) if isinstance(version, str) else None
     except InputError:
         release = None
-    lists = _Lists(document, vhost)
-    objects = {name: lists.objects(name) for name in OBJECT_LISTS}
-    if lists.problems:
-        raise TopologyError(lists.problems.values(), what=_WHAT)
-    vhosts = lists.vhosts()
+    file = _File(document, vhost)
+    for name in dict.fromkeys(repeated):
+        message = f"an object has the field {name!r:.60} twice, and RabbitMQ 4.3 takes the first"
+        file.oddities.add("the text", None, message, "write each field once")
+    content = file.content(release)
+    if file.problems:
+        raise TopologyError(file.problems.values(), what=_WHAT)
+    vhosts = file.vhosts()
     if vhosts and vhost not in vhosts:
         names = ", ".join(sorted(map(repr, vhosts)))
         raise _error("vhosts", f"the file does not contain the vhost {vhost!r}", f"give one of {names}")
-    content = topology_content(**objects, release=release, absence=_NOT_EXPORTED)
-    return {**content, "left_out": (*lists.other_objects(), *content["left_out"])}
+    return content
+
+
+def _half_characters(value: object, path: str) -> Iterator[str]:
+    """Yield the path of each text that has half of a surrogate pair. Valid JSON may have one."""
+    levels = [(path, value)]
+    while levels:
+        place, inner = levels.pop()
+        if isinstance(inner, dict):
+            levels += [(f"{place}.{name}".lstrip("."), one) for name, one in inner.items()]
+            levels += [(f"{place}.{name!a}".lstrip("."), name) for name in inner]
+        elif isinstance(inner, list):
+            levels += [(f"{place}[{n}]", one) for n, one in enumerate(inner)]
+        elif isinstance(inner, str) and not is_utf8(inner):
+            yield ascii(place) if not is_utf8(place) else place
 
 
 def _error(subject: str, message: str, fix: str) -> TopologyError:
@@ -162,92 +205,415 @@ def _missing_exchanges(
     return [name for name in sorted(missing) if name and not name.startswith(_BROKERS_OWN)]
 
 
-class _Lists:
-    """The lists of a definitions file, and their problems."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry of a list of the file. Its methods add faults, which name the object."""
+
+    file: _File
+    path: str
+    fields: Mapping[str, Any]
+
+    def refuse(self, field: str | None, message: str, value: object = None) -> None:
+        """Add what RabbitMQ does not import. The value is by default that of the field."""
+        self._add(self.file.problems, field, message, _FIX, value)
+
+    def note(self, field: str, message: str, fix: str = _FIX, value: object = None) -> str:
+        """Add what RabbitMQ imports otherwise than written, and return its subject and message."""
+        return self._add(self.file.oddities, field, message, fix, value)
+
+    def leave_out(self, field: str, message: str, fix: str = _FIX, value: object = None) -> None:
+        """Add what RabbitMQ imports and a topology does not contain."""
+        self.file.left_out.append(self.note(field, message, fix, value))
+
+    def _add(self, found: Problems, field: str | None, message: str, fix: str, value: object) -> str:
+        noun, name = _NOUNS.get(self.path.partition("[")[0]), self.fields.get("name")
+        if noun == "binding":
+            message += (
+                f" (binding {self.fields.get('source')!s:.60} -> {self.fields.get('destination')!s:.60})"
+            )
+        elif noun and isinstance(name, str) and name:
+            message += f" ({noun} {name:.60})"
+        value = self.fields.get(field) if value is None and field is not None else value
+        path = self.path if field is None else f"{self.path}.{field}"
+        found.add(path, value, message, fix)
+        return f"{found[path, fix].subject}: {found[path, fix].message}"
+
+    def refuse_value(self, field: str, expected: str) -> None:
+        """Add that a value is missing, or is not as expected."""
+        self.refuse(
+            field, f"the value must be {expected}" if field in self.fields else "the value is missing"
+        )
+
+    def text(self, field: str) -> str | None:
+        """Return a text; None if it is wrong."""
+        value = self.fields.get(field)
+        if isinstance(value, str):
+            return value
+        self.refuse_value(field, "a string")
+        return None
+
+    def name(self, field: str = "name", kind: Kind = NAME) -> str | None:
+        """Return a text; None if AMQP cannot carry it."""
+        text: str = self.fields[field]
+        if fault := kind.fault(text):
+            self.leave_out(field, f"{fault[0]}: {_LEFT_OUT}", fault[1])
+            return None
+        return text
+
+    def flags(self, **defaults: bool) -> dict[str, Any]:
+        """Return flags, without those that are wrong."""
+        values = {field: self.fields.get(field, default) for field, default in defaults.items()}
+        return {field: value for field, value in values.items() if isinstance(value, bool)}
+
+    def table(self, field: str) -> dict[str, Any] | None:
+        """Return the arguments or the definition; None if they are wrong, or cannot be compared."""
+        table = self.fields.get(field, {})
+        if table == []:
+            return {}  # older releases write an empty table as a list
+        if not isinstance(table, dict):
+            self.refuse_value(field, "an object")
+            return None
+        for name, value in table.items():
+            where, fault, leaves = f"{field}.{name}", argument_fault(name, value), list(_leaves(value))
+            if field == "arguments" and None in leaves:
+                self.refuse(where, "the value contains null", value)
+                return None
+            if fault is not None and any(
+                isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves
+            ):
+                self.refuse(None, ": ".join(fault))
+                return None
+            if fault is not None:
+                self.leave_out(where, f"{fault[0]}: {_LEFT_OUT}", fault[1], value)
+                return None
+            if field == "arguments" and (odd := unsendable(name, value)):
+                self.note(where, *odd, value)
+        return table
+
+
+class _File:
+    """The lists of a definitions file as objects, and their faults.
+
+    Attributes:
+        problems: what RabbitMQ does not import.
+        oddities: what it imports otherwise than written, or so that no client can name it.
+        left_out: those oddities that are not part of the topology, as text.
+    """
 
     def __init__(self, document: Mapping[str, Any], vhost: str) -> None:
         self._document = document
         self._vhost = vhost
+        self.left_out: list[str] = []
         self.problems = Problems()
+        self.oddities = Problems()
 
-    def objects(self, name: str) -> list[Any]:
-        """Return the objects of a list in the requested vhost."""
-        objects = []
-        for path, entry in self._entries(name):
-            values = {
-                field.replace("-", "_"): self._value(f"{path}.{field}", entry, field, expected)
-                for field, expected in _FIELDS[name].items()
-            }
-            try:
-                definition = _MAKERS[name](**values)
-            except InputError as error:
-                self._add(path, None, str(error))
+    def content(self, release: Release | None) -> dict[str, Any]:
+        """Return the attributes of the Topology."""
+        exchanges, types = self._exchanges()
+        queues, untyped = self._queues()
+        policies = self._policies()
+        operators, parameters = self._parameters()
+        bindings = self._bindings(types, {queue.name for queue in queues})
+        content = topology_content(
+            exchanges, queues, bindings, policies, release=release, absence=_NOT_EXPORTED
+        )
+        return {
+            **content,
+            "operator_policies": operators,
+            "untyped_queues": untyped,
+            "is_import": True,
+            "oddities": tuple(self.oddities.values()),
+            "left_out": (*self.left_out, *parameters, *self._other_objects(), *content["left_out"]),
+        }
+
+    def _exchanges(self) -> tuple[list[ExchangeDefinition], dict[str, str]]:
+        """Return the exchanges, and the type of each one that exists after an import, also of those that are left out."""
+        found: dict[str, ExchangeDefinition] = {}
+        types: dict[str, str] = dict(BROKERS_EXCHANGES)
+        first: dict[str, str] = {}
+        for entry in self._entries("exchanges"):
+            name, type_, arguments = entry.fields.get("name"), entry.text("type"), entry.table("arguments")
+            if name is None:
+                entry.leave_out("name", f"the name is missing: {_LEFT_OUT}")
+            elif not isinstance(name, str):
+                entry.refuse_value("name", "a string")
+            elif name.startswith(_BROKERS_OWN):
+                entry.leave_out(
+                    "name", "names that begin with amq. are reserved for the broker, and an import skips them"
+                )
+            elif name and type_ is not None:  # without a name it is the default exchange
+                types.setdefault(name, type_)
+                flags = entry.flags(durable=True, auto_delete=False, internal=False)
+                for field in {"durable", "auto_delete", "internal"} - flags.keys():
+                    entry.leave_out(field, f"the value must be true or false: {_LEFT_OUT}")
+                if entry.name() is None or arguments is None or len(flags) < 3:
+                    continue
+                if type_ not in EXCHANGE_TYPES:
+                    entry.note(
+                        "type",
+                        "neither RabbitMQ nor a known plugin has exchanges of this type",
+                        "correct the type",
+                    )
+                exchange = ExchangeDefinition(name, type_, **flags, arguments=arguments)
+                _keep_first(found, first, exchange, entry)
+        return list(found.values()), types
+
+    def _queues(self) -> tuple[list[QueueDefinition], frozenset[str]]:
+        """Return the queues, and the names of those whose type is the default of the broker's vhost."""
+        found: dict[str, QueueDefinition] = {}
+        first: dict[str, str] = {}
+        untyped = set()
+        default, is_certain = self._default_queue_type()
+        for entry in self._entries("queues"):
+            name, arguments = entry.text("name"), entry.table("arguments")
+            flags = entry.flags(durable=True, auto_delete=False)
+            for field in {"durable", "auto_delete"} - flags.keys():
+                entry.refuse_value(field, "true or false")
+            if name is None or arguments is None or len(flags) < 2 or entry.name() is None:
                 continue
-            if isinstance(definition, QueueDefinition) and QUEUE_TYPE in definition.arguments:
-                self._value(f"{path}.arguments.{QUEUE_TYPE}", definition.arguments, QUEUE_TYPE, str)
-            objects.append(definition)
-        return objects
+            type_ = arguments.get(QUEUE_TYPE, "classic")
+            if not isinstance(type_, str):
+                entry.refuse(f"arguments.{QUEUE_TYPE}", "the value must be a string", type_)
+                continue
+            if type_ not in QUEUE_TYPES:
+                message = f"a queue type must be {', '.join(QUEUE_TYPES[:-1])} or {QUEUE_TYPES[-1]}"
+                entry.leave_out(f"arguments.{QUEUE_TYPE}", message, value=type_)
+                continue
+            queue = QueueDefinition(name, **flags, arguments=arguments)
+            if entry.fields.get("exclusive") is True:
+                entry.note("exclusive", "an import makes a queue for all connections", "remove the field")
+            elif QUEUE_TYPE not in arguments:
+                queue = queue.with_default_type(default)
+                if not is_certain and name not in first:
+                    untyped.add(name)
+            _keep_first(found, first, queue, entry)
+        return list(found.values()), frozenset(untyped & found.keys())
+
+    def _bindings(self, types: Mapping[str, str], queues: set[str]) -> list[BindingDefinition]:
+        found: dict[BindingDefinition, str] = {}
+        members: dict[tuple[str, object], str] = {}
+        for entry in self._entries("bindings"):
+            binding = _binding(entry, types)
+            if binding is None:
+                continue
+            source, place = binding.source, binding.destination
+            is_absent = place not in queues if isinstance(place, str) else place.name not in types
+            for field, absent in (("source", source not in types), ("destination", is_absent)):
+                if absent:
+                    message = "the file does not contain it: a broker without it refuses the file"
+                    entry.note(field, message, "add it to the file, or remove the binding")
+            if binding in found:
+                entry.note("source", f"the file declares this binding already, as {found[binding]}", _ONCE)
+                continue
+            found[binding] = entry.path
+            if types.get(source) == HASH_EXCHANGE:
+                try:
+                    weight_of(place, binding.routing_key, NEWEST)
+                except InputError as error:
+                    entry.note("routing_key", str(error), "write a positive integer as text")
+                if (source, place) in members:
+                    entry.note(
+                        "destination",
+                        f"it is a member of {source} already, as {members[source, place]}",
+                        _ONCE,
+                    )
+                members.setdefault((source, place), entry.path)
+            elif fault := match_fault(binding, types):
+                entry.refuse("arguments.x-match", fault[0], binding.arguments.get("x-match"))
+        return list(found)
+
+    def _policies(self) -> list[PolicyDefinition]:
+        found: dict[str, tuple[str, PolicyDefinition]] = {}
+        for entry in self._entries("policies"):
+            name, policy = entry.fields.get("name"), _policy(entry, object_faults)
+            if name is None and "name" in entry.fields:
+                entry.leave_out("name", f"the name is null: {_LEFT_OUT}")
+            elif entry.text("name") is not None and entry.name() is not None and policy is not None:
+                if policy.name in found:
+                    message = f"the file declares this policy already, as {found[policy.name][0]}, and RabbitMQ takes the last"
+                    entry.note("name", message, _ONCE)
+                found[policy.name] = entry.path, policy
+        return [policy for _, policy in found.values()]
+
+    def _parameters(self) -> tuple[tuple[PolicyDefinition, ...], list[str]]:
+        """Return the operator policies, and a line for each parameter. A line contains no values except limits."""
+        operators: dict[str, PolicyDefinition] = {}
+        lines: list[str] = []
+        limits: list[str] = []
+        for entry in self._entries("parameters"):
+            component = entry.text("component")
+            lines.append(f"parameter {component} {entry.fields.get('name')}")
+            if component == "policy":
+                entry.refuse("component", "policies are not parameters: write it among the policies")
+            elif component == "operator_policy":
+                if (policy := _operator_policy(entry)) is not None:
+                    operators[policy.name] = policy
+            elif component == "vhost-limits":
+                limits += _limits(entry)
+            elif component is not None and component not in _COMPONENTS:
+                message = "neither RabbitMQ nor a plugin of it has parameters of this component"
+                entry.note("component", message, "correct it, or remove the parameter")
+        if limits or self._document.get("limits"):
+            lines.insert(0, f"limits of the vhost{': ' if limits else ''}{', '.join(limits)}")
+        return tuple(operators.values()), lines
 
     def vhosts(self) -> set[str]:
         """Return the vhosts that a file of several vhosts names."""
-        named = [entry.get("vhost") for name in OBJECT_LISTS for _, entry in self._all_entries(name)]
-        named += [entry.get("name") for _, entry in self._all_entries("vhosts")]
+        named = [entry.fields.get("vhost") for name in OBJECT_LISTS for entry in self._all_entries(name)]
+        named += [entry.fields.get("name") for entry in self._all_entries("vhosts")]
         return {name for name in named if isinstance(name, str)}
 
-    def other_objects(self) -> list[str]:
+    def _default_queue_type(self) -> tuple[str, bool]:
+        """Return the default queue type of the vhost, and True if an import sets it. Otherwise that of the broker precedes it."""
+        written: list[Any] = [self._document, self._document.get("metadata")]
+        for entry in self._all_entries("vhosts"):
+            metadata = entry.fields.get("metadata", {})
+            type_ = metadata.get("default_queue_type") if isinstance(metadata, dict) else metadata
+            if type_ not in (*QUEUE_TYPES, None, "undefined"):
+                entry.refuse("metadata", "default_queue_type must be a queue type", type_)
+            elif entry.fields.get("name") == self._vhost:
+                if type_ in QUEUE_TYPES:
+                    return str(type_), True
+                written.insert(0, entry.fields)
+        types = [value.get("default_queue_type") for value in written if isinstance(value, Mapping)]
+        return next((type_ for type_ in types if type_ in QUEUE_TYPES), "classic"), False
+
+    def _other_objects(self) -> list[str]:
         """Return a line for each kind of object that a topology does not contain. A line never contains a value."""
         counts = {noun: len(self._entries(name)) for name, noun in _OTHER.items()}
         lines = [plural(count, noun) for noun, count in counts.items() if count]
-        for _, entry in self._entries("parameters"):
-            lines.append(f"parameter {entry.get('component')} {entry.get('name')}")
-        if self._document.get("limits"):
-            lines.append("limits of the vhost")
-        entries = [entry for name in OBJECT_LISTS for _, entry in self._all_entries(name)]
-        by_vhost = Counter(str(entry.get("vhost", self._vhost)) for entry in entries)
+        entries = [entry for name in OBJECT_LISTS for entry in self._all_entries(name)]
+        by_vhost = Counter(str(entry.fields.get("vhost", self._vhost)) for entry in entries)
         del by_vhost[self._vhost]
         return lines + [f"{plural(by_vhost[vhost], 'object')} of vhost {vhost}" for vhost in sorted(by_vhost)]
 
-    def _all_entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+    def _all_entries(self, name: str) -> list[_Entry]:
         entries = self._document.get(name, [])
         if not isinstance(entries, list):
-            self._add(name, entries, "the value must be a list")
+            self.problems.add(name, entries, "the value must be a list", _FIX)
             return []
         for n, entry in enumerate(entries):
             if not isinstance(entry, dict):
-                self._add(f"{name}[{n}]", entry, "the value must be an object")
-        return [(f"{name}[{n}]", entry) for n, entry in enumerate(entries) if isinstance(entry, dict)]
+                self.problems.add(f"{name}[{n}]", entry, "the value must be an object", _FIX)
+        return [
+            _Entry(self, f"{name}[{n}]", entry) for n, entry in enumerate(entries) if isinstance(entry, dict)
+        ]
 
-    def _entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+    def _entries(self, name: str) -> list[_Entry]:
         """Return the entries of a list in the requested vhost. A file of a single vhost does not name it."""
-        entries = self._all_entries(name)
-        return [(path, entry) for path, entry in entries if entry.get("vhost", self._vhost) == self._vhost]
+        return [
+            entry
+            for entry in self._all_entries(name)
+            if entry.fields.get("vhost", self._vhost) == self._vhost
+        ]
 
-    def _value(self, path: str, entry: Mapping[str, Any], field: str, expected: Any) -> Any:
-        is_required = isinstance(expected, type)
-        type_: type = expected if is_required else type(expected)
-        value = entry.get(field, None if is_required else expected)
-        if type_ is dict and value == []:
-            return {}  # older releases write an empty table as a list
-        if is_required and field not in entry:
-            self._add(path, None, "the value is missing")
-        elif not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
-            self._add(path, value, f"the value must be {_KINDS[type_]}")
+
+def _keep_first(found: dict[str, Any], first: dict[str, str], definition: Any, entry: _Entry) -> None:
+    """Keep an exchange or a queue, unless the file has one of that name already: the broker ignores the second."""
+    name = definition.name
+    if name in first:
+        noun = _NOUNS[entry.path.partition("[")[0]]
+        message = f"the file declares this {noun} already, as {first[name]}, and RabbitMQ takes the first"
+        entry.note("name", message, _ONCE)
+        return
+    first[name] = entry.path
+    for field, value, message, fix in object_faults(
+        FileEntry(entry.path, entry.fields, frozenset(), definition)
+    ):
+        if isinstance(definition, QueueDefinition) and field in ("durable", "auto_delete"):
+            entry.leave_out(field, f"{message}: an import succeeds, and does not make the queue", fix, value)
+            return
+        if field == f"arguments.{ALTERNATE}":
+            entry.note(field, message, fix, value)
         else:
-            return value
-        return type_()
-
-    def _add(self, path: str, value: object, message: str) -> None:
-        self.problems.add(path, value, message, "export the file again")
+            entry.refuse(field, message, value)
+    found[name] = definition
 
 
-def _binding(destination: str, destination_type: str, **fields: Any) -> BindingDefinition:
-    place = ExchangeRef(destination) if destination_type == "exchange" else destination
-    return BindingDefinition(destination=place, **fields)
+def _binding(entry: _Entry, types: Mapping[str, str]) -> BindingDefinition | None:
+    """Return the binding of an entry; None if it is wrong or left out, or if it is one of the default exchange."""
+    source, name, kind = (entry.text(field) for field in ("source", "destination", "destination_type"))
+    arguments, key = entry.table("arguments"), entry.fields.get("routing_key")
+    if source is None or name is None or kind is None or arguments is None:
+        return None
+    if kind not in ("queue", "exchange"):
+        entry.refuse("destination_type", "the value must be queue or exchange")
+    elif key is None and types.get(source) not in (HASH_EXCHANGE, *_NEED_KEY):
+        message = "without a key RabbitMQ 4.3 makes a binding that no client can make or remove, so it is left out here"
+        entry.leave_out("routing_key", message, 'write "routing_key": ""')
+    elif entry.text("routing_key") is not None and source:
+        if kind == "queue" and not name:
+            entry.refuse(None, "'' names no queue")
+        elif (
+            entry.name("source") and entry.name("destination") and entry.name("routing_key", KEY) is not None
+        ):
+            return BindingDefinition(
+                source, name if kind == "queue" else ExchangeRef(name), str(key), arguments
+            )
+    return None
 
 
-_MAKERS: dict[str, Any] = {
-    "exchanges": ExchangeDefinition,
-    "queues": QueueDefinition,
-    "bindings": _binding,
-    "policies": PolicyDefinition,
-}
+def _policy(
+    entry: _Entry, faults: Callable[[FileEntry], Iterable[tuple[str, Any, str, str]]]
+) -> PolicyDefinition | None:
+    """Return a policy; None if it is wrong."""
+    pattern, definition = entry.text("pattern"), entry.table("definition")
+    apply_to: Any = entry.fields.get("apply-to", "all")
+    priority: Any = entry.fields.get("priority", 0)
+    is_wrong = not is_finite(priority) or APPLY_TO.fault(apply_to) is not None
+    if not is_finite(priority):
+        entry.refuse_value("priority", "an integer")
+    elif fault := PRIORITY.fault(priority):
+        entry.note("priority", *fault)
+    if fault := APPLY_TO.fault(apply_to):
+        entry.refuse("apply-to", fault[0])
+    if pattern is None or definition is None or is_wrong:
+        return None
+    policy = PolicyDefinition(str(entry.fields.get("name")), pattern, apply_to, definition, priority)
+    for field, value, message, _ in faults(FileEntry(entry.path, entry.fields, frozenset(), policy)):
+        entry.refuse(field, message, value)
+    return policy
+
+
+def _operator_policy(entry: _Entry) -> PolicyDefinition | None:
+    """Return the operator policy of a parameter; None if it is wrong or left out."""
+    name, value = entry.fields.get("name"), entry.fields.get("value")
+    if not isinstance(value, dict):
+        entry.refuse_value("value", "an object")
+        return None
+    fields = {**value, "name": name}
+    inner = _Entry(entry.file, f"{entry.path}.value", fields)
+    for field in value.keys() - {"pattern", "definition", "priority", "apply-to"}:
+        inner.refuse(field, "an operator policy does not have this field")
+    if "priority" not in value:
+        inner.refuse_value("priority", "an integer")
+    policy = _policy(inner, operator_policy_faults)
+    if name is None:
+        entry.leave_out("name", f"the name is missing: {_LEFT_OUT}")
+    elif "apply-to" not in value:
+        inner.leave_out("apply-to", f"RabbitMQ has no default for it here: {_LEFT_OUT}")
+    elif entry.text("name") is not None and entry.name() is not None:
+        return policy
+    return None
+
+
+def _limits(entry: _Entry) -> Iterator[str]:
+    """Yield the limits of a vhost, as text."""
+    value = entry.fields.get("value")
+    if entry.fields.get("name") != "limits":
+        entry.refuse("name", "the name must be limits")
+    if not isinstance(value, dict) and value != []:
+        entry.refuse_value("value", "an object")
+    for limit, number in value.items() if isinstance(value, dict) else ():
+        if limit not in _LIMITS or not is_whole(number):
+            entry.refuse(f"value.{limit}", f"the limits are {' and '.join(_LIMITS)}, and integers", number)
+        yield f"{limit} {number}"
+
+
+def _leaves(value: object) -> Iterator[object]:
+    """Yield the plain values within lists and tables."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(inner)
+    else:
+        yield value

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import Destination, ExchangeRef
@@ -20,11 +21,45 @@ from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     BindingDefinition,
     PolicyDefinition,
+    RingMember,
 )
 from rabbit_chx.topology.refusals import absent_external, deletion, different_external
 from rabbit_chx.topology.shards import kept_shards, shard_binding
 
 _BROKERS_OWN = "amq."
+
+
+def completed(wanted: Topology, live: Topology) -> Topology:
+    """Return the wanted topology with what a definitions file leaves to the broker.
+
+    A queue without a type gets the default of the vhost. A ring whose order is assumed gets the live order: its new members are at the end.
+    """
+    queues = wanted.queues
+    if wanted.is_import and live.default_queue_type is not None:
+        queues = tuple(
+            queue.with_default_type(live.default_queue_type) if queue.name in wanted.untyped_queues else queue
+            for queue in queues
+        )
+    bound = {
+        exchange.name: exchange.ring or () for exchange in live.exchanges if wanted.is_assumed(exchange.name)
+    }
+    exchanges = tuple(
+        replace(exchange, ring=_in_live_order(exchange.ring, bound[exchange.name]))
+        if exchange.ring is not None and exchange.name in bound
+        else exchange
+        for exchange in wanted.exchanges
+    )
+    return replace(wanted, queues=queues, exchanges=exchanges)
+
+
+def _in_live_order(wanted: Sequence[RingMember], live: Sequence[RingMember]) -> tuple[RingMember, ...]:
+    remaining = Counter(wanted)
+    kept = []
+    for member in live:
+        if remaining[member]:
+            remaining[member] -= 1
+            kept.append(member)
+    return (*kept, *remaining.elements())
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
     argument_fault,
+    unsendable,
 )
 from rabbit_chx.topology.ranges import RangeError, expand
 
@@ -182,6 +183,11 @@ def _table_fault(value: object) -> Fault | None:
     return next(filter(None, (argument_fault(str(name), inner) for name, inner in value.items())), None)
 
 
+def _arguments_fault(value: Any) -> Fault | None:
+    sent = (unsendable(name, inner) for name, inner in value.items()) if isinstance(value, Mapping) else ()
+    return _table_fault(value) or next(filter(None, sent), None)
+
+
 def _slots_fault(value: Any) -> Fault | None:
     """Return the fault of a list of slots: numbers, and texts such as ``"37"`` and ``"00..11"``."""
     if not isinstance(value, list) or not value:
@@ -248,9 +254,13 @@ FLAG = _kind("`true` or `false`", lambda value: isinstance(value, bool), "true o
 SHARE = _kind("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5 % as 0.05")
 WEIGHT = Kind("integer from 1", _weight_fault)
 TABLE = Kind("table", _table_fault)
+#: A table that AMQP carries. The definition of a policy is JSON.
+ARGUMENTS = Kind("table", _arguments_fault)
 SLOT_LIST = Kind("list of slots", _slots_fault)
 QUEUE_LIST = Kind("list of names", _queues_fault)
 OWNER = choice("ours", "external")
+APPLY_TO = choice("all", "exchanges", "queues", "classic_queues", "quorum_queues", "streams")
+PRIORITY = whole_number(-(1 << 31), (1 << 31) - 1)
 
 
 #: The faults of several fields of an entry as written: the field, the fault and the remedy of each.
@@ -352,7 +362,7 @@ def _exchange_faults(entry: Entry) -> Faults:
 
 _MEMBER_EXAMPLE = '{ queue = "...", weight = 1 }'
 MEMBER = EntryType(
-    "a member", RingMember, {"queue": NAME, "exchange": NAME, "weight": WEIGHT, "arguments": TABLE},
+    "a member", RingMember, {"queue": NAME, "exchange": NAME, "weight": WEIGHT, "arguments": ARGUMENTS},
     ranged=("queue", "exchange", "arguments"),
     rules=_destination_faults, reads=("queue", "exchange"), example=_MEMBER_EXAMPLE,
 )  # fmt: skip
@@ -364,7 +374,7 @@ SLOT_MEMBER = EntryType(
 EXCHANGE = EntryType(
     "an exchange", ExchangeDefinition,
     {
-        "name": NAME, "type": NAME, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG, "arguments": TABLE,
+        "name": NAME, "type": NAME, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG, "arguments": ARGUMENTS,
         "ring": MEMBER, "slots": whole_number(1, MAX_SLOTS), "members": SLOT_MEMBER, "queues": QUEUE_LIST,
         "max_share_moved": SHARE, "owner": OWNER,
     },
@@ -375,14 +385,14 @@ QUEUE = EntryType(
     "a queue", QueueDefinition,
     {
         "name": NAME, "type": choice(*QUEUE_TYPES), "durable": FLAG, "exclusive": FLAG, "auto_delete": FLAG,
-        "arguments": TABLE, "owner": OWNER,
+        "arguments": ARGUMENTS, "owner": OWNER,
     },
     required=("name",), ranged=("name", "arguments"),
 )  # fmt: skip
 BINDING = EntryType(
     "a binding", BindingDefinition,
     {
-        "source": NAME, "queue": NAME, "exchange": NAME, "routing_key": KEY, "arguments": TABLE, "owner": OWNER,
+        "source": NAME, "queue": NAME, "exchange": NAME, "routing_key": KEY, "arguments": ARGUMENTS, "owner": OWNER,
     },
     required=("source",), ranged=("source", "queue", "exchange", "routing_key", "arguments"),
     rules=_destination_faults, reads=("queue", "exchange"),
@@ -391,8 +401,7 @@ POLICY = EntryType(
     "a policy", PolicyDefinition,
     {
         "name": NAME, "pattern": STRING,
-        "apply_to": choice("all", "exchanges", "queues", "classic_queues", "quorum_queues", "streams"),
-        "definition": TABLE, "priority": whole_number(-(1 << 31), (1 << 31) - 1), "owner": OWNER,
+        "apply_to": APPLY_TO, "definition": TABLE, "priority": PRIORITY, "owner": OWNER,
     },
     required=("name", "pattern", "definition"),
 )  # fmt: skip

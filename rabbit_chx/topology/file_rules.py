@@ -8,6 +8,7 @@ a fault of the file.
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -31,6 +32,7 @@ from rabbit_chx.topology.fields import (
     whole_number,
 )
 from rabbit_chx.topology.objects import (
+    BROKERS_EXCHANGES,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     QUEUE_TYPE,
@@ -103,7 +105,46 @@ _ARGUMENTS_OF_TYPE: dict[str, dict[str, Kind | None]] = {
 _ARGUMENTS_OF_TYPE["stream"]["x-max-age"] = Kind("", _max_age_fault)
 _ARGUMENTS_OF_TYPE[HASH_EXCHANGE] = {"hash-header": STRING, "hash-property": choice(*HASH_PROPERTIES)}
 _EXCHANGE_ARGUMENTS: dict[str, Kind | None] = {"alternate-exchange": STRING}
-_EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers", HASH_EXCHANGE, MODULUS_EXCHANGE)
+#: The types of exchanges of RabbitMQ, its plugins, and well-known other plugins.
+EXCHANGE_TYPES = (
+    "direct", "fanout", "topic", "headers", HASH_EXCHANGE, MODULUS_EXCHANGE, "x-random", "x-local-random", "x-recent-history",
+    "x-jms-topic", "x-federation-upstream", "x-delayed-message", "x-message-deduplication", "x-lvc", "x-rtopic",
+)  # fmt: skip
+_AMOUNT = whole_number(0)
+_OVERFLOW = choice("drop-head", "reject-publish", "reject-publish-dlx")
+#: The settings of policies of 3.8.9 to 4.3.6 and their plugins, with their values; None: any value.
+_POLICY_SETTINGS: dict[str, Kind | None] = {
+    **dict.fromkeys(("alternate-exchange", "dead-letter-exchange", "dead-letter-routing-key"), STRING),
+    **dict.fromkeys((
+        "message-ttl", "max-length", "max-length-bytes", "max-in-memory-length", "max-in-memory-bytes", "initial-cluster-size",
+        "consumer-timeout", "consumer-disconnected-timeout",
+    ), _AMOUNT),
+    "expires": whole_number(1),
+    "delivery-limit": whole_number(-(1 << 63)),
+    "queue-version": whole_number(1, 2),
+    "stream-max-segment-size-bytes": whole_number(0, 3_000_000_000),
+    "stream-filter-size-bytes": whole_number(16, 255),
+    "dead-letter-strategy": choice("at-most-once", "at-least-once"),
+    "queue-leader-locator": choice("client-local", "balanced", "random", "least-leaders"),
+    "queue-mode": choice("default", "lazy"),
+    "overflow": _OVERFLOW,
+    "max-age": Kind("", _max_age_fault),
+    **dict.fromkeys((
+        "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown", "ha-promote-on-failure",
+        "queue-master-locator", "federation-upstream", "federation-upstream-set", "federation-upstream-pattern", "routing-key",
+        SHARDS_PER_NODE, "target-group-size", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max",
+    )),
+}  # fmt: skip
+_OPERATOR_SETTINGS = (
+    "message-ttl", "expires", "max-length", "max-length-bytes", "max-in-memory-length", "max-in-memory-bytes", "delivery-limit",
+    "queue-version", "overflow", "queue-master-locator", "target-group-size", "delayed-retry-type", "delayed-retry-min",
+    "delayed-retry-max",
+)  # fmt: skip
+#: What no dialect of regular expressions permits. RabbitMQ has those of PCRE, which Python reads in part.
+_INVALID_PATTERN = re.compile(
+    "missing \\), unterminated|unbalanced parenthesis|unterminated character set|nothing to repeat|multiple repeat"
+    "|bad character range|bad escape \\(end|min repeat greater"
+)
 _QUEUE_TYPE = choice(*QUEUE_TYPES)
 _MATCH = choice("all", "any", "all-with-x", "any-with-x")
 #: The value of a flag that queues other than classic ones refuse, and the rule.
@@ -123,9 +164,10 @@ def check_rules(objects: FileObjects) -> None:
     rules: tuple[tuple[list[FileEntry], tuple[Callable[[FileEntry], _Found], ...]], ...] = (
         (
             objects.exchanges,
-            (_name, _exchange, _arguments, _ring, _slots, lambda entry: _missing_ring(entry, policies)),
+            (_name, object_faults, _ring, _slots, lambda entry: _missing_ring(entry, policies)),
         ),
-        (objects.queues, (_name, _queue, _queue_type, _arguments)),
+        (objects.queues, (_name, _queue_type, object_faults)),
+        (objects.policies, (object_faults,)),
         (objects.bindings, (lambda entry: _binding(entry.value, types, listing),)),
     )
     for entries, of_entry in rules:
@@ -176,6 +218,46 @@ def _arguments(entry: FileEntry) -> _Found:
             value = definition.arguments[name]
             if fault := kind.fault(value):
                 yield f"arguments.{name}", value, *fault
+
+
+def _policy(entry: FileEntry) -> _Found:
+    yield from _policy_faults(entry.value, _POLICY_SETTINGS)
+
+
+def operator_policy_faults(entry: FileEntry) -> _Found:
+    """Yield the faults of an operator policy, which has fewer settings than a policy."""
+    yield from _policy_faults(entry.value, _OPERATOR_SETTINGS)
+
+
+def _policy_faults(policy: PolicyDefinition, settings: Collection[str]) -> _Found:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of classes such as [[:alpha:]], which PCRE has
+            re.compile(policy.pattern)
+    except re.error as error:
+        if _INVALID_PATTERN.match(error.msg) and r"\Q" not in policy.pattern:
+            yield "pattern", policy.pattern, f"the pattern is not a regular expression: {error}", "correct it"
+    if not policy.definition:
+        yield "definition", policy.definition, "a policy needs a setting", "write one, or remove the policy"
+    for name, value in policy.definition.items():
+        kind = _POLICY_SETTINGS.get(name)
+        if name not in settings:
+            close = similar(name, settings) or similar(name.removeprefix("x-"), settings)
+            fix = f"did you mean {close}?" if close else "remove it"
+            yield f"definition.{name}", value, f"RabbitMQ has no setting {name} of such a policy", fix
+        elif kind is not None and (fault := kind.fault(value)):
+            yield f"definition.{name}", value, *fault
+
+
+def object_faults(entry: FileEntry) -> _Found:
+    """Yield the faults of an exchange, a queue or a policy by itself, whatever file it is in."""
+    rules: dict[type, tuple[Callable[[FileEntry], _Found], ...]] = {
+        ExchangeDefinition: (_exchange, _arguments),
+        QueueDefinition: (_queue, _arguments),
+        PolicyDefinition: (_policy,),
+    }
+    for rule in rules[type(entry.value)]:
+        yield from rule(entry)
 
 
 def _check_repeated(
@@ -252,10 +334,14 @@ def _binding(binding: BindingDefinition, types: Mapping[str, str], listing: Coll
     if type_ == HASH_EXCHANGE:
         message = f"{binding.source} is of type {HASH_EXCHANGE}, so the order of its bindings matters"
         yield "source", binding.source, message, "write the destination as a member of its `ring`"
-    match = binding.arguments.get("x-match", "all")
-    is_headers = type_ == "headers" or binding.source in ("amq.headers", "amq.match")
-    if is_headers and (fault := _MATCH.fault(match)):
-        yield "arguments.x-match", match, *fault
+    if fault := match_fault(binding, types):
+        yield "arguments.x-match", binding.arguments["x-match"], *fault
+
+
+def match_fault(binding: BindingDefinition, types: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the fault of a binding of a headers exchange; `types` has the type of each exchange."""
+    is_headers = types.get(binding.source, BROKERS_EXCHANGES.get(binding.source)) == "headers"
+    return _MATCH.fault(binding.arguments.get("x-match", "all")) if is_headers else None
 
 
 def _slots(entry: FileEntry) -> _Found:
@@ -360,9 +446,7 @@ def _check_slot_objects(objects: FileObjects) -> None:
 def misspellings(topology: ObjectSet) -> Iterator[str]:
     """Yield a sentence for each name that is probably a misspelling of another one."""
     for exchange in topology.exchanges:
-        if exchange.type not in _EXCHANGE_TYPES and (
-            meant := similar(exchange.type, _EXCHANGE_TYPES, _CLOSE)
-        ):
+        if exchange.type not in EXCHANGE_TYPES and (meant := similar(exchange.type, EXCHANGE_TYPES, _CLOSE)):
             yield f"exchange {exchange.name} is of type {exchange.type}: did you mean {meant}?"
         known = (*_EXCHANGE_ARGUMENTS, *(HASH_ARGUMENTS if exchange.type == HASH_EXCHANGE else ()))
         yield from _unknown_arguments(f"exchange {exchange.name}", exchange.arguments, known)

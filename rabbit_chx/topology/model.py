@@ -23,6 +23,7 @@ from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     OBJECT_LISTS,
+    QUEUE_TYPE,
     ExchangeDefinition,
     ObjectSet,
     PolicyDefinition,
@@ -69,6 +70,12 @@ class Topology(ObjectSet):
             them.
         left_out: descriptions, without values, of the source's contents that a topology does not contain.
         sources_left_out: the exchanges whose bindings to server-named queues are left out.
+        default_queue_type: of a live topology, the default queue type of the vhost; None if it is not known.
+        untyped_queues: the queues of a file that do not have a type. In a definitions file they get the default type of the vhost, in a
+            topology file they are classic.
+        is_import: True for a definitions file: what it leaves out is what an import makes of it, and it has no order of rings.
+        oddities: of a definitions file, what RabbitMQ imports otherwise than written, or so that no client can name it; of a live
+            topology, the objects that no client can name. They are left out.
     """
 
     rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
@@ -83,6 +90,10 @@ class Topology(ObjectSet):
     unclear_features: frozenset[str] = field(default=frozenset(), compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     sources_left_out: frozenset[str] = field(default=frozenset(), compare=False)
+    default_queue_type: str | None = field(default=None, compare=False)
+    untyped_queues: frozenset[str] = field(default=frozenset(), compare=False)
+    is_import: bool = field(default=False, compare=False)
+    oddities: tuple[Finding, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         # With slots=True dataclass makes another class, for which super() without arguments fails.
@@ -113,7 +124,8 @@ class Topology(ObjectSet):
         lists: dict[str, Any] = {
             name: tuple(entry.value for entry in getattr(objects, name)) for name in OBJECT_LISTS
         }
-        return cls(**lists, **objects.settings)
+        untyped = {entry.value.name for entry in objects.queues if not _has_type(entry.written)}
+        return cls(**lists, **objects.settings, untyped_queues=frozenset(untyped))
 
     def to_toml(self) -> str:
         """Return the text of a topology file with this topology; `from_toml` returns an equal topology.
@@ -129,16 +141,17 @@ class Topology(ObjectSet):
     def from_definitions(cls, text: str | bytes, vhost: str = "/") -> Topology:
         """Return the topology of a vhost in a RabbitMQ definitions file.
 
-        The file is one of a whole broker or of a single vhost, of any release from 3.8 on. It does not contain the order in which queues
-        were bound: `rings` has the rings as listed, with the provenance ``assumed``. `left_out` describes the objects that a topology does
-        not contain, such as users, and objects that the file may lack.
+        The file is one of a whole broker or of a single vhost, of any release from 3.8 on; fields that it leaves out have the values that
+        an import by RabbitMQ 4.3 gives them. It does not contain the order in which queues were bound: `rings` has the rings as listed, with
+        the provenance ``assumed``, and a plan keeps the order of the broker. `left_out` describes the objects that a topology does not
+        contain, such as users, and objects that the file may lack. `oddities` are what an import makes otherwise than written.
 
         Args:
             text: the JSON text.
             vhost: the vhost, if the file has several.
 
         Raises:
-            TopologyError: the text is not a definitions file, or does not have that vhost.
+            TopologyError: the text is not a definitions file, does not have that vhost, or RabbitMQ does not import it.
         """
         return cls(**definitions_content(text, vhost))
 
@@ -254,6 +267,11 @@ class Topology(ObjectSet):
         choices = f"those of type {type_} are {listed(hashing, _MOST_NAMES) or 'none'}"
         raise InputError(f"exchange {name!r} {fault}: {choices}", exchange=name)
 
+    def is_assumed(self, exchange: str) -> bool:
+        """Return True if the order of an exchange's ring is a guess, as in a definitions file: no plan and no check may restore it."""
+        ring = self.rings.get(exchange)
+        return self.is_import or (ring is not None and ring.provenance == "assumed")
+
     def owned(self, name: str) -> bool:
         """Return True if the `name` of an exchange or a queue matches `owns`, where ``*`` is any text."""
         return any(_expression(pattern).fullmatch(name) for pattern in self.owns)
@@ -268,6 +286,10 @@ class Topology(ObjectSet):
             exchanges=tuple(_in_order(exchange, rings.get(exchange.name)) for exchange in self.exchanges),
             rings={**self.rings, **rings},
         )
+
+
+def _has_type(queue: Mapping[str, Any]) -> bool:
+    return "type" in queue or QUEUE_TYPE in queue.get("arguments", ())
 
 
 @lru_cache(maxsize=256)

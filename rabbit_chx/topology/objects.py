@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, Union
 
 from rabbit_chx.amqp.fields import INTEGER_RANGES
-from rabbit_chx.checks import is_whole
+from rabbit_chx.checks import MAX_SHORTSTR, is_whole
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import binding_key, check_destination
@@ -28,6 +28,7 @@ _LONG = INTEGER_RANGES["long"]
 Owner: TypeAlias = Literal["ours", "external"]
 HASH_EXCHANGE = "x-consistent-hash"
 MODULUS_EXCHANGE = "x-modulus-hash"
+ALTERNATE = "alternate-exchange"
 QUEUE_TYPE = "x-queue-type"
 QUEUE_TYPES = ("classic", "quorum", "stream")
 
@@ -121,6 +122,26 @@ def argument_fault(name: str, value: object) -> tuple[str, str] | None:
         return None
     rule = f"the argument {name!r} is {value!r:.60} ({type(value).__name__})"
     return rule, "give a string, a number, true or false, a list or a table"
+
+
+def unsendable(name: str, value: object) -> tuple[str, str] | None:
+    """Return why AMQP, or pika, cannot send an argument, and the remedy; None if it can be sent."""
+    if len(name.encode(errors="replace")) > MAX_SHORTSTR:
+        return f"the argument name {name[:40]!r}... exceeds {MAX_SHORTSTR} bytes", "write a shorter name"
+    if not is_utf8(name) or (isinstance(value, str) and not is_utf8(value)):
+        return f"the argument {name!a} contains half of a surrogate pair", "write whole characters"
+    if isinstance(value, float):
+        return f"the argument {name!r} is {value}, and pika sends no floats", "write an integer, or a text"
+    if isinstance(value, Mapping):
+        return next(filter(None, (unsendable(str(key), inner) for key, inner in value.items())), None)
+    if isinstance(value, list | tuple):
+        return next(filter(None, (unsendable(name, inner) for inner in value)), None)
+    return None
+
+
+def is_utf8(text: str) -> bool:
+    """Return True if a text has no half of a surrogate pair."""
+    return text.isascii() or text == text.encode(errors="replace").decode()
 
 
 def _immutable(name: str, value: Any) -> ArgumentValue:
@@ -271,6 +292,11 @@ class QueueDefinition:
             _set(self, type=type_, arguments=ArgumentTable(rest))
         else:
             _set(self, arguments=arguments)
+
+    def with_default_type(self, type_: str | None) -> QueueDefinition:
+        """Return the queue with the default type of a vhost, as the broker applies it: other queues than durable ones are classic."""
+        is_plain = self.durable and not self.exclusive and not self.auto_delete
+        return replace(self, type=type_ if type_ in QUEUE_TYPES and is_plain else "classic")
 
     @property
     def declared_arguments(self) -> ArgumentTable:

@@ -25,6 +25,7 @@ from rabbit_chx.topology.differences import (
     BindingDifferences,
     ObjectDifferences,
     binding_differences,
+    completed,
     object_differences,
 )
 from rabbit_chx.topology.model import Topology
@@ -50,6 +51,7 @@ from rabbit_chx.topology.refusals import (
     replacement,
     sharded_declarations,
     unremovable_holes,
+    unsendable_arguments,
 )
 from rabbit_chx.topology.ring_plan import RingPlan, RingWork, movement_refusal, plan_rings
 from rabbit_chx.topology.slots import SlotLayout, expand_slots, parking_queues
@@ -138,7 +140,7 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
             raise InputError(
                 f"{name} is a {type(side).__name__}: give a Topology, of Topology.from_toml(text) or broker.topology()"
             )
-    expanded, live, layouts = expand_slots(wanted, live)
+    expanded, live, layouts = expand_slots(completed(wanted, live), live)
     objects, bindings, rings, impossible_rings = _find_differences(expanded, live, layouts)
     existing = _existing_refs(live, objects)
     changes = order_changes(objects, bindings, rings, existing | objects.deleted_refs)
@@ -171,6 +173,7 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         *last_binding_refusals(live, changes),
         *sharded_declarations(live, changes),
         *denied_features(live, changes),
+        *unsendable_arguments(changes),
     )
     own_exchanges = _own_exchanges(expanded)
     parks = {name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges}
@@ -190,12 +193,13 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
 def arrange(wanted: Topology, live: Topology) -> Topology:
     """Return the wanted topology with each ring in the order that moves the fewest keys away from the live ring.
 
-    A ring that is new, or whose exchange is declared again, keeps its order.
+    A ring that is new, or whose exchange is declared again, keeps its order. Of a definitions file, the live order is kept.
 
     Args:
         wanted: the wanted topology.
         live: the live topology, with the rings that were read.
     """
+    wanted = completed(wanted, live)
     orders = {
         name: proposal.ring
         for name, ring in plan(wanted, live).rings.items()
@@ -384,7 +388,7 @@ def order_downstream_first(exchanges: Iterable[str], targets: Mapping[str, Itera
 def _ring_refusals(work: RingWork) -> Iterator[Finding]:
     yield from work.refusals
     if work.limit is not None and work.is_over_limit:
-        yield movement_refusal(work.plan, work.limit)
+        yield movement_refusal(work.plan, work.limit, is_default=work.is_default)
 
 
 def _warnings(
@@ -416,10 +420,34 @@ def _warnings(
                 f"while the bindings of {name} are made, up to {percent(share)} of its keys go to another queue than afterwards: stop "
                 "its publishers until the plan is applied, if the messages of a key have to stay in order"
             )
+    yield from _import_warnings(expanded, live, objects)
     for queue in objects.deleted:
         if isinstance(queue, QueueDefinition) and (tags := live.consumers.get(queue.name)):
             consumers = "consumer" if len(tags) == 1 else "consumers"
             yield f"queue {queue.name} is deleted with its {consumers} {listed(tags, _MOST_NAMES)}"
+
+
+def _import_warnings(wanted: Topology, live: Topology, objects: ObjectDifferences) -> Iterator[str]:
+    """Yield what depends on defaults of the vhost, and the operator policies of a definitions file, which no plan sets."""
+    if not wanted.is_import:
+        declared = (*objects.created, *(queue for _, queue in objects.replaced))
+        untyped = [
+            f"queue {queue.name}"
+            for queue in declared
+            if isinstance(queue, QueueDefinition) and queue.name in wanted.untyped_queues
+        ]
+        default = live.default_queue_type
+        if untyped and default not in (None, "classic", "undefined"):
+            yield (
+                f"no type is written for {listed(untyped, _MOST_NAMES)}, so that they are classic, and the default queue type of the vhost "
+                f'is {default}: write type = "{default}" or type = "classic"'
+            )
+        return
+    there = {policy.name: policy for policy in live.operator_policies}
+    for policy in wanted.operator_policies:
+        if there.get(policy.name) != policy:
+            state = "differs on the broker" if policy.name in there else "is not on the broker"
+            yield f"operator policy {policy.name} of the file {state}: no plan sets it, rabbitmqctl set_operator_policy does"
 
 
 def _find_owners(destinations: Iterable[Destination], expanded: Topology) -> dict[Destination, Destination]:

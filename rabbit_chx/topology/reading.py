@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NoReturn, Self, TypeAlias
+from typing import Any, Literal, NoReturn, Self, TypeAlias, TypeVar
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -32,6 +33,7 @@ from rabbit_chx.routing import (
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
 from rabbit_chx.topology.definitions import topology_content
+from rabbit_chx.topology.fields import KEY, NAME, STRING, Kind
 from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import modulus_of, numbered
@@ -68,7 +70,14 @@ _COLUMNS = "name,message_stats.publish_details.rate"
 _NAMED = {"name": str}
 _EXCHANGE = {"name": str, "type": str}
 _BINDING = {"source": str, "destination": str, "destination_type": str, "routing_key": str}
-_POLICY = {"name": str, "pattern": str}
+#: The fields of the entries of a vhost that must be texts that AMQP carries.
+_FIELDS: dict[str, dict[str, Kind]] = {
+    "exchange": {"name": NAME, "type": NAME},
+    "queue": {"name": NAME},
+    "binding": {"source": NAME, "destination": NAME, "destination_type": STRING, "routing_key": KEY},
+    "policy": {"name": NAME, "pattern": STRING},
+    "operator policy": {"name": NAME, "pattern": STRING},
+}
 
 RingReader: TypeAlias = Callable[[Sequence[str], Release], Mapping[str, HashRing]]
 
@@ -87,40 +96,51 @@ def read_topology(broker: LiveBroker) -> Topology:
     overview = broker.overview()
     api, vhost = broker.api, broker.vhost
     release = read_release(api, str(overview["rabbitmq_version"]))
-    exchanges = api.get_list("exchanges", vhost, fields=_EXCHANGE)
-    queues = api.get_list("queues", vhost, query=_WITHOUT_STATISTICS, fields=_NAMED)
-    bindings = api.get_list("bindings", vhost, fields=_BINDING)
-    policies = api.get_list("policies", vhost, fields=_POLICY)
+    objects = _LiveObjects()
+    exchanges = objects.read("exchange", _exchange, api.get_list("exchanges", vhost, fields=_EXCHANGE))
+    queues = api.get_list("queues", vhost, query=_WITHOUT_STATISTICS, fields={})
+    queues = [entry for entry in queues if entry.get("name") != APPLY_LOCK]
+    content = topology_content(
+        exchanges,
+        objects.read("queue", _queue, queues),
+        objects.read(
+            "binding",
+            _binding,
+            [
+                entry
+                for entry in api.get_list("bindings", vhost, fields={})
+                # Each queue is bound to the default exchange.
+                if entry.get("destination") != APPLY_LOCK and entry.get("source") != ""
+            ],
+        ),
+        objects.read("policy", _policy, api.get_list("policies", vhost, fields={})),
+        release=release,
+    )
     denied, unclear = _read_denied_features(api)
-    operators = api.get_list("operator-policies", vhost, fields=_POLICY)
-    queues = [entry for entry in queues if entry["name"] != APPLY_LOCK]
-    try:
-        content = topology_content(
-            map(_exchange, exchanges),
-            map(_queue, queues),
-            [_binding(entry) for entry in bindings if entry["destination"] != APPLY_LOCK],
-            map(_policy, policies),
-            release=release,
-        )
-        topology = Topology(
+    operators = objects.read("operator policy", _policy, api.get_list("operator-policies", vhost, fields={}))
+    sound = {queue.name for queue in content["queues"]}
+    named = {entry["name"]: entry for entry in queues if entry.get("name") in sound}
+    topology = Topology(
+        **{
             **content,
-            operator_policies=tuple(map(_policy, operators)),
-            applied_policies={entry["name"]: entry.get("policy") for entry in queues}
-            if release.numbers >= _TELLS_POLICIES
-            else {},
-            denied_features=denied,
-            unclear_features=unclear,
-            cluster=overview.get("cluster_name"),
-            messages={
-                entry["name"]: entry["messages"]
-                for entry in queues
-                if isinstance(entry.get("messages"), int)  # not of a queue whose node is down
-            },
-        )
-    except InputError as error:
-        raise BrokerRefusedError(
-            f"{broker.where}: the management API lists what no broker has: {error}"
-        ) from None
+            "left_out": (*(finding.message for finding in objects.oddities), *content["left_out"]),
+            "sources_left_out": content["sources_left_out"] | objects.sources_left_out,
+        },
+        operator_policies=tuple(operators),
+        applied_policies={name: entry.get("policy") for name, entry in named.items()}
+        if release.numbers >= _TELLS_POLICIES
+        else {},
+        denied_features=denied,
+        unclear_features=unclear,
+        oddities=tuple(objects.oddities),
+        default_queue_type=_read_default_queue_type(api, vhost),
+        cluster=overview.get("cluster_name"),
+        messages={
+            name: entry["messages"]
+            for name, entry in named.items()
+            if isinstance(entry.get("messages"), int)  # not of a queue whose node is down
+        },
+    )
     topology = replace(
         topology,
         messages={**topology.messages, **_count_parked(topology, broker)},
@@ -131,6 +151,69 @@ def read_topology(broker: LiveBroker) -> Topology:
         return topology
     rings = broker.read_rings(hashing, release)
     return replace(topology.with_rings(rings), consumer_timeout_ms=broker.consumer_timeout_ms)
+
+
+_T = TypeVar("_T")
+
+
+class _LiveObjects:
+    """The objects of a vhost that AMQP can name. A definitions file can import others, which are left out.
+
+    Attributes:
+        oddities: a finding for each object that is left out.
+        sources_left_out: the exchanges that have such bindings.
+    """
+
+    def __init__(self) -> None:
+        self.oddities: list[Finding] = []
+        self.sources_left_out: set[str] = set()
+
+    def read(
+        self, kind: str, made: Callable[[Mapping[str, Any]], _T], entries: Iterable[Mapping[str, Any]]
+    ) -> list[_T]:
+        """Return the objects that `made` makes of entries of the management API."""
+        objects = []
+        for entry in entries:
+            fault = _entry_fault(kind, entry)
+            if fault is None:
+                try:
+                    objects.append(made(entry))
+                    continue
+                except InputError as error:
+                    fault = str(error)
+            if isinstance(source := entry.get("source"), str):
+                self.sources_left_out.add(source)
+            named = (
+                f"{source} to {entry.get('destination')!r:.60}"
+                if kind == "binding"
+                else f"{entry.get('name')!r:.60}"
+            )
+            self.oddities.append(Finding("odd-object", f"{kind} {named}: {fault}", "delete it"))
+        return objects
+
+
+def _entry_fault(kind: str, entry: Mapping[str, Any]) -> str | None:
+    """Return why no client can name an object of the management API; None if one can."""
+    for name, text in _FIELDS[kind].items():
+        value = entry.get(name)
+        is_default = kind == "exchange" and name == "name" and value == ""
+        fault = STRING.fault(value) or (None if is_default else text.fault(value))
+        if fault is not None:
+            return f"its {name} is {value!r:.60}: {fault[0]}"
+    for flag in ("durable", "auto_delete", "internal") if kind == "exchange" else ():
+        if not isinstance(value := entry.get(flag, False), bool):
+            return f"its {flag} is {value!r:.60}: the value must be true or false"
+    return None
+
+
+def _read_default_queue_type(api: ManagementApi, vhost: str) -> str | None:
+    """Read the default queue type of a vhost; None if the release has none, or if the user may not read it."""
+    try:
+        answer = api.get("vhosts", vhost)
+    except (AccessRefusedError, NotFoundError):
+        return None
+    type_ = answer.get("default_queue_type") if isinstance(answer, dict) else None
+    return type_ if isinstance(type_, str) else None
 
 
 def _is_modulus(exchange: ExchangeDefinition) -> bool:

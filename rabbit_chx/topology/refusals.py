@@ -30,6 +30,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
     plain,
+    unsendable,
 )
 from rabbit_chx.topology.policies import policy_in_the_way
 
@@ -310,6 +311,16 @@ def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> It
                     f"remove the policy (rabbitmqctl clear_policy {shlex.quote(policy.name)}), declare the exchange, and then set the "
                     "policy again; apply does that in this order if the topology has the policy, too",
                 )
+
+
+def unsendable_arguments(changes: Sequence[PlannedChange]) -> Iterator[Finding]:
+    """Yield a refusal for each object that has an argument that cannot be sent, so that no change is made before it fails."""
+    for change in changes:
+        if change.wanted is not None and not isinstance(change.wanted, PolicyDefinition):
+            for fault in filter(
+                None, (unsendable(name, value) for name, value in change.wanted.arguments.items())
+            ):
+                yield Finding("argument", f"{change.kind} {change.name}: {fault[0]}", fault[1])
 
 
 #: The deprecated features that a plan can use.

@@ -39,7 +39,7 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
     Raises:
         NotFoundError: the exchange does not exist.
         MismatchError: the exchange is of another type.
-        InputError: `wanted` does not contain a ring of that exchange, or the exchange is external.
+        InputError: `wanted` does not contain a ring of that exchange, or its order is assumed; or the exchange is external.
     """
     live_exchange = live_hash_exchange(live, exchange)
     if wanted is None:
@@ -47,6 +47,12 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
         members = _healed(live_exchange.ring or (), ring)
         members = numbered_slots(exchange, members) or members
         return Topology((replace(live_exchange, ring=members, owner="ours"),))
+    if wanted.is_assumed(exchange):
+        raise InputError(
+            f"the order of {exchange!r} in the topology is assumed, as that of a definitions file: repair without a file, or with a "
+            "topology file",
+            exchange=exchange,
+        )
     target = expanded(wanted, live).exchange(exchange)
     if target is None or target.ring is None:
         raise InputError(

@@ -39,6 +39,8 @@ from rabbit_chx.topology.ring_steps import (
 )
 
 _ROUNDING = 1e-9
+#: The largest share that may move in a ring whose wanted order is assumed, if the topology has no limit.
+_ASSUMED_LIMIT = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class RingWork(NamedTuple):
         limit: the share of keys that may move; None: any.
         counter: counts the keys that move away from the live ring; None if nothing was counted.
         reorderable: the wanted members if another order may be proposed, else empty.
+        is_default: True if the topology has no limit, and its order is assumed.
     """
 
     plan: RingPlan
@@ -116,6 +119,7 @@ class RingWork(NamedTuple):
     live: LiveRing | None = None
     counter: MovementCounter | None = None
     reorderable: tuple[RingMember, ...] = ()
+    is_default: bool = False
 
     @property
     def is_over_limit(self) -> bool:
@@ -223,7 +227,8 @@ def _plan_ring(
     if itself in objects.deleted_refs:
         return _plan_deleted(live_ring, objects.replaced_refs)
     if exchange is not None and exchange.owner == "external":
-        if live_exchange is None or exchange.ring is None or live_ring.is_made_by(exchange.ring):
+        ring, is_assumed = exchange.ring, wanted.is_assumed(name)
+        if live_exchange is None or ring is None or live_ring.is_wanted(ring, is_assumed=is_assumed):
             return None
         message = f"exchange {name} is external, and its ring differs"
         refusal = Finding("different", message, "correct the topology, or ask its owner")
@@ -246,15 +251,18 @@ def _plan_ring(
     ownership = find_slot_ownership(
         live_ring.ring, [member.destination for member in members], wanted, live, bindings
     )
+    is_assumed = exchange is not None and wanted.is_assumed(name)
     if exchange is None or not is_replaced:
-        work = _plan_kept(live_ring, members, objects.replaced_refs, ownership)
+        work = _plan_kept(live_ring, members, objects.replaced_refs, ownership, is_assumed=is_assumed)
     else:
         hashes_same = all(
             live_exchange.arguments.get(name) == exchange.arguments.get(name) for name in HASH_ARGUMENTS
         )
         work = _plan_replaced(live_ring, members, ownership, hashes_same=hashes_same)
     limit = None if exchange is None else exchange.max_share_moved
-    return work._replace(limit=wanted.max_share_moved if limit is None else limit)
+    limit = wanted.max_share_moved if limit is None else limit
+    is_default = limit is None and is_assumed
+    return work._replace(limit=_ASSUMED_LIMIT if is_default else limit, is_default=is_default)
 
 
 def _plan_kept(
@@ -262,10 +270,12 @@ def _plan_kept(
     wanted: tuple[RingMember, ...],
     replaced: Collection[Destination],
     ownership: SlotOwnership | None,
+    *,
+    is_assumed: bool,
 ) -> RingWork:
     name, ring, bound = live
     has_replaced = any(member.destination in replaced for member in (*wanted, *bound))
-    if not has_replaced and live.is_made_by(wanted):
+    if not has_replaced and live.is_wanted(wanted, is_assumed=is_assumed):
         is_order_needed = ownership is not None and ownership.handed_over and ring.provenance != "read"
         plan = RingPlan(name, ring, ring, ownership=ownership)
         return RingWork(plan, refusals=(unknown_order(name, ring),) if is_order_needed else ())
@@ -295,7 +305,8 @@ def _plan_kept(
     # In a ring of slots only, the slots are ordered by their numbers. In a mixed ring a slot is one member among others.
     has_only_slots = any(after.keys() >= side for side in ({*ring.destinations}, destinations) if ownership)
     is_bound_once = len(destinations) == len(wanted)
-    if plan.moved_at_worst and ring.buckets and is_bound_once and not has_replaced and not has_only_slots:
+    is_movable = not (has_replaced or has_only_slots or is_assumed)
+    if plan.moved_at_worst and ring.buckets and is_bound_once and is_movable:
         work = work._replace(reorderable=wanted)
     return work
 
@@ -335,8 +346,8 @@ def _plan_deleted(live: LiveRing, replaced: Collection[Destination]) -> RingWork
     return RingWork(plan, len(steps) if has_replaced else 0)
 
 
-def movement_refusal(ring: RingPlan, limit: float) -> Finding:
-    """Return the refusal of a ring plan that moves more keys than the limit."""
+def movement_refusal(ring: RingPlan, limit: float, *, is_default: bool = False) -> Finding:
+    """Return the refusal of a ring plan that moves more keys than the limit. `is_default`: the topology does not set the limit."""
     flag = allow_moved(ring.moved_at_worst)
     proposals = {proposal.strategy: proposal for proposal in ring.proposals}
     orders = [
@@ -351,10 +362,14 @@ def movement_refusal(ring: RingPlan, limit: float) -> Finding:
     elif new_exchange is not None and new_exchange.moved_at_worst <= limit:
         share = f"{_percent(new_exchange.moved)} at any moment"
         better = f"use a new exchange, as in the proposal new-exchange ({share}), "
+    shares = f"{_movement_text(ring)} in the end, {_percent(ring.moved_at_worst)} at the worst moment"
+    fix = f"{better}raise max_share_moved, or allow it once with {flag}"
+    if is_default:
+        fix = f"allow it once with {flag}, or write a topology file, which has the order of the ring and max_share_moved"
     return Finding(
         "moved",
-        f"{_movement_text(ring)} in the end, {_percent(ring.moved_at_worst)} at the worst moment, and max_share_moved is {limit:g}",
-        f"{better}raise max_share_moved, or allow it once with {flag}",
+        f"{shares}, and {f'the limit without max_share_moved is {limit:g}' if is_default else f'max_share_moved is {limit:g}'}",
+        fix,
         share=ring.moved_at_worst,
         allow_with=flag,
     )

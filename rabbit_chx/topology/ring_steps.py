@@ -44,6 +44,10 @@ class LiveRing(NamedTuple):
         except InputError:  # this release refuses the weight of a binding that is older than the rule
             return self.bound == members
 
+    def is_wanted(self, members: tuple[RingMember, ...], *, is_assumed: bool) -> bool:
+        """Return True if these members need no change. If their order is assumed, the bindings count, and not the buckets."""
+        return self.is_made_by(members) or (is_assumed and self.bound == members)
+
     @property
     def state(self) -> RingState:
         """The ring as input of `ring_changes`."""

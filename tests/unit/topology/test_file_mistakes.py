@@ -79,8 +79,8 @@ def queue(type_: str, *arguments: str) -> str:
         ('[[bindings]]\nsource = ""\nqueue = "q"', "bindings[0].source: a name must be a non-empty string; write the name in quotes"),
         ('[[bindings]]\nsource = "x"\nqueue = "q"\nrouting_key = 5', "bindings[0].routing_key: the value must be a string; write it in quotes"),
         ('[[policies]]\nname = "p"\npattern = ".*"', "policies[0].definition: a policy needs `definition`; write definition = ..."),
-        ('[[policies]]\nname = "p"\npattern = ".*"\ndefinition = {}\napply_to = "queue"', 'policies[0].apply_to: the value must be all, exchanges, queues, classic_queues, quorum_queues or streams; write "queues"'),
-        ('[[policies]]\nname = "p"\npattern = ".*"\ndefinition = {}\npriority = "1"', "policies[0].priority: the value must be an integer from -2147483648 to 2147483647; write it without quotes"),
+        ('[[policies]]\nname = "p"\npattern = ".*"\ndefinition = { max-length = 1 }\napply_to = "queue"', 'policies[0].apply_to: the value must be all, exchanges, queues, classic_queues, quorum_queues or streams; write "queues"'),
+        ('[[policies]]\nname = "p"\npattern = ".*"\ndefinition = { max-length = 1 }\npriority = "1"', "policies[0].priority: the value must be an integer from -2147483648 to 2147483647; write it without quotes"),
         ('[[queues]]\nname = "q.{4..1}"', "queues[0].name: {4..1} counts down; write {1..4}, or an entry for each"),
         ('[[bindings]]\nsource = "x"\nqueue = "q.{1..4}"\nrouting_key = "{1..5}"', "bindings[0].routing_key: ranges of one entry expand together, and queue has {1..4}; give all ranges the same numbers, or write an entry for each"),
         (f'{HASH}ring = [{{ queue = "a.{{b..c}}" }}]', "exchanges[0].ring[0].queue: {b..c} is not a range of integers; write a range as {1..40}, or literal braces as {{...}}"),
@@ -99,7 +99,7 @@ def queue(type_: str, *arguments: str) -> str:
         ('[[queues]]\nname = "q"\narguments = { a = "{1..3}" }', "queues[0].name: the range of this entry repeats the same queue; write each one once"),
         ('[[exchanges]]\nname = "x"\n[[exchanges]]\nname = "x"\ntype = "topic"', "exchanges[1].name: the file declares this exchange already, as exchanges[0]; write each one once"),
         ('[[bindings]]\nsource = "x"\nqueue = "q"\n[[bindings]]\nsource = "x"\nqueue = "q"', "bindings[1].source: the file declares this binding already, as bindings[0]; write each one once"),
-        ('[[policies]]\nname = "p"\npattern = ""\ndefinition = {}\n' * 2, "policies[1].name: the file declares this policy already, as policies[0]; write each one once"),
+        ('[[policies]]\nname = "p"\npattern = ""\ndefinition = { max-length = 1 }\n' * 2, "policies[1].name: the file declares this policy already, as policies[0]; write each one once"),
         (f'{HASH}ring = [{{ queue = "a.{{1..3}}" }}, {{ queue = "a.2", weight = 5 }}]', "exchanges[0].ring[1].queue: queue a.2 is a member already; write each member once; a weight gives it more buckets"),
         (f'{HASH}ring = [{{ exchange = "a" }}, {{ exchange = "a" }}]', "exchanges[0].ring[1].exchange: exchange a is a member already; write each member once; a weight gives it more buckets"),
         (f'{HASH}ring = [{{ queue = "a.{{1..3}}", weight = 9000000 }}]', "exchanges[0].ring: the weights add up to 27000000, and at most 10000000 buckets are computed; divide all weights by the same number"),
@@ -289,7 +289,7 @@ queue = "q"
 name = "p"
 pattern = ""
 apply_to = "queue"
-definition = {}
+definition = { max-length = 1 }
 """
 
 

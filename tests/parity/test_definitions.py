@@ -1,0 +1,164 @@
+"""What a broker imports has an empty plan and no difference; what it refuses is refused offline. An export has an empty plan.
+
+``DEFINITIONS=300`` tries so many files on 4.3, and a third of it on 3.10. Each file is imported into a vhost of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from definitions_files import definitions
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from quick_rings import quick_prefix
+
+from rabbit_chx.broker.management import Management
+from rabbit_chx.cli import main
+from rabbit_chx.errors import BrokerRefusedError
+from rabbit_chx.testing import RunningBroker
+from tests.parity.conftest import Rabbit
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(3000)]
+
+_FILES = int(os.environ.get("DEFINITIONS", "60"))
+_DIFFERENCES = {"missing", "unexpected", "different", "order"}
+_POSITION = re.compile(r"the text|(exchanges|queues|bindings|policies|parameters|vhosts)(\[|[ .:])")
+
+
+class Site:
+    """A broker, whose vhosts get files; and commands about them."""
+
+    def __init__(self, broker: RunningBroker, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert broker.management_url is not None
+        self._broker, self._path, self._capsys = broker, path, capsys
+        self._api = Management(broker.management_url, timeout_s=60)
+        self._numbers = count()
+        self.seen: Counter[str] = Counter()
+
+    def try_file(self, content: dict[str, Any], default_type: str | None, *, is_whole: bool) -> None:
+        """Import a file, and compare what the broker did with what the commands say."""
+        vhost = f"definitions-{next(self._numbers)}"
+        body = {"default_queue_type": default_type} if default_type else {}
+        self._api.put("vhosts", vhost, body=body)
+        if is_whole:
+            content = {
+                name: [{**entry, "vhost": vhost} if isinstance(entry, dict) else entry for entry in entries]
+                for name, entries in content.items()
+            }
+            metadata = {"default_queue_type": default_type} if default_type else {}
+            content["vhosts"] = [{"name": vhost, "metadata": metadata}]
+        text = json.dumps(content)
+        self._path.write_text(text)
+        try:
+            if self._is_imported(content, vhost, is_whole=is_whole):
+                self.seen["imported"] += 1
+                self._check_imported(vhost, text)
+            else:
+                self.seen["refused"] += 1
+                code, _, said = self._run("check", vhost, "--offline", str(self._path), live=False)
+                assert code, ("the broker refuses this file", text)
+                assert _POSITION.search(said), (said, text)
+            self._check_export(vhost, text)
+        finally:
+            with suppress(BrokerRefusedError):  # of a vhost that the import has broken
+                self._api.delete("vhosts", vhost)
+
+    def _is_imported(self, content: dict[str, Any], vhost: str, *, is_whole: bool) -> bool:
+        try:
+            self._api.request("POST", "definitions", *([] if is_whole else [vhost]), body=content)
+        except BrokerRefusedError:
+            return False
+        # Before 4.0 an import succeeds without the bindings that the broker refuses.
+        there = {self._identity(entry) for entry in self._api.request("GET", "bindings", vhost)}
+        asked = [entry for entry in content["bindings"] if isinstance(entry, dict) and entry.get("source")]
+        is_old = self._broker.version < "4"
+        return not is_old or all(self._identity(entry) in there for entry in asked)
+
+    @staticmethod
+    def _identity(entry: dict[str, Any]) -> tuple[str, ...]:
+        return tuple(str(entry.get(field)) for field in ("source", "destination", "routing_key"))
+
+    def _check_imported(self, vhost: str, text: str) -> None:
+        code, out, said = self._run("plan", vhost, str(self._path))
+        assert code == 0, ("the plan of an imported file", out, said, text)
+        assert not json.loads(out)["changes"]
+        code, out, said = self._run("check", vhost, str(self._path))
+        assert code in (0, 1), (said, text)
+        by_itself = json.loads(self._run("check", vhost, "--all", group="ring")[1])["findings"]
+        found = [
+            finding
+            for finding in json.loads(out)["findings"]
+            if finding["kind"] in _DIFFERENCES and finding not in by_itself
+        ]
+        assert not found, ("the check of an imported file", found, text)
+
+    def _check_export(self, vhost: str, text: str) -> None:
+        code, out, said = self._run("export", vhost, output="text")
+        self.seen[f"export {code}"] += 1
+        assert code == 0 or (code == 3 and said), (said, text)
+        self._path.write_text(out)
+        code, planned, said = self._run("plan", vhost, str(self._path))
+        assert code == 0 or "is empty" in said, ("the plan of an export", planned, said, out, text)
+
+    def _run(
+        self,
+        command: str,
+        vhost: str,
+        *arguments: str,
+        group: str = "topology",
+        output: str = "json",
+        live: bool = True,
+    ) -> tuple[int, str, str]:
+        broker = self._broker
+        options = ["--url", broker.url, "--management-url", str(broker.management_url)] if live else []
+        options += ["--ring-via", " ".join(quick_prefix(broker))] if live else []
+        code = main(
+            [
+                group,
+                command,
+                *options,
+                "--vhost",
+                vhost,
+                *arguments,
+                *(["--output", output] if output != "text" else []),
+            ]
+        )
+        found = self._capsys.readouterr()
+        return code, found.out, found.err
+
+
+@pytest.fixture
+def site(rabbit: Rabbit, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Site:
+    return Site(rabbit.broker, tmp_path / "definitions.json", capsys)
+
+
+def test_files_are_read_as_the_broker_imports_them(rabbit: Rabbit, site: Site) -> None:
+    is_old = rabbit.release.numbers < (4,)
+    if rabbit.release.version not in ("3.10.8", "4.3.6"):
+        pytest.skip("two releases have the importers of all")
+
+    @settings(
+        max_examples=_FILES // 3 if is_old else _FILES,
+        deadline=None,
+        database=None,
+        phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(
+        definitions(is_old=is_old), st.sampled_from((None, None, None if is_old else "quorum")), st.booleans()
+    )
+    def try_file(content: dict[str, Any], default_type: str | None, is_whole: bool) -> None:  # noqa: FBT001
+        site.try_file(content, default_type, is_whole=is_whole)
+
+    attempt: Callable[[], None] = try_file
+    attempt()
+    rabbit.note(f"definitions files: {dict(site.seen)}, mismatches 0")
