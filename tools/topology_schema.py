@@ -91,7 +91,7 @@ def topology_schema() -> str:
             "table": {"type": "object", "additionalProperties": _VALUE},
             "value": {
                 "anyOf": [
-                    {"type": ["string", "boolean", "number"]},
+                    {"type": ["string", "boolean", "integer"]},
                     {"type": "array", "items": _VALUE},
                     {"$ref": "#/definitions/table"},
                 ]

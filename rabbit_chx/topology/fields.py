@@ -180,12 +180,10 @@ def _weight_fault(value: Any) -> Fault | None:
 def _table_fault(value: object) -> Fault | None:
     if not isinstance(value, Mapping):
         return "the value must be a table", "write it as { name = value, other = value }"
-    return next(filter(None, (argument_fault(str(name), inner) for name, inner in value.items())), None)
-
-
-def _arguments_fault(value: Any) -> Fault | None:
-    sent = (unsendable(name, inner) for name, inner in value.items()) if isinstance(value, Mapping) else ()
-    return _table_fault(value) or next(filter(None, sent), None)
+    faults = (
+        argument_fault(str(name), inner) or unsendable(str(name), inner) for name, inner in value.items()
+    )
+    return next(filter(None, faults), None)
 
 
 def _slots_fault(value: Any) -> Fault | None:
@@ -254,8 +252,6 @@ FLAG = _kind("`true` or `false`", lambda value: isinstance(value, bool), "true o
 SHARE = _kind("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5 % as 0.05")
 WEIGHT = Kind("integer from 1", _weight_fault)
 TABLE = Kind("table", _table_fault)
-#: A table that AMQP carries. The definition of a policy is JSON.
-ARGUMENTS = Kind("table", _arguments_fault)
 SLOT_LIST = Kind("list of slots", _slots_fault)
 QUEUE_LIST = Kind("list of names", _queues_fault)
 OWNER = choice("ours", "external")
@@ -362,7 +358,7 @@ def _exchange_faults(entry: Entry) -> Faults:
 
 _MEMBER_EXAMPLE = '{ queue = "...", weight = 1 }'
 MEMBER = EntryType(
-    "a member", RingMember, {"queue": NAME, "exchange": NAME, "weight": WEIGHT, "arguments": ARGUMENTS},
+    "a member", RingMember, {"queue": NAME, "exchange": NAME, "weight": WEIGHT, "arguments": TABLE},
     ranged=("queue", "exchange", "arguments"),
     rules=_destination_faults, reads=("queue", "exchange"), example=_MEMBER_EXAMPLE,
 )  # fmt: skip
@@ -374,7 +370,7 @@ SLOT_MEMBER = EntryType(
 EXCHANGE = EntryType(
     "an exchange", ExchangeDefinition,
     {
-        "name": NAME, "type": NAME, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG, "arguments": ARGUMENTS,
+        "name": NAME, "type": NAME, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG, "arguments": TABLE,
         "ring": MEMBER, "slots": whole_number(1, MAX_SLOTS), "members": SLOT_MEMBER, "queues": QUEUE_LIST,
         "max_share_moved": SHARE, "owner": OWNER,
     },
@@ -385,14 +381,14 @@ QUEUE = EntryType(
     "a queue", QueueDefinition,
     {
         "name": NAME, "type": choice(*QUEUE_TYPES), "durable": FLAG, "exclusive": FLAG, "auto_delete": FLAG,
-        "arguments": ARGUMENTS, "owner": OWNER,
+        "arguments": TABLE, "owner": OWNER,
     },
     required=("name",), ranged=("name", "arguments"),
 )  # fmt: skip
 BINDING = EntryType(
     "a binding", BindingDefinition,
     {
-        "source": NAME, "queue": NAME, "exchange": NAME, "routing_key": KEY, "arguments": ARGUMENTS, "owner": OWNER,
+        "source": NAME, "queue": NAME, "exchange": NAME, "routing_key": KEY, "arguments": TABLE, "owner": OWNER,
     },
     required=("source",), ranged=("source", "queue", "exchange", "routing_key", "arguments"),
     rules=_destination_faults, reads=("queue", "exchange"),

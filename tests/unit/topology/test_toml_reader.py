@@ -45,7 +45,7 @@ auto_delete = true
 source = "audit"
 queue = "a.{1..2}"
 routing_key = "k.{1..2}"
-arguments = { x = [1, { y = 2.5 }] }
+arguments = { x = [1, { y = 2 }] }
 owner = "external"
 [[bindings]]
 source = "audit"
@@ -79,8 +79,8 @@ def test_each_field_is_read() -> None:
         "orders.02", "quorum", arguments={"x-delivery-limit": 5, "x-dead-letter-exchange": "dead.2"}, owner="external"
     )  # fmt: skip
     assert topology.bindings == (
-        BindingDefinition("audit", "a.1", "k.1", {"x": [1, {"y": 2.5}]}, "external"),
-        BindingDefinition("audit", "a.2", "k.2", {"x": [1, {"y": 2.5}]}, "external"),
+        BindingDefinition("audit", "a.1", "k.1", {"x": [1, {"y": 2}]}, "external"),
+        BindingDefinition("audit", "a.2", "k.2", {"x": [1, {"y": 2}]}, "external"),
         BindingDefinition("audit", ExchangeRef("other")),
     )
     assert topology.policies == (
