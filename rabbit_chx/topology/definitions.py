@@ -333,8 +333,8 @@ class _File:
         first: dict[str, str] = {}
         for entry in self._entries("exchanges"):
             name, type_, arguments = entry.fields.get("name"), entry.text("type"), entry.table("arguments")
-            if name is None:
-                entry.leave_out("name", f"the name is missing: {_LEFT_OUT}")
+            if name is None or isinstance(name, bool):
+                entry.leave_out("name", f"the value must be a string: {_LEFT_OUT}")
             elif not isinstance(name, str):
                 entry.refuse_value("name", "a string")
             elif name.startswith(_BROKERS_OWN):
@@ -347,6 +347,7 @@ class _File:
                 for field in {"durable", "auto_delete", "internal"} - flags.keys():
                     entry.leave_out(field, f"the value must be true or false: {_LEFT_OUT}")
                 if entry.name() is None or arguments is None or len(flags) < 3:
+                    first.setdefault(name, entry.path)
                     continue
                 if type_ not in EXCHANGE_TYPES:
                     entry.note(
@@ -370,6 +371,7 @@ class _File:
             for field in {"durable", "auto_delete"} - flags.keys():
                 entry.refuse_value(field, "true or false")
             if name is None or arguments is None or len(flags) < 2 or entry.name() is None:
+                first.setdefault(name or "", entry.path)
                 continue
             type_ = arguments.get(QUEUE_TYPE, "classic")
             if not isinstance(type_, str):
@@ -378,6 +380,7 @@ class _File:
             if type_ not in QUEUE_TYPES:
                 message = f"a queue type must be {', '.join(QUEUE_TYPES[:-1])} or {QUEUE_TYPES[-1]}"
                 entry.leave_out(f"arguments.{QUEUE_TYPE}", message, value=type_)
+                first.setdefault(name, entry.path)
                 continue
             queue = QueueDefinition(name, **flags, arguments=arguments)
             if entry.fields.get("exclusive") is True:
@@ -426,8 +429,10 @@ class _File:
         found: dict[str, tuple[str, PolicyDefinition]] = {}
         for entry in self._entries("policies"):
             name, policy = entry.fields.get("name"), _policy(entry, object_faults)
-            if name is None and "name" in entry.fields:
-                entry.leave_out("name", f"the name is null: {_LEFT_OUT}")
+            if isinstance(name, bool) or (name is None and "name" in entry.fields):
+                entry.leave_out("name", f"the value must be a string: {_LEFT_OUT}")
+            elif policy is None and isinstance(name, str):
+                found.pop(name, None)  # of several, the last counts
             elif entry.text("name") is not None and entry.name() is not None and policy is not None:
                 if policy.name in found:
                     message = f"the file declares this policy already, as {found[policy.name][0]}, and RabbitMQ takes the last"
@@ -522,6 +527,7 @@ def _keep_first(found: dict[str, Any], first: dict[str, str], definition: Any, e
     ):
         if isinstance(definition, QueueDefinition) and field in ("durable", "auto_delete"):
             entry.leave_out(field, f"{message}: an import succeeds, and does not make the queue", fix, value)
+            del first[name]
             return
         if field == f"arguments.{ALTERNATE}":
             entry.note(field, message, fix, value)
@@ -588,8 +594,8 @@ def _operator_policy(entry: _Entry) -> PolicyDefinition | None:
     if "priority" not in value:
         inner.refuse_value("priority", "an integer")
     policy = _policy(inner, operator_policy_faults)
-    if name is None:
-        entry.leave_out("name", f"the name is missing: {_LEFT_OUT}")
+    if name is None or isinstance(name, bool):
+        entry.leave_out("name", f"the value must be a string: {_LEFT_OUT}")
     elif "apply-to" not in value:
         inner.leave_out("apply-to", f"RabbitMQ has no default for it here: {_LEFT_OUT}")
     elif entry.text("name") is not None and entry.name() is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,18 @@ from definitions_file import definitions_file
 from hypothesis import given
 from topologies import topologies
 
-from rabbit_chx import ExchangeRef, Release, Topology
-from rabbit_chx.errors import TopologyError
-from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
+from rabbit_chx import ExchangeRef, HashRing, Release, Topology
+from rabbit_chx.errors import InputError, TopologyError
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    arrange,
+    check,
+    plan,
+    repair_target,
+)
 
 FILES = Path(__file__).parent / "definitions"
 RELEASES = ["3.8.9", "3.10.8", "4.0.5", "4.3.6"]
@@ -245,3 +255,142 @@ def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
         "queues[1].durable = 1",
         "policies = 5",
     ]
+
+
+HASH = {"name": "x", "type": "x-consistent-hash"}
+MEMBERS = ("q3", "q1", "q2")
+
+
+def ring_file(*queues: str, **others: Any) -> Topology:
+    """Return a definitions file of a ring, in this order of bindings."""
+    bindings = [
+        {"source": "x", "destination": queue, "destination_type": "queue", "routing_key": "1"}
+        for queue in queues
+    ]
+    lists = {"exchanges": [HASH], "queues": [{"name": queue} for queue in queues], "bindings": bindings}
+    return Topology.from_definitions(json.dumps({**lists, **others}))
+
+
+@pytest.fixture(scope="module")
+def live() -> Topology:
+    """A broker with the ring of MEMBERS, which was read."""
+    return ring_file(*MEMBERS).with_rings({"x": HashRing.from_buckets(MEMBERS, Release("4.3.6"))})
+
+
+@pytest.mark.parametrize("order", list(permutations(MEMBERS)))
+def test_a_file_with_the_same_members_changes_nothing(live: Topology, order: tuple[str, ...]) -> None:
+    file = ring_file(*order)
+    planned = plan(file, live)
+    assert not planned.changes
+    assert not planned.refusals
+    assert planned.rings["x"].moved == 0
+    assert check(live, file).sound
+    ring = (arrange(file, live).exchange("x") or ExchangeDefinition("")).ring or ()
+    assert tuple(member.destination for member in ring) == MEMBERS
+    with pytest.raises(InputError, match="is assumed"):
+        repair_target(live, "x", file)
+
+
+def test_new_members_are_bound_at_the_end_and_missing_ones_unbound(live: Topology) -> None:
+    more = plan(ring_file("q1", "q2", "q3", "q4"), live)
+    assert [str(change) for change in more.changes] == ["create queue q4", "bind x -> q4 (key 1)"]
+    assert not more.refusals
+    fewer = plan(ring_file("q2", "q1"), live)
+    assert [str(change) for change in fewer.changes] == ["unbind x -> q3 (key 1)"]
+    (refusal,) = fewer.refusals
+    assert (refusal.kind, str(refusal.allow_with)[:18]) == ("moved", "--allow-moved 0.83")
+    assert not fewer.rings["x"].proposals
+    assert not fewer.refused(allow_moved=0.84)
+    fixes = {finding.fix for finding in check(live, ring_file("q2", "q1")).findings}
+    assert not any("repair" in fix for fix in fixes)
+
+
+def test_an_assumed_limit_is_that_of_the_file_if_it_has_one(live: Topology) -> None:
+    assert not plan(replace(ring_file("q2", "q1"), max_share_moved=0.9), live).refusals
+
+
+@pytest.mark.parametrize(
+    ("of_broker", "entry", "type_"),
+    [
+        ("quorum", {}, "quorum"),
+        ("quorum", {"exclusive": True}, "classic"),
+        ("quorum", {"durable": False}, "classic"),
+        ("quorum", {"auto_delete": True}, "classic"),
+        ("quorum", {"arguments": {"x-queue-type": "stream"}}, "stream"),
+        ("undefined", {}, "classic"),
+        (None, {}, "classic"),
+    ],
+)
+def test_a_queue_without_a_type_has_the_default_of_the_vhost(
+    of_broker: str | None, entry: dict[str, Any], type_: str
+) -> None:
+    file = Topology.from_definitions(json.dumps({"queues": [{"name": "q", **entry}]}))
+    (change,) = plan(file, Topology(default_queue_type=of_broker)).changes
+    assert isinstance(change.wanted, QueueDefinition)
+    assert (change.wanted.type, change.wanted.exclusive) == (type_, False)
+    whole = {
+        "vhosts": [{"name": "/", "metadata": {"default_queue_type": "stream"}}],
+        "queues": [{"name": "q", **entry}],
+    }
+    of_file = Topology.from_definitions(json.dumps(whole))
+    (change,) = plan(of_file, Topology(default_queue_type=of_broker)).changes
+    assert isinstance(change.wanted, QueueDefinition)
+    assert change.wanted.type == ("stream" if type_ == "quorum" or entry == {} else type_)
+
+
+def test_a_topology_file_names_the_default_that_it_does_not_have() -> None:
+    vhost = Topology(default_queue_type="quorum")
+    (warning,) = plan(Topology.from_toml('[[queues]]\nname = "q"'), vhost).warnings
+    assert "the default queue type of the vhost is quorum" in warning
+    assert not plan(Topology.from_toml('[[queues]]\nname = "q"\ntype = "classic"'), vhost).warnings
+    assert not plan(Topology.from_toml('[[queues]]\nname = "q"'), Topology()).warnings
+
+
+@pytest.mark.parametrize(
+    ("content", "subject"),
+    [
+        ({"queues": [{"name": "q"}, {"name": "q", "auto_delete": True}]}, 'queues[1].name = "q"'),
+        ({"queues": [{"name": ""}]}, 'queues[0].name = ""'),
+        ({"queues": [{"name": "q", "arguments": {"x-f": 1.5}}]}, "queues[0].arguments.x-f = 1.5"),
+        ({"queues": [{"name": "q", "durable": False, "arguments": {"x-queue-type": "quorum"}}]}, "queues[0].durable = false"),
+        ({"exchanges": [{"name": "amq.x", "type": "topic"}]}, 'exchanges[0].name = "amq.x"'),
+        ({"exchanges": [{"name": "y", "type": "topic", "durable": None}]}, "exchanges[0].durable"),
+        ({"exchanges": [{"name": "y", "type": "x-none"}]}, 'exchanges[0].type = "x-none"'),
+        ({"parameters": [{"component": "nope", "name": "n"}]}, 'parameters[0].component = "nope"'),
+    ],
+)  # fmt: skip
+def test_what_an_import_makes_otherwise_is_named(content: dict[str, Any], subject: str) -> None:
+    file = Topology.from_definitions(json.dumps({"queues": [], **content}))
+    assert [oddity.subject for oddity in file.oddities] == [subject]
+
+
+def test_bindings_of_a_ring_with_mistakes_are_named() -> None:
+    file = ring_file("q1", "q2")
+    assert not file.oddities
+    for key, twice in (("0", False), ("", False), ("1.5", False), ("2", True)):
+        entry = {"source": "x", "destination": "q1", "destination_type": "queue", "routing_key": key}
+        twins = [{**entry, "routing_key": "1"}, entry] if twice else [entry]
+        assert len(ring_file("q1", bindings=twins).oddities) == 1
+
+
+def test_operator_policies_of_a_file_are_compared() -> None:
+    value = {"pattern": "^q", "definition": {"max-length": 5}, "priority": 1, "apply-to": "queues"}
+    entries = [{"component": "operator_policy", "name": "caps", "value": value}]
+    file = Topology.from_definitions(json.dumps({"queues": [], "parameters": entries}))
+    (policy,) = file.operator_policies
+    (warning,) = plan(file, Topology()).warnings
+    assert "operator policy caps of the file is not on the broker" in warning
+    assert not plan(file, Topology(operator_policies=(policy,))).warnings
+
+
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(TopologyError, match=r"queues\[0\].name: .* surrogate"):
+        Topology.from_definitions('{"queues": [{"name": "a\\ud800"}]}')
+
+
+def test_a_plan_does_not_send_what_amqp_cannot_carry() -> None:
+    wanted = Topology(queues=(QueueDefinition("q", arguments={"x-f": [1.5]}),))
+    (refusal,) = plan(wanted, Topology()).refusals
+    assert (refusal.kind, "queue q" in refusal.message) == ("argument", True)
+    assert wanted.problems
+    assert not plan(wanted, wanted).refusals
