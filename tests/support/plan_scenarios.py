@@ -202,7 +202,7 @@ SCENARIOS: dict[str, tuple[Topology, Topology]] = {
     ),
     "26-values-of-another-type": (
         _file("q1", rest=_JOBS.format('arguments = { pace = 1000, site = "1" }')),
-        _live(_file("q1", rest=_JOBS.format("arguments = { pace = 1000.0, site = 1 }"))),
+        _live(_file("q1", rest=_JOBS.format('arguments = { pace = "1000", site = 1 }'))),
     ),
     "27-an-external-queue-is-missing": (
         _file("q1", rest=_JOBS.format('owner = "external"')),
@@ -283,7 +283,7 @@ SCENARIOS: dict[str, tuple[Topology, Topology]] = {
         _live(_two_rings("q1 q2", "q1 q2 q3")),
     ),
     "42-tables-and-lists-as-arguments": (
-        _file("q1", rest=_JOBS.format('arguments = { site = { at = [1, 2.0, "x"] } }') + _POLICY.format(4)),
+        _file("q1", rest=_JOBS.format('arguments = { site = { at = [1, 2, "x"] } }') + _POLICY.format(4)),
         _live(_file("q1", rest=_JOBS.format("arguments = { site = { at = [1, 2] } }"))),
     ),
     "43-a-ring-that-is-only-rearranged": (
