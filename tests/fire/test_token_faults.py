@@ -38,8 +38,6 @@ LIFETIME_S = 3
 BEHIND_S = 30
 #: The bound of a client that cannot get a token: its reconnect timeout, an attempt to connect, and the time to leave.
 END_S = 25
-#: A member of a StreamGroup also waits for its journal.
-STREAM_GROUP_END_S = 70
 QUEUE = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 
 
@@ -235,5 +233,5 @@ def test_a_token_command_that_hangs(site: tuple[RunningBroker, Issuer], kind: st
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(getattr(client, kind))
         with pytest.raises(RabbitChxError, match=f"credentials .command '{script}'.: no token"):
-            running.result(LIFETIME_S + (STREAM_GROUP_END_S if kind == "share_stream" else END_S))
+            running.result(LIFETIME_S + END_S)
     assert client.steps

@@ -336,6 +336,18 @@ def test_credentials_replace_a_password() -> None:
         with_credentials([ConnectionSettings()], "token")  # type: ignore[arg-type]
 
 
+def test_no_url_of_several_may_have_a_password() -> None:
+    urls = ["amqp://ann@localhost", "amqp://ann:secret@other"]
+    with pytest.raises(InputError, match="the URL has a password, and credentials is given"):
+        Publisher(urls, "x", credentials=lambda: ("token", 9e9))
+
+
+def test_a_token_is_sent_by_plain_whatever_the_url_says() -> None:
+    settings = ConnectionSettings.from_uri("amqps://localhost?auth_mechanism=external&auth_mechanism=plain")
+    (of_token,) = with_credentials([settings], lambda: ("token", 9e9))
+    assert of_token.auth_mechanisms == ("PLAIN",)
+
+
 def test_no_token_is_shown() -> None:
     secret = TokenSecret(lambda: ("hidden", 9e9))
     assert secret.reveal() == "hidden"

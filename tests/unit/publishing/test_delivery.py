@@ -388,6 +388,13 @@ def test_a_refusal_together_with_the_loss_counts() -> None:
     assert (report.confirmed, report.nacked, report.unknown) == (1, 1, 0)
 
 
+def test_confirms_of_a_lost_connection_are_not_new_at_the_next_refusal() -> None:
+    refused = all_of(ack(1, multiple=False), nack(2))
+    broker = Broker(iter([refused, lost(), nothing, nothing, nack(1)]), nack_retries=1, backoff_s=0.25)
+    report = broker.publish("a b")
+    assert (report.confirmed, report.nacked) == (1, 1)
+
+
 def test_where_order_is_kept_a_refused_message_is_not_sent_again() -> None:
     broker = Broker(iter([nack(2), ack()]), keep_order=True)
     report = broker.publish("a b c")

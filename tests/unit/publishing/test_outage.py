@@ -17,6 +17,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
+from rabbit_chx.publishing.delivery import Open, Step
 from rabbit_chx.publishing.limits import Limits
 
 
@@ -64,6 +65,28 @@ def test_a_connection_that_had_nothing_to_do_costs_no_time() -> None:
             "the broker went away while nobody published"
         )
     assert len(broker.connections) == 4
+
+
+def test_a_publisher_at_rest_may_lose_its_connection_as_often_as_it_likes() -> None:
+    """Nothing is open, and nothing is confirmed in between: the broker blocks all the time."""
+
+    def block_and_end(connection: ScriptedConnection) -> None:
+        broker.now += 6
+        lost()(connection)
+
+    broker = Broker(chain([block_and_end] * 5, repeat(ack())), reconnect_timeout_s=10)
+    connect = broker.do
+
+    def do(step: Step) -> ScriptedConnection | None:
+        connection = connect(step)
+        if isinstance(step, Open) and connection is not None and len(broker.connections) < 6:
+            connection.session.blocked = "an alarm"
+        return connection
+
+    broker.do = do  # type: ignore[method-assign]
+    assert broker.publish("a").confirmed == 1
+    assert broker.now > 30
+    assert len(broker.connections) == 6
 
 
 @pytest.mark.parametrize("never", [{"max_reconnects": 0}, {"reconnect_timeout_s": 0}])

@@ -19,6 +19,7 @@ from rabbit_chx import replay
 from rabbit_chx.errors import BrokerTimeoutError, InputError, MissingRowsError, RabbitChxError, RowError
 from rabbit_chx.routing import HashRing
 from rabbit_chx.streams import StreamReader
+from rabbit_chx.streams.filters import Filters
 from rabbit_chx.streams.frames import Key, StreamChanged
 from rabbit_chx.streams.rows import encode_rows
 
@@ -120,6 +121,19 @@ def test_an_end_and_a_start_in_the_middle(start: Any, end: int) -> None:
             first = 0 if start == "first" else start
             assert values(reading) == [offset for offset in offsets_of(colour) if first <= offset < end]
             assert reading.next_offset == end
+
+
+def test_a_matching_chunk_right_behind_the_range_is_not_awaited() -> None:
+    with node() as broker:
+        broker.at_once = 0  # the first subscription is late: it has delivered the first chunk only
+        with reader(filters=["red"], end=16) as reading:  # the next red chunk begins at 16
+            assert values(reading) == [0, 1, 2]
+
+
+def test_a_reader_without_an_end_does_not_look_for_it() -> None:
+    with node() as broker, reader(filters=["red"], end="never", max_wait_s=0.0) as reading:
+        assert values([next(reading)])[0] == 0
+        assert max(offset for _, offset in broker.starts) < 40
 
 
 def test_rows_that_arrive_later_do_not_prolong_the_reading() -> None:
@@ -241,6 +255,12 @@ def test_a_stream_that_changes_is_subscribed_again() -> None:
         with reader(filters=["red"]) as reading:
             assert values(reading) == offsets_of("red")
         assert told
+
+
+def test_the_longest_filter() -> None:
+    assert Filters.of(["x" * 32_767], match_unfiltered=False).properties
+    with pytest.raises(InputError, match="has 32768 bytes: give 1 to 32767"):
+        Filters.of(["x" * 32_768], match_unfiltered=False)
 
 
 @pytest.mark.parametrize(
@@ -383,6 +403,14 @@ def test_invalid_filter_values_are_refused(broker: Broker) -> None:
     with publisher(filter_value="key") as made, pytest.raises(InputError, match="give one of them"):
         made.publish_many(KEYS, KEYS, filter_values=KEYS)
     assert not broker.rows["s"].log
+
+
+def test_the_longest_filter_value(broker: Broker) -> None:
+    broker.frame_max, broker.commands = 1 << 20, WITH_FILTERS
+    with publisher() as made:
+        assert made.publish_many(["k"], ["x"], filter_values=["v" * 32_767]).complete
+        with pytest.raises(RowError, match="row 0 has a filter value of 32768 bytes: give at most 32767"):
+            made.publish_many(["k"], ["x"], filter_values=["v" * 32_768])
 
 
 def test_a_broker_without_filters_is_refused_before_writing(broker: Broker) -> None:

@@ -345,6 +345,22 @@ def test_what_begins_no_frame(begin: bytes) -> None:
         FrameSplitter().split(begin)
 
 
+def test_a_frame_of_the_largest_size() -> None:
+    splitter = FrameSplitter()
+    splitter.largest = 100
+    (whole,) = splitter.split((100).to_bytes(4) + bytes(100))
+    assert len(whole) == 100
+    with pytest.raises(ValueError, match="101"):
+        splitter.split((101).to_bytes(4) + bytes(101))
+
+
+def test_a_field_of_a_negative_size_is_damaged() -> None:
+    fields = Fields(memoryview(b"abcd"))
+    assert bytes(fields.take(2)) == b"ab"
+    with pytest.raises(ValueError, match="a field of -1 bytes"):
+        fields.take(-1)
+
+
 def test_once_the_connection_is_open_a_chunk_may_be_as_large_as_it_is() -> None:
     splitter = FrameSplitter()
     splitter.largest = frames.LARGEST_FRAME

@@ -205,6 +205,28 @@ def test_a_batch_ends_between_sub_entries_at_its_rows(log: ListeningNode) -> Non
         assert [batch.num_rows for batch in reading] == [200, 200, 200]
 
 
+def test_a_follower_goes_on_behind_the_rows_that_it_has_returned(log: ListeningNode) -> None:
+    """The rows of a chunk may be in several batches; another reader may start behind any of them."""
+    log.chunks = [bomb(6, 100, 10)]
+    with opened(log, batch_rows=150, end="never", max_wait_s=0.0) as reading:
+        places = []
+        for _ in range(3):
+            batch = next(reading)
+            places.append((batch["offset"][-1].as_py() + 1, reading.next_offset))
+    assert places == [(200, 200), (400, 400), (600, 600)]
+
+
+def test_a_second_close_stores_no_offset(log: ListeningNode) -> None:
+    log.version, log.commands = "4.3.6", list(Key)
+    reading = opened(log, name="n")
+    reading.store_offset(next(reading))
+    reading.close()
+    assert log.offsets == {("n", "s"): 79}
+    log.offsets.clear()
+    reading.close()
+    assert log.offsets == {}
+
+
 def test_a_sub_entry_above_the_bound_is_a_separate_batch(
     log: ListeningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

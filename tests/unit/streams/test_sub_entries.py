@@ -14,6 +14,7 @@ from stream_publishers import FRAME_MAX, Broker, lose, once, publisher, refuse
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing import HashRing
 from rabbit_chx.streams.chunks import CODECS, Codec, crc32c, pack, pieces, read_chunk
+from rabbit_chx.streams.frames import Key
 from rabbit_chx.streams.rows import SubEntries, columns_of
 
 KEYS = [f"k{n}" for n in range(100)]
@@ -39,6 +40,16 @@ def frames(codec: Codec = "none", most_rows: int = 10, **how: Any) -> list[bytes
     assert entries.rows.sum() == len(KEYS)
     sent = entries.frames(7, np.arange(1, count + 1, dtype=np.uint64), 0, count, 1 << 20)
     return list(map(bytes, sent))
+
+
+def test_sub_entries_are_encoded_a_few_at_a_time(broker: Broker) -> None:
+    """As many rows at once as without sub-entries: 8 in these tests."""
+    with publisher(sub_entry_rows=4, window=80) as made:
+        assert made.publish_many(KEYS, BODIES).complete
+    requests = zip(broker.seen, broker.requests, strict=True)
+    entries = [content[0] for key, content in requests if key == Key.PUBLISH]  # the last byte of their count
+    assert sum(entries) == 25
+    assert max(entries) == 2
 
 
 # -- bytes
