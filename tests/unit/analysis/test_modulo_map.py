@@ -136,3 +136,7 @@ def test_what_cannot_be() -> None:
         ModuloMap("s", "super-stream", ()).shares()
     with pytest.raises(InputError, match="hashes the routing key alone"):
         ModuloMap("s", "super-stream", (("s-0", "0"),)).route_all([{"routing_key": "k", "headers": {}}])
+    streams = (("s-0", "0"), ("s-1", "1"))
+    java, rstream = (ModuloMap("s", "super-stream", streams, client=client) for client in ("java", "rstream"))
+    with pytest.raises(InputError, match="the clients java and rstream hash otherwise"):
+        movement(java, rstream)

@@ -18,6 +18,7 @@ from command_line import BIND
 from pyarrow import parquet
 
 from rabbit_chx.analysis import simulation
+from rabbit_chx.cli import samples
 from rabbit_chx.cli.samples import KeyFile
 from rabbit_chx.errors import InputError, MissingExtraError
 
@@ -179,6 +180,20 @@ def test_a_key_of_parquet_that_does_not_suit_is_named_by_its_row(
     for command in (("route", *BIND), ("simulate", *BIND), ("compare", *BIND, "--to-bind", "q=1")):
         code, _, said = ran(*command, "--keys", str(path), "--column", "key")
         assert (code, f"row 2 of {path}: " in said) == (2, True), said
+
+
+def test_rows_are_numbered_over_batches_of_any_length() -> None:
+    batches = [pa.record_batch({"key": ["a"] * count}) for count in (3, 1, 2)]
+    rows = [batch.numbers for batch in KeyFile("k.parquet", "key")._rows(batches, ["key"])]
+    assert rows == [range(1, 4), range(4, 5), range(5, 7)]
+
+
+def test_only_the_begin_of_a_file_has_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "_CHUNK_BYTES", 5)  # so that each line is read alone
+    path = tmp_path / "keys"
+    path.write_text("\ufeffa\n\ufeffb\n\ufeffc", encoding="utf-8")
+    keys = [key for batch in KeyFile(str(path)).batches() for key in batch.keys]
+    assert keys == ["a", "\ufeffb", "\ufeffc"]
 
 
 @pytest.mark.parametrize("content", ["key,n\n\n\n", "key,n\na,0\n"])

@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from exposition import parsed_exposition
 from scripted_api import ScriptedApi
@@ -33,7 +37,7 @@ from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
 from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.routing import HashRing
 from rabbit_chx.streams import MisplacedRow, StreamParity
-from rabbit_chx.streams.frames import Node, StreamMetadata
+from rabbit_chx.streams.frames import Code, Node, StreamMetadata
 from rabbit_chx.streams.references import writers_of
 
 NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
@@ -212,6 +216,82 @@ def test_a_replay_without_rows_reports_what_was_read(
     assert no_rows_text(keys, "sales", Counter(counts)) == says
 
 
+def test_a_replay_counts_the_rows_of_all_batches() -> None:
+    row = {"stream": "s0", "offset": 1, "timestamp": NOW, "key": b"k", "value": b"v"}
+    batches = [pa.RecordBatch.from_pylist([row] * count) for count in (2, 3)]
+    shown = Counter[str]()
+    assert [len(rows) for rows in streams._records(batches, shown)] == [2, 3]
+    assert shown == {"s0": 5}
+
+
+def test_a_replay_reads_the_rows_of_the_exchange_that_they_were_published_to(
+    ran: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("rabbit_chx.streams.replay", lambda *_, exchange, **__: asked.append(exchange) or ())
+    ring = tmp_path / "ring.json"
+    ring.write_text(READ.to_json())
+    command = ("replay", "k", "--exchange", "orders", "--ring", str(ring), "--url", "rabbitmq-stream://h")
+    for more, exchange in (((), "orders"), (("--published-to", "former"), "former")):
+        code, _, errors = ran(*command, *more)
+        assert (code, asked.pop()) == (0, exchange), errors
+        assert "no rows with the key 'k'" in errors
+
+
+def test_the_reader_of_a_command_ends_at_until(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[dict[str, Any]] = []
+    monkeypatch.setattr("rabbit_chx.streams.StreamReader", lambda *_, **given: opened.append(given))
+    at: Any = SimpleNamespace(settings=ConnectionSettings())
+    moment = datetime(2026, 11, 22, tzinfo=UTC)
+    options = StreamOptions(since="2026-11-22T00:00Z", until="2026-11-22T00:00Z", addresses=())
+    options.reader(at, "s0")
+    StreamOptions(addresses=()).reader(at, "s0")
+    assert [(given["start"], given["end"]) for given in opened] == [(moment, moment), ("first", None)]
+
+
+def test_a_stream_that_the_user_may_not_read_is_an_error() -> None:
+    """The broker leaves out the error where missing streams are allowed."""
+    forbidden = StreamMetadata(None, (), Code.ACCESS_REFUSED)
+
+    def metadata(names: Sequence[str], *, missing_ok: bool = False) -> dict[str, StreamMetadata]:
+        if not missing_ok:
+            raise BrokerRefusedError("the user may not read it")
+        return dict.fromkeys(names, forbidden)
+
+    connection: Any = SimpleNamespace(metadata=metadata)
+    with pytest.raises(BrokerRefusedError, match="may not read"):
+        streams.places_of(connection, ["s0"])
+
+
+def test_the_last_row_is_the_one_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = {
+        "first": SimpleNamespace(offset=5, time=NOW),
+        "last": SimpleNamespace(offset=80, end=100, time=NOW),
+    }
+    finder = SimpleNamespace(
+        first=lambda _: chunks["first"], chunk_at=lambda _stream, place, _s: chunks[place]
+    )
+    monkeypatch.setattr("rabbit_chx.streams.ends.ChunkFinder", lambda *_: finder)
+    monkeypatch.setattr(
+        "rabbit_chx.streams.nodes.open_at", lambda *_, **__: SimpleNamespace(close=lambda: None)
+    )
+    stream = ShownStream("s0", None, StreamMetadata(None, ()))
+    found = streams._with_ends(ConnectionSettings(), stream, {}, None)
+    assert (found.first, found.last, found.span) == (RowPlace(5, NOW), RowPlace(99, NOW), 95)
+
+
+def test_the_first_problem_of_the_management_api_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def management(_why: str) -> Any:
+        raise BrokerRefusedError(f"problem {next(numbers)}")
+
+    numbers = itertools.count(1)
+    at: Any = SimpleNamespace(management=management)
+    stream = ShownStream("s0", None, StreamMetadata(None, ()))
+    assert list(streams._with_figures(at, [stream] * 3)) == [stream] * 3
+    said = capsys.readouterr().err
+    assert ("problem 1" in said, "problem 2" in said, "problem 3" in said) == (True, False, False)
+
+
 def test_a_plugin_that_is_not_enabled_is_named_with_the_remedy() -> None:
     with ScriptedApi() as api, pytest.raises(BrokerRefusedError) as caught:
         writers_of(f"http://{api.address}", ConnectionSettings(), "s")
@@ -257,6 +337,9 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
     assert "s0 rabbit-0:5552 rabbit-1:5552, rabbit-2:5552" in lines
     assert "s1 none none" in lines
     assert lines[-1] == "and 1 more writer; --output json shows all"
+    assert sum(line.startswith("s0 w") for line in lines) == 20
+    ConsoleOutput().show(replace(found, streams=[replace(full, writers={f"w{n}": n for n in range(20)})]))
+    assert "more writer" not in capsys.readouterr().out
     document = found.as_json()
     assert (document["format"], document["format_version"]) == ("rabbit-chx/streams", 1)
     shown, empty = document["streams"]

@@ -22,7 +22,9 @@ weights = st.one_of(st.integers(1, 12), st.sampled_from(["1", "007", "+5", "3"])
 bindings = st.lists(st.tuples(queues, weights), max_size=12)
 
 
-releases = st.sampled_from([Release(v) for v in ("3.7.10", "3.8.9", "3.8.24", "3.10.5", "3.10.6", "4.3.6")])
+releases = st.sampled_from(
+    [Release(v) for v in ("3.7.10", "3.8.9", "3.8.24", "3.10.5", "3.10.6", "4.0.5", "4.3.6")]
+)
 
 
 def test_json_has_the_documented_shape() -> None:

@@ -107,3 +107,11 @@ def test_shares_of_many_rings_are_counted_from_the_stays(monkeypatch: pytest.Mon
             name: number / SEEDS for name, number in zip(names, np.bincount(reached), strict=True)
         }
     seeds._seeds_by_bucket.cache_clear()
+
+
+def test_all_keys_of_an_arrow_array_are_hashed_whatever_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeds, "THREADED_KEYS", 2)
+    monkeypatch.setattr(seeds, "_cores", lambda: 4)
+    for count in range(2, 30):
+        found = RING.indices(pa.array(KEYS[:count]))
+        assert found.tolist() == RING.indices(KEYS[:count]).tolist()

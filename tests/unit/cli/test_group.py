@@ -1,0 +1,105 @@
+"""`group show`: what is added up, what is not known, and data of the management API that is old."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rabbit_chx.cli import group
+from rabbit_chx.cli.group import StreamGroupReport
+from rabbit_chx.consuming.stream_status import StreamShare
+from rabbit_chx.rendering import ConsoleOutput
+from rabbit_chx.routing import Release
+
+UNKNOWN = "The last switch is not known"
+
+
+def test_the_lag_of_a_stream_group_is_the_sum(capsys: pytest.CaptureFixture[str]) -> None:
+    shares = [StreamShare(f"s{lag}", None, None, None, None, lag, 0.0) for lag in (4, 7, 2)]
+    ConsoleOutput().show(StreamGroupReport("b:5552", "billing", "/", shares, []))
+    (total,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["all"]]
+    assert total == ["all", "13"]
+
+
+Shown = Callable[..., tuple[dict[str, Any], str]]
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch, ran: Callable[..., tuple[int, str, str]]) -> Shown:
+    """Return the JSON and the table of `group show x` for queues and the claims of a journal."""
+
+    def show(*queues: str, claimed: str = "q1", active: bool = True) -> tuple[dict[str, Any], str]:
+        answers = {
+            "queues": [{"name": name, "type": "classic", "messages_ready": 0} for name in queues],
+            "consumers": [
+                {
+                    "queue": {"name": "q1"},
+                    "consumer_tag": "rabbit-chx.group.pod-7.a1b2",
+                    "active": active,
+                    "channel_details": {},
+                }
+            ],
+            "vhosts": [],
+        }
+        requested = SimpleNamespace(request=lambda _method, first, *_, **__: answers[first])
+        roster = SimpleNamespace(claims={claimed: SimpleNamespace(at=1.0)}, members={})
+        monkeypatch.setattr(group, "_names", lambda *_: (["q1"], Release("4.3.6")))
+        monkeypatch.setattr(group, "_read_once", lambda *_: group_read(requested))
+        monkeypatch.setattr(group, "_roster", lambda *_: (roster, 0))
+        command = (
+            "group",
+            "show",
+            "x",
+            "--url",
+            "amqp://h",
+            "--management-url",
+            "http://guest:guest@h:15672",
+        )
+        return json.loads(ran(*command, "--output", "json")[1]), ran(*command)[1]
+
+    real = group._read_once
+
+    def group_read(management: Any) -> Any:
+        return real(management, "/", ["q1"])
+
+    return show
+
+
+def test_without_a_parking_queue_the_parked_messages_are_unknown(shown: Shown) -> None:
+    assert shown("q1")[0]["parked"] is None
+    assert shown("q1", "x.park")[0]["parked"] == 0
+
+
+def test_a_journal_that_names_other_queues_only_tells_no_switch(shown: Shown) -> None:
+    document, table = shown("q1", claimed="other")
+    assert (document["queues"][0]["last_switch"], UNKNOWN in table) == (None, True)
+    document, table = shown("q1")
+    assert (document["queues"][0]["last_switch"], UNKNOWN in table) == (
+        "1970-01-01T00:00:01.000+00:00",
+        False,
+    )
+
+
+@pytest.mark.parametrize("answers", [1, 3, 50])
+def test_data_without_an_active_consumer_are_read_again_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, answers: int
+) -> None:
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s))
+    monkeypatch.setattr(group, "time", clock)
+    reads = iter(range(1, 1_000))
+
+    def read(*_: object) -> tuple[int, Any]:
+        number = next(reads)
+        return number, SimpleNamespace(nobody_active=number < answers)
+
+    monkeypatch.setattr(group, "_read_once", read)
+    found, status = group._read(SimpleNamespace(), "/", ["q1"])  # type: ignore[arg-type]
+    longest = group._STALE_S / group._POLL_S
+    assert found == (answers if answers < longest else pytest.approx(longest + 1, abs=1))  # type: ignore[comparison-overlap]
+    assert status.nobody_active == (answers > longest)
+    assert now[0] <= group._STALE_S + group._POLL_S
