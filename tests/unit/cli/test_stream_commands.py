@@ -228,7 +228,12 @@ def test_a_replay_reads_the_rows_of_the_exchange_that_they_were_published_to(
     ran: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("rabbit_chx.streams.replay", lambda *_, exchange, **__: asked.append(exchange) or ())
+
+    def read(*_: object, exchange: str, **__: object) -> tuple[()]:
+        asked.append(exchange)
+        return ()
+
+    monkeypatch.setattr("rabbit_chx.streams.replay", read)
     ring = tmp_path / "ring.json"
     ring.write_text(READ.to_json())
     command = ("replay", "k", "--exchange", "orders", "--ring", str(ring), "--url", "rabbitmq-stream://h")

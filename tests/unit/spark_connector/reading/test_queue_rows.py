@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.header_table import encode_table
-from spark_connector.reading.queue_consumer import Delivery, batch_of
+from spark_connector.reading.queue_consumer import Delivery, QueueConsumer, batch_of
 
 EVERYTHING = ("exchange", "message_id", "properties", "headers")
 
@@ -63,3 +68,33 @@ def test_no_messages_are_a_batch_too() -> None:
     assert batch.num_rows == 0
     assert batch.schema.names == ["key", "value", "queue", "redelivered", *EVERYTHING]
     assert batch.schema.field("headers").type == pa.map_(pa.string(), pa.string())
+
+
+@pytest.mark.parametrize("delivered_at", [1, 2])
+def test_a_take_awaits_the_messages_that_are_on_their_way(
+    monkeypatch: pytest.MonkeyPatch, delivered_at: int
+) -> None:
+    """A queue without ready messages may have sent some that have not arrived: it is looked at twice."""
+    receivers: list[Any] = []
+    looks = itertools.count(1)
+
+    def process(_seconds: float) -> None:
+        if next(looks) == delivered_at:
+            method = SimpleNamespace(
+                consumer_tag="c", delivery_tag=1, redelivered=False, exchange="", routing_key="k"
+            )
+            receivers[0](None, method, SimpleNamespace(raw=b""), b"v")
+
+    def consume(_queue: str, receive: Any) -> str:
+        receivers.append(receive)
+        return "c"
+
+    consumer = object.__new__(QueueConsumer)
+    consumer._held, consumer._sizes, consumer._where = {}, {}, "here"
+    scripted: Any = SimpleNamespace(own_errors=nullcontext, process=process)
+    channel: Any = SimpleNamespace(
+        basic_qos=lambda **_: None, basic_consume=consume, basic_cancel=lambda _: None
+    )
+    consumer._connection, consumer._channel = scripted, channel
+    monkeypatch.setattr(QueueConsumer, "ready", lambda *_: 0)
+    assert [message.body for message in consumer.take("q", 10, 1_000)] == [b"v"]
