@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.analysis import movement as movement_between
 from rabbit_chx.analysis import simulate
-from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.errors import InputError, MissingExtraError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.rendering import printable
 from rabbit_chx.routing import SlotTable
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.slot_table import KeyMap
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology import Plan
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ _GREY = "0.6"
 _T = TypeVar("_T")
 
 
-def shares(ring: KeyMap | ModuloMap, ax: Axes | None = None) -> Axes:
+def shares(ring: KeyMap, ax: Axes | None = None) -> Axes:
     """Draw the exact share of all keys that each destination has, and a tick at its share of the buckets.
 
     Args:
@@ -56,9 +55,7 @@ def shares(ring: KeyMap | ModuloMap, ax: Axes | None = None) -> Axes:
     return _finish(ax, _percent)
 
 
-def movement(
-    before: KeyMap | ModuloMap | Plan, after: KeyMap | ModuloMap | None = None, ax: Axes | None = None
-) -> Axes:
+def movement(before: KeyMap | Plan, after: KeyMap | None = None, ax: Axes | None = None) -> Axes:
     """Draw what a change moves: the keys that arrive at, stay in and leave each destination. Of a plan: each way to its end.
 
     Args:

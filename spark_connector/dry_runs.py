@@ -10,10 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.executor_functions import for_each_partition, speculation_of
 from spark_connector.options.write_options import WriteOptions, check_speculation, to_texts
-from spark_connector.placing.rings import NO_QUEUE, Ring, cached_ring, count_by_queue
+from spark_connector.placing.rings import NO_QUEUE, cached_ring, count_by_queue
 from spark_connector.reports import render_text
 from spark_connector.writing.messages import Check, list_checks
 from spark_connector.writing.write_plan import (
@@ -194,7 +195,7 @@ def _queue_skew(run: DryRun) -> str:
     )
 
 
-def dry_run(df: DataFrame, options: Mapping[str, object], ring: Ring | str | None = None) -> DryRun:
+def dry_run(df: DataFrame, options: Mapping[str, object], ring: KeyMap | str | None = None) -> DryRun:
     """Check a write and count its rows by queue. Nothing is sent.
 
     Options and columns are checked as by the write. Problems with the broker and the exchange are in `problems`. The frame is computed
@@ -268,7 +269,7 @@ def _check_environment(
     return problems, notes
 
 
-def _shares(ring: Ring | None) -> dict[str, float]:
+def _shares(ring: KeyMap | None) -> dict[str, float]:
     if ring is None:
         return {}
     return {NO_QUEUE if name is None else str(name): share for name, share in ring.shares().items()}
@@ -309,7 +310,7 @@ def count_partition(
     return rows, queues, bad
 
 
-def _hottest(rows: DataFrame, ring: Ring | None) -> Iterator[HotKey]:
+def _hottest(rows: DataFrame, ring: KeyMap | None) -> Iterator[HotKey]:
     from pyspark.sql import functions as F  # noqa: N812
 
     good = rows.where("fault IS NULL").groupBy("key").count()

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
-from spark_connector.placing.rings import Ring
+from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -319,7 +319,7 @@ class WriteReport(PublishedCounts):
     notes: tuple[str, ...] = ()
     failed: bool = False
     unfinished: int | None = 0
-    changed_ring: tuple[Ring, Ring] | None = None
+    changed_ring: tuple[KeyMap, KeyMap] | None = None
     publish_report: PublishReport = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

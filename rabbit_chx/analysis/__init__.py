@@ -6,8 +6,7 @@ NumPy is loaded when something is counted.
 from rabbit_chx.analysis.comparison import compare_releases, compare_rings
 from rabbit_chx.analysis.findings import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import keys_for
-from rabbit_chx.analysis.matrix import count_movement, movement_matrix
-from rabbit_chx.analysis.modulo_map import movement
+from rabbit_chx.analysis.matrix import count_movement, movement
 from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.analysis.slot_load import KeySketch, SlotLoad
 
@@ -20,7 +19,6 @@ __all__ = [
     "count_movement",
     "keys_for",
     "movement",
-    "movement_matrix",
     "ring_findings",
     "simulate",
 ]

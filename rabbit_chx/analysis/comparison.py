@@ -9,10 +9,9 @@ from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
-from rabbit_chx.analysis.modulo_map import ModuloMap, check_comparable
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.slot_table import KeyMap, check_key_map
+from rabbit_chx.routing.key_map import KeyMap, check_comparable, check_key_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,8 @@ class Comparison:
             is in the sample several times is listed as often.
     """
 
-    before: KeyMap | ModuloMap
-    after: KeyMap | ModuloMap
+    before: KeyMap
+    after: KeyMap
     values: int
     matrix: MovementMatrix
     moved: tuple[Moved, ...]
@@ -64,8 +63,8 @@ class Comparison:
 
 def compare_rings(
     values: Sequence[Any],
-    before: KeyMap | ModuloMap,
-    after: KeyMap | ModuloMap,
+    before: KeyMap,
+    after: KeyMap,
     hashing: Hashing | None = None,
 ) -> Comparison:
     """Return the values of a sample that move between two rings or two exchanges.

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from rabbit_chx.amqp.client_fields import Client, field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, FieldType
-from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.checks import MAX_SHORTSTR, check_whole, short_string
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.routing import ConsistentHashExchange, Destination
+from rabbit_chx.routing import (
+    ConsistentHashExchange,
+    Destination,
+    HashRing,
+    ModulusHashExchange,
+    SuperStream,
+)
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap, check_key_map
 from rabbit_chx.routing.message import HashedOn, property_bytes, property_seconds
-from rabbit_chx.routing.slot_table import KeyMap, check_key_map, queue_behind, ring_beneath
+from rabbit_chx.routing.slot_table import SlotTable
 
 #: A sample of one of these alone has equal values where they are equal in Python.
 _PLAIN = (str, bytes, bool, int)
@@ -93,16 +99,23 @@ class Hashing:
             return {"properties": {self.hash_property: value}, "client": self.client}
         return {"routing_key": value}
 
-    def route_all(self, values: Sequence[Any], ring: KeyMap | ModuloMap) -> list[Place | Refused]:
-        """Return the destination of each value by the rules of the ring's release; None if its message is unroutable.
+    def exchange(self, ring: KeyMap) -> ConsistentHashExchange | ModulusHashExchange | SuperStream:
+        """Return what routes whole messages by a key map: an exchange, or the clients of a super stream."""
+        if isinstance(ring, HashRing | SlotTable):
+            return ConsistentHashExchange("sample", ring, self.arguments)
+        check_key_map(ring)
+        return cast("ModulusHashExchange | SuperStream", ring)
+
+    def route_all(self, values: Sequence[Any], ring: KeyMap) -> list[Place | Refused]:
+        """Return the destination of each value by the rules of the map's release; None if its message is unroutable.
 
         Args:
             values: routing keys, or values of the header or the property.
-            ring: the ring of the exchange, or its slots; or an exchange without a ring.
+            ring: the key map of the exchange.
         """
-        if isinstance(ring, ModuloMap):
-            return list(ring.route_all(list(map(self.message, values))))
-        exchange = ConsistentHashExchange("sample", ring, self.arguments)
+        exchange = self.exchange(ring)
+        if not isinstance(exchange, ConsistentHashExchange):
+            return [exchange.route(**self.message(value)) for value in values]
         if not exchange.ring.destinations:
             return [_routed(exchange, self.message(value)) for value in values]
         places: tuple[Place, ...] = (*exchange.destinations, None)  # the index of a hole, -1, is the last
@@ -156,7 +169,7 @@ class NoKeyFoundError(InputError):
 
 
 def keys_for(
-    ring: KeyMap | ModuloMap,
+    ring: KeyMap,
     destination: Destination,
     pattern: str = "canary-{n}",
     *,
@@ -172,8 +185,7 @@ def keys_for(
         list(itertools.islice(keys_for(ring, "q7"), 3))
 
     Args:
-        ring: the ring, or the slots of one; the keys are as sure as its provenance. Or an exchange of type ``x-modulus-hash``, or a super
-            stream: its keys are routing keys, and `hashing` and `read` do not count.
+        ring: the key map; the keys are as sure as its provenance.
         destination: the destination that the keys must reach: with slots a queue, or one of the slots.
         pattern: a key with ``{n}`` in the place of a number.
         start: the first number.
@@ -182,52 +194,34 @@ def keys_for(
         read: converts a key into the hashed value, such as an AmqpField of a number.
 
     Raises:
-        InputError: the destination has no bucket, the pattern has no ``{n}``, or a number is out of range.
+        InputError: the destination gets no key, the pattern has no ``{n}``, or a number is out of range.
         NotDeterminedError: the release does not determine the destinations of an ``x-modulus-hash`` exchange.
         NoKeyFoundError: no key reaches its buckets; or, while iterating, `tries` keys in a row went elsewhere.
     """
     _check_pattern(pattern)
     check_whole("start", start, 0)
     check_whole("tries", tries, 1)
-    if isinstance(ring, ModuloMap):
-        routed = _routed_by_modulo(ring, destination)
-        return _search(routed, destination, _batches(pattern, start, MAX_SHORTSTR), tries)
     check_key_map(ring)
-    beneath = ring_beneath(ring)
-    if destination not in ring.destinations and destination in beneath.destinations:
-        ring = beneath  # a slot is asked for
+    if isinstance(ring, SlotTable) and destination in ring.slots:
+        ring = ring.ring  # a slot is asked for
     if destination not in ring.destinations:
-        names = ", ".join(map(str, ring.destinations[:10])) or "nothing at all"
+        names = ", ".join(map(str, dict.fromkeys(ring.destinations[:10]))) or "nothing at all"
         raise InputError(
             f"{destination!s} has no bucket in the ring; the ring has {names}",
             queue=destination if isinstance(destination, str) else None,
         )
-    counted = beneath.buckets[: beneath.bucket_count]
-    if all(queue_behind(ring, place) != destination for place in counted):
+    if destination not in ring.buckets[: ring.bucket_count]:
         raise NoKeyFoundError(
             f"no key lands on {destination!s}: its exact share is 0, as the ring has holes, and of its buckets the broker "
-            f"counts the first {beneath.bucket_count:,} alone: delete the exchange and declare it again"
+            f"counts the first {ring.bucket_count:,} alone: delete the exchange and declare it again"
         )
     hashed = hashing or Hashing()
 
-    def routed_by_ring(batch: list[str]) -> Sequence[Place | Refused]:
+    def routed(batch: list[str]) -> Sequence[Place | Refused]:
         return hashed.route_all(list(map(read, batch)), ring)
 
     longest = None if hashed.hash_header is not None else MAX_SHORTSTR
-    return _search(routed_by_ring, destination, _batches(pattern, start, longest), tries)
-
-
-def _routed_by_modulo(
-    exchange: ModuloMap, destination: Destination
-) -> Callable[[list[str]], Sequence[Place]]:
-    """Return the function that routes keys. Each destination has a share."""
-    if destination not in exchange.destinations:
-        names = ", ".join(map(str, exchange.destinations[:10])) or "nothing at all"
-        raise InputError(
-            f"{destination!s} is not bound to {exchange.name}; bound are {names}",
-            queue=destination if isinstance(destination, str) else None,
-        )
-    return lambda batch: exchange.route_all([{"routing_key": key} for key in batch])
+    return _search(routed, destination, _batches(pattern, start, longest), tries)
 
 
 def _check_pattern(pattern: object) -> None:

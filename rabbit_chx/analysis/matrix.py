@@ -6,16 +6,21 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.routing import Destination, HashRing
+from rabbit_chx.routing import Destination
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.jump import SEEDS
-from rabbit_chx.routing.slot_table import KeyMap, check_key_map
+from rabbit_chx.routing.key_map import KeyMap, check_comparable, check_key_map
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from rabbit_chx.routing.arrays import ModuloFlows
+
+
+#: Up to this number of pairs, all flows of a movement are held in memory.
+_FEW = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +100,54 @@ class MovementMatrix:
         return MovementMatrix(before, after, _row_by_row(self.amounts, before, after))
 
 
-def movement_matrix(before: KeyMap, after: KeyMap) -> MovementMatrix:
-    """Return the exact movement between two rings, by enumerating all 2^21 seeds.
+def movement(before: KeyMap, after: KeyMap) -> MovementMatrix:
+    """Return the exact movement between two key maps.
 
-    It holds for whatever has the same seed on both: routing keys, message ids, and headers as long as both releases hash them alike. An
-    empty ring has all its seeds in the place None.
+    It holds for whatever has the same hash on both: routing keys, message ids, and headers as long as both releases hash them alike. A map
+    without destinations has all hashes in the place None.
 
     Args:
-        before: the ring, or the slots of one, before the change.
-        after: the same after it.
+        before: the map before the change.
+        after: the map after it, of the same kind of hash.
 
     Returns:
-        Shares: floats k/2^21.
+        Shares of all hashes; those of rings are floats k/2^21.
+
+    Raises:
+        InputError: keys are hashed differently in the two.
+        NotDeterminedError: one of the releases does not determine the destination of a key.
     """
+    from rabbit_chx.routing.arrays import ModuloFlows
+
     check_key_map(before, after)
-    if isinstance(before, HashRing) and isinstance(after, HashRing) and before.buckets == after.buckets:
-        shares = before.shares() or {None: 1.0}
-        return matrix_of({(place, place): share for place, share in shares.items() if share}, before, after)
-    counted = _counted(before, before.indices_of_all_seeds(), after, after.indices_of_all_seeds())
-    return matrix_of({pair: count / SEEDS for pair, count in counted.items()}, before, after)
+    flows = before.flows(after)
+    if isinstance(flows, ModuloFlows) and flows.pairs_of_numbers > _FEW:
+        rows, columns = (tuple(dict.fromkeys(side.destinations)) or (None,) for side in (before, after))
+        return _LargeMovement(rows, columns, flows)
+    return matrix_of(dict(flows), before, after)
+
+
+class _LargeMovement(MovementMatrix):
+    """The movement between two exchanges with many flows, which are not held in memory."""
+
+    amounts: ModuloFlows
+
+    @property
+    def moved(self) -> float:
+        return 1 - self.amounts.staying
+
+    @property
+    def move_count(self) -> int:
+        return len(self.amounts) - sum((place, place) in self.amounts for place in self.before)
+
+    def before_totals(self) -> dict[Place, float]:
+        return self.amounts.totals(0)
+
+    def after_totals(self) -> dict[Place, float]:
+        return self.amounts.totals(1)
+
+    def largest_moves(self, most: int) -> list[tuple[Place, Place, float]]:
+        return self.amounts.largest_moves(most)
 
 
 def count_movement(keys: Iterable[str | bytes], before: KeyMap, after: KeyMap) -> MovementMatrix:
@@ -121,43 +155,35 @@ def count_movement(keys: Iterable[str | bytes], before: KeyMap, after: KeyMap) -
 
     Args:
         keys: the keys, as for :meth:`HashRing.indices`.
-        before: the ring, or the slots of one, before the change.
-        after: the same after it.
+        before: the map before the change.
+        after: the map after it.
 
     Returns:
         Numbers of keys.
 
     Raises:
-        EmptyRingError: one of the rings has no buckets.
+        EmptyRingError: one of the maps has no destinations.
         RowError: a key is null or neither text nor bytes.
+        InputError: keys are hashed differently in the two.
     """
-    check_key_map(before, after)
+    check_comparable(before, after)
     keys = list(keys) if isinstance(keys, Iterator) else keys  # it is read twice
     counted = _counted(before, before.indices(keys), after, after.indices(keys))
     return matrix_of(counted, before, after)
 
 
-class HasDestinations(Protocol):
-    """A mapping of keys to destinations, such as a ring."""
-
-    @property
-    def destinations(self) -> tuple[Destination, ...]:
-        """The destinations, each once."""
-
-
-def matrix_of(
-    amounts: Mapping[tuple[Place, Place], float], before: HasDestinations, after: HasDestinations
-) -> MovementMatrix:
-    """Return the matrix of amounts that were counted already, by destinations of the two rings.
+def matrix_of(amounts: Mapping[tuple[Place, Place], float], before: KeyMap, after: KeyMap) -> MovementMatrix:
+    """Return the matrix of amounts that were counted already, by destinations of the two key maps.
 
     Args:
         amounts: the amount of each ``(from, to)``.
-        before: the ring, or the slots of one, before the change.
-        after: the same after it.
+        before: the map before the change.
+        after: the map after it.
     """
 
-    def places(ring: HasDestinations, reached: Iterable[Place]) -> tuple[Place, ...]:
-        return (*ring.destinations, None) if None in reached else ring.destinations
+    def places(key_map: KeyMap, reached: Iterable[Place]) -> tuple[Place, ...]:
+        named = tuple(dict.fromkeys(key_map.destinations))
+        return (*named, None) if None in reached else named
 
     rows = places(before, {source for source, _ in amounts})
     columns = places(after, {target for _, target in amounts})
@@ -191,5 +217,5 @@ def _counted(
     return by_places
 
 
-def _place(ring: KeyMap, index: int) -> Place:
-    return ring.destinations[index] if index >= 0 else None
+def _place(key_map: KeyMap, index: int) -> Place:
+    return key_map.destinations[index] if index >= 0 else None

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import Any, cast
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
-from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
-from rabbit_chx.analysis.modulo_map import ModuloMap, movement
+from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement
 from rabbit_chx.analysis.slot_load import KeySketch
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.slot_table import KeyMap, check_key_map, queue_behind, ring_beneath
+from rabbit_chx.routing.key_map import KeyMap, check_key_map
 
 #: Of more distinct keys, only the messages are counted, and the heaviest keys between bounds.
 MOST_DISTINCT = 1_000_000
@@ -85,12 +84,12 @@ class Change:
     """What another ring would move.
 
     Attributes:
-        ring: the other ring, or other slots, or another `ModuloMap`.
+        ring: the other map.
         shares: the exact movement.
         messages: the movement of the sample's messages; None without a sample.
     """
 
-    ring: KeyMap | ModuloMap
+    ring: KeyMap
     shares: MovementMatrix
     messages: MovementMatrix | None
 
@@ -100,30 +99,30 @@ class Simulation:
     """The outcome of :func:`simulate`.
 
     Attributes:
-        ring: the ring, or the slots of one, or a `ModuloMap`, whose bindings count as buckets.
+        ring: the map; bindings and partitions count as buckets.
         places: what each destination has of it, in ring order, holes last.
         sample: where the sample goes; None without one.
         change: the movement to the other ring; None without one.
     """
 
-    ring: KeyMap | ModuloMap
+    ring: KeyMap
     places: tuple[PlaceShare, ...]
     sample: SampleCounts | None
     change: Change | None
 
 
 def simulate(
-    ring: KeyMap | ModuloMap,
+    ring: KeyMap,
     values: Sequence[Any] | Iterable[SampleBatch] | None = None,
     *,
     hashing: Hashing | None = None,
-    changed: KeyMap | ModuloMap | None = None,
+    changed: KeyMap | None = None,
     heaviest: int = 5,
 ) -> Simulation:
     """Return the exact shares of a ring, the destinations of a sample, and the movement of a change.
 
     Args:
-        ring: the ring that is asked about, or the slots of one; or an exchange without a ring.
+        ring: the map that is asked about.
         values: a sample: what is hashed of each message, once for each message, as a list, a tuple or an array; or an iterator of
             `SampleBatch` values, which takes bounded memory, however many there are.
         hashing: the hashed part of a message; None for the routing key.
@@ -131,16 +130,10 @@ def simulate(
         heaviest: how many of the heaviest keys to name.
 
     Raises:
-        InputError: a value of the sample cannot be sent, or a ring is neither a HashRing nor a SlotTable.
+        InputError: a value of the sample cannot be sent, or `ring` does not map keys.
     """
-    if isinstance(ring, ModuloMap):
-        buckets = Counter[Place](ring.numbered)
-        count = buckets.total()
-    else:
-        check_key_map(ring)
-        beneath = ring_beneath(ring)
-        buckets = Counter(queue_behind(ring, place) for place in beneath.buckets)
-        count = beneath.bucket_count
+    check_key_map(ring)
+    buckets, count = Counter(ring.buckets), ring.bucket_count
     shares = ring.shares()
     places = tuple(
         PlaceShare(place, buckets[place], share, 0.0 if place is None else buckets[place] / count)
@@ -164,9 +157,7 @@ def simulate(
 class _Counting:
     """Counts a sample batch by batch."""
 
-    def __init__(
-        self, ring: KeyMap | ModuloMap, changed: KeyMap | ModuloMap | None, hashing: Hashing, most: int | None
-    ) -> None:
+    def __init__(self, ring: KeyMap, changed: KeyMap | None, hashing: Hashing, most: int | None) -> None:
         self._ring, self._changed, self._hashing, self._most = ring, changed, hashing, most
         self._messages = 0
         self._refused: Counter[str] = Counter()
@@ -227,7 +218,7 @@ class _Counting:
         self._weights = None
         self._named.clear()
 
-    def counts(self, shares: dict[Place, float], heaviest: int) -> SampleCounts:
+    def counts(self, shares: Mapping[Any, float], heaviest: int) -> SampleCounts:
         """Return the counts of the sample."""
         keys_of: dict[Place, int] = {}
         if self._weights is None:

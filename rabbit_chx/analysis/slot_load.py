@@ -18,7 +18,7 @@ from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.slot_table import KeyMap, check_key_map, ring_beneath
+from rabbit_chx.routing.slot_table import SlotTable, ring_beneath
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class SlotLoad:
     @classmethod
     def of_keys(
         cls,
-        key_map: KeyMap,
+        key_map: HashRing | SlotTable,
         batches: Iterable[Sequence[Any] | SampleBatch],
         *,
         hashing: Hashing | None = None,
@@ -169,7 +169,6 @@ class SlotLoad:
         Raises:
             InputError: a value cannot be sent, or `key_map` is neither a HashRing nor a SlotTable.
         """
-        check_key_map(key_map)
         ring = ring_beneath(key_map)
         hashing = hashing or Hashing()
         messages: Counter[Place] = Counter()

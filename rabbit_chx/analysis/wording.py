@@ -28,11 +28,6 @@ def percent(share: float) -> str:
     return "<0.001%" if 0 < share < _LEAST_SHOWN else f"{share:.3%}"
 
 
-def plural(count: int, what: str) -> str:
-    """Return a count and a noun with the plural s, such as ``2 buckets``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def listed(texts: Sequence[str], most: int, separator: Literal[",", ";"] = ",") -> str:
     """Return the first of some texts and the number of the others, such as ``a, b and 3 more``; use a semicolon for texts with commas."""
     more = len(texts) - most

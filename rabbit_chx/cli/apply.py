@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import click
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import document, entry, plural, refusal_entries
+from rabbit_chx.analysis.wording import document, entry, refusal_entries
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, read_topology
@@ -21,6 +21,7 @@ from rabbit_chx.cli.printed import CompletedReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, MarkdownOutput, Report, Section
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.applying import Applied
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel

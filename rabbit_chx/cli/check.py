@@ -13,13 +13,14 @@ from typing import Any, NoReturn
 import click
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import document, finding_entry, listed, plural
+from rabbit_chx.analysis.wording import document, finding_entry, listed
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import file_name, read_topology
 from rabbit_chx.cli.printed import complete_commands
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.check import CHECK_KINDS
 from rabbit_chx.topology.plan_output import counted_kind

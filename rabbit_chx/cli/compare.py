@@ -10,15 +10,14 @@ from rabbit_chx.analysis import compare_rings, movement
 from rabbit_chx.analysis.comparison import Comparison
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.modulo_map import ModuloMap
-from rabbit_chx.analysis.wording import document, entry, finding_entry, percent, plural
+from rabbit_chx.analysis.wording import document, entry, finding_entry, percent
 from rabbit_chx.cli.command import ExitCode, Outcome, command, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput
 from rabbit_chx.cli.report import (
+    has_ring,
     matrix_table,
     moved_keys,
     numbers,
-    ring_as_json,
     source_as_json,
     source_fact,
     texts,
@@ -27,8 +26,8 @@ from rabbit_chx.cli.ring_options import HashingOptions, OtherRingOptions, RingOp
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Section, Table, sign_of_life
-from rabbit_chx.routing import ConsistentHashExchange, Release
-from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release, SlotTable
+from rabbit_chx.routing.key_map import KeyMap, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.upgrade import ExchangeUpgrade, Verdict
@@ -53,8 +52,8 @@ class CompareReport:
         rules: the rules by which the releases hash the first key that moves, if they differ.
     """
 
-    before: KeyMap | ModuloMap
-    after: KeyMap | ModuloMap
+    before: KeyMap
+    after: KeyMap
     exact: MovementMatrix | None
     sample: Comparison | None
     keys: Sequence[str]
@@ -71,7 +70,7 @@ class CompareReport:
         sample, exact = self.sample, self.exact
         facts = [("before", source_fact(self.before)[1]), ("after", source_fact(self.after)[1])]
         if exact:
-            by = "hashes" if isinstance(self.before, ModuloMap) else "2^21 seeds"
+            by = "2^21 seeds" if has_ring(self.before) else "hashes"
             facts.append(("moved", f"{percent(exact.moved)} of all keys, by all {by}"))
         if sample:
             part = percent(len(sample.moved) / sample.values) if sample.values else percent(0)
@@ -113,8 +112,10 @@ class CompareReport:
         )
 
 
-def _source_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
-    return source_as_json(source) if isinstance(source, ModuloMap) else ring_as_json(source)
+def _source_json(source: KeyMap) -> dict[str, Any]:
+    fields = source_as_json(source)
+    ring: dict[str, Any] | None = fields["ring"]
+    return ring or fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +262,9 @@ def _rules(compared: Comparison, hashing: Hashing) -> tuple[str, ...]:
     """Return the rule by which each release hashes the first value that moves; empty if the rule is the same, or a value is refused."""
     rules: list[str] = []
     for source in (compared.before, compared.after):
-        if isinstance(source, ModuloMap) or not compared.moved:
+        if not isinstance(source, HashRing | SlotTable) or not compared.moved:
             return ()
-        exchange = ConsistentHashExchange("offline", ring_beneath(source), hashing.arguments)
+        exchange = ConsistentHashExchange("offline", source, hashing.arguments)
         try:
             rules.append(str(exchange.explain(**hashing.message(compared.moved[0].value)).rule))
         except (InputError, ChannelClosedError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import document, entry, finding_entry, plural
+from rabbit_chx.analysis.wording import document, entry, finding_entry
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
@@ -23,6 +23,7 @@ from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table
 from rabbit_chx.routing import Release
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.topology.objects import MODULUS_EXCHANGE
@@ -301,7 +302,7 @@ def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str]
     live = LiveExchange(management, vhost, exchange)
     of_slots: list[str] = []
     if live.type == MODULUS_EXCHANGE:
-        places = live.modulo_map().destinations
+        places = live.key_map().destinations
     else:
         places = live.ring.destinations
         of_slots = [queue for queues in live.slots.queues.values() for queue in queues]

@@ -17,14 +17,14 @@ from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.cli.command import say
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing
-from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.slot_table import ring_beneath
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
     from rabbit_chx.analysis.key_routing import Hashing
-    from rabbit_chx.analysis.modulo_map import ModuloMap
     from rabbit_chx.topology import Topology
 
 STDIN = "-"
@@ -205,10 +205,10 @@ def parse_binding(text: str) -> tuple[Destination, str]:
     return parse_destination(name), weight
 
 
-def bound_destination(text: str, source: KeyMap | ModuloMap) -> Destination:
+def bound_destination(text: str, source: KeyMap) -> Destination:
     """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination is valid."""
     destination, known = parse_destination(text), source.destinations
-    if not isinstance(source, KeyMap):
+    if not isinstance(source, HashRing | SlotTable):
         return destination
     if destination not in known and destination not in ring_beneath(source).destinations:
         shown = [
@@ -220,7 +220,7 @@ def bound_destination(text: str, source: KeyMap | ModuloMap) -> Destination:
     return destination
 
 
-def parse_unbind(text: str, source: HashRing | ModuloMap) -> tuple[Destination, str | None]:
+def parse_unbind(text: str, source: KeyMap) -> tuple[Destination, str | None]:
     """Parse ``DESTINATION``, for all its bindings, or ``DESTINATION=WEIGHT``; a name may contain an equals sign."""
     name, equals, weight = text.rpartition("=")
     if not equals or parse_destination(text) in source.destinations:

@@ -11,7 +11,6 @@ import click
 
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import NoKeyFoundError
-from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import document
 from rabbit_chx.cli.command import TEXT, Outcome, PartlyDoneError, argument, command, option, options
 from rabbit_chx.cli.inputs import bound_destination, hashed_value
@@ -20,7 +19,7 @@ from rabbit_chx.cli.ring_options import HashingOptions, RingOptions
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import Block, Lines
 from rabbit_chx.routing import Destination
-from rabbit_chx.routing.slot_table import KeyMap
+from rabbit_chx.routing.key_map import KeyMap
 
 _MOST_KEYS = 1_000_000_000
 
@@ -29,7 +28,7 @@ _MOST_KEYS = 1_000_000_000
 class KeysReport:
     """Keys that reach a destination; each is yielded as soon as it is found."""
 
-    source: KeyMap | ModuloMap
+    source: KeyMap
     destination: Destination
     keys: Iterable[str]
 

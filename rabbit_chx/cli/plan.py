@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import entry, listed, percent, place_text, plural, to_json
+from rabbit_chx.analysis.wording import entry, listed, percent, place_text, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput, read_topology
@@ -20,6 +20,7 @@ from rabbit_chx.cli.printed import CompletedReport
 from rabbit_chx.cli.report import matrix_table, numbers, ring_text, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, Topology
 from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.changes import FieldChange, PlannedChange, kind_of, name_of

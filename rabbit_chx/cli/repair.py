@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import document, entry, percent, plural, refusal_entries
+from rabbit_chx.analysis.wording import document, entry, percent, refusal_entries
 from rabbit_chx.cli.apply import DECLINED, agreed, apply_shown, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Number, Outcome, argument, command, option, options, say
@@ -18,6 +18,7 @@ from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Facts
 from rabbit_chx.routing import HashRing
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import BindingDefinition, Plan, Topology, check, plan, repair_target
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.check import live_hash_exchange

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.modulo_map import ModuloMap
-from rabbit_chx.analysis.wording import entry, place_text, plural, to_json
+from rabbit_chx.analysis.wording import place_text, to_json
 from rabbit_chx.rendering import Block, Gauge, Line, Table, TableColumn
-from rabbit_chx.routing import ModulusHashExchange, SlotTable
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.release import NEWEST
-from rabbit_chx.routing.ring_changes import Provenance
-from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
+from rabbit_chx.routing.key_map import KeyMap, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.stream_status import StreamShare
@@ -23,16 +19,8 @@ _MOST_COLUMNS = 12
 _MOST_MOVES = 50
 #: The provenance of a ring that is assumed from the bindings of a live broker, and the remedy.
 ASSUMED = "assumed from the bindings, which are listed without their order: give --ring-via to read it"
-#: The provenance of slots that a topology file assigns to queues by weight, and the remedy.
-UNPINNED = (
-    "assumed as on a new broker, because the file does not list the slots of each queue (those of the broker are written by "
-    "rabbit-chx topology arrange FILE --write)"
-)
-_VOUCHED = {
-    "read": "read from a broker",
-    "replayed": "replayed from the bindings, in the order given",
-    "assumed": "assumed",
-}
+#: The field in JSON of a key map without a ring.
+_WITHOUT_RING = {"x-modulus-hash": "modulus", "super-stream": "super_stream"}
 
 
 def texts(*headings: str) -> list[TableColumn]:
@@ -70,53 +58,24 @@ def rounded(value: Any) -> Any:
 
 
 def ring_text(ring: KeyMap) -> str:
-    """Return a ring in one line: its provenance, release, size, and number of slots."""
-    buckets = len(ring_beneath(ring).buckets)
-    size = f"{plural(buckets, 'bucket')}, {plural(len(ring.destinations), 'destination')}"
-    if not buckets:
-        size = "no buckets: every message is unroutable"
-    slots = f", {plural(len(ring.slots), 'slot')}" if isinstance(ring, SlotTable) else ""
-    vouched = _VOUCHED[ring.provenance]
-    if isinstance(ring, SlotTable) and ring.owners_assumed:
-        vouched = UNPINNED
-    return f"{vouched}; rules of {ring.release}; {size}{slots}"
+    """Return a key map in one line: its provenance, release and size."""
+    return "; ".join(ring.facts())
 
 
-def source_fact(source: KeyMap | ModuloMap) -> tuple[str, str]:
+def has_ring(source: KeyMap) -> bool:
+    """Return True for the ring of an ``x-consistent-hash`` exchange, also with slots."""
+    return source.kind not in _WITHOUT_RING
+
+
+def source_fact(source: KeyMap) -> tuple[str, str]:
     """Return the source of the routing in one line after its name: a ring, or an exchange without one."""
-    if not isinstance(source, ModuloMap):
-        return "ring", ring_text(source)
-    if source.kind == "super-stream":
-        client = "the clients for Java, .NET and Go" if source.client == "java" else "rstream"
-        return "exchange", f"super-stream; hashed by {client}; {plural(len(source.numbered), 'partition')}"
-    vouched = _VOUCHED[_provenance(source)].removesuffix(", in the order given")
-    rules = f"rules of {source.release or NEWEST}"
-    return "exchange", f"x-modulus-hash, {vouched}; {rules}; {plural(len(source.numbered), 'binding')}"
+    return "ring" if has_ring(source) else "exchange", ring_text(source)
 
 
-def _provenance(source: ModuloMap) -> Provenance:
-    """Return the provenance of an ``x-modulus-hash`` exchange; it is assumed if the release has no order."""
-    mirror = source.mirror
-    return mirror.provenance if isinstance(mirror, ModulusHashExchange) else source.provenance
-
-
-def source_as_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
+def source_as_json(source: KeyMap) -> dict[str, Any]:
     """Return the source of the routing as fields of a document: ``ring`` is null for an exchange without one."""
-    if not isinstance(source, ModuloMap):
-        return {"ring": ring_as_json(source)}
-    numbered = to_json(source.numbered)
-    if source.kind == "super-stream":
-        return {
-            "ring": None,
-            "super_stream": {**entry(source, "exchange=name", "client"), "partitions": numbered},
-        }
-    modulus = {
-        "exchange": source.name,
-        "release": to_json(source.release or NEWEST),
-        "provenance": _provenance(source),
-        "destinations": numbered,
-    }
-    return {"ring": None, "modulus": modulus}
+    other = _WITHOUT_RING.get(source.kind)
+    return {"ring": None, other: ring_as_json(source)} if other else {"ring": ring_as_json(source)}
 
 
 def exchange_facts(
@@ -148,12 +107,8 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
 
 
 def ring_as_json(ring: KeyMap) -> dict[str, Any]:
-    """Return provenance, release and size of a ring, and the owners of its slots; `to_json` of a ring writes all of it."""
-    size = len(ring_beneath(ring).buckets)
-    described = entry(ring, "release", "provenance") | {"buckets": size} | entry(ring, "destinations")
-    if isinstance(ring, SlotTable):
-        described["slots"] = {slot.name: ring.owners.get(slot) for slot in ring.slots}
-    return described
+    """Return provenance, release and size of a key map, and the owners of its slots; its `to_json` returns all of it."""
+    return dict(to_json(ring.summary()))
 
 
 def matrix_table(

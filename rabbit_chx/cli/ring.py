@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.analysis.wording import document, entry, percent, place_text, plural, to_json
+from rabbit_chx.analysis.wording import document, entry, percent, place_text, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, texts
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
-from rabbit_chx.routing import SlotTable
+from rabbit_chx.routing import HashRing, SlotTable
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.ring_changes import Provenance
-from rabbit_chx.routing.slot_table import KeyMap, queue_behind, ring_beneath
+from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
 from rabbit_chx.topology.ring_steps import find_live_ring
@@ -27,7 +28,7 @@ class RingReport:
 
     exchange: str
     vhost: str
-    ring: KeyMap
+    ring: HashRing | SlotTable
     arguments: Mapping[str, str] | None
 
     def blocks(self) -> Iterator[Block]:
@@ -36,17 +37,17 @@ class RingReport:
         ring = ring_beneath(self.ring)
         if not ring.buckets:
             return
-        slotted = isinstance(self.ring, SlotTable)
+        slots = self.ring if isinstance(self.ring, SlotTable) else None
         shares, ranges = ring.shares(), bucket_ranges(enumerate(ring.buckets))
         yield Table(
             [
-                *texts("destination", *(["queue"] if slotted else []), "buckets"),
+                *texts("destination", *(["queue"] if slots else []), "buckets"),
                 *numbers("count", "share"),
             ],
             [
                 (
                     place_text(place),
-                    *([place_text(queue_behind(self.ring, place))] if slotted else []),
+                    *([place_text(slots.queue_of(place))] if slots else []),
                     text,
                     ring.buckets.count(place),
                     percent(shares.get(place, 0)),
@@ -54,14 +55,11 @@ class RingReport:
                 for place, text in ranges.items()
             ],
         )
-        if isinstance(self.ring, SlotTable):
-            held = Counter(map(self.ring.queue_of, self.ring.slots))
+        if slots:
+            held = Counter(map(slots.queue_of, slots.slots))
             yield Table(
                 [*texts("queue"), *numbers("slots", "share")],
-                [
-                    (place_text(queue), held[queue], percent(share))
-                    for queue, share in self.ring.shares().items()
-                ],
+                [(place_text(queue), held[queue], percent(share)) for queue, share in slots.shares().items()],
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -87,7 +85,7 @@ def show(
     """
     at = broker.live()
     vhost, arguments = at.settings.vhost, None
-    shown: KeyMap
+    shown: HashRing | SlotTable
     if at.ring_source is not None and at.management_url is None:
         with at.broker() as opened:
             shown = ring = opened.ring(exchange)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, get_a
 import click
 
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import TEXT, option, options, say, typed
@@ -25,14 +24,23 @@ from rabbit_chx.cli.inputs import (
 )
 from rabbit_chx.cli.report import ASSUMED, hashes_text
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release, SlotTable
+from rabbit_chx.routing import (
+    Destination,
+    ExchangeRef,
+    HashRing,
+    ModulusHashExchange,
+    Release,
+    SlotTable,
+    SuperStream,
+)
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
-from rabbit_chx.routing.slot_table import KeyMap, key_map_from_json
+from rabbit_chx.routing.super_stream import super_stream_of
 
 if TYPE_CHECKING:
-    from rabbit_chx.analysis.modulo_map import ModuloKind, StreamClient
     from rabbit_chx.topology import ExchangeDefinition
 
 ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
@@ -54,7 +62,7 @@ class RingInput:
         is_live: True if it is that of a broker.
     """
 
-    source: KeyMap | ModuloMap
+    source: KeyMap
     arguments: Mapping[str, str] | None = None
     doubt: str = ""
     faults: Mapping[ExchangeRef, str] = field(default_factory=dict)
@@ -68,20 +76,12 @@ class RingInput:
     @property
     def type(self) -> ExchangeType:
         """The type of the exchange."""
-        return self.source.kind if isinstance(self.source, ModuloMap) else "x-consistent-hash"
+        kind = self.source.kind
+        return "x-consistent-hash" if kind == "slots" else kind
 
     def under(self, rules: Release | None) -> RingInput:
         """Return this input under the rules of another release."""
-        if rules is None:
-            return self
-        if not isinstance(self.source, ModuloMap):
-            return replace(self, source=self.source.with_release(rules))
-        if self.source.kind == "super-stream":
-            raise InputError(
-                f"exchange {self.source.name!r} is a super stream, and the client chooses its partitions, on all releases alike: leave "
-                "the release out"
-            )
-        return replace(self, source=replace(self.source, release=rules))
+        return self if rules is None else replace(self, source=self.source.with_release(rules))
 
     def of_type(self, wanted: str | None) -> RingInput:
         """Return this input with the client whose hashing a super stream uses."""
@@ -90,8 +90,8 @@ class RingInput:
         type_, _, client = wanted.partition("/")
         if self.type != type_:
             raise InputError(f"this exchange is of type {self.type}, not {type_}: leave --exchange-type out")
-        if isinstance(self.source, ModuloMap) and client:
-            return replace(self, source=replace(self.source, client=cast("StreamClient", client)))
+        if isinstance(self.source, SuperStream) and client:
+            return replace(self, source=self.source.with_client(client))
         return self
 
 
@@ -198,7 +198,7 @@ class RingOptions:
         rules, type_ = parse_release(other.to_release), None
         if other.to_bindings:
             rules = rules or first.source.release
-            type_ = first.type if isinstance(first.source, ModuloMap) else None
+            type_ = first.type
         content = None if other.to_file is None else read_whole(other.to_file, "ring")
         is_ring = content is not None and _is_ring(content)
         read = self._chosen(
@@ -255,15 +255,7 @@ class RingOptions:
             return ring_of_broker(self.broker.live(), exchange).under(rules).of_type(type_)
         if file is not None:
             return ring_of_file(file, content).under(rules).of_type(type_)
-        if not bindings:
-            return None
-        pairs = tuple(parse_bindings(bindings))
-        if type_ is not None and type_ != "x-consistent-hash":
-            kind: ModuloKind = "x-modulus-hash" if type_ == "x-modulus-hash" else "super-stream"
-            return RingInput(ModuloMap("offline", kind, pairs, rules), {}).of_type(type_)
-        ring = HashRing.from_bindings(pairs, rules)
-        say_ignored(ring.release, pairs)
-        return RingInput(ring)
+        return _ring_of_bindings(bindings, rules, type_) if bindings else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +377,17 @@ def say_ignored(
         known.add((destination, key))
 
 
+def _ring_of_bindings(bindings: tuple[str, ...], rules: Release | None, type_: str | None) -> RingInput:
+    pairs = tuple(parse_bindings(bindings))
+    if type_ == "x-modulus-hash":
+        return RingInput(ModulusHashExchange("offline", pairs, rules), {})
+    if type_ is not None and type_ != "x-consistent-hash":
+        return RingInput(super_stream_of("offline", pairs), {}).under(rules).of_type(type_)
+    ring = HashRing.from_bindings(pairs, rules)
+    say_ignored(ring.release, pairs)
+    return RingInput(ring)
+
+
 def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
     """Return the ring of a file that `ring show`, `HashRing.to_json` or `SlotTable.to_json` wrote."""
     text, name = content or read_whole(path, "ring"), file_name(path)
@@ -438,8 +441,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     if modulo is not None:
         return RingInput(modulo, {}).under(rules)
     say_unpinned(file, exchange)
-    key_map = cast("KeyMap", topology.key_map(exchange.name, rules))
-    return RingInput(key_map, hash_arguments_of(exchange))
+    return RingInput(topology.key_map(exchange.name, rules), hash_arguments_of(exchange))
 
 
 def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
@@ -454,12 +456,12 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
 def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
     """Return the hash exchange of that name in a topology file; without a name, the only one."""
     from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
-    from rabbit_chx.topology.reading import modulo_map_of
+    from rabbit_chx.topology.reading import is_super_stream
 
     hashing = {
         exchange.name: exchange
         for exchange in file.topology.exchanges
-        if exchange.type == HASH_EXCHANGE or modulo_map_of(exchange, (), None) is not None
+        if exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE) or is_super_stream(exchange)
     }
     if not hashing:
         raise InputError(
@@ -504,7 +506,7 @@ def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
     else:
         live = broker.exchange(exchange, "")
         if live.type != HASH_EXCHANGE:
-            return RingInput(live.modulo_map(), {}, is_live=True)
+            return RingInput(live.key_map(), {}, is_live=True)
         ring, source, faults = live.ring, live.slots.key_map(), live.slots.faults
         arguments, findings = live.hash_arguments, ring_findings(ring, live.bindings, live.alternate)
         for fault in faults.values():

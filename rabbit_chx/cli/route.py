@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import document, entry, place_text
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, claim_stdin, hashed_value, parse_header, parse_property
-from rabbit_chx.cli.report import source_as_json, source_fact, texts
+from rabbit_chx.cli.report import has_ring, source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, Provenance, SlotTable
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
+from rabbit_chx.routing.key_map import KeyMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class Answer:
 class RouteReport:
     """The destinations of keys, in the order of the keys."""
 
-    source: KeyMap | ModuloMap
+    source: KeyMap
     answers: Sequence[Answer]
 
     @property
@@ -81,7 +80,7 @@ class RouteReport:
 
     def blocks(self) -> Iterator[Block]:
         """Yield a table of the answers, or the facts of each explained answer."""
-        slots = isinstance(self.source, SlotTable)
+        slots = self.source.kind == "slots"
         plain = [
             (answer.key, *([answer.slot or ""] if slots else []), place_text(answer.place))
             for answer in self.answers
@@ -186,18 +185,17 @@ def route(
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
     if not message_parts and not keys and key_file is None:
         raise InputError("keys are not given: give a KEY, or --keys FILE, or - to read keys from stdin")
-    if explain and isinstance(source, ModuloMap):
+    exchange = hashing.exchange(source if not isinstance(source, SlotTable) else source.ring)
+    ring_exchange = exchange if isinstance(exchange, ConsistentHashExchange) else None
+    if explain and ring_exchange is None:
         raise InputError(
-            f"--explain explains rings, and {source.name!r} is of type {source.kind}: leave it out"
+            f"--explain explains rings, and {exchange.name!r} is of type {source.kind}: leave it out"
         )
 
     def answer(key: str) -> Answer:
         by_parts = {"routing_key": key, **message_parts}
         message = by_parts if message_parts else hashing.message(hashed_value(hashing, key))
-        if isinstance(source, ModuloMap):
-            return Answer(key, source.route_all([message])[0])
-        exchange = ConsistentHashExchange("offline", ring_beneath(source), hashing.arguments)
-        explanation = exchange.explain(**message) if explain else None
+        explanation = ring_exchange.explain(**message) if explain and ring_exchange else None
         place = explanation.destination if explanation else exchange.route(**message)
         return _answer_of_place(key, given, place, explanation)
 
@@ -207,7 +205,7 @@ def route(
     if key_file == STDIN:
         claim_stdin("the keys")
     file = KeyFile(key_file, column)
-    if explain or message_parts or isinstance(source, ModuloMap):
+    if explain or message_parts or ring_exchange is None:
         batches = _route_one_by_one(file, answer)
     else:
         batches = _route_in_batches(file, given, source, hashing, answer)
@@ -219,9 +217,9 @@ def route(
 
 
 def _count_faults(
-    batches: Iterable[list[Answer]], source: KeyMap | ModuloMap, faulty: Counter[str]
+    batches: Iterable[list[Answer]], source: KeyMap, faulty: Counter[str]
 ) -> Iterator[list[Answer]]:
-    provenance = None if isinstance(source, ModuloMap) else source.provenance
+    provenance = source.provenance if has_ring(source) else None
     for batch in batches:
         faulty.update(answer.fault for answer in batch if answer.fault)
         yield [replace(answer, provenance=provenance) for answer in batch]
@@ -262,7 +260,8 @@ def _route_in_batches(
     """Answer all keys of a batch at once. If one of them cannot be routed, answer one by one, up to the error of that key."""
     for batch in file.batches():
         try:
-            places = hashing.route_all([hashed_value(hashing, key) for key in batch.keys], ring_beneath(ring))
+            values = [hashed_value(hashing, key) for key in batch.keys]
+            places = hashing.route_all(values, ring.ring if isinstance(ring, SlotTable) else ring)
         except InputError:
             places = []
         answers = [

@@ -17,14 +17,12 @@ from rabbit_chx.cli.command import TEXT, option, options
 from rabbit_chx.cli.inputs import STDIN, claim_stdin, file_name, hashed_value, opened
 from rabbit_chx.errors import InputError, MissingExtraError
 from rabbit_chx.rendering import reading, sign_of_life
-from rabbit_chx.routing import ConsistentHashExchange
-from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
+from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from rabbit_chx.analysis.key_routing import Hashing, SampleBatch
-    from rabbit_chx.analysis.modulo_map import ModuloMap
 
 _FORMATS = {"": "text", ".txt": "text", ".log": "text", ".csv": "csv", ".parquet": "parquet"}
 #: The size of a batch: bytes of text, rows of Parquet.
@@ -225,13 +223,13 @@ class Sample:
     unit: str = "line"
 
     @contextmanager
-    def values(self, hashing: Hashing, source: KeyMap | ModuloMap) -> Iterator[list[Any]]:
+    def values(self, hashing: Hashing, source: KeyMap) -> Iterator[list[Any]]:
         """Yield the hashed value of each key; an error in the block names the key and its line."""
         with self.named(hashing, source):
             yield [hashed_value(hashing, key) for key in self.keys]
 
     @contextmanager
-    def named(self, hashing: Hashing, source: KeyMap | ModuloMap) -> Iterator[None]:
+    def named(self, hashing: Hashing, source: KeyMap) -> Iterator[None]:
         """Add the key and its line to an error of a block that routes the keys."""
         try:
             yield
@@ -248,9 +246,7 @@ class Sample:
                     raise type(error)(f"{where}: {cause}") from None
             raise
 
-    def _around_the_first_bad(
-        self, hashing: Hashing, source: KeyMap | ModuloMap
-    ) -> Iterator[tuple[int, str]]:
+    def _around_the_first_bad(self, hashing: Hashing, source: KeyMap) -> Iterator[tuple[int, str]]:
         for start in range(0, len(self.keys), _BATCH):
             batch = self.keys[start : start + _BATCH]
             try:
@@ -261,13 +257,9 @@ class Sample:
                 return
 
 
-def _route(hashing: Hashing, source: KeyMap | ModuloMap, key: str) -> None:
+def _route(hashing: Hashing, source: KeyMap, key: str) -> None:
     """Route a single key, so that an error is not about a position in an array."""
-    message = hashing.message(hashed_value(hashing, key))
-    if isinstance(source, KeyMap):
-        ConsistentHashExchange("sample", ring_beneath(source), hashing.arguments).route(**message)
-    else:
-        source.route_all([message])
+    hashing.exchange(source).route(**hashing.message(hashed_value(hashing, key)))
 
 
 @dataclass(slots=True)
@@ -276,7 +268,7 @@ class StreamedSample:
 
     options: SampleOptions
     hashing: Hashing
-    source: KeyMap | ModuloMap
+    source: KeyMap
     _batch: Sample = field(default_factory=lambda: Sample([]))
 
     def __iter__(self) -> Iterator[SampleBatch]:

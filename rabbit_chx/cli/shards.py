@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis.wording import document, entries, entry, finding_entry, plural
+from rabbit_chx.analysis.wording import document, entries, entry, finding_entry
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, options
 from rabbit_chx.cli.report import numbers, texts
 from rabbit_chx.rendering import Block, Facts, Table
+from rabbit_chx.routing.key_map import plural
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.shards import Shard, ShardedExchange

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rabbit_chx.analysis import simulate as simulated
-from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.simulation import MOST_DISTINCT, SampleCounts, Simulation
-from rabbit_chx.analysis.wording import document, entries, entry, percent, place_text, plural, to_json
+from rabbit_chx.analysis.wording import document, entries, entry, percent, place_text, to_json
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges, parse_bindings, parse_unbind
-from rabbit_chx.cli.report import matrix_table, numbers, source_as_json, source_fact, texts
+from rabbit_chx.cli.report import has_ring, matrix_table, numbers, source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Table
-from rabbit_chx.routing import HashRing, SlotTable
-from rabbit_chx.routing.slot_table import KeyMap
+from rabbit_chx.routing import HashRing
+from rabbit_chx.routing.key_map import KeyMap, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.proposals import LeastMoved
@@ -37,7 +36,7 @@ class SimulateReport:
         """Return the ring, its shares, the sample and the change."""
         simulation, change = self.simulation, self.simulation.change
         yield Facts([source_fact(simulation.ring)])
-        held = "bindings" if isinstance(simulation.ring, ModuloMap) else "buckets"
+        held = "buckets" if has_ring(simulation.ring) else "bindings"
         yield Table(
             [*texts("destination"), *numbers(held, "share", "ideal", "skew")],
             [
@@ -202,7 +201,7 @@ def simulate(
     return Outcome(SimulateReport(simulation, least), plot=plot)
 
 
-def _least_moved(source: KeyMap | ModuloMap, changed: KeyMap | ModuloMap | None) -> LeastMoved | None:
+def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
     if not isinstance(source, HashRing) or not isinstance(changed, HashRing):
         return None
     from rabbit_chx.topology.proposals import least_moved
@@ -210,19 +209,18 @@ def _least_moved(source: KeyMap | ModuloMap, changed: KeyMap | ModuloMap | None)
     return least_moved(source, changed)
 
 
-def _changed(
-    source: KeyMap | ModuloMap, unbound: tuple[str, ...], added: tuple[str, ...]
-) -> KeyMap | ModuloMap:
-    if isinstance(source, SlotTable):
+def _changed(given: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
+    if given.kind == "slots":
         raise InputError(
             "the queues of this ring share slots, and --unbind and --add do not determine which slots change hands: change "
             "`members` in a topology file and run rabbit-chx topology plan, or compare two slot tables"
         )
+    source: Any = given
     for text in expand_ranges(unbound):
         source = source.unbind(*parse_unbind(text, source))
     bindings = parse_bindings(added)
-    if not isinstance(source, ModuloMap):
+    if isinstance(source, HashRing):
         say_ignored(source.release, bindings, source)
     for destination, key in bindings:
         source = source.bind(destination, key)
-    return source
+    return cast("KeyMap", source)

@@ -13,7 +13,7 @@ import click
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.wording import document, entry, percent, place_text, plural
+from rabbit_chx.analysis.wording import document, entry, percent, place_text
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges
@@ -23,6 +23,7 @@ from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.rendering import Block, Facts, Line, Table, Verbatim
 from rabbit_chx.routing import ExchangeRef, SlotTable
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.balance import LoadTarget, SlotBalance
 from rabbit_chx.topology.objects import SlotNames, order_of_name

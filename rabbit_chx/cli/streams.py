@@ -16,8 +16,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.analysis.modulo_map import ModuloMap
-from rabbit_chx.analysis.wording import document, entry, place_text, plural
+from rabbit_chx.analysis.wording import document, entry, place_text
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
@@ -26,7 +25,7 @@ from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table
 from rabbit_chx.routing import SuperStream
-from rabbit_chx.routing.slot_table import KeyMap
+from rabbit_chx.routing.key_map import KeyMap, plural
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, StreamMetadata
 from rabbit_chx.streams.nodes import stream_settings
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.consuming.stream_status import StreamShare
     from rabbit_chx.streams import StreamReader
-    from rabbit_chx.streams.keys import KeyColumn, Placing
+    from rabbit_chx.streams.keys import KeyColumn
 
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
@@ -55,13 +54,11 @@ class Placement(NamedTuple):
 
     Attributes:
         exchange: the exchange, or the super stream.
-        source: the key map, for reports.
-        placing: maps keys to streams.
+        source: maps keys to streams.
     """
 
     exchange: str
-    source: KeyMap | ModuloMap
-    placing: Placing
+    source: KeyMap
 
     @property
     def streams(self) -> list[str]:
@@ -208,32 +205,29 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
 def _super_stream(at: LiveBroker, name: str) -> Placement:
     if at.management_url is not None:
         try:
-            source = at.exchange(name, "").modulo_map()
+            source = at.exchange(name, "").key_map()
         except MismatchError:
             source = None
         if source is None or source.kind != "super-stream":
             raise InputError(
                 f"exchange {name!r} is not a super stream: leave --super-stream out, and give it as the exchange"
             )
-        return Placement(name, source, SuperStream(map(str, source.numbered)))
+        return Placement(name, source)
     with closing(StreamConnection(stream_settings(at.settings))) as connection:
         partitions = connection.partitions(name)
-    numbered = tuple((stream, str(number)) for number, stream in enumerate(partitions))
-    return Placement(name, ModuloMap(name, "super-stream", numbered), SuperStream(partitions))
+    return Placement(name, SuperStream(partitions, name=name, provenance="read"))
 
 
 def _placed(exchange: str, ring: RingInput) -> Placement:
-    if isinstance(ring.source, ModuloMap):
-        if ring.source.kind == "super-stream":
-            raise InputError(f"exchange {exchange!r} is a super stream: give --super-stream {exchange}")
-        return Placement(exchange, ring.source, ring.source.mirror)
+    if ring.source.kind == "super-stream":
+        raise InputError(f"exchange {exchange!r} is a super stream: give --super-stream {exchange}")
     if ring.arguments:
         raise InputError(
             f"exchange {exchange!r} hashes {hashes_text(ring.arguments)}: only routing keys of rows can be placed"
         )
     if ring.arguments is None:
         say(f"{ring.doubt}, so the routing key is assumed")
-    return Placement(exchange, ring.source, ring.source)
+    return Placement(exchange, ring.source)
 
 
 class RowPlace(NamedTuple):
@@ -600,12 +594,12 @@ def replay(
     at = broker.live(streams=True)
     (since, until), addresses = stream.range, parse_addresses(stream.addresses)
     placement = stream.placement(at, exchange, topology)
-    is_super_stream = isinstance(placement.placing, SuperStream)
+    is_super_stream = placement.source.kind == "super-stream"
     counts = Counter[str]()
     batches = replay_rows(
         stream_settings(at.settings),
         keys,
-        **{"super_stream": placement.exchange} if is_super_stream else {"ring": placement.placing},
+        **{"super_stream": placement.exchange} if is_super_stream else {"ring": placement.source},
         exchange=stream.published_to or placement.exchange,
         key_column=stream.key_column,
         filter_value=None if filter_value is None else partial(_filter_of, filter_value),

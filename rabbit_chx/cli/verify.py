@@ -14,8 +14,7 @@ import pika
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.modulo_map import ModuloMap
-from rabbit_chx.analysis.wording import document, entries, entry, place_text, plural, to_json
+from rabbit_chx.analysis.wording import document, entries, entry, place_text, to_json
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
     ScratchMessage,
@@ -31,9 +30,11 @@ from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.report import (
     ASSUMED,
     exchange_facts,
+    has_ring,
     hashes_text,
     numbers,
     outcome_text,
+    ring_text,
     source_as_json,
     source_fact,
     texts,
@@ -43,8 +44,9 @@ from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.streams import Placement, StreamOptions, text_or_base64
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
-from rabbit_chx.routing import HashRing, ModulusHashExchange, SlotTable, SuperStream
+from rabbit_chx.routing import HashRing, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology.objects import MODULUS_EXCHANGE
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ class StoredReport:
     def is_guess(self) -> bool:
         """True if the ring is assumed."""
         source = self.placement.source
-        return isinstance(source, HashRing | SlotTable) and source.provenance == "assumed"
+        return has_ring(source) and source.provenance == "assumed"
 
     @property
     def code(self) -> int:
@@ -95,7 +97,7 @@ class StoredReport:
 
     def blocks(self) -> Iterator[Block]:
         """Return the compared objects, the counts of each stream, and misplaced rows."""
-        named = "super stream" if isinstance(self.placement.placing, SuperStream) else "exchange"
+        named = "super stream" if self.placement.source.kind == "super-stream" else "exchange"
         name, source = source_fact(self.placement.source)
         facts = [
             (named, self.placement.exchange),
@@ -182,7 +184,7 @@ def verify_stored(
                     stream_parity(
                         name,
                         batches,
-                        placement.placing,
+                        placement.source,
                         options.published_to or placement.exchange,
                         key_column=options.key_column,
                     )
@@ -235,7 +237,7 @@ class ScratchReport:
     @property
     def guess(self) -> str | None:
         """The uncertainty of a ring that was not read; None if it was read."""
-        if self.ring.provenance == "read" or isinstance(self.ring, ModulusHashExchange):
+        if self.ring.provenance == "read" or not has_ring(self.ring):
             return None  # the bindings determine where an x-modulus-hash exchange routes
         if self.ring.provenance == "assumed":
             origin, remedy = "that guess", "give --ring-via PREFIX to read it"
@@ -253,16 +255,14 @@ class ScratchReport:
     @property
     def destinations(self) -> Iterable[Place]:
         """All destinations with buckets or messages."""
-        places = self.ring.buckets if isinstance(self.ring, HashRing) else self.ring.destinations
-        return dict.fromkeys((*places, *self.found))
+        return dict.fromkeys((*self.ring.buckets, *self.found))
 
     @property
     def facts(self) -> list[tuple[str, str]]:
         """The facts in the heading."""
         if isinstance(self.ring, HashRing):
             return exchange_facts(self.exchange, self.vhost, self.arguments, self.ring)
-        _, source = source_fact(ModuloMap.of(self.ring))
-        return [("exchange", self.exchange), ("vhost", self.vhost), ("type", source)]
+        return [("exchange", self.exchange), ("vhost", self.vhost), ("type", ring_text(self.ring))]
 
     def blocks(self) -> Iterator[Block]:
         """Return the compared objects, the destinations of the messages, and the differences."""
@@ -301,7 +301,7 @@ class ScratchReport:
             "verify",
             way="scratch",
             **entry(self, "exchange", "vhost", "arguments"),
-            **source_as_json(self.ring if isinstance(self.ring, HashRing) else ModuloMap.of(self.ring)),
+            **source_as_json(self.ring),
             findings=entries(self.findings, "kind", "destination", "share", "says=message", "message"),
             compared=sum(self.found.values()),
             mismatches=len(self.differences),
@@ -455,21 +455,21 @@ def _on_copy(
     hashing = Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
     pattern = "{n}" if hashing.hash_property == "timestamp" else _DEFAULT_PATTERN
     keys = sample.read_or_make(pattern, _DEFAULT_KEYS)
-    source = ring if isinstance(ring, HashRing) else ModuloMap.of(ring)
-    with keys.values(hashing, source) as values:
-        predicted = hashing.route_all(values, source)
+    with keys.values(hashing, ring) as values:
+        predicted = hashing.route_all(values, ring)
     messages = [_message(hashing, value) for value in values]
-    with unwound_by_signals(), counted("compared", len(values)) as seen:
-        runs = copied_runs(ring) if isinstance(ring, HashRing) else []
-        with (
-            scratch_vhost(at.management(""), at.settings.username) as vhost,
-            closing(PikaConnection(replace(at.settings, vhost=vhost))) as connection,
-        ):
-            if isinstance(ring, HashRing):
-                declare_copy(connection, runs, arguments)
-            else:
-                runs = declare_modulus_copy(connection, ring.destinations)
-            found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
+    with (
+        unwound_by_signals(),
+        counted("compared", len(values)) as seen,
+        scratch_vhost(at.management(""), at.settings.username) as vhost,
+        closing(PikaConnection(replace(at.settings, vhost=vhost))) as connection,
+    ):
+        if isinstance(ring, HashRing):
+            runs = copied_runs(ring)
+            declare_copy(connection, runs, arguments)
+        else:
+            runs = declare_modulus_copy(connection, ring.destinations)
+        found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
     differences = [
         Difference(key, wanted, place)
         for key, wanted, place in zip(keys.keys, predicted, found, strict=True)

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from rabbit_chx.checks import short_string
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable
-from rabbit_chx.routing.bindings import Place
-
-#: A ring for a publisher: the result of `Broker.ring` or of `Broker.exchange`, which includes the hashed part.
-ClientRing: TypeAlias = HashRing | ConsistentHashExchange | ModulusHashExchange
+from rabbit_chx.routing import ConsistentHashExchange
+from rabbit_chx.routing.key_map import KeyMap
 
 #: The default exchange routes to the queue whose name is the routing key. rabbitmq-server v4.3.6, rabbit_exchange.erl, route/3.
 DEFAULT_EXCHANGE = b""
@@ -48,9 +45,9 @@ class ClientRouting:
         """
         sent, self._sent = self._sent, [0] * len(self._names)
         now = _validated_ring(self._exchange, ring)
-        if type(now) is not type(self.ring):
+        if now.kind != self.ring.kind:
             return "the exchange has another type now, and rows may have gone to a queue that no longer has their keys"
-        if _places(now) == _places(self.ring):
+        if now.buckets == self.ring.buckets:
             return None
         rows: Counter[Any] = Counter()
         for destination, count in zip(self.ring.destinations, sent, strict=True):
@@ -58,20 +55,14 @@ class ClientRouting:
         return describe_ring_change(self.ring, now, rows)
 
 
-def _places(ring: HashRing | ModulusHashExchange) -> tuple[Place, ...]:
-    return ring.buckets if isinstance(ring, HashRing) else ring.destinations
+def describe_ring_change(before: KeyMap, now: KeyMap, rows: Mapping[Any, int]) -> str:
+    """Describe the change between two key maps and the rows that may be in a wrong queue; `rows` counts them by destination.
 
-
-def describe_ring_change(
-    before: HashRing | ModulusHashExchange, now: HashRing | ModulusHashExchange, rows: Mapping[Any, int]
-) -> str:
-    """Describe the change between two rings and the rows that may be in a wrong queue; `rows` counts them by destination.
-
-    Both are of one type.
+    Both hash keys alike.
     """
-    from rabbit_chx.analysis.modulo_map import ModuloMap, movement
+    from rabbit_chx.analysis.matrix import movement
 
-    matrix = movement(*(ring if isinstance(ring, HashRing) else ModuloMap.of(ring) for ring in (before, now)))
+    matrix = movement(before, now)
     totals = matrix.before_totals()
     moves = [
         f"{amount / totals[source]:.1%} of the keys of {source} belong to {target or 'no queue'} now, "
@@ -106,7 +97,7 @@ def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> No
                 )
 
 
-def _validated_ring(exchange: str, ring: object) -> HashRing | ModulusHashExchange:
+def _validated_ring(exchange: str, ring: object) -> KeyMap:
     where = f"exchange {exchange!r}: routing='client'"
     if isinstance(ring, ConsistentHashExchange):
         if ring.hashed_on.kind != "routing-key":
@@ -115,15 +106,15 @@ def _validated_ring(exchange: str, ring: object) -> HashRing | ModulusHashExchan
                 exchange=exchange,
             )
         ring = ring.ring if ring.slots is None else ring.slots
-    if isinstance(ring, SlotTable):
-        raise InputError(
-            f"{where} is not for slots, which change hands while the ring stays: publish to the exchange",
-            exchange=exchange,
-        )
-    if not isinstance(ring, HashRing | ModulusHashExchange):
+    if not isinstance(ring, KeyMap) or ring.kind == "super-stream":
         raise InputError(
             f"{where} needs ring=, a HashRing that was read, such as Broker(url, ring_source='docker exec NAME').ring({exchange!r}), "
             f"or a function that reads it; {ring!r:.60} is none",
+            exchange=exchange,
+        )
+    if ring.kind == "slots":
+        raise InputError(
+            f"{where} is not for slots, which change hands while the ring stays: publish to the exchange",
             exchange=exchange,
         )
     if ring.provenance != "read":
@@ -134,7 +125,7 @@ def _validated_ring(exchange: str, ring: object) -> HashRing | ModulusHashExchan
         )
     if not ring.destinations:
         raise EmptyRingError(f"{where}: the ring has no buckets: bind queues first", exchange=exchange)
-    for bucket, place in enumerate(_places(ring)):
+    for bucket, place in enumerate(ring.buckets):
         if not isinstance(place, str):
             what = "has no destination" if place is None else f"belongs to {place}, not to a queue"
             raise InputError(

@@ -15,16 +15,20 @@ from rabbit_chx.connection.owner import Owned, Owner
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import InputError, MismatchError, PublishError, RabbitChxError
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
-from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRing, ClientRouting, check_for_copies
+from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRouting, check_for_copies
 from rabbit_chx.publishing.delivery import Delivery, refusal_error
 from rabbit_chx.publishing.encoder import Encoder, Properties, exchange_name
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
+from rabbit_chx.routing import ConsistentHashExchange
+from rabbit_chx.routing.key_map import KeyMap
 
 _log = logging.getLogger(__name__)
 
 #: A broker: its AMQP URI, or settings.
 Target: TypeAlias = "str | ConnectionSettings"
+#: The result of `Broker.ring` or of `Broker.exchange`, which includes the hashed part.
+GivenRing: TypeAlias = KeyMap | ConsistentHashExchange
 
 _PERSISTENT = 2
 _TRANSIENT = 1
@@ -39,7 +43,7 @@ class PublisherBase(Owned):
         exchange: str,
         *,
         routing: Literal["exchange", "client"] = "exchange",
-        ring: ClientRing | Callable[[], ClientRing | Awaitable[ClientRing]] | None = None,
+        ring: GivenRing | Callable[[], GivenRing | Awaitable[GivenRing]] | None = None,
         max_in_flight: int = Limits.max_in_flight,
         max_in_flight_bytes: int = Limits.max_in_flight_bytes,
         mandatory: bool = True,

@@ -1,13 +1,15 @@
 """Routing of messages by the broker: releases and their rules, rings, hashing exchanges, and slots.
 
-`ring` is the ring of a consistent-hash exchange and `ring_changes` its binds and unbinds. `jump` maps a hash to a bucket. `exchange`
-applies `rules` of a `release` to a `message`, as sent and as received. `slot_table` adds slots to a ring. `super_stream` finds the partition
-of a key. `arrays` routes columns of keys.
+`key_map` is the protocol of everything that maps keys to destinations. `ring` is the ring of a consistent-hash exchange and `ring_changes`
+its binds and unbinds. `slot_table` adds slots to a ring. `modulus_exchange` and `super_stream` take a hash modulo a number. `jump` maps a
+hash to a bucket. `exchange` applies `rules` of a `release` to a `message`, as sent and as received. `arrays` routes columns of keys.
 """
 
 from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef
-from rabbit_chx.routing.exchange import ConsistentHashExchange, Explanation, ModulusHashExchange
+from rabbit_chx.routing.exchange import ConsistentHashExchange, Explanation
 from rabbit_chx.routing.jump import jump_consistent_hash
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.modulus_exchange import ModulusHashExchange
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing
 from rabbit_chx.routing.ring_changes import Provenance
@@ -21,6 +23,7 @@ __all__ = [
     "ExchangeRef",
     "Explanation",
     "HashRing",
+    "KeyMap",
     "ModulusHashExchange",
     "Provenance",
     "Release",

@@ -169,6 +169,21 @@ def order_of_binding(binding: Binding) -> tuple[bytes, tuple[str, bytes]]:
     return key.encode(), order_of_destination(destination)
 
 
+def without_binding(
+    name: str, bindings: Iterable[Binding], destination: Destination, key: int | str | None
+) -> tuple[Binding, ...]:
+    """Return the bindings of the exchange `name` without those of a destination; with a key only the one with that key."""
+    bindings = tuple(bindings)
+    text = None if key is None else binding_key(key)
+    remaining = tuple(
+        (place, bound) for place, bound in bindings if place != destination or text not in (None, bound)
+    )
+    if len(remaining) == len(bindings):
+        which = f"{destination!s}" if text is None else f"{destination!s} with the key {text!r}"
+        raise InputError(f"{which} is not bound to {name}: give one that is")
+    return remaining
+
+
 def ascending_bindings(places: Iterable[Destination]) -> tuple[Binding, ...]:
     """Return bindings of which ``x-modulus-hash`` keeps the order of the places on releases that sort by binding key: their keys ascend."""
     return tuple((place, f"{number:09}") for number, place in enumerate(places))

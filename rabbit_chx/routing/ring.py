@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import is_
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rabbit_chx.erlang.hashing import hash_binary
 from rabbit_chx.erlang.terms import Term
@@ -29,8 +29,16 @@ from rabbit_chx.routing.bindings import (
     weight_of,
 )
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
+from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, plural, seed_flows, share_of_seeds_moved
 from rabbit_chx.routing.release import NEWEST, Release, check_release
-from rabbit_chx.routing.ring_changes import PROVENANCES, Provenance, RingState, check_state, state_as_read
+from rabbit_chx.routing.ring_changes import (
+    ORIGINS,
+    PROVENANCES,
+    Provenance,
+    RingState,
+    check_state,
+    state_as_read,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +64,9 @@ class HashRing:
             the end.
         destinations: the destinations that have buckets, in ring order.
     """
+
+    kind: ClassVar[KeyMapKind] = "x-consistent-hash"
+    hashing: ClassVar[str] = "x-consistent-hash"
 
     buckets: tuple[Place, ...]
     release: Release
@@ -319,20 +330,46 @@ class HashRing:
             return {}
         return arrays.shares(self._index_of_bucket, self._bucket_count, self.destinations)
 
-    def share_moved(self, other: HashRing) -> float:
+    def share_moved(self, other: KeyMap) -> float:
         """Return the exact share of the 2^21 seeds whose destination differs in the other ring. A hole and an empty ring are the
         destination None.
 
         Args:
-            other: the ring to compare with.
+            other: the ring or slot table to compare with.
 
         Raises:
-            InputError: `other` is not a HashRing.
+            InputError: keys are hashed differently there.
         """
-        from rabbit_chx.routing import arrays
+        return share_of_seeds_moved(self, other)
 
-        check_ring(other)
-        return arrays.share_moved(self.buckets, other.buckets)
+    def flows(self, after: KeyMap) -> Flows:
+        """Return the exact share of the 2^21 seeds of each ``(destination here, destination there)``, only those above 0.
+
+        A hole and an empty ring are the destination None.
+
+        Args:
+            after: the ring or slot table to compare with.
+
+        Raises:
+            InputError: keys are hashed differently there.
+        """
+        return seed_flows(self, after)
+
+    def facts(self) -> tuple[str, ...]:
+        """Return the origin, the rules and the size in words, for a report."""
+        size = f"{plural(len(self.buckets), 'bucket')}, {plural(len(self.destinations), 'destination')}"
+        if not self.buckets:
+            size = "no buckets: every message is unroutable"
+        return ORIGINS[self.provenance], f"rules of {self.release}", size
+
+    def summary(self) -> dict[str, Any]:
+        """Return release, provenance, size and destinations; `to_json` returns all of the ring."""
+        return {
+            "release": self.release,
+            "provenance": self.provenance,
+            "buckets": len(self.buckets),
+            "destinations": self.destinations,
+        }
 
     def to_json(self) -> str:
         """Return the ring as JSON text on one line.

@@ -51,6 +51,12 @@ from rabbit_chx.routing.rules import (
 #: The origin of a ring: read from a broker, replayed from its bindings, or assumed.
 Provenance: TypeAlias = Literal["read", "replayed", "assumed"]
 PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
+#: The origins in words.
+ORIGINS = {
+    "read": "read from a broker",
+    "replayed": "replayed from the bindings, in the order given",
+    "assumed": "assumed",
+}
 
 MAX_BUCKETS = 10_000_000
 

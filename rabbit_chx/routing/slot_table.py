@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
+from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, plural, seed_flows, share_of_seeds_moved
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, check_ring
 from rabbit_chx.routing.ring_changes import Provenance
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 
 _Slot = TypeVar("_Slot")
+#: The origin of slots that a topology file assigns to queues by weight, and the remedy.
+_ASSUMED_OWNERS = (
+    "assumed as on a new broker, because the file does not list the slots of each queue (those of the broker are written by "
+    "rabbit-chx topology arrange FILE --write)"
+)
 
 
 class SlotOwners(Mapping[ExchangeRef, str]):
@@ -73,13 +79,18 @@ class SlotTable:
             which gets all of its messages.
         owners_assumed: whether `owners` is the assignment of a new broker, because a topology file does not contain it.
         destinations: the queues and the other exchanges, in ring order.
+        buckets: the queue of each bucket of the ring; None at a hole, and for a slot without a queue.
     """
+
+    kind: ClassVar[KeyMapKind] = "slots"
+    hashing: ClassVar[str] = HashRing.hashing
 
     ring: HashRing
     owners: Mapping[ExchangeRef, str]
     other_exchanges: frozenset[ExchangeRef] = frozenset()
     owners_assumed: bool = field(default=False, compare=False, kw_only=True)
     destinations: tuple[Destination, ...] = field(init=False, compare=False)
+    buckets: tuple[Place, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         check_ring(self.ring)
@@ -97,6 +108,7 @@ class SlotTable:
             raise InputError(f"{owned[0]} has a queue and is in other_exchanges: leave it out of one of them")
         queues = dict.fromkeys(map(self.queue_of, self.ring.destinations))
         object.__setattr__(self, "destinations", tuple(queue for queue in queues if queue is not None))
+        object.__setattr__(self, "buckets", tuple(map(self.queue_of, self.ring.buckets)))
 
     def queue_of(self, place: Place) -> Place:
         """Return the queue of a slot, None if it has none; any other destination is returned unchanged.
@@ -121,6 +133,11 @@ class SlotTable:
             for place in self.ring.destinations
             if isinstance(place, ExchangeRef) and place not in self.other_exchanges
         )
+
+    @property
+    def bucket_count(self) -> int:
+        """The number of buckets of the ring, as used for routing."""
+        return self.ring.bucket_count
 
     @property
     def release(self) -> Release:
@@ -181,23 +198,43 @@ class SlotTable:
             shares[queue] = shares.get(queue, 0.0) + share  # exact: a share is a multiple of 2^-21
         return shares
 
-    def share_moved(self, other: SlotTable | HashRing) -> float:
+    def share_moved(self, other: KeyMap) -> float:
         """Return the exact share of the 2^21 seeds whose queue differs in the other table or ring.
 
         Args:
             other: the table to compare with, or a ring without slots.
 
         Raises:
-            InputError: `other` is neither.
+            InputError: keys are hashed differently there.
         """
-        import numpy as np
+        return share_of_seeds_moved(self, other)
 
-        table = other if isinstance(other, SlotTable) else _without_slots(other)
-        numbers: dict[Place, int] = {None: -1}
-        for queue in (*self.destinations, *table.destinations):
-            numbers.setdefault(queue, len(numbers))
-        before, after = _queues_of_seeds(self, numbers), _queues_of_seeds(table, numbers)
-        return int(np.count_nonzero(before != after)) / len(before)
+    def flows(self, after: KeyMap) -> Flows:
+        """Return the exact share of the 2^21 seeds of each ``(queue here, queue there)``, only those above 0.
+
+        Args:
+            after: the table or ring to compare with.
+
+        Raises:
+            InputError: keys are hashed differently there.
+        """
+        return seed_flows(self, after)
+
+    def facts(self) -> tuple[str, ...]:
+        """Return the origin, the rules and the size in words, for a report."""
+        origin, rules, _ = self.ring.facts()
+        size = f"{plural(len(self.ring.buckets), 'bucket')}, {plural(len(self.destinations), 'destination')}"
+        size = size if self.ring.buckets else self.ring.facts()[-1]
+        return (
+            _ASSUMED_OWNERS if self.owners_assumed else origin,
+            rules,
+            f"{size}, {plural(len(self.slots), 'slot')}",
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return release, provenance, size, destinations, and the queue of each slot."""
+        owners = {slot.name: self.owners.get(slot) for slot in self.slots}
+        return {**self.ring.summary(), "destinations": self.destinations, "slots": owners}
 
     def reassigned(self, weights: Mapping[str, int]) -> SlotTable:
         """Return a table with these weights that moves the fewest slots.
@@ -261,24 +298,12 @@ class SlotTable:
         return cls(ring, owners, frozenset(other_exchanges))
 
 
-def _queues_of_seeds(table: SlotTable, numbers: Mapping[Place, int]) -> NDArray[np.int32]:
-    queues: NDArray[np.int32] = _numbers_of_places(table, numbers)[table.ring.indices_of_all_seeds()]
-    return queues
-
-
 def _numbers_of_places(table: SlotTable, numbers: Mapping[Place, int]) -> NDArray[np.int32]:
     """Return the number of the queue of each destination of the ring; the last item is that of holes, for the index -1."""
     import numpy as np
 
     places = (*table.ring.destinations, None)
     return np.array([numbers[table.queue_of(place)] for place in places], np.int32)
-
-
-def _without_slots(ring: HashRing) -> SlotTable:
-    check_ring(ring)
-    return SlotTable(
-        ring, {}, frozenset(place for place in ring.destinations if isinstance(place, ExchangeRef))
-    )
 
 
 def slot_counts(slots: int, weights: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
@@ -348,37 +373,9 @@ def kept_slots(
     return kept, remaining
 
 
-#: Maps keys to destinations: a ring, or a table of its slots.
-KeyMap: TypeAlias = HashRing | SlotTable
-
-
-def check_key_map(*key_maps: object) -> None:
-    """Raise an InputError unless each argument is a ring or a slot table."""
-    for key_map in key_maps:
-        if not isinstance(key_map, KeyMap):
-            raise InputError(f"{key_map!r:.60} is not a ring: give a HashRing or a SlotTable")
-
-
-def ring_beneath(key_map: KeyMap) -> HashRing:
+def ring_beneath(key_map: HashRing | SlotTable) -> HashRing:
     """Return the ring of a slot table; a ring is returned unchanged."""
     return key_map.ring if isinstance(key_map, SlotTable) else key_map
-
-
-def queue_behind(key_map: KeyMap, place: Place) -> Place:
-    """Return the queue of a slot; any other destination is returned unchanged."""
-    return key_map.queue_of(place) if isinstance(key_map, SlotTable) else place
-
-
-def share_between(before: KeyMap, after: KeyMap) -> float:
-    """Return the exact share of the 2^21 seeds whose destinations differ."""
-    if isinstance(before, SlotTable):
-        return before.share_moved(after)
-    return after.share_moved(before) if isinstance(after, SlotTable) else before.share_moved(after)
-
-
-def key_map_from_json(text: str | bytes) -> KeyMap:
-    """Parse the text of `HashRing.to_json` or `SlotTable.to_json`."""
-    return SlotTable.from_json(text) if _document(text).get("slots") is not None else HashRing.from_json(text)
 
 
 def _document(text: str | bytes) -> dict[str, Any]:

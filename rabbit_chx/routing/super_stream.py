@@ -8,21 +8,38 @@ rstream 1.1.1, ``superstream.py``, ``HashRoutingMurmurStrategy``, which hashes d
 from __future__ import annotations
 
 import codecs
+import json
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast, get_args
 
 from rabbit_chx.checks import bytes_of, is_whole, short_string
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing.bindings import listed, tuples_of
+from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, listed, tuples_of, without_binding
+from rabbit_chx.routing.key_map import (
+    Flows,
+    KeyMap,
+    KeyMapKind,
+    check_comparable,
+    modulo_flows,
+    modulo_shares,
+    plural,
+)
+from rabbit_chx.routing.release import Release
+from rabbit_chx.routing.ring_changes import Provenance
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
+StreamClient: TypeAlias = Literal["java", "rstream"]
+
+_FORMAT = "rabbit-chx/super-stream"
 _SEED = 104729  # the 10,000th prime
+#: The number of hashes. rstream has 128 bits, of which every share is the ideal share, to all digits of a float.
+_HASHES = {"java": 1 << 32, "rstream": 1 << 128}
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -32,17 +49,38 @@ class SuperStream:
     Attributes:
         partitions: the streams, in the broker's order.
         binding_keys: the binding key of each partition.
+        name: the name of the exchange; empty if it is not known.
+        client: the client of the producers, which determines the hash: ``java``, which hashes as those for .NET and Go do, or ``rstream``.
+        provenance: the origin of the partitions. It does not count in comparisons.
     """
+
+    kind: ClassVar[KeyMapKind] = "super-stream"
+    #: The client chooses the partition, on all releases alike.
+    release: ClassVar[None] = None
 
     partitions: tuple[str, ...]
     binding_keys: tuple[str, ...]
+    name: str = field(compare=False)
+    client: StreamClient
+    provenance: Provenance = field(compare=False)
 
-    def __init__(self, partitions: Iterable[str], binding_keys: Iterable[str] | None = None) -> None:
+    def __init__(
+        self,
+        partitions: Iterable[str],
+        binding_keys: Iterable[str] | None = None,
+        *,
+        name: str = "",
+        client: StreamClient = "java",
+        provenance: Provenance = "replayed",
+    ) -> None:
         """Create a super stream from its partitions.
 
         Args:
             partitions: the streams' names, in the broker's order.
             binding_keys: the binding key of each partition; None for the broker's default ``0``, ``1`` and so on.
+            name: the name of the exchange.
+            client: the client of the producers.
+            provenance: the origin of the partitions.
 
         Raises:
             InputError: an argument is invalid.
@@ -55,12 +93,15 @@ class SuperStream:
             raise InputError("a super stream has at least one partition: give the names of its streams")
         if len(keys) != len(names):
             raise InputError(f"{len(names)} partitions have {len(keys)} binding keys: give one for each")
-        for name, key in zip(names, keys, strict=True):
-            _check_text(name, "the partition's name")
+        for partition, key in zip(names, keys, strict=True):
+            _check_text(partition, "the partition's name")
             _check_text(key, "the binding key")
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "partitions", names)
         object.__setattr__(self, "binding_keys", keys)
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "client", _checked_client(client))
+        object.__setattr__(self, "provenance", provenance)
 
     @classmethod
     def from_bindings(cls, bindings: Iterable[tuple[str, str, int | None]]) -> SuperStream:
@@ -79,30 +120,52 @@ class SuperStream:
         ordered = sorted(entries, key=lambda binding: (binding[2] is None, binding[2] or 0))
         return cls([name for name, _, _ in ordered], [key for _, key, _ in ordered])
 
-    def partition_for(self, routing_key: str | bytes, client: Literal["java", "rstream"] = "java") -> str:
+    def partition_for(self, routing_key: str | bytes, client: StreamClient | None = None) -> str:
         """Return the partition of a routing key: its unsigned hash modulo the number of partitions.
 
         The two kinds of producers put the same key into different partitions.
 
         Args:
             routing_key: text or its UTF-8 bytes, of any length.
-            client: the client of the producer: ``java`` hashes UTF-8 by 32-bit murmur3; ``rstream`` hashes UTF-16 with its byte order mark,
-                as on little-endian machines, by 128-bit murmur3.
+            client: the client of the producer; None for that of the super stream: ``java`` hashes UTF-8 by 32-bit murmur3; ``rstream``
+                hashes UTF-16 with its byte order mark, as on little-endian machines, by 128-bit murmur3.
 
         Raises:
             InputError: the key is neither text nor bytes, or the client is unknown.
         """
         data = bytes_of(routing_key, "the routing key")
-        if client == "java":
+        if (self.client if client is None else _checked_client(client)) == "java":
             hash_ = murmur3_x86_32(data, _SEED)
-        elif client == "rstream":
-            hash_ = murmur3_x64_128(_utf_16(data), _SEED)
         else:
-            raise InputError(f"there is no client {client!r} of super streams here: give 'java' or 'rstream'")
+            hash_ = murmur3_x64_128(_utf_16(data), _SEED)
         return self.partitions[hash_ % len(self.partitions)]
 
+    def destination_for(self, key: str | bytes) -> str:
+        """Return the partition of a routing key, as `partition_for`.
+
+        Args:
+            key: text or its UTF-8 bytes.
+        """
+        return self.partition_for(key)
+
+    def route(self, routing_key: str | bytes = "", **other: Any) -> str:
+        """Return the partition of a message, as `partition_for`.
+
+        Args:
+            routing_key: text or its UTF-8 bytes.
+            **other: other parts of a message, which the clients do not hash.
+
+        Raises:
+            InputError: another part is given.
+        """
+        if other:
+            raise InputError(
+                f"the client hashes the routing key alone for the super stream {self.name!r}: leave the rest out"
+            )
+        return self.partition_for(routing_key)
+
     def indices(self, keys: Iterable[Any]) -> NDArray[np.int32]:
-        """Return the partition of each key as an index into `partitions`, as `partition_for` with ``java``.
+        """Return the partition of each key as an index into `partitions`, as `partition_for`.
 
         Args:
             keys: a list of str or bytes; a NumPy array of them; a pyarrow Array or ChunkedArray of strings or binaries.
@@ -115,7 +178,139 @@ class SuperStream:
 
         from rabbit_chx.routing import arrays
 
+        if self.client != "java":
+            numbers = {name: number for number, name in enumerate(self.partitions)}
+            plain = keys.to_pylist() if hasattr(keys, "to_pylist") else keys
+            return np.array([numbers[self.partition_for(key)] for key in plain], np.int32)
         return (arrays.murmur3_hashes(keys, _SEED) % np.uint32(len(self.partitions))).astype(np.int32)
+
+    @property
+    def hashing(self) -> str:
+        """The name of the hash: ``super-stream/`` and the client."""
+        return f"{self.kind}/{self.client}"
+
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """The partitions."""
+        return self.partitions
+
+    @property
+    def buckets(self) -> tuple[str, ...]:
+        """The partition of each remainder of a hash: `partitions`."""
+        return self.partitions
+
+    @property
+    def bucket_count(self) -> int:
+        """The number of partitions."""
+        return len(self.partitions)
+
+    def shares(self) -> dict[str, float]:
+        """Return the exact share of the hashes of each partition."""
+        return modulo_shares(self.partitions, _HASHES[self.client])
+
+    def flows(self, after: KeyMap) -> Flows:
+        """Return the exact share of the hashes of each ``(partition here, partition there)``, only those above 0.
+
+        Args:
+            after: the super stream after a change, of the same client.
+
+        Raises:
+            InputError: keys are hashed differently there.
+        """
+        check_comparable(self, after)
+        return modulo_flows(self.partitions, after.buckets, _HASHES[self.client])
+
+    def bind(self, destination: Destination, weight: int | str) -> SuperStream:
+        """Return the super stream with one partition more at its end.
+
+        Args:
+            destination: the stream.
+            weight: the binding key.
+        """
+        return self._with((*self._bindings, (destination, str(weight))))
+
+    def unbind(self, destination: Destination, weight: int | str | None = None) -> SuperStream:
+        """Return the super stream without a partition.
+
+        Args:
+            destination: the stream.
+            weight: the binding key; None for all bindings of the stream.
+
+        Raises:
+            InputError: it is not bound.
+        """
+        return self._with(without_binding(self.name, self._bindings, destination, weight))
+
+    def with_client(self, client: str) -> SuperStream:
+        """Return the super stream with producers of another client.
+
+        Args:
+            client: ``java`` or ``rstream``.
+
+        Raises:
+            InputError: the client is unknown.
+        """
+        return replace(self, client=_checked_client(client))
+
+    def with_release(self, release: Release) -> Self:
+        """Raise an InputError: the client chooses the partition, on all releases alike.
+
+        Args:
+            release: the release.
+        """
+        raise InputError(
+            f"exchange {self.name!r} is a super stream, and the client chooses its partitions, on all releases alike, so also on {release}: "
+            "leave the release out"
+        )
+
+    def facts(self) -> tuple[str, ...]:
+        """Return the kind, the clients and the size in words, for a report."""
+        client = "the clients for Java, .NET and Go" if self.client == "java" else "rstream"
+        return self.kind, f"hashed by {client}", plural(self.bucket_count, "partition")
+
+    def summary(self) -> dict[str, Any]:
+        """Return name, client and partitions."""
+        return {"exchange": self.name, "client": self.client, "partitions": self.partitions}
+
+    def to_json(self) -> str:
+        """Return the super stream as JSON text on one line: the format ``rabbit-chx/super-stream`` with its attributes."""
+        return json.dumps(
+            {
+                "format": _FORMAT,
+                "format_version": 1,
+                "name": self.name,
+                "client": self.client,
+                "provenance": self.provenance,
+                "partitions": self.partitions,
+                "binding_keys": self.binding_keys,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> SuperStream:
+        """Parse the text of `to_json`.
+
+        Args:
+            text: the JSON text; bytes are UTF-8.
+
+        Raises:
+            InputError: the text is not a super stream.
+        """
+        try:
+            read = json.loads(text)
+            if (read["format"], read["format_version"]) != (_FORMAT, 1):
+                raise InputError(f"its format is not {_FORMAT!r}, version 1")
+            names = {name: read[name] for name in ("name", "client", "provenance")}
+            return cls(read["partitions"], read["binding_keys"], **names)
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"this is not a super stream ({error}): write it again with to_json") from None
+
+    @property
+    def _bindings(self) -> tuple[Binding, ...]:
+        return tuple(zip(self.partitions, self.binding_keys, strict=True))
+
+    def _with(self, bindings: tuple[Binding, ...]) -> SuperStream:
+        return super_stream_of(self.name, bindings, client=self.client)
 
     def partitions_bound_with(self, routing_key: str | bytes) -> tuple[str, ...]:
         """Return the partitions that are bound with a routing key, for clients that route by binding key.
@@ -129,6 +324,29 @@ class SuperStream:
         wanted = bytes_of(routing_key, "the routing key")
         bound = zip(self.partitions, self.binding_keys, strict=True)
         return tuple(name for name, key in bound if key.encode() == wanted)
+
+
+def super_stream_of(
+    name: str,
+    bindings: Iterable[Binding],
+    *,
+    client: StreamClient = "java",
+    provenance: Provenance = "replayed",
+) -> SuperStream:
+    """Return the super stream with these bindings in the order of its partitions; an InputError if one of them is not a stream."""
+    bindings = tuple(bindings)
+    if exchanges := [place.name for place, _ in bindings if isinstance(place, ExchangeRef)]:
+        raise InputError(f"a partition of a super stream is a stream, and {exchanges[0]!r} is an exchange")
+    if not bindings:
+        raise InputError(f"the super stream {name!r} has no partition: bind a stream to its exchange")
+    streams, keys = [str(place) for place, _ in bindings], [key for _, key in bindings]
+    return SuperStream(streams, keys, name=name, client=client, provenance=provenance)
+
+
+def _checked_client(client: object) -> StreamClient:
+    if client in get_args(StreamClient):
+        return cast("StreamClient", client)
+    raise InputError(f"there is no client {client!r} of super streams here: give 'java' or 'rstream'")
 
 
 def _check_text(text: str, what: str) -> None:

@@ -17,8 +17,9 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import bytes_of, check_name
 from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import HashRing, ModulusHashExchange, SlotTable, SuperStream
+from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap, check_key_map
 from rabbit_chx.streams.frames import offset_spec
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.reader import StreamReader
@@ -27,8 +28,6 @@ from rabbit_chx.streams.rows import schema_of
 if TYPE_CHECKING:
     from rabbit_chx.streams.rows import Column, FilterValue
 
-#: The mirror that maps a key to its stream.
-Placing: TypeAlias = HashRing | SlotTable | ModulusHashExchange | SuperStream
 #: The column of the key: the routing key, or the message id, where clients of super streams often put it.
 KeyColumn: TypeAlias = Literal["key", "message_id"]
 
@@ -70,11 +69,6 @@ class StreamParity:
     examples: tuple[MisplacedRow, ...] = ()
 
 
-def places_of(placing: Placing) -> tuple[Place, ...]:
-    """Return the destinations that `placing.indices` counts."""
-    return placing.partitions if isinstance(placing, SuperStream) else placing.destinations
-
-
 def columns_with(key_column: KeyColumn) -> list[str]:
     """Return the optional columns of a `StreamReader` that contain the exchange and the key."""
     if key_column not in get_args(KeyColumn):
@@ -96,7 +90,7 @@ def is_of(batch: pa.RecordBatch, exchange: str, key_column: KeyColumn) -> Column
 def stream_parity(
     stream: str,
     batches: Iterable[pa.RecordBatch],
-    placing: Placing,
+    placing: KeyMap,
     exchange: str,
     *,
     key_column: KeyColumn = "key",
@@ -121,9 +115,8 @@ def stream_parity(
         with StreamReader(url, "orders-0", include=["exchange"]) as reader:
             print(stream_parity("orders-0", reader, ring, "orders"))
     """
-    if not isinstance(placing, Placing):
-        raise InputError(f"{placing!r:.60} is not a ring: give a HashRing, a SlotTable or a SuperStream")
-    places = places_of(placing)
+    check_key_map(placing)
+    places = placing.destinations
     here = places.index(stream) if stream in places else -2  # a hole is -1
     rows = compared = without_key = right = 0
     examples: list[MisplacedRow] = []
@@ -162,7 +155,7 @@ def replay(
     url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
     keys: str | bytes | Collection[str | bytes],
     *,
-    ring: HashRing | SlotTable | ModulusHashExchange | None = None,
+    ring: KeyMap | None = None,
     super_stream: str | None = None,
     exchange: str | None = None,
     key_column: KeyColumn = "key",
@@ -231,7 +224,7 @@ def replay(
     known_addresses = addresses and node_addresses(addresses)
     for moment in filter(None, (since, until)):
         offset_spec(moment)  # raises for a time without a zone
-    placing: Placing | None = ring
+    placing: KeyMap | None = ring
     if super_stream is not None:
         check_name(super_stream, "super stream")
         with closing(open_any(settings)) as connection:
@@ -280,22 +273,20 @@ def _filter_function(filter_value: FilterValue | None) -> Callable[[bytes], str 
     )
 
 
-def keys_by_stream(placing: Placing | None, keys: Column) -> dict[str, Column]:
+def keys_by_stream(placing: KeyMap | None, keys: Column) -> dict[str, Column]:
     """Return the keys of each stream that has some, in their order; an InputError for an assumed ring or a key without a stream."""
-    if not isinstance(placing, Placing):
+    if not isinstance(placing, KeyMap):
         raise InputError(
             f"{placing!r:.60} is not a ring: give a HashRing, a SlotTable or a ModulusHashExchange"
         )
-    if isinstance(placing, ModulusHashExchange) and placing.provenance == "assumed":
+    if placing.provenance == "assumed":
+        remedy = "read it with a ring source"
+        if placing.kind == "x-modulus-hash":
+            remedy = f"on {placing.release} their order is not known, or some are left out; read it with Broker.exchange from 4.3 on"
         raise InputError(
-            f"the bindings of {placing.name!r} do not determine the stream of a key: on {placing.release} their order is not known, or "
-            "some are left out; read it with Broker.exchange from 4.3 on"
+            f"the ring is assumed from the bindings, so the keys may be in another stream: {remedy}"
         )
-    if not isinstance(placing, SuperStream) and placing.provenance == "assumed":
-        raise InputError(
-            "the ring is assumed from the bindings, so the keys may be in another stream: read it with a ring source"
-        )
-    places = places_of(placing)
+    places = placing.destinations
     of_stream: dict[str, list[bytes]] = {}
     for key, at in zip(keys.to_pylist(), placing.indices(keys).tolist(), strict=True):
         place = None if at < 0 else places[at]

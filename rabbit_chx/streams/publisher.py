@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,8 @@ from rabbit_chx.checks import bytes_of, check_name, check_seconds, check_whole, 
 from rabbit_chx.connection.owner import Owned, Owner, one_thread
 from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
-from rabbit_chx.routing import HashRing, ModulusHashExchange, SlotTable, SuperStream
+from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: Maps keys to streams.
-_Ring: TypeAlias = HashRing | SlotTable | ModulusHashExchange
 
 _MAX_ID = 2**63 - 1  # the protocol has unsigned 64-bit ids, and clients on the JVM signed ones
 _FILTERED_SUB_ENTRIES = (
@@ -160,7 +160,7 @@ class StreamPublisher(Owned):
         *,
         stream: str | None = None,
         super_stream: str | None = None,
-        ring: _Ring | None = None,
+        ring: KeyMap | None = None,
         name: str | None = None,
         exchange: str | None = None,
         window: int = 20_000,
@@ -200,7 +200,7 @@ class StreamPublisher(Owned):
         self._filter_value = filter_value
         self._exchange = (super_stream or "") if exchange is None else exchange
         self._overhead = _overhead(name, self._exchange) + (SUB_ENTRY.size if sub_entry_rows else 0)
-        self._placement: _Ring | SuperStream | None = None if ring is None else _check_ring(ring)
+        self._placement: KeyMap | None = None if ring is None else _check_ring(ring)
         with closing(open_any(settings)) as connection:
             connection.request_timeout_s = confirm_timeout_s
             self._no_filters = connection.no_filters
@@ -495,15 +495,15 @@ def _check_rows(name: object, filter_value: object, rows: int | None, compressio
         raise InputError(_FILTERED_SUB_ENTRIES)
 
 
-def _check_ring(ring: object) -> _Ring:
+def _check_ring(ring: object) -> KeyMap:
     """Return the ring if it was read from the broker and all of its destinations are queues; else raise an InputError."""
-    if not isinstance(ring, _Ring):
+    if not isinstance(ring, KeyMap) or ring.kind == "super-stream":
         raise InputError(
             f"{ring!r:.60} is not a ring: give a HashRing, a SlotTable or a ModulusHashExchange that was read from the broker"
         )
     if ring.provenance != "read":
         remedy = "give Broker a ring_source, which reads it"
-        if isinstance(ring, ModulusHashExchange):
+        if ring.kind == "x-modulus-hash":
             remedy = "give that of Broker.exchange, on a release that orders its bindings"
         raise InputError(
             f"the ring must be read from the broker, and this one is {ring.provenance}: {remedy}"
@@ -520,9 +520,7 @@ def _check_ring(ring: object) -> _Ring:
     return ring
 
 
-def _streams_of(placement: _Ring | SuperStream | None, stream: str | None) -> tuple[str, ...]:
-    if isinstance(placement, SuperStream):
-        return placement.partitions
+def _streams_of(placement: KeyMap | None, stream: str | None) -> tuple[str, ...]:
     return (str(stream),) if placement is None else tuple(map(str, placement.destinations))
 
 

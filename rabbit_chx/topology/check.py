@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import Destination, HashRing, Release
+from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
+from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
@@ -36,7 +37,7 @@ from rabbit_chx.topology.differences import (
     queue_lists,
 )
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.modulus import modulus_of, numbered
+from rabbit_chx.topology.modulus import numbered
 from rabbit_chx.topology.modulus_plan import largest_share, share_moved
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
@@ -316,7 +317,7 @@ def _modulus_findings(name: str, live: Topology, transient: Mapping[Destination,
             yield Finding(
                 "transient-destination", message, fix, exchange=name, destination=place, share=share
             )
-    shares = modulus_of(name, places, release, "read").shares()
+    shares = ModulusHashExchange(name, ascending_bindings(places), release, "read").shares()
     queues = {place: share for place, share in shares.items() if isinstance(place, str)}
     yield from queue_findings(CheckedQueues(name, live, release, queues, moved_without))
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import listed, percent, plural
+from rabbit_chx.analysis.wording import listed, percent
 from rabbit_chx.routing import Destination, Release
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import QUORUM_V8_SINCE
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.check_rings import differing_fields

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rabbit_chx.analysis import Finding, ring_findings
-from rabbit_chx.analysis.wording import listed, percent, plural
+from rabbit_chx.analysis.wording import listed, percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.slot_table import KeyMap, share_between
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology.changes import FieldChange, fields_between
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.movement import MovementCounter, bucket_count
@@ -228,7 +228,7 @@ def misplaced_share(checked: CheckedExchange, members: Sequence[RingMember]) -> 
     if checked.layout is None:
         return _moved_to(checked, wanted)
     owners = {ExchangeRef(slot): queue for slot, queue in checked.layout.owners.items()}
-    return share_between(_by_queue(checked.ring, _live_owners(checked)), SlotTable(wanted, owners))
+    return SlotTable(wanted, owners).share_moved(_by_queue(checked.ring, _live_owners(checked)))
 
 
 def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]) -> Iterator[Finding]:
@@ -329,7 +329,7 @@ def _moved_to(checked: CheckedExchange, wanted: HashRing) -> float:
     if wanted.buckets == checked.ring.buckets:
         return 0.0
     owners = _live_owners(checked)
-    return share_between(_by_queue(checked.ring, owners), _by_queue(wanted, owners))
+    return _by_queue(checked.ring, owners).share_moved(_by_queue(wanted, owners))
 
 
 def _moved_of_each(checked: CheckedExchange, wanted: HashRing) -> dict[Place, float]:
@@ -367,7 +367,7 @@ def _live_owners(checked: CheckedExchange) -> dict[ExchangeRef, str]:
     return owners
 
 
-def _by_queue(ring: HashRing, owners: Mapping[ExchangeRef, str]) -> KeyMap:
+def _by_queue(ring: HashRing, owners: Mapping[ExchangeRef, str]) -> HashRing | SlotTable:
     if not owners:
         return ring
     exchanges = {place for place in ring.destinations if isinstance(place, ExchangeRef)}

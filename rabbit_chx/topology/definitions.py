@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rabbit_chx.analysis.wording import plural
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology.fields import APPLY_TO, KEY, NAME, PRIORITY, FileEntry, Kind, Problems, file_finding
 from rabbit_chx.topology.file_rules import EXCHANGE_TYPES, match_fault, object_faults, operator_policy_faults

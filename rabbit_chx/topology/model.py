@@ -12,13 +12,13 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import Provenance
-from rabbit_chx.routing.slot_table import KeyMap
 from rabbit_chx.topology.definitions import definitions_content
 from rabbit_chx.topology.fields import read_document
 from rabbit_chx.topology.file_rules import check_rules, misspellings
-from rabbit_chx.topology.modulus import modulus_of, numbered
+from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -211,7 +211,7 @@ class Topology(ObjectSet):
             )
         return table
 
-    def key_map(self, exchange: str, release: Release | None = None) -> KeyMap | ModulusHashExchange:
+    def key_map(self, exchange: str, release: Release | None = None) -> KeyMap:
         """Return the mapping of keys to queues: the `slots` of an exchange with slots, else its `ring`; or the `modulus`.
 
         Args:
@@ -254,7 +254,7 @@ class Topology(ObjectSet):
         provenance: Provenance = "replayed" if self.release is None else "read"
         if exchange in self.sources_left_out or rules != (self.release or rules):
             provenance = "assumed"
-        return modulus_of(exchange, numbered(bound, rules), rules, provenance)
+        return modulus_of(exchange, bound, rules, provenance)
 
     def _hash_exchange(self, name: str, type_: str = HASH_EXCHANGE) -> ExchangeDefinition:
         exchange = self.exchange(name)

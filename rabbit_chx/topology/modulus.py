@@ -1,4 +1,4 @@
-"""The order in which an ``x-modulus-hash`` exchange numbers its bindings, from a list of all of them."""
+"""An ``x-modulus-hash`` exchange from a list of its bindings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ def numbered(bindings: Iterable[BindingDefinition], release: Release) -> tuple[D
 
 
 def modulus_of(
-    name: str, places: Iterable[Destination], release: Release, provenance: Provenance
+    name: str, bindings: Iterable[BindingDefinition], release: Release, provenance: Provenance
 ) -> ModulusHashExchange:
-    """Return the exchange whose bindings are `numbered` so. Bindings that differ only in their arguments count, too."""
-    return ModulusHashExchange(name, ascending_bindings(places), release, provenance)
+    """Return the exchange with these bindings. Bindings that differ only in their arguments count, too."""
+    bindings = sorted(bindings, key=lambda binding: order_of_destination(binding.destination))
+    pairs = [(binding.destination, binding.routing_key) for binding in bindings]
+    if len(set(pairs)) < len(pairs):
+        pairs = list(ascending_bindings(numbered(bindings, release)))
+    return ModulusHashExchange(name, pairs, release, provenance)

@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.modulo_map import ModuloFlows, ModuloMap, movement
+from rabbit_chx.analysis.matrix import MovementMatrix, movement
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release
-from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange, reference_to
 from rabbit_chx.topology.differences import ObjectDifferences
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.modulus import modulus_of, numbered
+from rabbit_chx.topology.modulus import numbered
 from rabbit_chx.topology.objects import (
     MODULUS_EXCHANGE,
     BindingDefinition,
@@ -139,7 +138,7 @@ class ModulusPlan:
         """Return the exact share of keys that move from each destination to each other one; None if it is not known."""
         if self.unknown and self.moved_at_worst:
             return None
-        return movement(ModuloMap.of(self.before), ModuloMap.of(self.after))
+        return movement(self.before, self.after)
 
 
 def modulus_plans(
@@ -214,7 +213,10 @@ def _planned(
     if name in live.sources_left_out:
         provenance = "assumed"
     planned: Provenance = "replayed" if provenance == "read" else provenance
-    sides = modulus_of(name, before, release, provenance), modulus_of(name, after, release, planned)
+    sides = (
+        ModulusHashExchange(name, ascending_bindings(before), release, provenance),
+        ModulusHashExchange(name, ascending_bindings(after), release, planned),
+    )
     if len(states) == 1:
         return ModulusPlan(name, *sides, unknown=unknown)
     moving: Callable[[Sequence[Destination], Sequence[Destination]], float]
@@ -250,6 +252,8 @@ def _unknown_order(
 
 def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:
     """Return the exact share of the 2^27 hashes whose destination differs between two sequences of numbered destinations."""
+    from rabbit_chx.routing.arrays import ModuloFlows
+
     if not before or not after:
         return float(bool(before or after))
     return 1 - ModuloFlows(before, after, _HASHES).staying

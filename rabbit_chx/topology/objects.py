@@ -19,7 +19,6 @@ from rabbit_chx.checks import MAX_SHORTSTR, is_whole
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import binding_key, check_destination
-from rabbit_chx.routing.slot_table import KeyMap
 
 ArgumentValue: TypeAlias = Union[str, int, float, bool, tuple["ArgumentValue", ...], "ArgumentTable", None]
 
@@ -499,7 +498,7 @@ class LiveSlots:
                 raise MismatchError(self._fault(slot), exchange=slot.name, queue=queues[-1])
         return self.table()
 
-    def key_map(self) -> KeyMap:
+    def key_map(self) -> HashRing | SlotTable:
         """Return the table of the slots, or the ring of an exchange without slots."""
         return self.table() if self.queues else self.ring
 

@@ -45,9 +45,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import document, entries, entry, percent, plural, refusal_entries, to_json
+from rabbit_chx.analysis.wording import document, entries, entry, percent, refusal_entries, to_json
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology.changes import PlannedChange, TopologyObject, kind_of, name_of
 from rabbit_chx.topology.differences import binding_identity, by_name
 from rabbit_chx.topology.model import Topology

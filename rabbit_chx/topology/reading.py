@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any, Literal, NoReturn, Self, TypeAlias, TypeVar
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -29,14 +28,18 @@ from rabbit_chx.routing import (
     HashRing,
     ModulusHashExchange,
     Release,
+    SuperStream,
 )
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
+from rabbit_chx.routing.ring_changes import Provenance
+from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.definitions import topology_content
 from rabbit_chx.topology.fields import KEY, NAME, STRING, Kind
 from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.modulus import modulus_of, numbered
+from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -456,23 +459,25 @@ class LiveExchange:
             RingSourceError: the ring could not be read.
         """
         if self.type == MODULUS_EXCHANGE:
-            places = numbered(self._binding_definitions, self.release)
-            return modulus_of(self.name, places, self.release, "read")
+            return modulus_of(self.name, self._binding_definitions, self.release, "read")
         if self.type != HASH_EXCHANGE:
             self._refuse_type("")
         return ConsistentHashExchange(self.name, self.ring, arguments=self.hash_arguments)
 
-    def modulo_map(self) -> ModuloMap:
-        """Return the map of an exchange that hashes modulo the number of its bindings.
+    def key_map(self) -> KeyMap:
+        """Return what maps keys to destinations: the ring or its slots, the modulus exchange, or the super stream.
 
         Raises:
             MismatchError: the exchange is of another type.
+            RingSourceError: the ring could not be read.
         """
+        if self.type == HASH_EXCHANGE:
+            return self.slots.key_map()
         definition = ExchangeDefinition(self.name, self.type, arguments=self._entry["arguments"])
-        modulo_map = modulo_map_of(definition, self._binding_definitions, self.release)
-        if modulo_map is None:
+        found = modulo_map_of(definition, self._binding_definitions, self.release, "read")
+        if found is None:
             self._refuse_type(", or a super stream")
-        return replace(modulo_map, provenance="read")
+        return found
 
     def _refuse_type(self, others: str) -> NoReturn:
         raise MismatchError(
@@ -538,8 +543,11 @@ def _rate(entry: Mapping[str, Any], name: str) -> float | None:
 
 
 def modulo_map_of(
-    exchange: ExchangeDefinition, bindings: Iterable[BindingDefinition], release: Release | None
-) -> ModuloMap | None:
+    exchange: ExchangeDefinition,
+    bindings: Iterable[BindingDefinition],
+    release: Release | None,
+    provenance: Provenance = "replayed",
+) -> ModulusHashExchange | SuperStream | None:
     """Return the map of an exchange that hashes modulo the number of its bindings; None for any other exchange.
 
     A super stream is a direct exchange with the argument ``x-super-stream``. Its partitions are in the order that its bindings contain,
@@ -547,16 +555,18 @@ def modulo_map_of(
     """
     bound = [binding for binding in bindings if binding.source == exchange.name]
     if exchange.type == MODULUS_EXCHANGE:
-        kind: Literal["x-modulus-hash", "super-stream"] = "x-modulus-hash"
-    elif exchange.type == "direct" and exchange.arguments.get(_SUPER_STREAM) is True:
-        kind = "super-stream"
-        bound = [binding for binding in bound if not isinstance(binding.destination, ExchangeRef)]
-        bound.sort(key=_partition_order)
-    else:
+        return modulus_of(exchange.name, bound, release or NEWEST, provenance)
+    if not is_super_stream(exchange):
         return None
-    return ModuloMap(
-        exchange.name, kind, tuple((binding.destination, binding.routing_key) for binding in bound), release
-    )
+    bound = [binding for binding in bound if not isinstance(binding.destination, ExchangeRef)]
+    bound.sort(key=_partition_order)
+    pairs = [(binding.destination, binding.routing_key) for binding in bound]
+    return super_stream_of(exchange.name, pairs, provenance=provenance)
+
+
+def is_super_stream(exchange: ExchangeDefinition) -> bool:
+    """Return True if an exchange is that of a super stream."""
+    return exchange.type == "direct" and exchange.arguments.get(_SUPER_STREAM) is True
 
 
 def _partition_order(binding: BindingDefinition) -> tuple[bool, Any]:

@@ -90,12 +90,12 @@ class RingPlan:
 
         Destinations are in ring order. With slots, the destinations are queues, in the order of names.
         """
-        from rabbit_chx.analysis.matrix import movement_matrix
+        from rabbit_chx.analysis.matrix import movement
 
         if self.ownership is not None:
             before, after = self.ownership.ring_before(self.before), self.ownership.ring_after(self.after)
-            return movement_matrix(before, after).sorted_by(order_of_place)
-        return movement_matrix(self.before, self.after)
+            return movement(before, after).sorted_by(order_of_place)
+        return movement(self.before, self.after)
 
 
 class RingWork(NamedTuple):

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed, plural
+from rabbit_chx.analysis.wording import listed
 from rabbit_chx.checks import check_whole, short_string
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import listed as as_tuple
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember

@@ -10,14 +10,21 @@ from typing import Final, Literal, TypeAlias, cast
 
 from rabbit_chx.analysis import Finding, movement
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.routing import Binding, Destination, HashRing, Release, rules
+from rabbit_chx.routing import (
+    Binding,
+    Destination,
+    HashRing,
+    ModulusHashExchange,
+    Release,
+    SlotTable,
+    rules,
+)
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import Rule
-from rabbit_chx.routing.slot_table import KeyMap, ring_beneath
+from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology.check_rings import GHOSTS_SINCE, repair_fix
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
@@ -103,7 +110,7 @@ def _modulus_upgrade(
     )
     drained = _DRAIN.format(name=name)
     try:
-        exact = movement(*(ModuloMap(name, _MODULUS, bindings, release) for release in (before, after)))
+        exact = movement(*(ModulusHashExchange(name, bindings, release) for release in (before, after)))
     except NotDeterminedError:
         release = before if before.follows(rules.MODULUS_UNORDERED) else after
         finding = Finding(
@@ -133,8 +140,8 @@ class _ChxUpgrade:
     bindings: tuple[Binding, ...]
     before: Release
     after: Release
-    old: KeyMap
-    new: KeyMap
+    old: HashRing | SlotTable
+    new: HashRing | SlotTable
 
     @classmethod
     def of(
@@ -142,9 +149,9 @@ class _ChxUpgrade:
     ) -> _ChxUpgrade:
         arguments = {name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments}
         bindings = tuple(member.binding for member in exchange.ring or ())
-        old = cast("KeyMap", topology.key_map(exchange.name, before))
+        old = cast("HashRing | SlotTable", topology.key_map(exchange.name, before))
         try:
-            new = cast("KeyMap", topology.key_map(exchange.name, after))
+            new = cast("HashRing | SlotTable", topology.key_map(exchange.name, after))
         except InputError:  # a broker keeps a binding that is older than the rule that refuses its weight
             new = old.with_release(after)
         return cls(exchange, HashedOn.from_arguments(arguments), bindings, before, after, old, new)

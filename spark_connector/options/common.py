@@ -17,8 +17,9 @@ from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, ManagementUrl, parse_stream_uri, parse_uri
 from rabbit_chx.connection.tokens import Credentials, TokenSecret, token_command
 from rabbit_chx.errors import InputError, UnreachableError
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.streams.nodes import split_address
-from spark_connector.placing.rings import Ring, ring_from_json
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _IN_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
@@ -216,7 +217,7 @@ def _node_addresses(text: str) -> dict[str, str]:
     return addresses
 
 
-def _ring(text: str) -> Ring:
+def _ring(text: str) -> KeyMap:
     if not text.lstrip().startswith("{"):
         try:
             text = Path(text).read_text()
@@ -226,12 +227,12 @@ def _ring(text: str) -> Ring:
                 f"({type(cause).__name__}): give ring.to_json(), or the path of a file with it"
             ) from None
     try:
-        ring = ring_from_json(text)
+        ring = key_map_from_json(text)
     except InputError as cause:
         raise InputError(f"option 'ring': {cause}") from None
     if not ring.destinations:
         raise InputError(
-            "option 'ring' has no buckets, or its slots no queue, so it predicts nothing: bind queues first, or leave it out"
+            "option 'ring' has no buckets or bindings, or its slots no queue, so it predicts nothing: bind queues first, or leave it out"
         )
     return ring
 

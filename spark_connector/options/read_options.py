@@ -11,6 +11,7 @@ from typing import TypeAlias
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import check_name
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.options.common import (
     ADDRESS_OPTIONS,
     COUNT,
@@ -31,7 +32,6 @@ from spark_connector.options.common import (
     option_fields,
     read_options,
 )
-from spark_connector.placing.rings import Ring
 from spark_connector.spark_errors import raising_without_traceback
 
 #: The start or end of a read: `earliest` or `latest`, a time, or an offset for each stream. -2 is earliest and -1 latest, as Kafka's.
@@ -192,7 +192,7 @@ class ReadOptions:
         "[Filter pushdown](streams.md#filter-pushdown)",
         default="none", only="batch",
     )
-    ring: Ring | None = option(
+    ring: KeyMap | None = option(
         "ring", RING,
         "with `exchange` and `pushFilters=keys`: JSON of the `HashRing`, `SlotTable` or `ModulusHashExchange`, or the path of such a file",
         only="batch",

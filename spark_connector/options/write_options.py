@@ -15,6 +15,7 @@ from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import MAX_SHORTSTR, too_long
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
 from spark_connector.options.common import (
     ADDRESS_OPTIONS,
@@ -39,7 +40,7 @@ from spark_connector.options.common import (
     quote_text,
     read_options,
 )
-from spark_connector.placing.rings import Ring, as_ring
+from spark_connector.placing.rings import as_ring
 
 #: All headers of a message travel in one frame, of 128 KiB unless agreed otherwise.
 MAX_HEADERS_BYTES = 100_000
@@ -234,7 +235,7 @@ class WriteOptions:
         "reaction to `spark.speculation`, which publishes rows twice",
         default="warn",
     )
-    ring: Ring | None = option(
+    ring: KeyMap | None = option(
         "ring", RING,
         "JSON of a `HashRing`, `SlotTable` or `ModulusHashExchange`, or the path of such a file; the report then has rows per queue",
         heading="Placement and prediction",
@@ -445,7 +446,7 @@ class _Texts(dict[str, str]):
         return f"<options {', '.join(self)}>"
 
 
-def to_texts(options: Mapping[str, object], ring: Ring | str | None) -> Mapping[str, str]:
+def to_texts(options: Mapping[str, object], ring: KeyMap | str | None) -> Mapping[str, str]:
     """Return Python values as the texts that Spark would pass.
 
     None is an option that is not given. `ring` is the value of the option of that name; an InputError if both are given.

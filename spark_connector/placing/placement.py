@@ -13,18 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import murmur3_x86_32
 from spark_connector.executor_functions import OnExecutor, check_worker_python
-from spark_connector.placing.rings import (
-    CACHED_RINGS,
-    Ring,
-    as_ring,
-    cached_ring,
-    destination_indices,
-    stream_names,
-    unshipped,
-)
+from spark_connector.placing.rings import CACHED_RINGS, as_key_map, as_ring, cached_ring, destination_indices
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +30,7 @@ _SPARK_SEED = 42
 
 def place(
     df: DataFrame,
-    ring: Ring | str,
+    ring: KeyMap | str,
     by: Literal["queue"] = "queue",
     *,
     slices: Mapping[str, int] | None = None,
@@ -84,7 +76,7 @@ def place(
     return _moved(df, column, ring, placement, () if order_by is None else columns)
 
 
-def place_for_streams(df: DataFrame, streams: SuperStream | Ring | str, key: str = "key") -> DataFrame:
+def place_for_streams(df: DataFrame, streams: KeyMap | str, key: str = "key") -> DataFrame:
     """Shuffle rows for ``delivery=exactly-once``: one partition for each stream, sorted by key and value.
 
     The number of a row in its stream is its id there, so each attempt of a task must produce the same rows in the same order. Call it last:
@@ -108,24 +100,24 @@ def place_for_streams(df: DataFrame, streams: SuperStream | Ring | str, key: str
     """
     from pyspark.sql import functions
 
-    placing = streams if isinstance(streams, SuperStream) else as_ring(streams)
+    placing = as_key_map(streams)
     column, nullable = _text_column(df, key, "the routing key with key=")
     value, _ = _text_column(df, "value", "the body 'value'")
     # The write names the rows of the spare partition, which have no stream.
-    placement = Placement((1,) * len(stream_names(placing)), spare=nullable or _has_holes(placing))
+    placement = Placement((1,) * len(placing.destinations), spare=nullable or _has_holes(placing))
     # By bytes, with any collation of a column.
     order = [functions.col(f"`{name}`").cast("binary") for name in (column, value)]
     return _moved(df, column, placing, placement, () if df.isStreaming else order)
 
 
-def _has_holes(placing: SuperStream | Ring) -> bool:
-    return not isinstance(placing, SuperStream) and None in placing.shares()
+def _has_holes(placing: KeyMap) -> bool:
+    return None in placing.shares()
 
 
 def _moved(
     df: DataFrame,
     key: str,
-    placing: Ring | SuperStream,
+    placing: KeyMap,
     placement: Placement,
     order_by: Sequence[str | Column] = (),
 ) -> DataFrame:
@@ -165,19 +157,16 @@ def _text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
     return field.name, field.nullable
 
 
-def _partition_column(
-    key: Column, placing: Ring | SuperStream, placement: Placement, *, salted: bool
-) -> Column:
+def _partition_column(key: Column, placing: KeyMap, placement: Placement, *, salted: bool) -> Column:
     from pyspark.sql.functions import xxhash64
 
     number_of = salts(placement.partitions) if salted else None
-    shipped = placing if isinstance(placing, SuperStream) else placing.to_json()
-    column = create_udf(partition_numbers, "int", shipped, placement, number_of)
+    column = create_udf(partition_numbers, "int", placing.to_json(), placement, number_of)
     return column(key, xxhash64(key)) if placement.needs_hashes else column(key)
 
 
 def partition_numbers(
-    placing: str | SuperStream,
+    placing: str,
     placement: Placement,
     number_of: tuple[int, ...] | None,
     keys: pa.Array[Any],
@@ -187,7 +176,7 @@ def partition_numbers(
     import numpy as np
     import pyarrow as pa
 
-    indices = destination_indices(unshipped(placing), keys)
+    indices = destination_indices(cached_ring(placing), keys)
     numbers = placement.partitions_of(indices, None if hashes is None else hashes.to_numpy())
     if number_of is not None:
         numbers = np.array(number_of, np.int32)[numbers]
@@ -209,7 +198,7 @@ class Placement:
     @classmethod
     def of(
         cls,
-        ring: Ring,
+        ring: KeyMap,
         *,
         slices: Mapping[str, int] | None = None,
         partitions: int | None = None,
@@ -272,7 +261,7 @@ def _as_given(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, 
     return tuple(slices.get(queue, 1) for queue in queues)
 
 
-def _by_share(ring: Ring, partitions: int) -> tuple[int, ...]:
+def _by_share(ring: KeyMap, partitions: int) -> tuple[int, ...]:
     """Assign each further slice to the queue whose slices are the largest so far."""
     number = len(ring.destinations)
     if not is_whole(partitions, number):
@@ -306,7 +295,7 @@ def salts(partitions: int) -> tuple[int, ...]:
     return tuple(by_partition[partition] for partition in range(partitions))
 
 
-def queue_for(key_column: str | Column, ring: Ring | str) -> Column:
+def queue_for(key_column: str | Column, ring: KeyMap | str) -> Column:
     """Return a string column with the queue that the ring predicts for each routing key.
 
     The queue is null for a null key, a hole of the ring, and a slot without a queue. An exchange as a destination is ``exchange
@@ -354,7 +343,7 @@ def _through_pandas(function: Callable[..., Any], *columns: Any) -> Any:  # Seri
 def _names(ring_json: str) -> pa.Array[Any]:
     import pyarrow as pa
 
-    return pa.array([*stream_names(cached_ring(ring_json)), None], pa.string())
+    return pa.array([*map(str, cached_ring(ring_json).destinations), None], pa.string())
 
 
 def queue_names(ring_json: str, keys: pa.Array[Any]) -> pa.Array[Any]:

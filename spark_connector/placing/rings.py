@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -10,49 +9,44 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import describe_ring_change
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable, SuperStream
-from rabbit_chx.routing.slot_table import (
-    check_key_map,
-    key_map_from_json,
-    ring_beneath,
-    share_between,
-)
+from rabbit_chx.routing import ConsistentHashExchange, HashRing
+from rabbit_chx.routing.key_map import KeyMap, check_key_map
+from rabbit_chx.routing.key_map_json import key_map_from_json
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-#: What maps keys to destinations: a ring, a table of slots, or an ``x-modulus-hash`` exchange.
-Ring: TypeAlias = HashRing | SlotTable | ModulusHashExchange
-_MODULUS = re.compile('"format": *"rabbit-chx/modulus"')
 #: The text of reports for rows without a queue.
 NO_QUEUE = "(no queue)"
 #: Rings that a Python worker keeps; each task contains its own.
 CACHED_RINGS = 8
 
 
-def as_ring(ring: Ring | str) -> Ring:
-    """Return a ring, or that of a JSON; InputError if the argument is not one, or does not determine the destinations of keys."""
-    if isinstance(ring, str):
-        ring = ring_from_json(ring)
-    if isinstance(ring, ModulusHashExchange):
-        ring.indices([])  # raises an error without bindings, and for releases without an order
-        return ring
-    check_key_map(ring)
-    if not ring.destinations:
+def as_key_map(given: KeyMap | str) -> KeyMap:
+    """Return a key map, or that of a JSON; InputError if the argument is not one, or does not determine the destinations of keys."""
+    key_map = key_map_from_json(given) if isinstance(given, str) else given
+    check_key_map(key_map)
+    if not key_map.destinations:
         raise InputError(
-            "the ring has no buckets, or its slots no queue, so it predicts nothing: bind queues first, or read it again"
+            "the ring has no buckets or bindings, or its slots no queue, so it predicts nothing: bind queues first, or read it again"
         )
-    return ring
+    key_map.indices([])  # raises an error for releases without an order
+    return key_map
 
 
-def ring_from_json(text: str) -> Ring:
-    """Return the ring of the JSON that its `to_json` returns."""
-    return ModulusHashExchange.from_json(text) if _MODULUS.search(text) else key_map_from_json(text)
+def as_ring(given: KeyMap | str) -> KeyMap:
+    """Return the key map of an exchange, as `as_key_map`; InputError for a super stream, whose keys the client hashes."""
+    key_map = as_key_map(given)
+    if key_map.kind == "super-stream":
+        raise InputError(
+            "the broker does not hash the keys of a super stream: give a ring, or write with the option superStream"
+        )
+    return key_map
 
 
-def check_streams(ring: Ring) -> None:
+def check_streams(ring: KeyMap) -> None:
     """Raise an InputError if a destination of a ring is not a queue, or is bound several times to an ``x-modulus-hash`` exchange."""
     for place, count in Counter(ring.destinations).items():
         if not isinstance(place, str):
@@ -61,19 +55,14 @@ def check_streams(ring: Ring) -> None:
             raise InputError(f"stream {place!r} is bound {count} times: unbind all but one")
 
 
-def unshipped(placing: str | SuperStream) -> Ring | SuperStream:
-    """Return the ring of a JSON; a super stream is returned unchanged."""
-    return cached_ring(placing) if isinstance(placing, str) else placing
-
-
 @lru_cache(CACHED_RINGS)
-def cached_ring(ring_json: str) -> Ring:
+def cached_ring(ring_json: str) -> KeyMap:
     """Return a ring that is parsed once in each Python worker; its table of seeds is kept."""
-    return ring_from_json(ring_json)
+    return key_map_from_json(ring_json)
 
 
 def destination_indices(
-    ring: Ring | SuperStream,
+    ring: KeyMap,
     keys: Any,  # Arrow has no types
 ) -> NDArray[np.int32]:
     """Return the indices of the destinations, -1 for a hole and for a null key."""
@@ -86,12 +75,7 @@ def destination_indices(
     return indices
 
 
-def stream_names(placing: SuperStream | Ring) -> tuple[str, ...]:
-    """Return the partitions of a super stream, or the destinations of a ring or slot table."""
-    return placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
-
-
-def count_by_queue(ring: Ring, keys: Any) -> dict[str, int]:
+def count_by_queue(ring: KeyMap, keys: Any) -> dict[str, int]:
     """Return the number of keys of each queue; queues without keys are omitted."""
     import numpy as np
 
@@ -101,7 +85,7 @@ def count_by_queue(ring: Ring, keys: Any) -> dict[str, int]:
 
 
 #: A ring, its JSON, or a function that reads it. A function may return the exchange of a ring as well.
-GivenRing: TypeAlias = "Ring | str | Callable[[], Ring | ConsistentHashExchange]"
+GivenRing: TypeAlias = "KeyMap | str | Callable[[], KeyMap | ConsistentHashExchange]"
 
 
 class WatchedRing:
@@ -118,7 +102,7 @@ class WatchedRing:
         self.ring = None if source is None else _ring_of(source() if callable(source) else source)
 
     @classmethod
-    def since(cls, ring: Ring | None, read: Callable[[], Any]) -> Self:
+    def since(cls, ring: KeyMap | None, read: Callable[[], Any]) -> Self:
         """Return a ring that was read before, perhaps in another process, and the function that reads it again."""
         watched = cls(ring)
         watched._read = read
@@ -132,9 +116,9 @@ class WatchedRing:
     @property
     def may_change_unseen(self) -> bool:
         """True if keys may change queue without a lost connection, as with slots."""
-        return isinstance(self.ring, SlotTable)
+        return self.ring is not None and self.ring.kind == "slots"
 
-    def read_again(self) -> Ring:
+    def read_again(self) -> KeyMap:
         """Read the ring, keep and return it; `can_be_read` is true. Raises what the function raises, or InputError."""
         assert self._read is not None  # `can_be_read`
         self.ring = now = _ring_of(self._read())
@@ -169,7 +153,7 @@ class WatchedRing:
             )
         if before is not None and _same(before, now):
             return None
-        if isinstance(before, HashRing | ModulusHashExchange) and type(before) is type(now):
+        if before is not None and before.hashing == now.hashing and "slots" not in (before.kind, now.kind):
             return describe_ring_change(before, now, rows)
         return "the exchange has another type or slots now, and rows may have gone to a queue that no longer has their keys"
 
@@ -183,7 +167,7 @@ def read_exchange(prefix: str, vhost: str, exchange: str) -> ConsistentHashExcha
     return ConsistentHashExchange(exchange, ring, arguments)
 
 
-def _ring_of(source: Ring | ConsistentHashExchange | str) -> Ring:
+def _ring_of(source: KeyMap | ConsistentHashExchange | str) -> KeyMap:
     if isinstance(source, ConsistentHashExchange):
         if source.hashed_on.kind != "routing-key":
             raise InputError(
@@ -194,21 +178,12 @@ def _ring_of(source: Ring | ConsistentHashExchange | str) -> Ring:
     return as_ring(source)
 
 
-def _same(before: Ring, now: Ring) -> bool:
-    return _map_of(before) == _map_of(now)
+def _same(before: KeyMap, now: KeyMap) -> bool:
+    return (before.hashing, before.buckets) == (now.hashing, now.buckets)
 
 
-def _map_of(ring: Ring) -> object:
-    if isinstance(ring, ModulusHashExchange):
-        return "modulus", ring.destinations
-    return ring_beneath(ring).buckets, ring.owners if isinstance(ring, SlotTable) else None
-
-
-def _share_moved(before: Ring, now: Ring) -> float:
+def _share_moved(before: KeyMap, now: KeyMap) -> float:
     """Return the exact share of keys with another destination; of exchanges of two types, all keys."""
-    if isinstance(before, ModulusHashExchange) or isinstance(now, ModulusHashExchange):
-        from rabbit_chx.analysis.modulo_map import ModuloMap, movement  # only the driver needs it
-
-        maps = [ModuloMap.of(ring) for ring in (before, now) if isinstance(ring, ModulusHashExchange)]
-        return movement(*maps).moved if len(maps) == 2 else 1.0
-    return share_between(before, now)
+    if before.hashing != now.hashing:
+        return 1.0
+    return sum(share for (source, target), share in before.flows(now).items() if source != target)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.retry import Retry
-from rabbit_chx.routing import ModulusHashExchange, SuperStream
+from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
-from spark_connector.placing.rings import Ring, check_streams, stream_names
+from spark_connector.placing.rings import check_streams
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,16 +45,16 @@ class StreamLayout:
             the same id may mean another row.
     """
 
-    placing: SuperStream | Ring
+    placing: KeyMap
     digest: str
 
     @classmethod
-    def of(cls, placing: SuperStream | Ring, schema: StructType) -> StreamLayout:
+    def of(cls, placing: KeyMap, schema: StructType) -> StreamLayout:
         """Return the layout of rows of a schema; InputError if a destination is not a queue, or the ring was not read from a broker."""
-        if not isinstance(placing, SuperStream):
+        if placing.kind != "super-stream":
             _check_ring(placing)
         facts = [
-            stream_names(placing),
+            tuple(map(str, placing.destinations)),
             _rule(placing),
             sorted(
                 (field.name.lower(), field.dataType.simpleString())
@@ -67,27 +68,29 @@ class StreamLayout:
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams; partition i of a placed frame has the rows of stream i."""
-        return stream_names(self.placing)
+        return tuple(map(str, self.placing.destinations))
 
     def name(self, app_id: str) -> str:
         """Return the name that a job's rows are published under."""
         return f"{app_id}/{self.digest}"
 
 
-def _rule(placing: SuperStream | Ring) -> Any:  # JSON
+#: What determines the stream of a key of each kind, where the streams alone do. It is a part of publisher names: never change one.
+_RULES = {"super-stream": "murmur3", "x-modulus-hash": "x-modulus-hash"}
+
+
+def _rule(placing: KeyMap) -> Any:  # JSON
     """Return what determines the stream of a key; not the release, since all hash keys alike."""
-    if isinstance(placing, SuperStream):
-        return "murmur3"
-    if isinstance(placing, ModulusHashExchange):
-        return "x-modulus-hash"
+    if (rule := _RULES.get(placing.kind)) is not None:
+        return rule
     ring = json.loads(placing.to_json())
     return ring["buckets"], ring.get("slots")
 
 
-def _check_ring(ring: Ring) -> None:
+def _check_ring(ring: KeyMap) -> None:
     if ring.provenance != "read":
         remedy = "by ringVia, such as 'docker exec NAME', or Broker with a ring_source"
-        if isinstance(ring, ModulusHashExchange):
+        if ring.kind == "x-modulus-hash":
             remedy = "by Broker.exchange, on a release that orders its bindings"
         raise InputError(
             f"rows go straight to the streams of the ring, and the ring is {ring.provenance}: give one that was read from the broker, {remedy}"
@@ -116,7 +119,7 @@ def plan_layout(
     def ask() -> StreamLayout:
         with closing(open_any(settings_of(addresses))) as connection:
             if options.super_stream:
-                placing: SuperStream | Ring = SuperStream(connection.partitions(options.super_stream))
+                placing: KeyMap = SuperStream(connection.partitions(options.super_stream))
             else:
                 assert options.ring is not None  # the options were checked
                 placing = options.ring

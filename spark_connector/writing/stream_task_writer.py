@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import PublishReport
-from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams import StreamPublisher, StreamReport
 from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
@@ -93,9 +92,7 @@ class StreamTaskWriter:
         if first is None:
             return
         placing = self._layout.placing
-        ring = (
-            {} if isinstance(placing, SuperStream) else {"ring": placing, "exchange": self._options.exchange}
-        )
+        ring = {} if placing.kind == "super-stream" else {"ring": placing, "exchange": self._options.exchange}
         options = self._options
         with self._open(
             super_stream=options.super_stream or None,

@@ -17,7 +17,6 @@ from pyspark import TaskContext
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing import Publisher, PublishReport, Returned
 from rabbit_chx.publishing.publish_report import NACK
-from rabbit_chx.routing import SlotTable
 from spark_connector.executor_functions import scratch_folder
 from spark_connector.options.write_options import WriteOptions, check_speculation
 from spark_connector.placing.rings import count_by_queue
@@ -303,7 +302,7 @@ class TaskWriter:
             options.brokers.resolve(self._task.partition),
             options.exchange,
             routing="client" if options.client_routing else "exchange",
-            ring=options.ring if options.client_routing and not isinstance(options.ring, SlotTable) else None,
+            ring=options.ring if options.client_routing else None,
             max_in_flight=options.max_in_flight,
             max_in_flight_bytes=options.max_in_flight_bytes,
             mandatory=options.mandatory,

@@ -23,10 +23,11 @@ from rabbit_chx.publishing import PublishReport
 from rabbit_chx.publishing.client_routing import ClientRouting
 from rabbit_chx.publishing.exchange_check import look_at_hash_exchange
 from rabbit_chx.routing import ConsistentHashExchange
+from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.executor_functions import scratch_folder
 from spark_connector.options.write_options import WriteOptions, check_mode, check_speculation
-from spark_connector.placing.rings import Ring, WatchedRing, read_exchange
+from spark_connector.placing.rings import WatchedRing, read_exchange
 from spark_connector.reports import (
     StreamCounts,
     TaskReport,
@@ -315,7 +316,7 @@ class WritePlan:
         expected: int | None = None,
         batch_id: int | None = None,
         cause: Exception | None = None,
-        changed_ring: tuple[Ring, Ring] | None = None,
+        changed_ring: tuple[KeyMap, KeyMap] | None = None,
     ) -> WriteReport:
         """Return, log and save the report of a write that failed. Never raises; messages in queues stay there.
 
@@ -345,7 +346,7 @@ class WritePlan:
         *,
         failed: bool = False,
         unfinished: int | None = 0,
-        changed_ring: tuple[Ring, Ring] | None = None,
+        changed_ring: tuple[KeyMap, KeyMap] | None = None,
     ) -> WriteReport:
         ring = self.options.ring
         return WriteReport(

@@ -19,7 +19,7 @@ from slotted import declare_slots
 from rabbit_chx.broker import Broker, DiagnosticsRing
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, SlotTable
-from rabbit_chx.routing.slot_table import KeyMap
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.testing import RunningBroker
 from spark_connector import (
     WriteReport,

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from rabbit_chx.analysis import matrix
 from rabbit_chx.routing.arrays import seeds
 from rabbit_chx.topology import movement
 
@@ -22,6 +21,6 @@ _FEW = 1 << 15
 def few_seeds() -> Iterator[None]:
     """Count a few seeds instead of all."""
     with ExitStack() as stack:
-        for module in (seeds, matrix, movement):
+        for module in (seeds, movement):
             stack.enter_context(patch.object(module, "SEEDS", _FEW))
         yield

@@ -14,9 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from plan_scenarios import SCENARIOS
 
-from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology, plot
-from rabbit_chx.analysis import movement_matrix
-from rabbit_chx.analysis.modulo_map import ModuloMap
+from rabbit_chx import ExchangeRef, HashRing, ModulusHashExchange, SlotTable, Topology, plot
+from rabbit_chx.analysis import movement
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import jump
@@ -28,7 +27,7 @@ from spark_connector.reports import StreamCounts, TaskReport, WriteReport
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
 SLOTS = [ExchangeRef(f"e.slot.{n}") for n in range(6)]
 TABLE = SlotTable(HashRing.from_buckets(SLOTS), {slot: f"e.{n % 2}" for n, slot in enumerate(SLOTS[:5])})
-MODULUS = ModuloMap("m", "x-modulus-hash", (("a", "1"), ("b", "2"), ("a", "3")))
+MODULUS = ModulusHashExchange("m", (("a", "1"), ("b", "2"), ("a", "3")))
 STREAMS = WriteReport("x", (TaskReport(0, 0, "w", streams=StreamCounts({"s1": 7})),))
 PREDICTED = WriteReport("x", (TaskReport(0, 0, "w", predicted={"q2": 5, "q1": 3}),), "read")
 NOTHING: Any = None
@@ -95,7 +94,7 @@ def test_the_tick_of_a_share_is_that_of_the_buckets() -> None:
 def test_movement_adds_up_for_each_destination() -> None:
     after = RING.unbind("q2").bind("q4")
     ax = drawn(plot.movement(RING, after))
-    matrix = movement_matrix(RING, after)
+    matrix = movement(RING, after)
     assert names(ax) == ["q1", "q2", "q3", "q4"]
     arrives, stays, leaves = (bars(ax, label) for label in ("arrives", "stays", "leaves"))
     assert stays == [matrix.amounts.get((name, name), 0) for name in names(ax)]

@@ -6,11 +6,13 @@ pyarrow.
 
 from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds, list_hashes
 from rabbit_chx.routing.arrays.keys import hashes, murmur3_hashes
+from rabbit_chx.routing.arrays.modulo import ModuloFlows
 from rabbit_chx.routing.arrays.seeds import (
     all_buckets,
     buckets_of_seeds,
     counts_at,
     destinations_at,
+    flows,
     indices,
     indices_of_all_seeds,
     indices_of_seeds,
@@ -20,10 +22,12 @@ from rabbit_chx.routing.arrays.seeds import (
 
 __all__ = [
     "ExchangeSeeds",
+    "ModuloFlows",
     "all_buckets",
     "buckets_of_seeds",
     "counts_at",
     "destinations_at",
+    "flows",
     "hashes",
     "indices",
     "indices_of_all_seeds",

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +18,11 @@ from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.jump import SEEDS, open_table
 
 if TYPE_CHECKING:
+    from array import array
+
     from numpy.typing import NDArray
+
+    from rabbit_chx.routing.key_map import Flows, KeyMap
 
 _CHUNK_SEEDS = 1 << 14
 #: Up to this bucket count the stays are few, and are cached.
@@ -141,14 +143,39 @@ def _stays_up_to(most: int, all_seeds: int) -> Stays:
     return _stays(1, 1, most, all_seeds)
 
 
-def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:
-    """Return the share of the seeds whose destination differs."""
-    numbers: dict[Place, int] = {place: n for n, place in enumerate(dict.fromkeys(chain(before, after)))}
-    numbers[None] = -1
-    first, second = (
-        indices_of_all_seeds(array("i", map(numbers.__getitem__, ring))) for ring in (before, after)
-    )
+def share_moved(before: KeyMap, after: KeyMap) -> float:
+    """Return the share of the seeds whose destination differs between two rings or slot tables."""
+    numbers: dict[Place, int] = {None: 0}
+    first, second = _numbered(before, numbers), _numbered(after, numbers)
     return int(np.count_nonzero(first != second)) / SEEDS
+
+
+def flows(before: KeyMap, after: KeyMap) -> Flows:
+    """Return the share of the seeds of each pair of destinations of two rings or slot tables, only those above 0."""
+    if (before.buckets, before.bucket_count) == (after.buckets, after.bucket_count):
+        shares = before.shares() or {None: 1.0}
+        return {(place, place): share for place, share in shares.items() if share}
+    sources: dict[Place, int] = {None: 0}
+    targets: dict[Place, int] = {None: 0}
+    first, second = _numbered(before, sources), _numbered(after, targets)
+    cells = first * len(targets) + second
+    if len(sources) * len(targets) <= SEEDS:
+        counted = np.bincount(cells)
+        pairs = np.flatnonzero(counted)
+        counts = counted[pairs]
+    else:
+        pairs, counts = np.unique(cells, return_counts=True)
+    rows, columns = list(sources), list(targets)
+    return {
+        (rows[pair // len(columns)], columns[pair % len(columns)]): count / SEEDS
+        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True)
+    }
+
+
+def _numbered(key_map: KeyMap, numbers: dict[Place, int]) -> NDArray[np.int64]:
+    """Return the number of the destination of each seed, and add the destinations to `numbers`; None is 0."""
+    index = np.array([numbers.setdefault(place, len(numbers)) for place in key_map.buckets], np.int64)
+    return index[all_buckets(key_map.bucket_count)] if key_map.bucket_count else np.zeros(SEEDS, np.int64)
 
 
 def indices_of_all_seeds(index_of_bucket: array[int]) -> NDArray[np.int32]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbit_chx.analysis import compare_rings, count_movement, movement_matrix
+from rabbit_chx.analysis import compare_rings, count_movement, movement
+from rabbit_chx.analysis import matrix as matrix_module
 from rabbit_chx.errors import EmptyRingError
-from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, SuperStream, modulus_exchange
+from rabbit_chx.routing.super_stream import StreamClient
 
 TEN = HashRing.from_bindings([(f"q{n}", 1) for n in range(10)])
 KEYS = [f"key-{n}" for n in range(2000)]
@@ -21,7 +28,7 @@ rings = st.builds(HashRing.from_buckets, st.lists(places, max_size=8))
 @settings(max_examples=40, deadline=None)
 @given(before=rings, after=rings)
 def test_rows_and_columns_sum_to_the_exact_shares(before: HashRing, after: HashRing) -> None:
-    matrix = movement_matrix(before, after)
+    matrix = movement(before, after)
     assert matrix.before_totals() == (before.shares() or {None: 1.0})
     assert matrix.after_totals() == (after.shares() or {None: 1.0})
     assert sum(matrix.amounts.values()) == 1.0
@@ -32,7 +39,7 @@ def test_rows_and_columns_sum_to_the_exact_shares(before: HashRing, after: HashR
 def test_moved_is_the_share_that_the_rings_say_and_what_is_off_the_diagonal(
     before: HashRing, after: HashRing
 ) -> None:
-    matrix = movement_matrix(before, after)
+    matrix = movement(before, after)
     assert matrix.moved == before.share_moved(after)
     assert matrix.moved == sum(amount for (old, new), amount in matrix.amounts.items() if old != new)
     assert matrix.least <= matrix.moved
@@ -41,7 +48,7 @@ def test_moved_is_the_share_that_the_rings_say_and_what_is_off_the_diagonal(
 @settings(max_examples=20, deadline=None)
 @given(ring=rings)
 def test_the_matrix_of_a_ring_with_itself_is_diagonal(ring: HashRing) -> None:
-    matrix = movement_matrix(ring, ring)
+    matrix = movement(ring, ring)
     assert {place: share for place, share in matrix.before_totals().items() if share} == {
         place: share for (place, _), share in matrix.amounts.items()
     }
@@ -63,23 +70,70 @@ def test_the_matrix_of_keys_counts_the_destinations_of_each_key(before: HashRing
 
 
 def test_adding_the_last_bucket_moves_keys_to_it_alone() -> None:
-    matrix = movement_matrix(TEN, TEN.bind("new"))
+    matrix = movement(TEN, TEN.bind("new"))
     assert {target for _, target, _ in matrix.moves()} == {"new"}
     assert matrix.moved == matrix.least == pytest.approx(1 / 11, rel=1e-3)
 
 
 def test_unbinding_the_first_of_ten_moves_nearly_all() -> None:
-    matrix = movement_matrix(TEN, TEN.unbind("q0"))
+    matrix = movement(TEN, TEN.unbind("q0"))
     assert matrix.moved == pytest.approx(0.989, abs=5e-4)
     assert matrix.least == TEN.shares()["q0"]
     assert matrix.moves()[0] == ("q0", "q1", TEN.shares()["q0"])
 
 
 def test_destinations_stand_in_ring_order_and_holes_last() -> None:
-    matrix = movement_matrix(HashRing.from_buckets(["b", None, "a"]), HashRing.from_buckets(["c"]))
+    matrix = movement(HashRing.from_buckets(["b", None, "a"]), HashRing.from_buckets(["c"]))
     assert (matrix.before, matrix.after) == (("b", "a", None), ("c",))
 
 
 def test_keys_cannot_be_counted_on_an_empty_ring() -> None:
     with pytest.raises(EmptyRingError):
         count_movement(KEYS, TEN, HashRing.from_buckets([]))
+
+
+@pytest.mark.parametrize("destinations", [5, 2_000])
+@pytest.mark.parametrize(("before", "after"), [*itertools.product([0, 1, 3, 4, 60, 1_001], repeat=2)])
+def test_movement_modulo_a_number_is_exact(
+    monkeypatch: pytest.MonkeyPatch, before: int, after: int, destinations: int
+) -> None:
+    hashes = 1_000
+    monkeypatch.setattr(modulus_exchange, "_HASHES", hashes)
+    old, new = (
+        ModulusHashExchange("e", [(f"q{n % destinations}", f"{n}") for n in range(count)])
+        for count in (before, after)
+    )
+    places: list[tuple[Any, ...]] = [of.buckets or (None,) for of in (old, new)]
+    counted = Counter(
+        (places[0][hash_ % len(places[0])], places[1][hash_ % len(places[1])]) for hash_ in range(hashes)
+    )
+    sizes = sorted((number for (source, to), number in counted.items() if source != to), reverse=True)
+    for few in (hashes, 0):  # all flows at once, and computed when they are read
+        monkeypatch.setattr(matrix_module, "_FEW", few)
+        matrix = movement(old, new)
+        assert dict(matrix.amounts) == {pair: number / hashes for pair, number in counted.items()}
+        assert len(matrix.amounts) == len(counted)
+        assert matrix.moved == pytest.approx(sum(sizes) / hashes)
+        assert matrix.move_count == len(sizes)
+        for side, totals in enumerate((matrix.before_totals(), matrix.after_totals())):
+            ends = [pair[side] for pair in counted.elements()]
+            assert {place: total for place, total in totals.items() if total} == pytest.approx(
+                {place: ends.count(place) / hashes for place in places[side] if place in ends}
+            )
+        for most in (1, 7, len(sizes)):
+            moves = matrix.largest_moves(most)
+            assert [amount * hashes for *_, amount in moves] == pytest.approx(sizes[:most])
+            assert len({(source, to) for source, to, _ in moves}) == len(moves)
+            assert all(source != to and matrix.amounts[source, to] == amount for source, to, amount in moves)
+
+
+@pytest.mark.parametrize("client", ["java", "rstream"])
+@pytest.mark.parametrize(("before", "after"), [(3, 4), (7, 5), (100, 101), (499, 503)])
+def test_all_shares_of_a_movement_add_up_to_1(client: StreamClient, before: int, after: int) -> None:
+    def of(count: int) -> SuperStream:
+        return SuperStream([f"s-{n}" for n in range(count)], client=client)
+
+    matrix = movement(of(before), of(after))
+    assert abs(math.fsum(matrix.amounts.values()) - 1) < 1e-15
+    assert matrix.before_totals() == pytest.approx(of(before).shares(), rel=1e-14)
+    assert matrix.after_totals() == pytest.approx(of(after).shares(), rel=1e-14)

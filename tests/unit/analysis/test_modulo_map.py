@@ -8,9 +8,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from rabbit_chx.analysis.modulo_map import ModuloMap, StreamClient
 
 from rabbit_chx.analysis import modulo_map, movement, simulate
-from rabbit_chx.analysis.modulo_map import ModuloMap, StreamClient
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange, Release, SuperStream
 

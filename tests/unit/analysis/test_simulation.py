@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.amqp.fields import AmqpField
-from rabbit_chx.analysis import compare_releases, compare_rings, count_movement, movement_matrix, simulate
+from rabbit_chx.analysis import compare_releases, compare_rings, count_movement, movement, simulate
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
@@ -62,7 +62,7 @@ def test_a_change_is_exact_and_counted_on_the_sample() -> None:
     messages = [*KEYS, *["key-7"] * 10]
     change = simulate(RING, messages, changed=changed).change
     assert change is not None
-    assert change.shares == movement_matrix(RING, changed)
+    assert change.shares == movement(RING, changed)
     assert change.messages == count_movement(messages, RING, changed)
 
 
@@ -104,7 +104,7 @@ def test_an_invalid_ring() -> None:
         lambda: simulate(nothing),
         lambda: compare_rings(["a"], RING, nothing),
         lambda: compare_releases(["a"], nothing, NEW),
-        lambda: movement_matrix(RING, nothing),
+        lambda: movement(RING, nothing),
         lambda: count_movement(["a"], nothing, RING),
         lambda: Hashing().route_all(["a"], nothing),
     ):

@@ -14,7 +14,7 @@ from rabbit_chx.analysis import (
     compare_rings,
     count_movement,
     keys_for,
-    movement_matrix,
+    movement,
     simulate,
 )
 from rabbit_chx.analysis.key_routing import Hashing
@@ -77,11 +77,11 @@ def test_a_simulation_counts_by_queue() -> None:
 
 
 def test_movement_is_between_queues() -> None:
-    matrix = movement_matrix(THREE, FOUR)
+    matrix = movement(THREE, FOUR)
     assert (matrix.before, matrix.after) == (THREE.destinations, FOUR.destinations)
     assert matrix.moved == THREE.share_moved(FOUR)
     plain = HashRing.from_bindings([("e.1", 1), ("e.2", 1), ("e.3", 2)])
-    assert movement_matrix(plain, THREE).moved == THREE.share_moved(plain)
+    assert movement(plain, THREE).moved == THREE.share_moved(plain)
     counted = count_movement(KEYS, THREE, FOUR)
     assert counted.moved == sum(THREE.destination_for(key) != FOUR.destination_for(key) for key in KEYS)
 
@@ -107,9 +107,9 @@ def test_keys_for_a_queue_and_for_a_slot() -> None:
 def test_an_invalid_ring_is_refused(given: Any) -> None:
     for call in (
         lambda: simulate(given),
-        lambda: movement_matrix(RING, given),
+        lambda: movement(RING, given),
         lambda: next(keys_for(given, "q")),
         lambda: Hashing().route_all(KEYS, given),
     ):
-        with pytest.raises(InputError, match="is not a ring: give a HashRing or a SlotTable"):
+        with pytest.raises(InputError, match="is not a ring: give a HashRing, a SlotTable"):
             call()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rabbit_chx.analysis.wording import percent, plural
+from rabbit_chx.analysis.wording import percent
+from rabbit_chx.routing.key_map import plural
 
 
 def test_a_positive_share_is_never_shown_as_zero() -> None:

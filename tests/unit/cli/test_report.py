@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rabbit_chx import HashRing, Release
-from rabbit_chx.analysis.matrix import MovementMatrix, movement_matrix
+from rabbit_chx.analysis.matrix import MovementMatrix, movement
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, matrix_table, moved_keys
 from rabbit_chx.rendering import Line, Table
 from rabbit_chx.routing.bindings import Place
@@ -32,7 +32,7 @@ def test_an_assumed_ring_reports_how_it_can_be_read() -> None:
 
 
 def _matrix(before: list[Place], after: list[Place]) -> MovementMatrix:
-    return movement_matrix(HashRing.from_buckets(before, _RELEASE), HashRing.from_buckets(after, _RELEASE))
+    return movement(HashRing.from_buckets(before, _RELEASE), HashRing.from_buckets(after, _RELEASE))
 
 
 def test_a_matrix_that_is_too_wide_is_a_list_of_its_moves() -> None:

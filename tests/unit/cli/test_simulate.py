@@ -8,7 +8,7 @@ from typing import Any
 
 from command_line import BIND, EQUAL, RING
 
-from rabbit_chx.analysis import movement_matrix
+from rabbit_chx.analysis import movement
 from rabbit_chx.routing import HashRing, Release
 
 
@@ -21,7 +21,7 @@ def test_simulate_gives_exact_shares_and_what_a_change_moves(answer: Callable[..
     assert set(less) == {"arranged", "slots"}
     assert 0 < less["arranged"] <= document["change"]["shares"]["moved"]
     cells = {(cell["from"], cell["to"]): cell["amount"] for cell in document["change"]["shares"]["cells"]}
-    assert cells == movement_matrix(RING, changed).amounts
+    assert cells == movement(RING, changed).amounts
     assert (document["sample"], document["change"]["messages"]) == (None, None)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
-from rabbit_chx.routing.slot_table import KeyMap
+from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
     Ran = Callable[..., tuple[int, str, str]]

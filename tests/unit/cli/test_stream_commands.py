@@ -135,7 +135,7 @@ def test_only_a_group_of_streams_has_several_exchanges(ran: Callable[..., tuple[
 def report(ring: HashRing = READ, **counts: Any) -> StoredReport:
     examples = (ROW,) if counts.get("wrong") else ()
     streams = [StreamParity("s0", sum(counts.values()), **counts, examples=examples), StreamParity("s1")]
-    return StoredReport(Placement("orders", ring, ring), "shop", streams, 1.25)
+    return StoredReport(Placement("orders", ring), "shop", streams, 1.25)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from rabbit_chx import ExchangeRef, HashRing, Release, SlotTable
 from rabbit_chx.errors import EmptyRingError, InputError
-from rabbit_chx.routing.slot_table import assign_slots, key_map_from_json, slot_counts
+from rabbit_chx.routing.key_map_json import key_map_from_json
+from rabbit_chx.routing.slot_table import assign_slots, slot_counts
 
 SLOTS = [ExchangeRef(f"orders.slot.{n:02}") for n in range(32)]
 RING = HashRing.from_bindings([(slot, 1) for slot in SLOTS])

@@ -10,8 +10,8 @@ import pytest
 
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.streams import stream_parity
-from rabbit_chx.streams.keys import Placing
 from rabbit_chx.streams.rows import schema_of
 
 RING = HashRing.from_bindings([("s0", 1), ("s1", 2)])
@@ -34,12 +34,12 @@ def rows(keys: Sequence[bytes | None], exchange: str | None = "orders", first: i
     return pa.RecordBatch.from_arrays(columns, schema=schema_of(["exchange"]))
 
 
-def place_of(placing: Placing, key: bytes) -> Any:
+def place_of(placing: KeyMap, key: bytes) -> Any:
     return placing.partition_for(key) if isinstance(placing, SuperStream) else placing.destination_for(key)
 
 
 @pytest.mark.parametrize("placing", [RING, SLOTS, SUPER_STREAM], ids=["ring", "slots", "super-stream"])
-def test_each_row_is_in_the_predicted_queue_or_is_reported(placing: Placing) -> None:
+def test_each_row_is_in_the_predicted_queue_or_is_reported(placing: KeyMap) -> None:
     wrong = [(offset, key, place_of(placing, key)) for offset, key in enumerate(KEYS)]
     wrong = [row for row in wrong if row[2] != "s0"]
     found = stream_parity("s0", [rows(KEYS[:120]), rows(KEYS[120:], first=120)], placing, "orders")

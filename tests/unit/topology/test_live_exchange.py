@@ -87,9 +87,9 @@ def test_a_ring_source_needs_no_bindings() -> None:
 
 def test_other_types() -> None:
     modulus = live(Api({**ORDERS, "type": "x-modulus-hash"}, bound("orders", "q1")))
-    assert modulus.modulo_map().destinations == ("q1",)
+    assert modulus.key_map().destinations == ("q1",)
     direct = live(Api({**ORDERS, "type": "direct"}))
-    for use in (direct.mirror, direct.modulo_map):
+    for use in (direct.mirror, direct.key_map):
         with pytest.raises(
             MismatchError, match="'orders' in vhost 'v' is of type direct, which does not hash"
         ):

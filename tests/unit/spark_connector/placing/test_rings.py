@@ -12,10 +12,11 @@ from pyspark.sql.types import StringType, StructType
 from rabbit_chx.errors import InputError, RingSourceError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release
+from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.placement import Placement, partition_numbers, queue_names
-from spark_connector.placing.rings import Ring, WatchedRing, as_ring, count_by_queue
+from spark_connector.placing.rings import WatchedRing, as_ring, count_by_queue
 from spark_connector.reports import TaskReport
 from spark_connector.writing.write_plan import WritePlan
 
@@ -138,7 +139,7 @@ def test_a_modulus_exchange_names_the_queue_of_each_key_and_places_it() -> None:
 
 
 def test_a_modulus_exchange_without_bindings_or_without_an_order_predicts_nothing() -> None:
-    with pytest.raises(InputError, match="has no bindings"):
+    with pytest.raises(InputError, match="has no buckets or bindings"):
         as_ring(ModulusHashExchange("bills", []))
     with pytest.raises(InputError, match="in an order that cannot be computed"):
         as_ring(ModulusHashExchange("bills", [("a", ""), ("b", "")], Release("4.1.0", "khepri")))
@@ -146,7 +147,7 @@ def test_a_modulus_exchange_without_bindings_or_without_an_order_predicts_nothin
 
 def test_a_modulus_exchange_is_watched_like_a_ring() -> None:
     fewer = ModulusHashExchange("bills", [("q1", ""), ("q2", "")], Release("4.3.6"), "read")
-    rings: Iterator[Ring] = iter([MODULUS, MODULUS, fewer, BEFORE])
+    rings: Iterator[KeyMap] = iter([MODULUS, MODULUS, fewer, BEFORE])
     watched = WatchedRing(lambda: next(rings))
 
     assert count_by_queue(MODULUS, pa.array(KEYS)) == Counter(map(str, map(MODULUS.route, KEYS)))
@@ -154,7 +155,7 @@ def test_a_modulus_exchange_is_watched_like_a_ring() -> None:
     assert "50.0% of all keys have another queue now" in str(watched.change({"q1": 7}))
     assert "has another type or slots now" in str(watched.change({}))
     assert WatchedRing(MODULUS.to_json()).ring == MODULUS
-    noted: Iterator[Ring] = iter([MODULUS, fewer, BEFORE])
+    noted: Iterator[KeyMap] = iter([MODULUS, fewer, BEFORE])
     watched = WatchedRing(lambda: next(noted))
     assert "50.0% of all keys changed queue" in str(watched.check_again())
     assert "100.0% of all keys changed queue" in str(watched.check_again())

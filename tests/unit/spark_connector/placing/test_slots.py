@@ -10,7 +10,7 @@ import pytest
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
-from rabbit_chx.routing.slot_table import KeyMap
+from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.placement import Placement, queue_names
 from spark_connector.placing.rings import NO_QUEUE, WatchedRing, as_ring, count_by_queue
@@ -42,9 +42,9 @@ def test_the_option_takes_the_json_of_a_table() -> None:
     options = {"url": "amqp://h", "exchange": "e", "ring": TABLE.to_json()}
     assert WriteOptions.parse(options).ring == TABLE
     unowned = SlotTable(RING, {})
-    with pytest.raises(InputError, match="no buckets, or its slots no queue"):
+    with pytest.raises(InputError, match="no buckets or bindings, or its slots no queue"):
         WriteOptions.parse({**options, "ring": unowned.to_json()})
-    with pytest.raises(InputError, match="no buckets, or its slots no queue"):
+    with pytest.raises(InputError, match="no buckets or bindings, or its slots no queue"):
         as_ring(unowned)
 
 

@@ -10,8 +10,8 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from rabbit_chx.errors import ConnectionLostError, InputError, MismatchError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable, SuperStream
+from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.options.write_options import WriteOptions, check_mode
-from spark_connector.placing.rings import Ring
 from spark_connector.writing import stream_layout
 from spark_connector.writing.stream_layout import (
     ROW_BITS,
@@ -32,7 +32,7 @@ ONCE = {
 RING = HashRing.from_buckets(["s0", "s1", "s1"])
 
 
-def digest(placing: SuperStream | Ring, schema: StructType = SCHEMA) -> str:
+def digest(placing: KeyMap, schema: StructType = SCHEMA) -> str:
     return StreamLayout.of(placing, schema).digest
 
 

@@ -120,8 +120,10 @@ def test_a_null_key_has_the_last_partition() -> None:
     placement = Placement((1, 1), spare=True)
     keys = pa.array([OF_S1[0], None, "é"])
     expected = [1, 2, PLACING.partitions.index(PLACING.partition_for("é"))]
-    assert partition_numbers(PLACING, placement, None, keys).to_pylist() == expected
-    assert partition_numbers(PLACING, placement, None, keys.cast(pa.binary())).to_pylist() == expected
+    assert partition_numbers(PLACING.to_json(), placement, None, keys).to_pylist() == expected
+    assert (
+        partition_numbers(PLACING.to_json(), placement, None, keys.cast(pa.binary())).to_pylist() == expected
+    )
 
 
 @pytest.mark.parametrize(("rows", "fits"), [(3, True), (4, False)])

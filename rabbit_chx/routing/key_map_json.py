@@ -1,0 +1,32 @@
+"""Key maps as JSON text: of which kind a text is."""
+
+from __future__ import annotations
+
+import json
+
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.modulus_exchange import ModulusHashExchange
+from rabbit_chx.routing.ring import HashRing
+from rabbit_chx.routing.slot_table import SlotTable
+from rabbit_chx.routing.super_stream import SuperStream
+
+
+def key_map_from_json(text: str | bytes) -> KeyMap:
+    """Parse the text that `to_json` of a key map returned.
+
+    Args:
+        text: the JSON text; bytes are UTF-8.
+
+    Raises:
+        InputError: the text is not a key map, or has a later format.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        document = None
+    known = document if isinstance(document, dict) else {}
+    if known.get("format") == "rabbit-chx/modulus":
+        return ModulusHashExchange.from_json(text)
+    if known.get("format") == "rabbit-chx/super-stream":
+        return SuperStream.from_json(text)
+    return HashRing.from_json(text) if known.get("slots") is None else SlotTable.from_json(text)

@@ -1,0 +1,171 @@
+"""The laws of everything that maps keys to destinations, and the exact shares of hashes modulo a number."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable, SuperStream
+from rabbit_chx.routing.key_map import KeyMap, check_key_map, modulo_flows, modulo_shares
+from rabbit_chx.routing.key_map_json import key_map_from_json
+
+_KEYS = [f"k{n}" for n in range(300)]
+_SLOT = ExchangeRef("slot")
+
+
+def ring(places: list[str]) -> HashRing:
+    return HashRing.from_buckets(places)
+
+
+def table(places: list[str]) -> SlotTable:
+    buckets = [_SLOT, *map(ExchangeRef, places)]
+    return SlotTable(
+        HashRing.from_buckets(buckets), {ExchangeRef(place): place.rstrip("'") for place in places}
+    )
+
+
+def modulus(places: list[str]) -> ModulusHashExchange:
+    return ModulusHashExchange("x", [(place, f"{n:03}") for n, place in enumerate(places)])
+
+
+def java(places: list[str]) -> SuperStream:
+    return SuperStream(places, name="s")
+
+
+def rstream(places: list[str]) -> SuperStream:
+    return SuperStream(places, name="s", client="rstream")
+
+
+_MAKERS = (ring, table, modulus, java, rstream)
+makers = pytest.mark.parametrize("make", _MAKERS)
+_PLACES = st.lists(st.sampled_from(["a", "b", "c", "d'", "d"]), min_size=1, max_size=7)
+
+
+@makers
+@given(before=_PLACES, after=_PLACES)
+def test_shares_and_flows_describe_the_same_map(
+    make: Callable[[list[str]], KeyMap], before: list[str], after: list[str]
+) -> None:
+    old, new = make(before), make(after)
+    flows = old.flows(new)
+    assert min(flows.values()) > 0
+    for key_map, side in ((old, 0), (new, 1)):
+        totals: Counter[Any] = Counter()
+        for pair, share in flows.items():
+            totals[pair[side]] += share  # type: ignore[assignment]
+        shares = {place: share for place, share in key_map.shares().items() if share}
+        assert totals == pytest.approx(shares)
+        assert sum(shares.values()) == pytest.approx(1)
+    assert {source == target for source, target in old.flows(old)} == {True}
+
+
+@makers
+def test_each_way_to_ask_gives_the_same_destination(make: Callable[[list[str]], KeyMap]) -> None:
+    key_map = make(["a", "b", "c", "b"])
+    check_key_map(key_map)
+    names = (*key_map.destinations, None)
+    assert [names[index] for index in key_map.indices(_KEYS).tolist()] == list(
+        map(key_map.destination_for, _KEYS)
+    )
+    assert {place for place in key_map.buckets if place is not None} == set(key_map.destinations)
+    assert key_map.bucket_count == len(key_map.buckets)
+
+
+@makers
+def test_json_keeps_the_map(make: Callable[[list[str]], KeyMap]) -> None:
+    key_map = make(["a", "b"])
+    assert key_map_from_json(key_map.to_json()) == key_map
+    assert key_map_from_json(key_map.to_json().encode()).provenance == key_map.provenance
+
+
+@pytest.mark.parametrize(("first", "second"), [*itertools.permutations(_MAKERS, 2)])
+def test_only_maps_with_one_hash_are_compared(
+    first: Callable[[list[str]], KeyMap], second: Callable[[list[str]], KeyMap]
+) -> None:
+    maps = first(["a"]), second(["a", "b"])
+    if {first, second} == {ring, table}:
+        assert sum(maps[0].flows(maps[1]).values()) == 1
+        return
+    with pytest.raises(InputError, match="hash keys differently: compare two maps of one type"):
+        maps[0].flows(maps[1])
+
+
+def test_what_does_not_map_keys() -> None:
+    for wrong in (None, "orders", {"a": "b"}, ExchangeRef("x")):
+        with pytest.raises(InputError, match="is not a ring: give a HashRing"):
+            check_key_map(wrong)
+    for text in ("[]", "{}", '{"format": "rabbit-chx/super-stream"}', "nonsense"):
+        with pytest.raises(InputError):
+            key_map_from_json(text)
+
+
+_COUNTS = (0, 1, 3, 4, 60, 1_001)
+
+
+@pytest.mark.parametrize("count", _COUNTS)
+def test_shares_of_a_hash_modulo_a_number(count: int) -> None:
+    places = [f"q{n % 2}" for n in range(count)]
+    counted = Counter(places[hash_ % count] for hash_ in range(1_000)) if count else Counter()
+    shares = modulo_shares(places, 1_000)
+    assert {place: share for place, share in shares.items() if share} == {
+        place: number / 1_000 for place, number in counted.items()
+    }
+
+
+@pytest.mark.parametrize(("before", "after"), [*itertools.product(_COUNTS, repeat=2)])
+def test_flows_of_a_hash_modulo_a_number(before: int, after: int) -> None:
+    old, new = ([f"q{n % 5}" for n in range(count)] for count in (before, after))
+    first: list[str | None]
+    second: list[str | None]
+    first, second = [*old] or [None], [*new] or [None]
+    counted = Counter((first[hash_ % len(first)], second[hash_ % len(second)]) for hash_ in range(1_000))
+    found = modulo_flows(old, new, 1_000)
+    assert found == {pair: pytest.approx(number / 1_000) for pair, number in counted.items()}
+
+
+def test_flows_of_the_real_hashes() -> None:
+    for grown in (modulus(["q1", "q2"]).bind("q3", "999"), java(["q1", "q2"]).bind("q3", "2")):
+        two = grown.unbind("q3")
+        moved = sum(share for (source, target), share in two.flows(grown).items() if source != target)
+        assert moved == pytest.approx(2 / 3)
+
+
+def test_bindings_go_and_come() -> None:
+    bindings = (("q2", "1"), ("q1", "10"), (ExchangeRef("x"), "2"), ("q2", "3"))
+    exchange = ModulusHashExchange("e", bindings)
+    assert exchange.unbind("q2", "3").bindings == bindings[:3]
+    assert exchange.unbind("q2").bindings == bindings[1:3]
+    assert exchange.bind("q9", "").bindings[-1] == ("q9", "")
+    for wrong in (("q3", None), ("q1", "11")):
+        with pytest.raises(InputError, match="is not bound to e"):
+            exchange.unbind(*wrong)
+    stream = java(["s-0", "s-1"]).bind("s-2", "2")
+    assert stream.unbind("s-1") == SuperStream(["s-0", "s-2"], ["0", "2"])
+    with pytest.raises(InputError, match="a partition of a super stream is a stream"):
+        stream.bind(ExchangeRef("x"), "0")
+    with pytest.raises(InputError, match="has no partition"):
+        java(["s-0"]).unbind("s-0")
+
+
+def test_releases_without_an_order() -> None:
+    unordered = modulus(["a", "b"]).with_release(Release("4.0.5", store="khepri"))
+    assert sum(unordered.shares().values()) == pytest.approx(1)
+    for use in (lambda: unordered.indices(_KEYS), lambda: unordered.flows(modulus(["a"]))):
+        with pytest.raises(NotDeterminedError):
+            use()
+
+
+def test_a_super_stream_hashes_the_routing_key_alone_on_all_releases() -> None:
+    stream = java(["s-0", "s-1"])
+    assert stream.route(routing_key="k") == stream.partition_for("k")
+    with pytest.raises(InputError, match="hashes the routing key alone"):
+        stream.route(routing_key="k", headers={})
+    with pytest.raises(InputError, match="on all releases alike"):
+        stream.with_release(Release("4.3"))
