@@ -444,10 +444,21 @@ def collect_notes(
     tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None = None
 ) -> tuple[str, ...]:
     """Return the distinct notes of the tasks, and those on all tasks together; `ring_now` is that of `WatchedRing.check_again`."""
-    distinct = dict.fromkeys(note for task in tasks for note in task.notes)
+    distinct = dict.fromkeys((*(note for task in tasks for note in task.notes), *_on_skipped(tasks, options)))
     if options.exactly_once:
         return (*distinct, *filter(None, [ring_now]))
     return (*distinct, *_on_attempts(tasks), *_on_losses(tasks, options, ring_now), *_on_keys(tasks, options))
+
+
+def _on_skipped(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
+    count, rows = sum(task.skipped for task in tasks), sum(task.rows for task in tasks)
+    samples = [sample for task in tasks for sample in task.samples]
+    if options.skip_bad_rows and count and samples:
+        row = "" if samples[0].row is None else f"row {samples[0].row} of "
+        yield (
+            f"badRows is skip, and {count:,} of {rows:,} rows were not published; {row}partition {samples[0].partition}: "
+            f"{samples[0].reason}"
+        )
 
 
 def _on_attempts(tasks: Sequence[TaskReport]) -> Iterator[str]:

@@ -19,6 +19,7 @@ import struct
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,13 @@ class Connection:
         self._lock = lock or threading.RLock()
         self._closed = threading.Event()
         log_in(settings, self._open)
-        self._keeper = threading.Thread(target=self._keep_alive, name="rabbit_chx heartbeat", daemon=True)
+        # With a weak reference, so that a connection that nobody closes can be collected.
+        self._keeper = threading.Thread(
+            target=_keep_alive,
+            args=(weakref.ref(self), self._closed),
+            name="rabbit_chx heartbeat",
+            daemon=True,
+        )
         if self.session.heartbeat_s or self._password.is_token:
             self._keeper.start()
 
@@ -219,23 +226,36 @@ class Connection:
         if heartbeat_s and not self._out and time.monotonic() - self._last_sent > heartbeat_s / 2:
             self.session.heartbeat()
 
-    def _keep_alive(self) -> None:
-        while not self._closed.wait(
-            min(
-                (self.session.heartbeat_s or 60) / 4,
-                max(self.session.secret.renew_at - time.monotonic(), RENEWAL_S),
-            )
-        ):
-            if not self._lock.acquire(blocking=False):
-                continue  # the caller polls
-            try:
-                if not self._closed.is_set():
-                    self.poll(0)
-            except Exception as cause:  # noqa: BLE001  # the next call of the caller raises it
-                _log.debug("%s: no more heartbeats: %s", self.session.where, cause)
-                return
-            finally:
-                self._lock.release()
+    def keep_alive(self) -> bool:
+        """Poll, unless the caller does; return whether the connection still works."""
+        if not self._lock.acquire(blocking=False):
+            return True  # the caller polls
+        try:
+            if not self._closed.is_set():
+                self.poll(0)
+        except Exception as cause:  # noqa: BLE001  # the next call of the caller raises it
+            _log.debug("%s: no more heartbeats: %s", self.session.where, cause)
+            return False
+        finally:
+            self._lock.release()
+        return True
+
+    @property
+    def next_beat_s(self) -> float:
+        """The seconds until the next heartbeat or token may be due."""
+        renewal_s = max(self.session.secret.renew_at - time.monotonic(), RENEWAL_S)
+        return min((self.session.heartbeat_s or 60) / 4, renewal_s)
+
+
+def _keep_alive(connection_ref: weakref.ref[Connection], closed: threading.Event) -> None:
+    """Poll a connection now and then, until it is closed, lost or collected."""
+    wait_s = 0.0
+    while not closed.wait(wait_s):
+        connection = connection_ref()
+        if connection is None or (wait_s and not connection.keep_alive()):
+            return
+        wait_s = connection.next_beat_s
+        del connection
 
 
 class Transport:

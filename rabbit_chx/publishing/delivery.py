@@ -346,8 +346,13 @@ class Delivery:
 
     # -- conditions
 
-    def _is_connected(self) -> bool:
+    @property
+    def is_connected(self) -> bool:
+        """True if a connection is open, or was when it was used last."""
         return self._connection is not None
+
+    def _is_connected(self) -> bool:
+        return self.is_connected
 
     def _has_room(self, messages: int, size: int, encoder: Encoder | None) -> bool:
         """Return True if the window has room for a batch, or if waiting is pointless."""
@@ -526,7 +531,7 @@ class Delivery:
         """Count and name a row that closed the connection. If no message to its exchange is accepted, count the others, too."""
         exchanges = alone.rows.exchanges
         error = _closing_error(cause, alone, exchanges[0].decode() if exchanges else self._exchange)
-        self.tally.close(alone.rows, error)
+        self.tally.close(alone.rows, cause, error)
         if exchanges and _is_of_exchange(cause):
             self.tally.refused_exchanges.add(exchanges[0])
             accepted = [batch for batch in self._unsent if self.tally.accepts(batch.rows)]

@@ -138,9 +138,9 @@ class Tally:
             self._samples.append(Return(NACK, "refused (basic.nack)", rows.keys[0]))
         self.nacked += len(rows)
 
-    def close(self, rows: Rows, error: RabbitChxError) -> None:
-        """Count the row that closed the channel or the connection."""
-        self._samples.append(Return(error.reply_code or NACK, str(error), rows.keys[0]))
+    def close(self, rows: Rows, cause: RabbitChxError, error: RabbitChxError) -> None:
+        """Count the row that closed the channel or the connection; `error` names the row and its `cause`."""
+        self._samples.append(Return(cause.reply_code or NACK, str(cause), rows.keys[0]))
         self.closes.append(error)
         self.closed += 1
 

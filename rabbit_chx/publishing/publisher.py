@@ -174,6 +174,9 @@ class Publisher(PublisherBase):
         self._delivery.close()
         self._close_connection()
 
+    def _abandon(self) -> None:
+        self._close_connection()
+
     def _send(
         self,
         keys: Column,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
@@ -129,6 +130,23 @@ class PublisherBase(Owned):
             self._ring_changed = MismatchError(problem, exchange=self.exchange)
             self._delivery.failure = self._delivery.failure or self._ring_changed
             raise self._ring_changed
+
+    def __del__(self) -> None:
+        delivery = getattr(self, "_delivery", None)
+        if (
+            delivery is None
+            or not delivery.is_connected
+            or delivery.failure
+            or not self._owner.is_this_process
+        ):
+            return
+        rows = f": {delivery.report} of the rows since the last flush" if delivery.tally.rows else ""
+        what = f"{type(self).__name__} of exchange {self.exchange!r} was not closed{rows}; call flush() and close(), or use it in a with block"
+        warnings.warn(what, ResourceWarning, stacklevel=2, source=self)
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Close the connection of a publisher that nobody has closed, where that is possible without waiting."""
 
     @property
     def report(self) -> PublishReport:

@@ -29,6 +29,7 @@ Places: TypeAlias = NDArray[np.int64]
 
 _HEADER = struct.Struct(">BBHIqQQIIIB3x")
 _MAGIC_AND_VERSION = 0x50
+_MOST_OFFSET = (1 << 63) - 1  # an Arrow column of offsets has signed 64-bit integers
 _KINDS: tuple[Literal["user", "delta", "snapshot"], ...] = ("user", "delta", "snapshot")
 _LENGTH = struct.Struct(">I")
 _length_at = _LENGTH.unpack_from
@@ -146,6 +147,8 @@ def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
             f"a chunk begins with the bytes {magic:#04x} {kind:#04x}: version 0 of the format begins with 0x50 and "
             "0, 1 or 2; the broker is newer than this library, or the connection mixed up its bytes"
         )
+    if offset + records > _MOST_OFFSET:  # no CRC covers the header
+        raise _damage_error(offset, f"offsets end at {_MOST_OFFSET}")
     end = _HEADER.size + size
     if end > len(data):
         raise _damage_error(

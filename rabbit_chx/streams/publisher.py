@@ -141,6 +141,7 @@ class StreamPublisher(Owned):
 
     Attributes:
         streams: the streams, in the order of the ring or super stream.
+        compares_known: whether the next call compares its highest known row. False for all calls but the last of a run compares once.
 
     Raises:
         InputError: an argument is not valid, or a destination of the ring is not a stream.
@@ -175,6 +176,7 @@ class StreamPublisher(Owned):
         compression: Codec = "none",
     ) -> None:
         self.streams: tuple[str, ...] = ()
+        self.compares_known = True
         self._name = name
         self._owner = Owner(f"the StreamPublisher of {stream or super_stream or exchange!r}")
         try:
@@ -307,6 +309,7 @@ class StreamPublisher(Owned):
         began = time.monotonic()
         for number, writer in enumerate(self._writers):
             writer.counts = Counts()
+            writer.compares_known = self.compares_known
             if self._name:
                 writer.call_ids = rows.ids if rows.streams is None else rows.ids[rows.streams == number]
         # A call may repeat only a part of a failed call: the ids after that part stay unconfirmed.

@@ -196,7 +196,8 @@ class StreamWriter:
         proof: whether claimed ids are verified.
         sub_entries: the arguments of `SubEntries`, only without a name; None for rows that are not in sub-entries.
 
-    `counts` are those of the current call, and `call_ids` the ids of its rows for this stream.
+    `counts` are those of the current call, `call_ids` the ids of its rows for this stream, and `compares_known` whether the highest known
+    one is compared.
     """
 
     def __init__(
@@ -214,6 +215,7 @@ class StreamWriter:
     ) -> None:
         self.stream = stream
         self.counts = Counts()
+        self.compares_known = True
         self.call_ids: NDArray[np.int64] = np.empty(0, np.int64)
         self._settings = settings
         self._name = name
@@ -570,7 +572,7 @@ class StreamWriter:
 
     def _compare_known_row(self) -> None:
         """Compare the highest known row of the call with the stored one, where our highest stored row is not among the given ones."""
-        row_id = self._known_given
+        row_id = self._known_given if self.compares_known else 0
         index = self._index_after(row_id) - 1
         if (
             row_id <= self._compared.id

@@ -31,6 +31,22 @@ _FLAGS = {"true": True, "false": False}
 _INJECTED = frozenset({"path", "checkpointlocation"})
 
 
+#: Options of Spark's Kafka source and sink, in lower case, and the options here for the same.
+_OF_KAFKA = {
+    "subscribe": ("stream", "queue", "exchange"),
+    "subscribepattern": ("superStream", "exchange"),
+    "assign": ("stream", "queue", "exchange"),
+    "topic": ("exchange", "stream"),
+    "kafka.bootstrap.servers": ("url",),
+    "startingoffsetsbytimestamp": ("startingTimestamp",),
+    "endingoffsetsbytimestamp": ("endingTimestamp",),
+    "kafka.transactional.id": ("appId",),
+    "kafka.compression.type": ("compression",),
+    "kafka.client.id": ("connectionName",),
+    "maxrecordsperpartition": ("minPartitions",),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """The parser of the text of an option.
@@ -108,6 +124,11 @@ def read_options(known: Iterable[Option], texts: Mapping[str, str]) -> dict[str,
 
 
 def _hint(name: str, known: Mapping[str, Option]) -> str:
+    same = [known[other.lower()].name for other in _OF_KAFKA.get(name, ()) if other.lower() in known]
+    if same:
+        return f"{name!r} of Kafka is {same[0]!r} here"
+    if name.startswith(("kafka.", "groupid", "minoffsetspertrigger", "maxtriggerdelay", "fetchoffset")):
+        return "it is one of Kafka, and has no counterpart here: leave it out"
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if nearest:
         return f"did you mean {known[nearest[0]].name!r}?"

@@ -292,7 +292,10 @@ def build_messages(
         positions = np.flatnonzero(bad)
         if not options.skip_bad_rows:
             at = int(positions[0])
-            raise RowError(f"row {first_row + at}: {_reason(faults, at)}")
+            raise RowError(
+                f"row {first_row + at}: {_reason(faults, at)}; {len(positions):,} of {batch.num_rows:,} rows of this batch are bad, and "
+                "option badRows=skip omits and counts such rows"
+            )
         column = None if columns.key is None else as_binary(batch.column(columns.key))
         shown = tuple(
             RowSample(partition, first_row + int(at), _reason(faults, int(at)), _key_hash(column, int(at)))

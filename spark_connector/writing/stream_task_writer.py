@@ -129,7 +129,9 @@ class StreamTaskWriter:
         if piece is not None:
             exchange, proof = self._options.target, self._options.verify != "off"
             with self._open(stream=stream, name=name, exchange=exchange, proof=proof) as publisher:
-                for keys, bodies, filter_values in chain((piece,), pieces):
+                for (keys, bodies, filter_values), publisher.compares_known in _with_last(
+                    chain((piece,), pieces)
+                ):
                     self._check_rows(keys, bodies, rows)
                     if rows + len(keys) >= 1 << ROW_BITS:
                         raise InputError(
@@ -244,6 +246,16 @@ class StreamTaskWriter:
     def _add(self, report: StreamReport) -> None:
         self._total = add_fields(self._total, report)
         self._counter.on_progress(_as_published(self._total))
+
+
+def _with_last(items: Iterable[_T]) -> Iterator[tuple[_T, bool]]:
+    """Yield items, each with whether it is the last one."""
+    coming = iter(items)
+    held = next(coming)
+    for item in coming:
+        yield held, False
+        held = item
+    yield held, True
 
 
 def _stored(rows: int) -> str:

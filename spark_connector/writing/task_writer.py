@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_NO_ROUTE = 312  # the reply code of a message that was returned
 #: Seconds between two lines of a long task in the log.
 _PROGRESS_S = 10.0
 _BEGUN_BEFORE = (
@@ -209,7 +210,7 @@ class TaskCounter:
             f"{report.republished} republished, {report.reconnects} reconnects, {report.blocked_seconds:.1f} s blocked, "
             f"{report.confirmed / report.seconds if report.seconds else 0.0:.0f} rows/s"
         )
-        if _log.hasHandlers():
+        if _log.hasHandlers() and _log.isEnabledFor(logging.INFO):
             _log.info("%s", line)
         elif report.seconds >= _PROGRESS_S:
             # Nobody has configured logging in Spark's worker: the stderr of the executor, which the UI links, is all there is.
@@ -284,9 +285,23 @@ class TaskWriter:
                 )
                 if publisher.report.returned and not self._options.skip_unroutable:
                     break  # the flush raises; more rows would only follow the lost ones
-            report = publisher.flush()
+            report = self._flush(publisher)
         self._counter.log("done", report)
         return self._report(report)
+
+    def _flush(self, publisher: Publisher) -> PublishReport:
+        """Wait for the confirms. With ``badRows=skip`` rows that close the channel or the connection are skipped."""
+        try:
+            return publisher.flush()
+        except PublishError as cause:
+            report: PublishReport = cause.report
+            closes = [sample for sample in report.samples if sample.code not in (NACK, _NO_ROUTE)]
+            is_nacked = any(sample.code == NACK for sample in report.samples)
+            is_returned = report.returned and not self._options.skip_unroutable
+            if not (self._options.skip_bad_rows and closes) or is_nacked or is_returned or report.unknown:
+                raise
+            self._counter.skipped += report.nacked
+            return replace(report, rows=report.rows - report.nacked, nacked=0)
 
     def _messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Messages]:
         for messages in self._counter.messages(batches, self._ids):

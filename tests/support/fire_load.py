@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,6 +99,8 @@ class Run:
         url: Target | Sequence[Target],
         exchange: str,
         fault: Callable[[Run], None],
+        *,
+        columns: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         """Publish all rows, or as many as the publisher takes.
@@ -108,6 +110,7 @@ class Run:
             url: the broker.
             exchange: where to.
             fault: what happens meanwhile, in a thread of its own.
+            columns: further columns of `publish_many`.
             options: arguments of the publisher.
         """
         began = time.monotonic()
@@ -116,7 +119,7 @@ class Run:
         try:
             with kind(url, exchange, progress=self._note, **options) as publisher:
                 bodies: Any = self._awaited(happening) if kind is Awaited else self._paced(happening)
-                self.report = publisher.publish_many(keys, bodies)
+                self.report = publisher.publish_many(keys, bodies, **(columns or {}))
         except PublishError as error:
             self.error, self.report = error, error.report
             _log.exception("publish_many failed")

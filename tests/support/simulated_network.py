@@ -12,6 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -608,7 +609,7 @@ def simulated(network: Network) -> Iterator[None]:
     threads = SimpleNamespace(
         RLock=threading.RLock,
         Event=lambda: _ElsewhereEvent(network),
-        Thread=lambda target, **_: _Thread(network, target),
+        Thread=lambda target, args=(), **_: _Thread(network, partial(target, *args)),
     )
     substitutes: list[tuple[Any, str, object]] = [
         (blocking_connection, "time", world),

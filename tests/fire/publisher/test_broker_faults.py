@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from both_publishers import AnyPublisher
@@ -36,6 +37,41 @@ def test_killed_and_started(kind: AnyPublisher, stage: Stage, kept: Callable[...
     run = stage.publish(kind, kill, load=Load(rows=15_000, fault_at=3_000))
     kept(run, fault="broker killed (SIGKILL) and started again after 1 s", promise=GOES_ON)
     assert run.report.reconnects >= 1
+
+
+@pytest.mark.parametrize("fault", ["missing exchange", "user id of another"])
+@pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
+@both(representative=(Publisher,))
+def test_rows_that_close_their_channel(
+    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict], fault: str, *, killed: bool
+) -> None:
+    load = Load(rows=15_000, fault_at=3_000)
+    poison = {2_900, 3_100, 9_000}
+
+    def kill(_: Run) -> None:
+        if killed:
+            stage.broker.kill()
+            time.sleep(1)
+            stage.broker.start()
+            stage.read_ring()
+
+    def only_in_them(value: str) -> list[str | None]:
+        return [value if row in poison else None for row in range(load.rows)]
+
+    columns: dict[str, Any] = {"exchanges": only_in_them("gone")}
+    if fault == "user id of another":
+        columns = {"properties": {"user_id": only_in_them("nobody")}}
+    run = stage.publish(kind, kill, load=load, columns=columns)
+    verdict = kept(
+        run,
+        fault=f"rows that close their channel ({fault}){', and broker killed' if killed else ''}",
+        promise="`PublishError` names such a row; every other row is confirmed.",
+        outcome="PublishError: names the rows",
+    )
+    assert isinstance(run.error, PublishError)
+    assert "row 2900 " in str(run.error)
+    assert (run.report.rows, run.report.nacked) == (load.rows, len(poison))
+    assert run.report.confirmed == verdict.ok == load.rows - len(poison)
 
 
 @both()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
 from amqp_broker import Answer, ack, hang_up, nothing
 from scripted_peer import Peer
 
-from rabbit_chx.connection.blocking_connection import Transport
+from rabbit_chx.connection.blocking_connection import Connection, Transport
 from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.publishing.encoder import Encoder
@@ -70,3 +73,36 @@ def test_after_ctrl_c_nothing_is_sent_any_more(
         assert (report.rows, report.confirmed, report.unknown) == (rows, 0, rows)
     assert "after" not in peer.bodies
     assert peer.connections == 1
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_publisher_that_nobody_closes_warns_with_its_counts_and_ends_its_thread(
+    peer: Peer, rows: int
+) -> None:
+    before = set(threading.enumerate())
+    publisher = Publisher(peer.settings, exchange="x")
+    if rows:
+        publisher.send(["k"] * rows, ["b"] * rows)
+    counts = (
+        r"was not closed: 0 of 3 rows confirmed, 3 unknown of the rows" if rows else "was not closed; call"
+    )
+    with pytest.warns(ResourceWarning, match=counts):
+        del publisher
+    for thread in set(threading.enumerate()) - before:
+        if "heartbeat" in thread.name:
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def test_a_connection_that_nobody_closes_is_collected() -> None:
+    with Peer(nothing, heartbeat_s=60) as peer:
+        _check_collected(peer)
+
+
+def _check_collected(peer: Peer) -> None:
+    connection = Connection(peer.settings)
+    reference, transport = weakref.ref(connection), connection._transport
+    del connection
+    gc.collect()
+    assert reference() is None
+    transport.close()

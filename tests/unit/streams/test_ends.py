@@ -11,10 +11,11 @@ from stream_bytes import TIMESTAMP_MS, chunk_bytes, entry
 from stream_logs import ChunkLog
 from stream_node import Clock, Session, StreamNode, in_memory
 
-from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
+from rabbit_chx.errors import BrokerTimeoutError, DamagedChunkError, UnreachableError
+from rabbit_chx.streams import StreamReader
 from rabbit_chx.streams.chunks import read_chunk
 from rabbit_chx.streams.ends import ChunkFinder, LogEnd, LogEnds
-from rabbit_chx.streams.frames import Key
+from rabbit_chx.streams.frames import Key, OffsetSpec
 from rabbit_chx.streams.nodes import open_any, settings_of
 
 TIMEOUT_S = 30.0
@@ -135,3 +136,21 @@ def test_a_leader_without_a_committed_offset_is_given_up(leader: Leader) -> None
     leader.withheld, leader.looks = 2, 1_000_000
     with pytest.raises(BrokerTimeoutError, match=r"'s' has rows, and does not give them within 0\.1 s"):
         finder(0.1).first("s")
+
+
+@pytest.mark.parametrize("start", ["first", "last", "next", 0, 15])
+def test_a_node_that_has_chunks_and_delivers_none_is_an_error(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch, start: OffsetSpec
+) -> None:
+    monkeypatch.setattr(Session, "deliver", lambda *_: b"")
+    began = leader.clock.now
+    with pytest.raises(BrokerTimeoutError, match="'s' has rows, and does not give them"):
+        StreamReader("rabbitmq-stream://h", "s", start=start, timeout_s=5)
+    assert leader.clock.now - began <= 5 + 1
+
+
+@pytest.mark.parametrize("offset", [2**63 - 1, 2**63, 2**64 - 3])
+def test_offsets_that_no_column_has_are_an_error(leader: Leader, offset: int) -> None:
+    leader.log.chunks[:] = [FIRST, chunk_bytes([entry(b"c"), entry(b"d")], offset=offset)]
+    with pytest.raises(DamagedChunkError, match=f"{offset}.*offsets end at"):
+        StreamReader("rabbitmq-stream://h", "s", timeout_s=5)

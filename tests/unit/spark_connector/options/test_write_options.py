@@ -100,6 +100,7 @@ def test_a_report_path_as_a_uri(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"topic": "orders"}, r"unknown option 'topic': 'topic' of Kafka is 'exchange' here"),
         ({"exchnage": "y"}, r"unknown option 'exchnage': did you mean 'exchange'\?"),
         ({"quorum": "y"}, r"unknown option 'quorum': known are url, host, "),
         ({"confirmTimeout": "0"}, "option 'confirmTimeout' is 0: give more than 0 seconds"),

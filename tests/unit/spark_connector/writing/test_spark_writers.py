@@ -55,7 +55,8 @@ def test_a_commit_has_one_report_of_each_task_or_fails(*, done: int, streaming: 
     plan = WritePlan.checked(options, SCHEMA, overwrite=False, streaming=streaming)
     writer, batch = (StreamWriter(plan), 7) if streaming else (BatchWriter(plan), None)
     given: list[WriterCommitMessage | None] = [_TaskDone(DONE, plan)] * done + [None] * (3 - done)
-    for messages in (given, list[WriterCommitMessage | None]()):
+    nothing: list[WriterCommitMessage | None] = []
+    for messages in (given, nothing):
         with pytest.raises(
             PublishError, match=f"^{done if messages else 0} of {len(messages)} tasks"
         ) as raised:

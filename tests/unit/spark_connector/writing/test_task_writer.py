@@ -15,7 +15,7 @@ from rabbit_chx.publishing import PublishReport, Returned
 from rabbit_chx.routing import HashRing
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports import RowSample, TaskReport, hash_key
+from spark_connector.reports import RowSample, TaskReport, collect_notes, hash_key
 from spark_connector.writing import task_writer
 from spark_connector.writing.task_writer import Task, TaskWriter, mark_running
 from spark_connector.writing.write_plan import WritePlan
@@ -98,6 +98,52 @@ def test_the_report_has_every_count_at_its_place() -> None:
     assert write({"key": ["a"], "value": ["1"]}, streaming=True).batch_id == 7
     assert report.samples[1] == RowSample(0, None, "312 NO_ROUTE", hash_key(b"nowhere"))
     assert "nowhere" not in repr(report)
+
+
+CLOSED = Returned("bad", 406, "the broker answered 406 PRECONDITION_FAILED")
+
+
+@pytest.mark.parametrize(
+    ("samples", "counts", "options", "skips"),
+    [
+        ((CLOSED,), {"nacked": 1, "confirmed": 4}, {"badRows": "skip"}, True),
+        ((CLOSED,), {"nacked": 1, "confirmed": 4}, {}, False),
+        ((CLOSED,), {"nacked": 1, "confirmed": 3, "unknown": 1}, {"badRows": "skip"}, False),
+        (
+            (CLOSED, Returned("k", 312, "NO_ROUTE")),
+            {"nacked": 1, "confirmed": 3, "returned": 1},
+            {"badRows": "skip"},
+            False,
+        ),
+        ((CLOSED, Returned("k", 0, "nack")), {"nacked": 2, "confirmed": 3}, {"badRows": "skip"}, False),
+        ((Returned("k", 0, "nack"),), {"nacked": 1, "confirmed": 4}, {"badRows": "skip"}, False),
+    ],
+)
+def test_rows_that_close_the_channel_are_bad_rows(
+    monkeypatch: pytest.MonkeyPatch,
+    samples: tuple[Returned, ...],
+    counts: dict[str, int],
+    options: dict[str, str],
+    *,
+    skips: bool,
+) -> None:
+    error = PublishError("row 3", PublishReport(rows=5, samples=samples, **counts))
+
+    def fail(_: Scripted) -> PublishReport:
+        raise error
+
+    monkeypatch.setattr(Scripted, "flush", fail)
+    rows: Columns = {"key": ["k"] * 5, "value": ["v"] * 5}
+    if not skips:
+        with pytest.raises(PublishError, match="row 3"):
+            write(rows, **options)
+        return
+    report = write(rows, **options)
+    assert (report.rows, report.skipped, report.confirmed, report.nacked) == (5, 1, 4, 0)
+    (sample,) = report.samples
+    assert (sample.reason, sample.key_hash) == (f"406 {CLOSED.text}", hash_key(b"bad"))
+    (note,) = collect_notes([report], WriteOptions.parse({"url": "amqp://h", "exchange": "x", **options}))
+    assert note.startswith("badRows is skip, and 1 of 5 rows were not published; partition ")
 
 
 def test_the_rest_of_the_partition_is_published_after_an_unroutable_row_that_is_skipped() -> None:
