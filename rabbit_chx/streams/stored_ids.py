@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rabbit_chx.errors import MismatchError
 from rabbit_chx.streams.frames import OffsetSpec
 from rabbit_chx.streams.reader import StreamReader
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rabbit_chx.amqp import ConnectionSettings
+
+_log = logging.getLogger(__name__)
 
 #: Rows of the second part that is read backwards, after the last chunk; each further part has four times as many.
 _FIRST_PIECE = 50_000
@@ -156,6 +160,49 @@ def find_row(
         if found is not None or 0 < highest < row_id:
             return found, False
     return None, is_cut
+
+
+def compare(
+    stream: str, name: str, stored: StoredRow, given: StoredRow, reading: Mapping[str, Any]
+) -> StoredRow:
+    """Return the stored row, or the original of a copy by another client; a MismatchError if it differs from the given row."""
+    is_cut = False
+    if stored.differs(given) and stored.offset:
+        _log.info(
+            "stream %s: reading back to the first row with id %d", stream, stored.id, extra={"queue": stream}
+        )
+        for piece in read_pieces_back(stream, name, reading, end=stored.offset, row_id=stored.id):
+            stored, is_cut = piece.last or stored, piece.is_cut
+    if (what := stored.differs(given)) is None:
+        return stored
+    perhaps = "; retention has removed earlier rows, so that this may be a copy by another client, which proof=False does not compare"
+    raise MismatchError(
+        f"stream {stream!r} has id {stored.id} of {name!r} with the {what} {getattr(stored, what)!r:.60}, and the {what} given now is "
+        f"{getattr(given, what)!r:.60}: the rows are not those of the earlier run, and the broker would drop them; give the same rows, or a "
+        f"new name{perhaps if is_cut else ''}",
+        queue=stream,
+    )
+
+
+def unproven(stream: str, name: str | None, known_id: int, row_id: int) -> MismatchError:
+    """Return the error for a known row that retention has removed."""
+    return MismatchError(
+        f"the ids up to {known_id} of {name!r} are used in stream {stream!r}, and retention has removed the row with id {row_id}: it is not "
+        "proven that the rows given now are those of the earlier run, and the broker would drop them. If they are, publish with proof=False "
+        "(in Spark verify=off), which believes it; else give them ids above, or a new name",
+        queue=stream,
+    )
+
+
+def undecided(stream: str, name: str | None, highest_id: int, first_id: int, last_id: int) -> MismatchError:
+    """Return the error for rows that the broker has confirmed, in a part of the stream that retention has removed, or nowhere."""
+    return MismatchError(
+        f"stream {stream!r} has confirmed the ids {first_id} to {last_id} of {name!r}, and has no row with one of them. Its highest id of "
+        f"this name is {highest_id}, which may be a copy that another client made, and retention has removed the begin of the stream. So "
+        "these rows were stored and removed, or they were never stored. If they were stored, publish with proof=False (in Spark "
+        "verify=off), which believes the broker; else publish them under another name",
+        queue=stream,
+    )
 
 
 def _last_of(batch: pa.RecordBatch, name: str, row_id: int | None = None) -> StoredRow | None:

@@ -55,7 +55,7 @@ from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
 from rabbit_chx.streams.rows import EncodedRows, SubEntries, encode_rows
-from rabbit_chx.streams.stored_ids import StoredRow, find_row, read_pieces_back
+from rabbit_chx.streams.stored_ids import StoredRow, compare, find_row, read_pieces_back, undecided, unproven
 
 if TYPE_CHECKING:
     from collections import deque
@@ -550,9 +550,9 @@ class StreamWriter:
                 break
             if piece.is_cut:
                 if found is not None:
-                    raise self._undecided_error(found, max(found.id + 1, first_id), last_id)
+                    raise undecided(self.stream, self._name, found.id, max(found.id + 1, first_id), last_id)
                 if self._known_given > self._compared.id:
-                    raise self._unproven_error(self._known_given)
+                    raise unproven(self.stream, self._name, self._known_id, self._known_given)
                 return min(self._known_id, claimed_id)
         highest = found.id if found is not None else self._search_bound.id if bound else 0
         if highest < last_id or highest >= claimed_id:  # the stream has no higher id of ours
@@ -588,30 +588,13 @@ class StreamWriter:
         if stored is not None:
             self._compare(stored, index)
         elif is_cut:
-            raise self._unproven_error(row_id)
+            raise unproven(self.stream, self._name, self._known_id, row_id)
         else:
             raise MismatchError(
                 f"stream {self.stream!r} has the id {self._stored_id} of {self._name!r} and not the id {row_id}, which is given now: the rows "
                 "are not those of the earlier run, and the broker would drop them; give the same rows, or a new name",
                 queue=self.stream,
             )
-
-    def _unproven_error(self, row_id: int) -> MismatchError:
-        return MismatchError(
-            f"the ids up to {self._known_id} of {self._name!r} are used in stream {self.stream!r}, and retention has removed the row with id "
-            f"{row_id}: it is not proven that the rows given now are those of the earlier run, and the broker would drop them. If they are, "
-            "publish with proof=False (in Spark verify=off), which believes it; else give them ids above, or a new name",
-            queue=self.stream,
-        )
-
-    def _undecided_error(self, found: StoredRow, first_id: int, last_id: int) -> MismatchError:
-        return MismatchError(
-            f"stream {self.stream!r} has confirmed the ids {first_id} to {last_id} of {self._name!r}, and has no row with one of them. "
-            f"Its highest id of this name is {found.id}, which may be a copy that another client made, and retention has removed the "
-            "begin of the stream. So these rows were stored and removed, or they were never stored. If they were stored, publish with "
-            "proof=False (in Spark verify=off), which believes the broker; else publish them under another name",
-            queue=self.stream,
-        )
 
     def _note_end(self) -> None:
         """Note the end of the stream once a minute, while no row is in flight: a lookup of later rows reads back to it. From 3.11 on."""
@@ -647,41 +630,10 @@ class StreamWriter:
         self._unchecked_row = None
 
     def _compare(self, stored: StoredRow, index: int) -> None:
-        """Compare a stored row, which may be a copy by another client, with the given row of its id."""
+        """Compare a stored row with the given row of its id."""
         given = StoredRow(stored.id, self._rows.keys[index].as_py(), self._rows.bodies[index].as_py(), 0)
-        is_first = True
-        if stored.differs(given):
-            stored, is_first = self._find_original(stored)
-        if stored.id > self._compared.id and not stored.differs(given):
-            self._compared = stored
-        if (what := stored.differs(given)) is not None:
-            perhaps = (
-                ""
-                if is_first
-                else "; retention has removed earlier rows, so that this may be a copy by another client, which proof=False does not compare"
-            )
-            raise MismatchError(
-                f"stream {self.stream!r} has id {stored.id} of {self._name!r} with the {what} {getattr(stored, what)!r:.60}, and the "
-                f"{what} given now is {getattr(given, what)!r:.60}: the rows are not those of the earlier run, and the broker would drop "
-                f"them; give the same rows, or a new name{perhaps}",
-                queue=self.stream,
-            )
-
-    def _find_original(self, row: StoredRow) -> tuple[StoredRow, bool]:
-        """Return the first row with the id of a row that may be a copy, and whether retention has removed no earlier one."""
-        _log.info(
-            "stream %s: reading back to the first row with id %d",
-            self.stream,
-            row.id,
-            extra={"queue": self.stream},
-        )
-        is_cut = False
-        if row.offset:
-            for piece in read_pieces_back(
-                self.stream, self._name or "", self._reading, end=row.offset, row_id=row.id
-            ):
-                row, is_cut = piece.last or row, piece.is_cut
-        return row, not is_cut
+        original = compare(self.stream, self._name or "", stored, given, self._reading)
+        self._compared = max(self._compared, original, key=lambda row: row.id)
 
 
 class _SearchBound(NamedTuple):
