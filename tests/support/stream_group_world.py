@@ -129,7 +129,7 @@ class GroupNode(StreamNode):
         first = self.end_of(stream)
         bodies = (number.to_bytes(8) + bytes(size) for number in range(first, first + rows))
         chunk = [entry(b"\0Su\xb0" + struct.pack(">I", 8 + size) + body) for body in bodies]
-        self._append(stream, chunk, 0)
+        self.append(stream, chunk, 0)
 
     def end_of(self, stream: str) -> int:
         """Return the offset after the last chunk."""
@@ -141,7 +141,8 @@ class GroupNode(StreamNode):
         headers = (header_of(chunk) for chunk in self.logs[stream].chunks)
         return [at + row for kind, rows, at in headers if not kind for row in range(rows)]
 
-    def _append(self, stream: str, entries: list[bytes], kind: int) -> None:
+    def append(self, stream: str, entries: list[bytes], kind: int) -> None:
+        """Store a chunk of rows (0), or of the broker's own (1)."""
         now = int(self.threads.time() * 1000)
         chunk = chunk_bytes(entries, offset=self.end_of(stream), kind=kind, timestamp_ms=now)
         self.logs[stream].chunks.append(chunk)
@@ -163,13 +164,13 @@ class GroupNode(StreamNode):
         def arrive() -> None:
             self.threads.sleep(self.store_delay_s)
             self.offsets[name, stream] = offset
-            self._append(stream, [entry(notes(name, kind=1))], 1)
+            self.append(stream, [entry(notes(name, kind=1))], 1)
 
         if self.store_delay_s:
             self.threads.modules["threading"].Thread(arrive, name="store").start()
         else:
             self.offsets[name, stream] = offset
-            self._append(stream, [entry(notes(name, kind=1))], 1)
+            self.append(stream, [entry(notes(name, kind=1))], 1)
         return b""
 
     # -- faults

@@ -11,6 +11,7 @@ from stream_node import Session, StreamNode, in_memory
 
 from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
 from rabbit_chx.streams import StreamReader
+from rabbit_chx.streams.following import Following
 from rabbit_chx.streams.frames import Key
 
 
@@ -90,3 +91,56 @@ def test_an_empty_leader_of_an_old_broker_may_be_a_new_one(*, is_ready: bool) ->
             else:
                 with pytest.raises(UnreachableError, match="gives no rows now"):
                     next(reader)
+
+
+def waits(clock: Any, *found: bool) -> Following:
+    """The waits of a reader that receives so; the leader has nothing else."""
+    left = list(found)
+
+    def receive(_: Any, wait_s: float) -> bool:
+        clock.sleep(wait_s)
+        return bool(left) and left.pop(0)
+
+    return Following("s", 1.0, 60.0, receive, lambda _: False)
+
+
+def test_the_waits_of_a_batch() -> None:
+    connection: Any = None
+    with in_memory(StreamNode()) as clock:
+        assert not waits(clock).wait(connection, clock.now + 1), "the stream is idle"
+        assert waits(clock, False, True).wait(connection, clock.now + 10)
+        assert waits(clock, True, False, False, True).wait(connection, clock.now + 10)
+        more = waits(clock, False, True, False, False, True)
+        assert more.wait(connection, clock.now + 10)
+        assert more.wait_for_more(connection), "a gap does not end a batch"
+
+
+def test_rows_that_arrived_long_ago_are_returned_at_once() -> None:
+    """The program was slow. A batch waits for further rows from the arrival of its first row, not from the call."""
+    leader, replica = cluster(1)
+    with in_memory(leader, replica) as clock, follower(max_wait_s=20.0, timeout_s=60) as reader:
+        assert rows_of(reader, 10) == list(range(10))
+        replica.streams["s"].chunks += chunks_of(2)[1:]  # type: ignore[union-attr]
+        replica.on_read = lambda session: session.out.extend(
+            b"".join(map(session.deliver, session.subscriptions))
+        )
+        clock.now += 100
+        began = clock.now
+        assert rows_of(reader, 10) == list(range(10, 20))
+        assert clock.now - began < 5
+
+
+def test_stop_ends_an_idle_reader_at_once() -> None:
+    leader, replica = cluster(1)
+    with in_memory(leader, replica) as clock, follower(timeout_s=60) as reader:
+        assert rows_of(reader, 10) == list(range(10))
+        stopped = 0.0
+
+        def stop(_: Session) -> None:
+            nonlocal stopped
+            stopped = stopped or clock.now
+            reader.stop()
+
+        replica.on_read = stop
+        assert list(reader) == []
+        assert clock.now - stopped < 1
