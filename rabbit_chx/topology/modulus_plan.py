@@ -227,15 +227,16 @@ def _planned(
     if not is_hashing[1] and before and after:
         shares[-1] = 1.0  # the type is another one afterwards
     lost = 1.0 if before and not all(states) else 0.0
-    transient_shares = [moving(state, after) for state in states[1:-1] if state]
-    empty = not all(states)
+    transient_shares = []
+    if after and not all(states):
+        transient_shares = [moving(state, after) for state in states[1:-1] if state]
     return ModulusPlan(
         name,
         *sides,
         shares[-1],
         max(shares),
         lost,
-        max(transient_shares, default=0.0) if empty and after else 0.0,
+        max(transient_shares, default=0.0),
         unknown,
     )
 

@@ -130,7 +130,7 @@ def _seeds_by_bucket(buckets: int, all_seeds: int) -> NDArray[np.int64]:
     if buckets > _MOST_STAYS or _seeds_by_bucket.cache_info().currsize < _FEW_COUNTS:
         counts = np.bincount(all_buckets(buckets), minlength=buckets)
     else:
-        stays = _stays_up_to(1 << (buckets - 1).bit_length(), all_seeds)
+        stays = _stays_up_to(1 << max(7, (buckets - 1).bit_length()), all_seeds)
         rows = np.flatnonzero((stays.bucket < buckets) & (stays.last >= buckets))
         counts = np.zeros(buckets, np.int64)
         np.add.at(counts, stays.bucket[rows], stays.seeds[rows])
