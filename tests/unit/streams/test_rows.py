@@ -428,3 +428,21 @@ def test_the_rows_of_other_clients(client: str) -> None:
     """As they were recorded from real brokers."""
     sent, chunks = recorded(client)
     assert found(chunks, sent) == sent
+
+
+@pytest.mark.parametrize("levels", [3, 32, 33, 60])
+@pytest.mark.parametrize("place", ["body", "header", "both"])
+def test_a_row_that_is_nested_deeply_keeps_its_key(levels: int, place: str) -> None:
+    value = b"\xa1\x04leaf"
+    for _ in range(levels):
+        value = b"\xd0" + struct.pack(">II", len(value) + 4, 1) + value
+    pairs = [symbol("x-exchange"), text("orders"), symbol("x-routing-key"), text("k")]
+    nested = [symbol("x-deep"), value] if place != "body" else []
+    body = b"\0Sw" + value if place != "header" else BODY
+    row = annotated(*pairs, *nested, wide=True) + body
+    message = read_message(row)
+    (found,) = read([chunk_of([row])])
+    for key, exchange in ((message.key, message.exchange), (found["key"], found["exchange"])):
+        assert (key, exchange) == (b"k", "orders")
+    assert found["value"] == message.value
+    assert "leaf" in str(found["headers" if place == "header" else "value"]) or levels > 32
