@@ -22,6 +22,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import pyarrow as pa
+
 from rabbit_chx.checks import check_whole, shown
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.waits import LoopWatch
@@ -50,8 +52,6 @@ from rabbit_chx.streams.progress import NEVER, DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from rabbit_chx.amqp import ConnectionSettings
 
 _log = logging.getLogger(__name__)
@@ -215,6 +215,8 @@ class Feed:
 
     def poll(self, wait_s: float) -> None:
         """Receive what has arrived, and wait for it if nothing has; raise a ConnectionLostError if the subscription has ended."""
+        if wait_s and not (self._chunks or self._pieces):
+            self._replenish_credit()
         for event in self.connection.events(0.0 if self._chunks or self._pieces else wait_s):
             match event:
                 case Delivery(_, data):
@@ -248,21 +250,24 @@ class Feed:
             if not self._pieces:
                 self._take_chunk()
                 continue
-            piece = self._pieces[0]
-            if found and (size + piece.size > _BATCH_BYTES or self._is_lenient):
+            size += self._pieces[0].size
+            if found and (size > _BATCH_BYTES or self._is_lenient):
                 break
             found.append(self._pieces.popleft())
-            rows += piece.records
-            size += piece.size
-        self._replenish_credit()
+            rows += found[-1].records
+        if self._largest_chunk < _READ_AHEAD_BYTES // 2:  # a larger one would be there with its successor
+            self._replenish_credit()
         if not found:
             return None
+        if size > _BATCH_BYTES:  # a few large rows
+            pa.default_memory_pool().release_unused()  # of the batch before
+        begin, end = found[0].offset, found[-1].end
         try:
-            batch = columns_in(found, self._first, NEVER, self._reading.include)
+            batch = columns_in(_moved(found), self._first, NEVER, self._reading.include)
         except (DamagedChunkError, InputError):
-            self._note_unreadable(found[0].offset)
+            self._note_unreadable(begin)
             return None
-        self._reading.damage_of(self._stream).forget_before(found[-1].end)
+        self._reading.damage_of(self._stream).forget_before(end)
         return batch if batch.num_rows else None
 
     def _take_chunk(self) -> None:
@@ -304,6 +309,13 @@ class Feed:
         if rows:
             _log.warning("stream %r: %d rows are missing", self._stream, rows, extra={"queue": self._stream})
             self._reading.missing[self._stream] += rows
+
+
+def _moved(pieces: list[Piece]) -> list[Piece]:
+    """Return a copy of a list, and clear the list, so that the callee may free the pieces."""
+    moved = pieces.copy()
+    pieces.clear()
+    return moved
 
 
 class _Confirm(NamedTuple):
@@ -493,15 +505,16 @@ class StreamChannel:
             if rows is None:
                 continue
             for first in range(0, rows.num_rows, self._reading.batch_rows):
-                part = rows.slice(first, self._reading.batch_rows)
+                batch = StreamBatch(self.stream, self, rows.slice(first, self._reading.batch_rows))
+                last = rows["offset"][min(first + self._reading.batch_rows, rows.num_rows) - 1].as_py()
                 tag += 1
-                call_in(
-                    self._loop, self._take, DeliveredMessage(tag, "", StreamBatch(self.stream, self, part))
-                )
+                call_in(self._loop, self._take, DeliveredMessage(tag, "", batch))
+                del batch
                 if self._next_command(feed) is None:
                     return
-                self._handled = part["offset"][-1].as_py()
+                self._handled = last
                 self._store_if_due(feed.connection)
+            rows = None  # so that two large batches are not there at a time
 
     def _check_active(self, feed: Feed) -> None:
         if feed.updates:

@@ -149,6 +149,7 @@ def columns_in(pieces: Sequence[Piece], start: int, end: int, include: Sequence[
     firsts = np.array([piece.offset for piece in pieces], np.uint64).astype(np.int64)
     offsets = np.repeat(firsts - np.cumsum(counts) + counts, counts) + np.arange(len(ends))
     times = np.repeat(np.array([piece.timestamp_ms for piece in pieces]) * 1000, counts)
+    del pieces  # their bytes were joined; a chunk may have hundreds of megabytes
     starts = np.concatenate(([0], ends[:-1])) + 4
     wanted = (offsets >= start) & (offsets < end)
     if not wanted.all():
