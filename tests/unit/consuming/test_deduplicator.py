@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rabbit_chx.consuming import Deduplicator
+from rabbit_chx.consuming import Deduplicator, deduplication
 from rabbit_chx.consuming.deduplication import DeduplicationReport
 from rabbit_chx.errors import DeduplicationError, InputError
 
@@ -232,3 +235,35 @@ def test_a_report_is_one_line() -> None:
     )
     seen = Deduplicator(max_ids=1)
     assert repr(seen) == "<Deduplicator: 0 effects, 0 repeats, 0 failures; 0 ids kept, 0 forgotten>"
+
+
+def test_a_copy_that_waits_for_several_handlers_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first handler fails when the time is almost over, and another copy takes its place."""
+    looks: Counter[int] = Counter()
+    moved_s = 0.0
+
+    def monotonic() -> float:
+        looks[threading.get_ident()] += 1
+        return moved_s
+
+    monkeypatch.setattr(deduplication, "time", SimpleNamespace(monotonic=monotonic))
+    seen = Deduplicator(max_ids=10, timeout_s=60.0)
+    first, last = threading.Event(), threading.Event()
+
+    def fails() -> None:
+        first.wait(30)
+        raise OSError("the shop is closed")
+
+    with ThreadPoolExecutor(3) as pool:
+        failing = pool.submit(seen.run_if_new, "a", fails)
+        while not seen._running:
+            last.wait(0.001)
+        copies = [pool.submit(seen.run_if_new, "a", last.wait, 30) for _ in range(2)]
+        while sorted(looks.values())[-2:] < [3, 3]:  # both wait
+            last.wait(0.001)
+        moved_s = 59.99
+        first.set()
+        done, _ = wait(copies, 10, FIRST_COMPLETED)
+        last.set()
+        assert isinstance(failing.exception(), OSError)
+        assert [type(copy.exception()) for copy in done] == [DeduplicationError]

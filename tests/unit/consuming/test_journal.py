@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -357,3 +358,8 @@ def test_without_a_journal_a_member_that_is_not_settled_is_after_all_others() ->
     settled = [priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=True) for n in range(200)]
     assert max(late) < min(settled)
     assert max(settled) < 0
+
+
+def test_the_largest_remainders_are_rounded_up() -> None:
+    owners = queue_owners([f"q{number}" for number in range(10)], {"a": 1.0, "b": 2.4, "c": 0.3})
+    assert Counter(owners.values()) == {"a": 3, "b": 6, "c": 1}  # of 2.7, 6.49 and 0.81

@@ -164,6 +164,10 @@ def test_a_node_that_does_not_answer_is_asked_last_from_then_on() -> None:
             assert reading.settings[0] == node.settings
 
 
+def test_the_longest_hook() -> None:
+    assert StreamGroup(URL, streams=["a"], name="billing", pace=GroupPace(hook_s=50))
+
+
 def test_its_settings_and_its_text() -> None:
     group = StreamGroup(URL, streams=["a", "b", "a"], name="billing", member="pod-7")
     assert group.streams == ("a", "b")
