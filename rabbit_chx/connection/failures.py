@@ -112,7 +112,7 @@ def opening_timeout(settings: ConnectionSettings, _words: str = "") -> BrokerTim
 
 def no_token(name: str, waited_s: float) -> str:
     """Return the message of an error for a function or command that takes too long to return a token."""
-    return f"{name}: no token within {waited_s:g} s: run it by hand, or raise connection_timeout in the URL"
+    return f"{name}: no token within {waited_s:g} s: run it by hand, or raise the connection timeout"
 
 
 def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:

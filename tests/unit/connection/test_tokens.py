@@ -16,9 +16,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rabbit_chx import Publisher
+from rabbit_chx import Publisher, StreamReader
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.settings import ManagementUrl
+from rabbit_chx.connection import tokens
 from rabbit_chx.connection.failures import opening_timeout
 from rabbit_chx.connection.tokens import (
     Credentials,
@@ -209,6 +210,28 @@ def test_a_login_names_the_function_that_it_waits_for() -> None:
     is_over.set()
     log_in(replace(settings, connection_timeout_s=60), lambda _: None)
     assert "check host, port and firewall" in str(opening_timeout(settings))
+
+
+def test_a_reader_waits_for_a_token_no_longer_than_its_timeout(clock: list[float]) -> None:
+    """Each attempt names the function; so does the last error. The time of the waits is the test's."""
+    is_over, waits = threading.Event(), list[float]()
+
+    def slow() -> tuple[str, float]:
+        is_over.wait(60)
+        return "token", 9e9
+
+    def wait(_: object, timeout: float) -> None:
+        waits.append(timeout)
+        clock[0] += timeout
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "wait", wait)
+        patch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+        with pytest.raises(UnreachableError, match=r"credentials \(function 'slow'\): no token within"):
+            StreamReader("rabbitmq-stream://127.0.0.1:1", "s", credentials=slow, timeout_s=20)
+    is_over.set()
+    assert 1000 < clock[0] <= 1020
+    assert max(waits) <= 10
 
 
 # -- refused tokens
