@@ -50,6 +50,8 @@ _REPUBLISH_S = 1.0
 _RECREATED_S = 10.0
 #: Seconds after which an unconfirmed entry counts as blocked.
 _BLOCKED_S = 1.0
+#: The least time for the first connection to the journal.
+_FIRST_OPEN_S = 5.0
 #: Seconds that `close` waits for the threads. They end alone.
 _CLOSE_S = 2.0
 #: As the AMQP client declares it.
@@ -130,7 +132,7 @@ class JournalChannel:
     def _left_s(self) -> float:
         """Return the seconds in which it may still connect again."""
         return (
-            self._patience_s
+            max(self._patience_s, _FIRST_OPEN_S)  # also without reconnects a first connection takes a moment
             if self.lost_at is None
             else max(0.0, self.lost_at + self._patience_s - time.monotonic())
         )
