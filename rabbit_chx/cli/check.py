@@ -18,11 +18,15 @@ from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import file_name, read_topology
 from rabbit_chx.cli.printed import complete_commands
-from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.cli.ring_options import RELEASE, parse_release
+from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
+from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import plural
+from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.check import CHECK_KINDS
+from rabbit_chx.topology.file_rules import refused_objects
 from rabbit_chx.topology.plan_output import counted_kind
 
 _MOST_SHOWN = 50
@@ -256,6 +260,10 @@ def check_topology(
     *,
     files: tuple[str, ...] = argument(nargs=-1, required=True, metavar="FILE..."),
     offline: bool = option(is_flag=True, help="Validate each FILE; no broker is needed."),
+    release: str | None = option(
+        metavar=RELEASE,
+        help="With --offline: the RabbitMQ release that gets the files, such as 4.3 or 3.10.8.  [default: the newest]",
+    ),
     ignored: tuple[str, ...] = _ignore(),
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
@@ -269,7 +277,9 @@ def check_topology(
     and the exit code is 2 if a file is invalid.
     """
     if offline:
-        return _validated(files, broker.vhost or "/", output)
+        return _validated(files, broker.vhost or "/", parse_release(release) or NEWEST, output)
+    if release is not None:
+        raise InputError("--release is for --offline: a broker has its own release; leave it out")
     if len(files) > 1:
         raise InputError(f"a broker is compared with one file: leave out {', '.join(files[1:])}")
     (file,) = files
@@ -283,15 +293,17 @@ def check_topology(
     return _outcome(broker.live(), output, checked, file=file, ignored=ignored)
 
 
-def _validated(files: Sequence[str], vhost: str, output: str) -> Outcome:
-    """Read all files, and report the mistakes of each."""
+def _validated(files: Sequence[str], vhost: str, release: Release, output: str) -> Outcome:
+    """Read all files, and report the mistakes of each by the rules of a release."""
     if output == "prometheus":
         raise InputError("--output prometheus has the metrics of a broker: leave out it or --offline")
     valid: dict[str, Topology] = {}
     errors: list[InputError] = []
     for file in files:
         try:
-            given = read_topology(file, vhost, is_strict=True)
+            given = read_topology(file, vhost, release=release, is_strict=True)
+            if given.is_definitions and (faults := refused_objects(given.topology, release)):
+                raise TopologyError(faults, what=given.name)
         except InputError as error:
             errors.append(error)
         else:

@@ -17,7 +17,7 @@ from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.cli.command import say
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release, SlotTable
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import ring_beneath
 
@@ -49,9 +49,18 @@ class TopologyInput(NamedTuple):
 
 
 def read_topology(
-    path: str, vhost: str = "/", content: bytes | None = None, *, is_strict: bool = False
+    path: str,
+    vhost: str = "/",
+    content: bytes | None = None,
+    *,
+    release: Release | None = None,
+    is_strict: bool = False,
 ) -> TopologyInput:
-    """Read a topology, and write warnings about it to stderr. `is_strict` refuses what an import of a definitions file does not make as written."""
+    """Read a topology, and write warnings about it to stderr.
+
+    The rules of `release` apply; None: those of every release. `is_strict` refuses what an import of a definitions file does not make as
+    written.
+    """
     from rabbit_chx.topology import Topology
 
     name = file_name(path)
@@ -65,7 +74,7 @@ def read_topology(
     text = _toml_of_export(text) or text
     is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # not valid in TOML
     if not is_definitions:
-        topology = Topology.from_toml(text, file=name)
+        topology = Topology.from_toml(text, file=name, release=release)
         parts = (topology.exchanges, topology.queues, topology.bindings, topology.policies, topology.owns)
         if not any((*parts, topology.cluster)):  # the export of an empty vhost contains only its cluster
             raise InputError(f"{name} is empty: give a file with exchanges, queues, bindings or policies")

@@ -22,6 +22,7 @@ from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import BindingDefinition, Plan, Topology, check, plan, repair_target
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.check import live_hash_exchange
+from rabbit_chx.topology.check_rings import apply_fix
 from rabbit_chx.topology.plan_output import counted_changes
 from rabbit_chx.topology.repair import MemberGap, MemberGaps
 from rabbit_chx.topology.slots import numbered_slots
@@ -174,7 +175,10 @@ def repair(
         live = opened.topology()
         made = plan(repair_target(live, exchange, wanted), live)
         refusals = (
-            *made.refused(allow_moved=given.allow_moved, allow_delete=given.allow_delete),
+            *(
+                _absent_member(refusal, wanted, given.file)
+                for refusal in made.refused(allow_moved=given.allow_moved, allow_delete=given.allow_delete)
+            ),
             *_locked(made, live),
         )
         gaps = MemberGaps(made, exchange)
@@ -195,6 +199,15 @@ def repair(
                     return Outcome(report if output == "json" else None, code=report.code)
             report = _applied(opened, report, gaps, wanted, given)
     return Outcome(report, code=report.code)
+
+
+def _absent_member(refusal: Finding, wanted: Topology | None, file: str | None) -> Finding:
+    """Return the refusal of a member that the file declares and the broker does not have, with the command that declares it."""
+    place = refusal.destination
+    if wanted is None or file is None or refusal.kind != "missing" or place in (None, *wanted.unlisted):
+        return refusal
+    message = f"{place!s} is in {file} and not on the broker, and a repair changes only bindings"
+    return replace(refusal, message=message, fix=apply_fix(file))
 
 
 def _healed(live: Topology, exchange: str) -> str:

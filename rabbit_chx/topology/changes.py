@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef, Release
+from rabbit_chx.topology.arguments import same_argument
 from rabbit_chx.topology.objects import (
     ArgumentTable,
     ArgumentValue,
@@ -111,16 +112,27 @@ def reference_to(named: NamedObject) -> Destination | None:
     return named.name if isinstance(named, QueueDefinition) else None
 
 
-def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -> tuple[FieldChange, ...]:
+def fields_between(
+    live: TopologyObject | None, wanted: TopologyObject | None, release: Release | None = None
+) -> tuple[FieldChange, ...]:
     """Return the fields that differ between two versions of an object, each argument as one field. A missing version is None.
 
-    Values of different types differ, as in the broker: 1, 1.0 and true are three values.
+    Values of different types differ, as in the broker: 1, 1.0 and true are three values. With a release, arguments of queues differ only if
+    that release refuses to declare the queue with the other value.
     """
     old, new = ({} if side is None else dict(_values(side)) for side in (live, wanted))
-    return tuple(
+    fields = (
         FieldChange(name, old.get(name), new.get(name))
         for name in dict.fromkeys([*new, *old])
         if name not in old or name not in new or _differ(old[name], new[name])
+    )
+    if release is None or not isinstance(live, QueueDefinition) or not isinstance(wanted, QueueDefinition):
+        return tuple(fields)
+    return tuple(
+        field
+        for field in fields
+        if not field.field.startswith("arguments.")
+        or not same_argument(live.type, field.field.partition(".")[2], field.old, field.new, release)
     )
 
 

@@ -160,6 +160,7 @@ def check(
             layouts.get(name),
             external=listed is not None and listed.owner == "external",
             file=None if listed is None else file,
+            wanted=() if listed is None else listed.ring or (),
         )
         findings += [*live_ring_findings(checked), *slot_findings(checked)]
         findings += queue_findings(_queues_of_ring(checked))
@@ -372,7 +373,7 @@ def _object_findings(
                 yield _object_finding(
                     "missing", wanted_object, message, _past_policy(wanted_object, live, fix)
                 )
-        elif fields := fields_between(live_object, wanted_object):
+        elif fields := fields_between(live_object, wanted_object, live.release or NEWEST):
             message, share = f"{what} differs: {differing_fields(fields)}", None
             if isinstance(wanted_object, ExchangeDefinition) and wanted_object.type == HASH_EXCHANGE:
                 elsewhere = any(field.field in _DECIDES_ON_KEYS for field in fields)

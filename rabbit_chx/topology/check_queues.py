@@ -87,7 +87,7 @@ def queue_findings(checked: CheckedQueues) -> Iterator[Finding]:
     """
     queues = [queue for queue in checked.live.queues if queue.name in checked.shares]
     for queue in queues:
-        if queue.type != "stream":
+        if queue.type in _REFUSES:  # the effects of settings on a plugin's type are not known
             yield from _short_lived(checked, queue)
             yield from _dropping(checked, queue)
             yield from _order_breaking(checked, queue)
@@ -109,7 +109,7 @@ def _expiring(checked: CheckedQueues, queues: Sequence[QueueDefinition]) -> Iter
     settings = {
         queue.name: setting
         for queue in queues
-        if queue.type != "stream" and (setting := checked.setting(queue, _EXPIRES))
+        if queue.type in _REFUSES and (setting := checked.setting(queue, _EXPIRES))
     }
     moved = checked.moved_without(settings)
     for queue in (queue for queue in queues if queue.name in settings):

@@ -58,6 +58,7 @@ class CheckedExchange:
         layout: its slots in the topology; None without slots.
         external: True if the topology marks the exchange as external.
         file: the name of the topology's file; None if the topology does not contain the exchange.
+        wanted: the members of the ring in the topology.
     """
 
     exchange: ExchangeDefinition
@@ -68,6 +69,7 @@ class CheckedExchange:
     layout: SlotLayout | None
     external: bool
     file: str | None
+    wanted: tuple[RingMember, ...] = ()
 
     @property
     def name(self) -> str:
@@ -131,7 +133,9 @@ class CheckedExchange:
 
     @property
     def repaired(self) -> str:
-        """The command that repairs the ring."""
+        """The command that repairs the ring; where a wanted member has to be declared first, the one that applies the topology."""
+        if not all(self.reach.exists(member.destination) for member in self.wanted):
+            return self.applied
         return repair_fix(self.name, self.file, external=self.external)
 
     def moved_without(self, places: Iterable[Destination]) -> dict[Destination, float]:
@@ -154,6 +158,7 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield the faults of a ring by itself."""
     if checked.unroutable.share:
         yield _unroutable(checked)
+    yield from _filtered(checked)
     alternate = checked.reach.alternate_of(checked.exchange)
     for finding in ring_findings(checked.ring, [member.binding for member in checked.bound], alternate):
         message, fix, place = finding.message, checked.repaired, finding.destination
@@ -203,7 +208,29 @@ def _why_unroutable(checked: CheckedExchange, place: Place) -> str:
         alternate = checked.reach.alternate_of(checked.exchange)
         without = "at holes" if checked.ring.bucket_count else "without buckets"
         return without if alternate is None else f"{without}, and {alternate} leads to no queue"
-    return f"at {place!s}, which {'leads to no queue' if checked.reach.exists(place) else 'does not exist'}"
+    if not checked.reach.exists(place):
+        return f"at {place!s}, which does not exist"
+    if checked.reach.leads_nowhere(str(getattr(place, "name", place))):
+        return f"at {place!s}, which leads to no queue"
+    return f"at {place!s}, where a direct exchange passes only the keys of its bindings on"
+
+
+def _filtered(checked: CheckedExchange) -> Iterator[Finding]:
+    """Yield the exchanges behind the ring that pass only some messages on, unless their loss is counted."""
+    for found in checked.reach.filters_of(checked.exchange):
+        share = checked.shares.get(found.place, 0.0)
+        if checked.unroutable.by_place.get(found.place) == share:
+            continue
+        name, type_ = found.exchange.name, found.exchange.type
+        rest = "is lost" if found.alternate is None else f"goes to its alternate exchange {found.alternate}"
+        what = "headers" if type_ == "headers" else "routing key"
+        message = (
+            f"{percent(share)} of all keys go to {found.place!s}, where the {type_} exchange {name} passes only messages with a matching "
+            f"{what} on: any other {rest}"
+        )
+        fix = f"bind a queue to {name} that gets all messages, or use a fanout exchange"
+        is_counted = found.alternate is not None and not checked.reach.leads_nowhere(found.alternate)
+        yield checked.finding("unroutable-share", message, fix, found.place, 0.0 if is_counted else None)
 
 
 def _transient(checked: CheckedExchange) -> Iterator[Finding]:

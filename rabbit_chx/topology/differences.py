@@ -7,7 +7,8 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef, Release
+from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology.changes import (
     NamedObject,
     ObjectKind,
@@ -113,17 +114,17 @@ def object_differences(
     updated: list[tuple[PolicyDefinition, PolicyDefinition]] = []
     replaced: list[tuple[NamedObject, NamedObject]] = []
     refusals: list[Finding] = []
-    live_objects, wanted_objects = by_name(live), by_name(wanted)
+    live_objects, wanted_objects, release = by_name(live), by_name(wanted), live.release or NEWEST
     for key, wanted_object in wanted_objects.items():
         live_object = live_objects.get(key)
         if wanted_object.owner == "external":
-            refusals += _external_refusals(live_object, wanted_object)
+            refusals += _external_refusals(live_object, wanted_object, release)
         elif live_object is None:
             created.append(wanted_object)
         elif isinstance(live_object, PolicyDefinition) and isinstance(wanted_object, PolicyDefinition):
-            if fields_between(live_object, wanted_object):
+            if fields_between(live_object, wanted_object, release):
                 updated.append((live_object, wanted_object))
-        elif fields_between(live_object, wanted_object) or (
+        elif fields_between(live_object, wanted_object, release) or (
             key[0] == "exchange" and wanted_object.name in also_replaced
         ):
             replaced.append((live_object, wanted_object))
@@ -158,13 +159,13 @@ def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:
                 yield ExchangeRef(name)
 
 
-def _external_refusals(live: NamedObject | None, wanted: NamedObject) -> Iterator[Finding]:
+def _external_refusals(live: NamedObject | None, wanted: NamedObject, release: Release) -> Iterator[Finding]:
     if live is None:
         # No list shows the broker's own exchanges.
         if wanted.name and not wanted.name.startswith(_BROKERS_OWN):
             yield absent_external(wanted, wanted.name)
-    elif fields_between(live, wanted):
-        yield different_external(live, wanted)
+    elif fields := fields_between(live, wanted, release):
+        yield different_external(wanted, fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,35 +1,32 @@
-"""Rules of a topology file beyond single fields, which every supported release enforces; and misspelled names.
+"""Rules of a topology file beyond single fields; and misspelled names.
 
-Each rule about arguments and flags was tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6, which all refuse such a declaration. Rules of some
-releases only are not here, because a file does not contain its release. A broker accepts a name that is probably misspelled, so that is not
-a fault of the file.
+`arguments` has the rules about arguments, flags and settings, by release. A broker accepts a name that is probably misspelled, so that is
+not a fault of the file.
 """
 
 from __future__ import annotations
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.routing.message import HASH_ARGUMENTS, HASH_PROPERTIES
+from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
+from rabbit_chx.topology.arguments import POLICY_KEYS, QUEUE_ARGUMENTS, declaration_faults
 from rabbit_chx.topology.fields import (
-    FLAG,
-    STRING,
     FileEntry,
     FileObjects,
-    Kind,
     Problems,
     choice,
+    file_finding,
     similar,
-    whole_number,
 )
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
@@ -53,121 +50,39 @@ _SHOWN = 10
 _CLOSE = 0.85
 #: How many names are compared with all others at most.
 _COMPARED = 100
+#: What a regular expression has, and hardly a name.
+_REGEX = re.compile(r"^\^|\$$|\\|[()|+?\[\]]")
 _NUMBERS = re.compile(r"[0-9]+")
-_MAX_AGE = re.compile(r"[0-9]+[YMDhms]")
-_MILLISECONDS = " (milliseconds)"
-
-
-def _unsupported(argument: str, type_: str) -> Kind:
-    fault = (f"a queue of type {type_} does not support {argument}", "remove it")
-    return Kind("", lambda _: fault)
-
-
-def _max_age_fault(value: object) -> tuple[str, str] | None:
-    if isinstance(value, str) and _MAX_AGE.fullmatch(value):
-        return None
-    return "the value must be a number with a unit: Y, M, D, h, m or s", 'write it as "7D"'
-
-
-#: The arguments of queues, with their values; None: any value.
-_QUEUE_ARGUMENTS: dict[str, Kind | None] = {
-    "x-message-ttl": whole_number(0, unit=_MILLISECONDS),
-    "x-expires": whole_number(1, unit=_MILLISECONDS),
-    "x-max-length": whole_number(0),
-    "x-max-length-bytes": whole_number(0),
-    "x-max-priority": whole_number(0, 255),
-    "x-dead-letter-exchange": STRING,
-    "x-dead-letter-routing-key": STRING,
-    "x-single-active-consumer": FLAG,
-    "x-overflow": choice("drop-head", "reject-publish", "reject-publish-dlx"),
-    "x-delayed-retry-type": choice("all", "failed", "returned", "disabled"),
-    "x-delayed-retry-min": whole_number(1, unit=_MILLISECONDS),
-    "x-delayed-retry-max": whole_number(1, unit=_MILLISECONDS),
-    "x-consumer-timeout": whole_number(0, unit=_MILLISECONDS),
-    "x-consumer-disconnected-timeout": whole_number(0, unit=_MILLISECONDS),
-} | dict.fromkeys((
-    "x-max-age", "x-dead-letter-strategy", "x-queue-mode", "x-queue-version", "x-queue-master-locator",
-    "x-queue-leader-locator", "x-delivery-limit", "x-initial-cluster-size", "x-quorum-initial-group-size",
-    "x-quorum-target-group-size", "x-max-in-memory-length", "x-max-in-memory-bytes",
-    "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
-))  # fmt: skip
-_UNSUPPORTED = {
-    "quorum": ("x-max-priority", "x-queue-mode"),
-    "stream": (
-        "x-message-ttl", "x-expires", "x-max-length", "x-max-priority", "x-dead-letter-exchange", "x-overflow",
-        "x-dead-letter-routing-key", "x-single-active-consumer", "x-queue-mode", "x-delivery-limit",
-    ),
-}  # fmt: skip
-#: The arguments for which a type of queue or exchange has another rule.
-_ARGUMENTS_OF_TYPE: dict[str, dict[str, Kind | None]] = {
-    type_: {name: _unsupported(name, type_) for name in names} for type_, names in _UNSUPPORTED.items()
-}
-_ARGUMENTS_OF_TYPE["stream"]["x-max-age"] = Kind("", _max_age_fault)
-_ARGUMENTS_OF_TYPE[HASH_EXCHANGE] = {"hash-header": STRING, "hash-property": choice(*HASH_PROPERTIES)}
-_EXCHANGE_ARGUMENTS: dict[str, Kind | None] = {"alternate-exchange": STRING}
 #: The types of exchanges of RabbitMQ, its plugins, and well-known other plugins.
 EXCHANGE_TYPES = (
     "direct", "fanout", "topic", "headers", HASH_EXCHANGE, MODULUS_EXCHANGE, "x-random", "x-local-random", "x-recent-history",
     "x-jms-topic", "x-federation-upstream", "x-delayed-message", "x-message-deduplication", "x-lvc", "x-rtopic",
 )  # fmt: skip
-_AMOUNT = whole_number(0)
-_OVERFLOW = choice("drop-head", "reject-publish", "reject-publish-dlx")
-#: The settings of policies of 3.8.9 to 4.3.6 and their plugins, with their values; None: any value.
-_POLICY_SETTINGS: dict[str, Kind | None] = {
-    **dict.fromkeys(("alternate-exchange", "dead-letter-exchange", "dead-letter-routing-key"), STRING),
-    **dict.fromkeys((
-        "message-ttl", "max-length", "max-length-bytes", "max-in-memory-length", "max-in-memory-bytes", "initial-cluster-size",
-        "consumer-timeout", "consumer-disconnected-timeout",
-    ), _AMOUNT),
-    "expires": whole_number(1),
-    "delivery-limit": whole_number(-(1 << 63)),
-    "queue-version": whole_number(1, 2),
-    "stream-max-segment-size-bytes": whole_number(0, 3_000_000_000),
-    "stream-filter-size-bytes": whole_number(16, 255),
-    "dead-letter-strategy": choice("at-most-once", "at-least-once"),
-    "queue-leader-locator": choice("client-local", "balanced", "random", "least-leaders"),
-    "queue-mode": choice("default", "lazy"),
-    "overflow": _OVERFLOW,
-    "max-age": Kind("", _max_age_fault),
-    **dict.fromkeys((
-        "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown", "ha-promote-on-failure",
-        "queue-master-locator", "federation-upstream", "federation-upstream-set", "federation-upstream-pattern", "routing-key",
-        SHARDS_PER_NODE, "target-group-size", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max",
-    )),
-}  # fmt: skip
 _OPERATOR_SETTINGS = (
     "message-ttl", "expires", "max-length", "max-length-bytes", "max-in-memory-length", "max-in-memory-bytes", "delivery-limit",
     "queue-version", "overflow", "queue-master-locator", "target-group-size", "delayed-retry-type", "delayed-retry-min",
     "delayed-retry-max",
 )  # fmt: skip
-#: What no dialect of regular expressions permits. RabbitMQ has those of PCRE, which Python reads in part.
-_INVALID_PATTERN = re.compile(
-    "missing \\), unterminated|unbalanced parenthesis|unterminated character set|nothing to repeat|multiple repeat"
-    "|bad character range|bad escape \\(end|min repeat greater"
-)
 _QUEUE_TYPE = choice(*QUEUE_TYPES)
 _MATCH = choice("all", "any", "all-with-x", "any-with-x")
-#: The value of a flag that queues other than classic ones refuse, and the rule.
-_REFUSED_FLAGS = (
-    ("durable", False, "must be durable"),
-    ("exclusive", True, "cannot be exclusive"),
-    ("auto_delete", True, "cannot be deleted automatically"),
-)
-_DEAD_LETTER_KEY = "x-dead-letter-routing-key"
 
 
-def check_rules(objects: FileObjects) -> None:
-    """Add the faults beyond single fields to the problems of a file."""
+def check_rules(objects: FileObjects, release: Release | None) -> None:
+    """Add the faults beyond single fields to the problems of a file. If `release` is None, only what every release refuses is a fault."""
     types = {entry.value.name: entry.value.type for entry in objects.exchanges if "type" not in entry.bad}
     listing = {entry.value.name for entry in objects.exchanges if entry.value.queues is not None}
     policies = [entry.value for entry in objects.policies]
+
+    def faults(entry: FileEntry) -> _Found:
+        return object_faults(entry, release)
+
     rules: tuple[tuple[list[FileEntry], tuple[Callable[[FileEntry], _Found], ...]], ...] = (
         (
             objects.exchanges,
-            (_name, object_faults, _ring, _slots, lambda entry: _missing_ring(entry, policies)),
+            (_name, faults, _ring, _slots, lambda entry: _missing_ring(entry, policies)),
         ),
-        (objects.queues, (_name, _queue_type, object_faults)),
-        (objects.policies, (object_faults,)),
+        (objects.queues, (_name, _queue_type, faults)),
+        (objects.policies, (faults,)),
         (objects.bindings, (lambda entry: _binding(entry.value, types, listing),)),
     )
     for entries, of_entry in rules:
@@ -190,74 +105,41 @@ def _name(entry: FileEntry) -> _Found:
         yield "name", name, "names that begin with amq. are reserved for the broker", fix
 
 
-def _exchange(entry: FileEntry) -> _Found:
-    arguments = entry.value.arguments
-    if entry.value.type == HASH_EXCHANGE and {"hash-header", "hash-property"} <= arguments.keys():
-        message = "hash-header and hash-property exclude each other"
-        yield "arguments", arguments, message, "write only one of them"
+def object_faults(entry: FileEntry, release: Release | None = None) -> _Found:
+    """Yield the faults of an exchange, a queue or a policy by itself, whatever file it is in."""
+    if "type" not in entry.bad:
+        faults = declaration_faults(entry.value, release)
+        yield from (found for found in faults if found.field.partition(".")[0] not in entry.bad)
+    if isinstance(entry.value, PolicyDefinition):
+        yield from _unknown_settings(entry.value, POLICY_KEYS)
 
 
-def _queue(entry: FileEntry) -> _Found:
-    queue: QueueDefinition = entry.value
-    for field, refused, rule in _REFUSED_FLAGS:
-        if queue.type in _UNSUPPORTED and getattr(queue, field) is refused:
-            fix = f'remove `{field}`, or write type = "classic"'
-            yield field, refused, f"a queue of type {queue.type} {rule}", fix
-    key = queue.arguments.get(_DEAD_LETTER_KEY)
-    if isinstance(key, str) and queue.type != "stream" and "x-dead-letter-exchange" not in queue.arguments:
-        message = "a routing key for dead letters requires an exchange for them"
-        fix = 'write x-dead-letter-exchange too; "" is the default exchange'
-        yield f"arguments.{_DEAD_LETTER_KEY}", key, message, fix
-
-
-def _arguments(entry: FileEntry) -> _Found:
-    definition: ExchangeDefinition | QueueDefinition = entry.value
-    common = _QUEUE_ARGUMENTS if isinstance(definition, QueueDefinition) else _EXCHANGE_ARGUMENTS
-    for name, kind in {**common, **_ARGUMENTS_OF_TYPE.get(definition.type, {})}.items():
-        if kind is not None and name in definition.arguments:
-            value = definition.arguments[name]
-            if fault := kind.fault(value):
-                yield f"arguments.{name}", value, *fault
-
-
-def _policy(entry: FileEntry) -> _Found:
-    yield from _policy_faults(entry.value, _POLICY_SETTINGS)
+def refused_objects(topology: ObjectSet, release: Release) -> list[Finding]:
+    """Return what a release refuses of the objects of a topology that no file with paths has."""
+    return [
+        file_finding(f"{noun} {declared.name}: {found.field}", found.value, found.message, found.fix)
+        for noun, objects in (
+            ("exchange", topology.exchanges),
+            ("queue", topology.queues),
+            ("policy", topology.policies),
+        )
+        for declared in objects
+        for found in declaration_faults(declared, release)
+    ]
 
 
 def operator_policy_faults(entry: FileEntry) -> _Found:
     """Yield the faults of an operator policy, which has fewer settings than a policy."""
-    yield from _policy_faults(entry.value, _OPERATOR_SETTINGS)
+    yield from declaration_faults(entry.value, None)
+    yield from _unknown_settings(entry.value, _OPERATOR_SETTINGS)
 
 
-def _policy_faults(policy: PolicyDefinition, settings: Collection[str]) -> _Found:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of classes such as [[:alpha:]], which PCRE has
-            re.compile(policy.pattern)
-    except re.error as error:
-        if _INVALID_PATTERN.match(error.msg) and r"\Q" not in policy.pattern:
-            yield "pattern", policy.pattern, f"the pattern is not a regular expression: {error}", "correct it"
-    if not policy.definition:
-        yield "definition", policy.definition, "a policy needs a setting", "write one, or remove the policy"
+def _unknown_settings(policy: PolicyDefinition, settings: Collection[str]) -> _Found:
     for name, value in policy.definition.items():
-        kind = _POLICY_SETTINGS.get(name)
         if name not in settings:
             close = similar(name, settings) or similar(name.removeprefix("x-"), settings)
             fix = f"did you mean {close}?" if close else "remove it"
             yield f"definition.{name}", value, f"RabbitMQ has no setting {name} of such a policy", fix
-        elif kind is not None and (fault := kind.fault(value)):
-            yield f"definition.{name}", value, *fault
-
-
-def object_faults(entry: FileEntry) -> _Found:
-    """Yield the faults of an exchange, a queue or a policy by itself, whatever file it is in."""
-    rules: dict[type, tuple[Callable[[FileEntry], _Found], ...]] = {
-        ExchangeDefinition: (_exchange, _arguments),
-        QueueDefinition: (_queue, _arguments),
-        PolicyDefinition: (_policy,),
-    }
-    for rule in rules[type(entry.value)]:
-        yield from rule(entry)
 
 
 def _check_repeated(
@@ -448,10 +330,16 @@ def misspellings(topology: ObjectSet) -> Iterator[str]:
     for exchange in topology.exchanges:
         if exchange.type not in EXCHANGE_TYPES and (meant := similar(exchange.type, EXCHANGE_TYPES, _CLOSE)):
             yield f"exchange {exchange.name} is of type {exchange.type}: did you mean {meant}?"
-        known = (*_EXCHANGE_ARGUMENTS, *(HASH_ARGUMENTS if exchange.type == HASH_EXCHANGE else ()))
+        known = ("alternate-exchange", *(HASH_ARGUMENTS if exchange.type == HASH_EXCHANGE else ()))
         yield from _unknown_arguments(f"exchange {exchange.name}", exchange.arguments, known)
     for queue in topology.queues:
-        yield from _unknown_arguments(f"queue {queue.name}", queue.arguments, _QUEUE_ARGUMENTS)
+        yield from _unknown_arguments(f"queue {queue.name}", queue.arguments, QUEUE_ARGUMENTS)
+    names = [exchange.name for exchange in topology.exchanges] + [queue.name for queue in topology.queues]
+    for pattern in topology.owns:
+        glob = _REGEX.sub("", pattern.replace(".*", "*"))
+        owned = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
+        if _REGEX.search(pattern) and not any(map(owned, names)):
+            yield f'`owns` has {pattern!r}, which looks like a regular expression, and matches no name of the file: only * is special; write "{glob}"'
     exchanges = [place.name for place in topology.unlisted if isinstance(place, ExchangeRef)]
     queues = [place for place in topology.unlisted if isinstance(place, str)]
     yield from _unknown_names("exchange", exchanges, [exchange.name for exchange in topology.exchanges])

@@ -55,6 +55,7 @@ class Topology(ObjectSet):
             file does not list.
         rings: of a live topology, the ring of each ``x-consistent-hash`` exchange, by its name.
         release: of a live topology, the broker's release.
+        vhost: of a live topology, the name of its vhost.
         messages: of a live topology, the number of messages of each queue, by its name: the current number for a parking queue, else the
             last count of the management API.
         consumers: of a live topology, the consumer tags of each queue, if they were requested.
@@ -80,6 +81,7 @@ class Topology(ObjectSet):
 
     rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
     release: Release | None = field(default=None, compare=False)
+    vhost: str | None = field(default=None, compare=False)
     messages: Mapping[str, int] = field(default_factory=dict, compare=False)
     consumers: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
     operator_policies: tuple[PolicyDefinition, ...] = field(default=(), compare=False)
@@ -101,12 +103,14 @@ class Topology(ObjectSet):
         object.__setattr__(self, "left_out", tuple(self.left_out))
 
     @classmethod
-    def from_toml(cls, text: str, *, file: str | None = None) -> Topology:
+    def from_toml(cls, text: str, *, file: str | None = None, release: Release | None = NEWEST) -> Topology:
         """Return the topology in a topology file. docs/topology.md describes the format.
 
         Args:
             text: the file's text.
             file: its name, for the error.
+            release: the release whose rules for arguments and settings apply. None: only what every release refuses is a mistake, because a
+                plan checks the rest with the broker's release.
 
         Raises:
             TopologyError: the file has mistakes. The error lists all of them.
@@ -118,7 +122,7 @@ class Topology(ObjectSet):
         text = text.removeprefix("\ufeff")  # which some Windows editors write
         document = parse(text, file)
         objects = read_document(document)
-        check_rules(objects)
+        check_rules(objects, release)
         if objects.problems:
             raise TopologyError(_with_lines(objects.problems.values(), text, document), file=file)
         lists: dict[str, Any] = {
@@ -159,7 +163,7 @@ class Topology(ObjectSet):
     def problems(self) -> tuple[Finding, ...]:
         """The mistakes of a topology that was made in Python: those that `from_toml` reports for its `to_toml`."""
         try:
-            Topology.from_toml(self.to_toml())
+            Topology.from_toml(self.to_toml(), release=self.release or NEWEST)
         except TopologyError as error:
             return error.problems
         return ()

@@ -20,6 +20,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology.changes import NamedObject, PlannedChange, reference_to
 from rabbit_chx.topology.differences import (
     BindingDifferences,
@@ -48,6 +49,7 @@ from rabbit_chx.topology.refusals import (
     is_allowed,
     last_binding_refusals,
     possibly_denied_features,
+    refused_declarations,
     replacement,
     sharded_declarations,
     unremovable_holes,
@@ -71,8 +73,8 @@ class Plan:
             ``x-modulus-hash`` exchange. Its type hint is loose, because a caller knows the type of its exchange.
         refusals: the reasons to refuse the plan, each with the flag that permits it.
         unmanaged: live objects that are neither in the topology nor owned by it. They stay.
-        checksum: the SHA-256, in hexadecimal digits, of the wanted topology, of the live state of its objects, and of the changes. Other
-            objects do not count: they may change before the plan is applied.
+        checksum: the SHA-256, in hexadecimal digits, of the wanted topology, of the live state of its objects, of the cluster and
+            the vhost, and of the changes. Other objects do not count: they may change before the plan is applied.
         wanted: the wanted topology.
         warnings: effects on messages or consumers without a limit, as sentences.
         parking_queues: the parking queue of each exchange with slots, by the name of the exchange. Applying the plan empties it.
@@ -164,13 +166,14 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         *map(unremovable_holes, impossible_rings),
         *absent_destinations(changes, existing, slots),
         *(
-            replacement(old, new)
+            replacement(old, new, live.release or NEWEST)
             for old, new in objects.replaced
             if not isinstance(new, ExchangeDefinition) or new.name not in impossible_rings
         ),
         *deletions(live, objects.deleted),
         *bindings.refusals,
         *last_binding_refusals(live, changes),
+        *refused_declarations(live, changes),
         *sharded_declarations(live, changes),
         *denied_features(live, changes),
         *unsendable_arguments(changes),

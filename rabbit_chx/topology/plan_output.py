@@ -222,6 +222,8 @@ def checksum_of(
 ) -> str:
     """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
 
+    It includes the cluster and the vhost: a plan that was reviewed for one is not applied to another.
+
     Live objects that are neither wanted nor changed do not count.
     """
     objects, live_objects = by_name(wanted), by_name(live)
@@ -235,7 +237,7 @@ def checksum_of(
     parts = [
         [wanted.cluster, wanted.max_share_moved, sorted(set(wanted.owns))],
         _texts([*objects.values(), *wanted.bindings]),
-        [live.cluster, live.release],
+        [live.cluster, live.release, *([] if live.vhost is None else [live.vhost])],
         _texts(live_objects[key] for key in objects if key in live_objects),
         _texts(binding for binding in live.bindings if binding_identity(binding) in bound),
         {name: ring.to_json() for name, ring in befores.items()},

@@ -30,8 +30,13 @@ def policy_matches(
     """
     if isinstance(place, ExchangeRef):
         return _matches(policy, place.name, _OF_EXCHANGES)
-    of_type = _OF_QUEUES.values() if queue_type is None else [_OF_QUEUES[queue_type]]
+    of_type = tuple(_OF_QUEUES.values()) if queue_type is None else _kinds_of(queue_type)
     return _matches(policy, place, ("all", "queues", *of_type))
+
+
+def _kinds_of(queue_type: str) -> tuple[str, ...]:
+    """Return the kinds of `apply_to` for a type of queue alone; a plugin's type has none."""
+    return (_OF_QUEUES[queue_type],) if queue_type in _OF_QUEUES else ()
 
 
 def _matches(policy: PolicyDefinition, name: str, kinds: Sequence[str]) -> bool | None:
@@ -61,7 +66,7 @@ def applying_policy(
 ) -> PolicyDefinition | None:
     """Return the policy that applies; None if no policy does. A policy whose pattern Python cannot compile does not count."""
     is_exchange = isinstance(definition, ExchangeDefinition)
-    kinds = _OF_EXCHANGES if is_exchange else ("all", "queues", _OF_QUEUES[definition.type])
+    kinds = _OF_EXCHANGES if is_exchange else ("all", "queues", *_kinds_of(definition.type))
     # A name in a file may still be one that no ExchangeRef takes.
     matching = [policy for policy in policies if _matches(policy, definition.name, kinds)]
     return max(matching, key=lambda policy: policy.priority, default=None)

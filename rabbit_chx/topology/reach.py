@@ -4,8 +4,9 @@ A bucket may have no destination, or one that does not exist, or an exchange fro
 only messages for which its exchange has no destination: those of a hole, and not those of a ghost bucket (rabbitmq-server
 ``deps/rabbit/src/rabbit_exchange.erl``, ``route/3``; tested on 3.8.9 and 4.3.6).
 
-Only certain losses are counted. A direct, topic or headers exchange with bindings counts as a path to a queue, because its routing depends
-on the message.
+Only certain losses are counted. Behind an exchange that hashes routing keys, a direct exchange passes only the few keys of its bindings on:
+all others are lost there, or go to its alternate exchange. A topic or headers exchange counts as a path to a queue, because its routing
+depends on the message; `Reach.filters_of` names it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.topology.fields import similar
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import BROKERS_EXCHANGES, HASH_EXCHANGE, ExchangeDefinition, PolicyDefinition
+from rabbit_chx.topology.objects import (
+    BROKERS_EXCHANGES,
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+)
 from rabbit_chx.topology.policies import policy_matches, setting_of
 
 if TYPE_CHECKING:
@@ -31,6 +38,8 @@ if TYPE_CHECKING:
 
 _ALTERNATE = "alternate-exchange"
 _BROKERS_OWN = "amq."
+#: The types of exchanges that may drop a message although they have bindings.
+_FILTERING = ("direct", "topic", "headers")
 _MADE_BY_BROKER = "amq.gen-"
 #: The arguments of an exchange or a queue, and the keys of a policy, that name an exchange.
 _ONWARDS = ("alternate-exchange", "x-dead-letter-exchange", "dead-letter-exchange")
@@ -49,6 +58,21 @@ class UnroutableKeys:
     by_place: dict[Place, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """An exchange at a destination of a ring that passes only some messages on.
+
+    Attributes:
+        place: the destination of the ring that leads to it.
+        exchange: the direct, topic or headers exchange.
+        alternate: its alternate exchange, which gets the other messages; None: they are lost.
+    """
+
+    place: Destination
+    exchange: ExchangeDefinition
+    alternate: str | None
+
+
 class Reach:
     """The queues and exchanges that messages of a live topology, with its rings, can reach."""
 
@@ -56,9 +80,13 @@ class Reach:
         self._live = live
         self._exchanges = {exchange.name: exchange for exchange in live.exchanges}
         self._bound: dict[str, list[Destination]] = {}
+        self._to_all: dict[str, list[Destination]] = {}
         self._queues = {queue.name for queue in live.queues}
         for binding in live.bindings:
             self._bound.setdefault(binding.source, []).append(binding.destination)
+            source = self._exchange(binding.source)
+            if source is not None and _passes_all(source.type, binding):
+                self._to_all.setdefault(binding.source, []).append(binding.destination)
         for exchange in live.exchanges:
             for member in exchange.ring or ():
                 self._bound.setdefault(exchange.name, []).append(member.destination)
@@ -98,6 +126,34 @@ class Reach:
         }
         return UnroutableKeys(int(np.count_nonzero(seeds)) / len(index), by_place)
 
+    def filters_of(self, exchange: ExchangeDefinition) -> Iterator[Filter]:
+        """Yield the first exchange behind each destination of a hash exchange that passes only some messages on."""
+        for place in self._live.rings[exchange.name].destinations:
+            if isinstance(place, ExchangeRef) and self._nowhere(place, None, frozenset()) is not True:
+                found = self._filter_at(place, frozenset({exchange.name}))
+                if found is not None:
+                    yield Filter(place, found, self.alternate_of(found))
+
+    def _filter_at(self, place: Destination, seen: frozenset[str]) -> ExchangeDefinition | None:
+        """Return an exchange at which some messages end, or leave for an alternate exchange; None if all reach a queue by bindings."""
+        exchange = self._exchange(place.name) if isinstance(place, ExchangeRef) else None
+        if exchange is None or exchange.name in seen or exchange.name in self._live.sources_left_out:
+            return None
+        visited = seen | {exchange.name}
+        if exchange.type in _FILTERING and not self._to_all.get(exchange.name):
+            return exchange if self._bound.get(exchange.name) else None
+        if exchange.type in (*_FILTERING, "fanout"):  # each of these bindings gets every message
+            ends = [self._filter_at(end, visited) for end in self._to_all.get(exchange.name, ())]
+            return None if None in ends else next(iter(ends), None)
+        ends = [self._filter_at(end, visited) for end in self._bound.get(exchange.name, ())]
+        return next(filter(None, ends), None)
+
+    def _exchange(self, name: str) -> ExchangeDefinition | None:
+        # No list shows the broker's own exchanges.
+        if name not in self._exchanges and name.startswith(_BROKERS_OWN):
+            return ExchangeDefinition(name, BROKERS_EXCHANGES.get(name, "topic"))
+        return self._exchanges.get(name)
+
     def _nowhere_of_ring(self, exchange: ExchangeDefinition, ring: HashRing, seen: frozenset[str]) -> Nowhere:
         """Return for each of the 2^21 seeds whether it reaches no queue; False if all do, which most rings show at once."""
         import numpy as np
@@ -118,10 +174,7 @@ class Reach:
     def _nowhere(self, place: Destination, hashed: HashedOn | None, seen: frozenset[str]) -> Nowhere:
         if not isinstance(place, ExchangeRef):
             return place not in self._queues
-        exchange = self._exchanges.get(place.name)
-        # No list shows the broker's own exchanges.
-        if exchange is None and place.name.startswith(_BROKERS_OWN):
-            exchange = ExchangeDefinition(place.name, BROKERS_EXCHANGES.get(place.name, "topic"))
+        exchange = self._exchange(place.name)
         if exchange is None or place.name in seen:  # a broker visits no exchange twice
             return True
         return self._nowhere_after(exchange, hashed, seen)
@@ -141,8 +194,9 @@ class Reach:
             return False
         visited = seen | {exchange.name}
         bound = self._bound.get(exchange.name, ())
-        ends = [self._nowhere(place, hashed, visited) for place in bound]
-        if not bound or exchange.type != "fanout":
+        passes_few = exchange.type == "direct" and hashed is not None and hashed.kind == "routing-key"
+        ends = [] if passes_few else [self._nowhere(place, hashed, visited) for place in bound]
+        if passes_few or not bound or exchange.type != "fanout":
             ends.append(self._nowhere_without_destination(exchange, hashed, visited))
         return _all_of(ends)
 
@@ -151,6 +205,17 @@ class Reach:
     ) -> Nowhere:
         name = self.alternate_of(exchange)
         return True if not name else self._nowhere(ExchangeRef(name), hashed, seen)
+
+
+def _passes_all(type_: str, binding: BindingDefinition) -> bool:
+    """Return True if a binding of an exchange of this type gets every message."""
+    if type_ == "topic":
+        return set(binding.routing_key.split(".")) == {"#"}
+    if type_ == "headers":
+        match = binding.arguments.get("x-match", "all")
+        counted = [name for name in binding.arguments if match == "all-with-x" or not name.startswith("x-")]
+        return match in ("all", "all-with-x") and not [name for name in counted if name != "x-match"]
+    return type_ != "direct"
 
 
 def _hashed_on(exchange: ExchangeDefinition) -> HashedOn | None:

@@ -43,6 +43,7 @@ from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
+    QUEUE_TYPE,
     BindingDefinition,
     ExchangeDefinition,
     LiveSlots,
@@ -126,6 +127,7 @@ def read_topology(broker: LiveBroker) -> Topology:
     topology = Topology(
         **{
             **content,
+            "vhost": vhost,
             "left_out": (*(finding.message for finding in objects.oddities), *content["left_out"]),
             "sources_left_out": content["sources_left_out"] | objects.sources_left_out,
         },
@@ -233,7 +235,12 @@ def _queue(entry: Mapping[str, Any]) -> QueueDefinition:
     flags: dict[str, Any] = {
         name: entry.get(name) is True for name in ("durable", "exclusive", "auto_delete")
     }
-    return QueueDefinition(entry["name"], **flags, arguments=_table(entry, "arguments"))
+    arguments, type_ = _table(entry, "arguments"), entry.get("type")
+    if not isinstance(type_, str) or not type_:
+        return QueueDefinition(entry["name"], **flags, arguments=arguments)
+    # The argument may be missing, empty, or "undefined", where the default applied.
+    rest = {name: value for name, value in arguments.items() if name != QUEUE_TYPE}
+    return QueueDefinition(entry["name"], type_, **flags, arguments=rest)
 
 
 def _binding(entry: Mapping[str, Any]) -> BindingDefinition:

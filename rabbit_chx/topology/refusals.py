@@ -10,9 +10,10 @@ from itertools import zip_longest
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.topology.arguments import declaration_faults
 from rabbit_chx.topology.changes import (
     FieldChange,
     NamedObject,
@@ -22,6 +23,7 @@ from rabbit_chx.topology.changes import (
     kind_of,
     reference_to,
 )
+from rabbit_chx.topology.fields import shown_value
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
@@ -79,9 +81,9 @@ def deletion(subject: TopologyObject, name: str, about: str = "") -> Finding:
     return Finding("deletion", message, fix, allow_with=ALLOW_DELETE)
 
 
-def replacement(live: TopologyObject, wanted: TopologyObject) -> Finding:
+def replacement(live: TopologyObject, wanted: TopologyObject, release: Release | None = None) -> Finding:
     """Return the refusal to delete and redeclare an object that cannot be changed in place."""
-    fields = fields_between(live, wanted)
+    fields = fields_between(live, wanted, release)
     name = getattr(wanted, "name", "")
     differing = ", ".join(_change_text(field) for field in fields)
     message = f"{kind_of(wanted)} {name} cannot be changed in place ({differing})"
@@ -106,20 +108,30 @@ def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldCh
             "another header or property is hashed then, so that all keys move in any ring; declare an exchange with "
             "another name next to it, and switch the publishers to that"
         )
-    policies = [
-        _POLICY_KEYS[name] for name, field in arguments.items() if name in _POLICY_KEYS and field.old is None
-    ]
-    if len(policies) == len(fields):
-        advice = "leave the arguments out" if len(policies) > 1 else "leave the argument out"
-        return f"{advice} and set {' and '.join(policies)} by a policy, which changes it in place"
+    policies = [_POLICY_KEYS[name] for name in arguments if name in _POLICY_KEYS]
+    by_policy = f"set {' and '.join(policies)} by a policy, which changes it in place"
+    if len(policies) == len(fields) and all(map(_is_lowered, fields)):
+        several = len(policies) > 1
+        kept = (
+            "out" if all(field.old is None for field in fields) else "as they are" if several else "as it is"
+        )
+        return f"leave the argument{'s' if several else ''} {kept} and {by_policy}"
     if isinstance(wanted, QueueDefinition):
+        once = f"; a queue without the argument needs no replacement: {by_policy}" if policies else ""
         return (
             f"keep the live values in the topology, or move its messages away first: bind a holding queue {name}.holding "
-            f"next to it, unbind {name}, and shovel its messages there; afterwards shovel them back"
+            f"next to it, unbind {name}, and shovel its messages there; afterwards shovel them back{once}"
         )
     return (
         "keep the live values in the topology, or declare an exchange with another name next to it and switch to that by a "
         "binding of an exchange in front"
+    )
+
+
+def _is_lowered(field: FieldChange) -> bool:
+    """Return True if a policy can set the new value: it is new, or smaller, and of two numbers the smaller one applies."""
+    return field.old is None or (
+        isinstance(field.old, int) and isinstance(field.new, int) and field.new < field.old
     )
 
 
@@ -180,9 +192,9 @@ def absent_external(subject: TopologyObject, name: str) -> Finding:
     )
 
 
-def different_external(live: TopologyObject, wanted: TopologyObject) -> Finding:
+def different_external(wanted: TopologyObject, fields: tuple[FieldChange, ...]) -> Finding:
     """Return the refusal of an external object that differs."""
-    differing = ", ".join(_change_text(field) for field in fields_between(live, wanted))
+    differing = ", ".join(map(_change_text, fields))
     message = f"{kind_of(wanted)} {getattr(wanted, 'name', '')} is external, and it differs ({differing})"
     return Finding("different", message, "correct the topology, or ask its owner")
 
@@ -243,7 +255,7 @@ def absent_destinations(
 def _absent(destination: Destination, reason: str) -> Finding:
     named = f"queue {destination}" if isinstance(destination, str) else str(destination)
     message = f"{named} is neither in the topology nor on the broker, and {reason}"
-    return Finding("missing", message, "declare it, or correct the name")
+    return Finding("missing", message, "declare it, or correct the name", destination=destination)
 
 
 def _is_predeclared(destination: Destination) -> bool:
@@ -321,6 +333,24 @@ def unsendable_arguments(changes: Sequence[PlannedChange]) -> Iterator[Finding]:
                 None, (unsendable(name, value) for name, value in change.wanted.arguments.items())
             ):
                 yield Finding("argument", f"{change.kind} {change.name}: {fault[0]}", fault[1])
+
+
+def refused_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
+    """Yield a refusal for each declaration that the broker's release refuses; the newest release's rules apply to a file."""
+    release = live.release or NEWEST
+    for change in changes:
+        if isinstance(change.wanted, BindingDefinition | None) or change.action not in (
+            "create",
+            "update",
+            "replace",
+        ):
+            continue
+        for found in declaration_faults(change.wanted, release):
+            if live.release is not None and found.field.endswith("queue-master-locator"):
+                continue  # `denied_features` knows whether this broker permits it
+            where = f"{change.kind} {change.name}: {found.field} = {shown_value(found.value)}"
+            message = f"{where}: {found.message} (RabbitMQ {release.version})"
+            yield Finding("declaration", message, found.fix)
 
 
 #: The deprecated features that a plan can use.

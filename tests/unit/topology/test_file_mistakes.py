@@ -137,9 +137,9 @@ def queue(type_: str, *arguments: str) -> str:
         (f'{QUEUE}exclusive = true\narguments = {{ x-queue-type = "quorum" }}', 'queues[0].exclusive: a queue of type quorum cannot be exclusive; remove `exclusive`, or write type = "classic"'),
         (queue("classic", 'x-queue-type = "quorum"'), "queues[0].arguments.x-queue-type: `type` has another value; remove x-queue-type"),
         (f'{QUEUE}arguments = {{ x-queue-type = "quroum" }}', 'queues[0].arguments.x-queue-type: the value must be classic, quorum or stream; write type = "quorum" instead'),
-        (queue("classic", 'x-message-ttl = "60s"'), "queues[0].arguments.x-message-ttl: the value must be an integer of 0 or more (milliseconds); write it without quotes"),
-        (queue("quorum", "x-message-ttl = -1"), "queues[0].arguments.x-message-ttl: the value must be an integer of 0 or more (milliseconds); write it without quotes"),
-        (queue("classic", "x-expires = 0"), "queues[0].arguments.x-expires: the value must be an integer of 1 or more (milliseconds); write it without quotes"),
+        (queue("classic", 'x-message-ttl = "60s"'), "queues[0].arguments.x-message-ttl: the value must be an integer from 0 to 315360000000 (milliseconds); write it without quotes"),
+        (queue("quorum", "x-message-ttl = -1"), "queues[0].arguments.x-message-ttl: the value must be an integer from 0 to 315360000000 (milliseconds); write it without quotes"),
+        (queue("classic", "x-expires = 0"), "queues[0].arguments.x-expires: the value must be an integer from 1 to 315360000000 (milliseconds); write it without quotes"),
         (queue("quorum", "x-max-length = true"), "queues[0].arguments.x-max-length: the value must be an integer of 0 or more; write it without quotes"),
         (queue("quorum", 'x-consumer-timeout = "soon"'), "queues[0].arguments.x-consumer-timeout: the value must be an integer of 0 or more (milliseconds); write it without quotes"),
         (queue("quorum", "x-consumer-disconnected-timeout = -1"), "queues[0].arguments.x-consumer-disconnected-timeout: the value must be an integer of 0 or more (milliseconds); write it without quotes"),
@@ -209,7 +209,10 @@ def test_a_policy_that_shards_a_hash_exchange_replaces_its_ring() -> None:
     sharded = Topology.from_toml(HASH + policy)
     assert sharded.exchanges[0].ring is None
     assert Topology.from_toml(sharded.to_toml()) == sharded
-    for other in (policy.replace("^x", "^y"), policy.replace("shards-per-node", "max-length")):
+    for other in (
+        policy.replace("^x", "^y"),
+        policy.replace('shards-per-node = 2, routing-key = "1"', "max-length = 2"),
+    ):
         (problem,) = problems_in(HASH + other)
         assert "exchanges[0].ring: an exchange of type x-consistent-hash needs its members" in str(problem)
 

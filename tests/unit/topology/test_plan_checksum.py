@@ -54,6 +54,7 @@ def test_another_wanted_side_is_another_checksum(wanted: Topology) -> None:
         _live("a", "b", "b", release=Release("4.0.5")),
         replace(_live("a", "b", "b"), rings={}),
         replace(_live("a", "b", "b"), cluster="rabbit@prod"),
+        replace(_live("a", "b", "b"), vhost="prod"),
         replace(_live("a", "b", "b"), queues=(QueueDefinition("a"), QueueDefinition("b"))),
     ],
 )

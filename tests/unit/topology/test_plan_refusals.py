@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.routing import HashRing
+from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, Topology, plan
 from rabbit_chx.topology.refusals import is_allowed, replacement
 from rabbit_chx.topology.ring_plan import RingPlan, movement_refusal
@@ -89,12 +89,14 @@ def test_what_the_broker_denies_is_refused_before_it_is_declared() -> None:
         name = "leaders"
         pattern = "^near$"
         definition = { queue-master-locator = "min-masters" }
-        """
+        """,
+        release=None,
     )
+    release = Release("3.13.7")
     features = {"queue_master_locator", "transient_nonexcl_queues", "classic_queue_mirroring"}
 
     def refused(denied: set[str]) -> set[str]:
-        live = Topology(denied_features=frozenset(denied))
+        live = Topology(denied_features=frozenset(denied), release=release)
         return {refusal.message.partition(" and the broker")[0] for refusal in plan(wanted, live).refusals}
 
     assert refused(features) == {
@@ -106,7 +108,7 @@ def test_what_the_broker_denies_is_refused_before_it_is_declared() -> None:
     assert refused({"transient_nonexcl_queues"}) == {"queue short is not durable,"}
     assert refused(set()) == set()
     assert plan(wanted, replace(wanted, denied_features=frozenset(features))).refusals == ()
-    unclear = plan(wanted, Topology(unclear_features=frozenset(features)))
+    unclear = plan(wanted, Topology(unclear_features=frozenset(features), release=release))
     assert (unclear.refusals, len(unclear.warnings)) == ((), 4)
     assert any(
         warning.startswith("queue short is not durable, and whether the broker denies")

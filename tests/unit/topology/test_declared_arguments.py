@@ -1,0 +1,85 @@
+"""Arguments and settings that a release refuses, and values that a release compares as equal."""
+
+from __future__ import annotations
+
+import pytest
+from topologies import problems_in
+
+from rabbit_chx.errors import TopologyError
+from rabbit_chx.routing import Release
+from rabbit_chx.topology import PolicyDefinition, QueueDefinition, Topology, plan
+from rabbit_chx.topology.arguments import declaration_faults
+
+QUEUE = '[[queues]]\nname = "q"\n'
+
+
+@pytest.mark.parametrize(
+    ("type_", "argument", "accepting", "refusing"),
+    [
+        ("quorum", "x-message-ttl = 5", "3.10.8", "3.8.9"),
+        ("classic", "x-queue-version = 1", "4.0.5", "4.3.6"),
+        ("classic", 'x-queue-mode = "x"', "4.3.6", "4.0.5"),
+        ("classic", 'x-max-age = "1D"', "3.8.9", "3.10.8"),
+        ("classic", "x-consumer-timeout = 5", "4.0.5", "4.3.6"),
+        ("classic", 'x-queue-master-locator = "random"', "4.0.5", "4.3.6"),
+        ("stream", "x-stream-filter-size-bytes = 5", "3.10.8", "4.0.5"),
+        ("stream", "x-max-length-bytes = 5", "3.10.8", "3.8.9"),
+    ],
+)
+def test_a_rule_of_some_releases(type_: str, argument: str, accepting: str, refusing: str) -> None:
+    text = f'{QUEUE}type = "{type_}"\narguments = {{ {argument} }}'
+    wanted = Topology.from_toml(text, release=None)
+    assert Topology.from_toml(text, release=Release(accepting)) == wanted
+    with pytest.raises(TopologyError):
+        Topology.from_toml(text, release=Release(refusing))
+    assert plan(wanted, Topology(release=Release(accepting))).refusals == ()
+    if "master-locator" not in argument:  # there the broker says whether it permits it
+        (refusal,) = plan(wanted, Topology(release=Release(refusing))).refusals
+        assert (refusal.kind, refusal.allow_with) == ("declaration", None)
+        assert f"(RabbitMQ {refusing})" in refusal.message
+
+
+def test_a_type_of_a_plugin_has_its_own_rules() -> None:
+    queue = QueueDefinition("q", "delayed", exclusive=True, arguments={"x-max-age": 5})
+    assert declaration_faults(queue, Release("4.3.6")) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        ('pattern = "^o"\ndefinition = { expires = 0 }', "definition.expires: the value must be an integer of 1 or more (milliseconds); write it without quotes"),
+        ('pattern = "^o"\ndefinition = { ha-mode = "all" }', "definition.ha-mode: policies of RabbitMQ 4.3.6 do not have this setting; remove it"),
+        ('pattern = "^o"\ndefinition = { delayed-retry-type = "all" }', "definition.delayed-retry-type: it requires delayed-retry-min; write delayed-retry-min too"),
+        ('pattern = "(o"\ndefinition = { expires = 1 }', 'pattern: the pattern is not a regular expression: missing ), unterminated subpattern at position 0; write a regular expression, such as "^orders\\\\." for all names that begin with orders.'),
+        ('pattern = "*"\ndefinition = { expires = 1 }', 'pattern: the pattern is not a regular expression: nothing to repeat at position 0; write a regular expression, such as "^orders\\\\." for all names that begin with orders.'),
+    ],
+)  # fmt: skip
+def test_a_policy_that_the_newest_release_refuses(policy: str, problem: str) -> None:
+    assert problems_in(f'[[policies]]\nname = "p"\n{policy}') == [f"policies[0].{problem}"]
+
+
+@pytest.mark.parametrize("pattern", ["a++", r"\p{L}", "[[:alpha:]]", r"\Qa(\E", "(*UTF8)a", "^*"])
+def test_patterns_of_pcre_are_no_problem(pattern: str) -> None:
+    policy = PolicyDefinition("p", pattern, definition={"expires": 1})
+    assert declaration_faults(policy, Release("4.3.6")) == []
+
+
+@pytest.mark.parametrize(
+    ("release", "type_", "old", "new", "equal"),
+    [
+        ("4.3.6", "stream", {"x-max-age": "1D"}, {"x-max-age": "24h"}, True),
+        ("4.3.6", "stream", {"x-max-age": "1Y"}, {"x-max-age": "12M"}, False),
+        ("4.0.5", "stream", {"x-max-age": "1D"}, {"x-max-age": "24h"}, False),
+        ("4.3.6", "stream", {}, {"x-max-age": "24h"}, False),
+        ("4.3.6", "classic", {"x-unknown": 1}, {"x-unknown": 2}, True),
+        ("4.3.6", "classic", {"x-max-length": 1}, {"x-max-length": 2}, False),
+        ("4.3.6", "quorum", {"x-quorum-target-group-size": 3}, {"x-quorum-target-group-size": 5}, False),
+        ("4.0.5", "quorum", {"x-consumer-timeout": 3}, {}, True),
+    ],
+)  # fmt: skip
+def test_a_queue_is_replaced_only_if_the_broker_refuses_its_declaration(
+    release: str, type_: str, old: dict[str, object], new: dict[str, object], *, equal: bool
+) -> None:
+    live = Topology(queues=(QueueDefinition("q", type_, arguments=old),), release=Release(release))
+    wanted = Topology(queues=(QueueDefinition("q", type_, arguments=new),))
+    assert [str(change) for change in plan(wanted, live).changes] == ([] if equal else ["replace queue q"])
