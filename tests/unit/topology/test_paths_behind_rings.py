@@ -23,8 +23,8 @@ def _live(
     type_: str, *bindings: BindingDefinition, hashes: dict[str, str] | None = None, **about: Any
 ) -> Topology:
     """Return a vhost whose ring has a queue, and an exchange of a type."""
-    places = ("direct-queue", ExchangeRef("behind"))
-    members = tuple(map(RingMember, places))
+    places: tuple[str | ExchangeRef, ...] = ("direct-queue", ExchangeRef("behind"))
+    members = tuple(RingMember(place) for place in places)
     exchanges = (
         ExchangeDefinition("h", "x-consistent-hash", ring=members, arguments=hashes or {}),
         ExchangeDefinition("behind", type_, **about),
