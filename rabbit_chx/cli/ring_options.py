@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology import ExchangeDefinition
 
 ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
-_EXCHANGE_TYPES = (*get_args(ExchangeType), "super-stream/rstream")
+_EXCHANGE_TYPES = (*get_args(ExchangeType), "super-stream/rstream", "super-stream/key")
 
 RELEASE = "VERSION[/STORE]"
 _MOST_NAMES = 10
@@ -91,7 +91,11 @@ class RingInput:
         if self.type != type_:
             raise InputError(f"this exchange is of type {self.type}, not {type_}: leave --exchange-type out")
         if isinstance(self.source, SuperStream) and client:
-            return replace(self, source=self.source.with_client(client))
+            by_key = client == "key"
+            return replace(
+                self,
+                source=replace(self.source, routing="key") if by_key else self.source.with_client(client),
+            )
         return self
 
 
@@ -130,7 +134,7 @@ class RingOptions:
         type=click.Choice(_EXCHANGE_TYPES),
         metavar="TYPE",
         help="The type of the exchange of --bind: x-consistent-hash, x-modulus-hash, super-stream (hashed by the clients for Java, "
-        ".NET and Go) or super-stream/rstream. For the last three write --bind QUEUE=KEY with the binding key.  "
+        ".NET and Go), super-stream/rstream or super-stream/key (routed by binding key). For the last four write --bind QUEUE=KEY with the binding key.  "
         "[default: x-consistent-hash]",
     )
     broker: BrokerOptions = options(BrokerOptions)

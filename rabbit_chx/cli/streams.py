@@ -13,10 +13,12 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
+
+import click
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.analysis.wording import document, entry, place_text
+from rabbit_chx.analysis.wording import document, entry, listed, place_text
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
@@ -26,6 +28,7 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitCh
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, StreamMetadata
 from rabbit_chx.streams.nodes import stream_settings
@@ -46,6 +49,7 @@ _ADDRESS = re.compile(r".+:\d+=.+:\d+")
 _TIME_HELP = "ISO 8601 with a time zone (2026-11-22T10:00:00Z), or a time ago: 90s, 30min, 2h, 7d."
 _UNKNOWN = "-"
 _MOST_WRITERS = 20
+_MOST_KEYS = 5
 _TIMEOUT_S = 60.0
 
 
@@ -108,6 +112,11 @@ class StreamOptions:
     )
     until: str | None = option(metavar="TIME", help="End before the first chunk of this time or later.")
     addresses: tuple[str, ...] = address_option()
+    routing: StreamRouting | None = option(
+        type=click.Choice(get_args(StreamRouting)),
+        help="How clients route to the super stream: by murmur3, or by its binding keys, as AMQP clients do.  [default: hash; if the "
+        "binding keys are not 0, 1, ..., verify accepts both, and replay requires the option]",
+    )
 
     @property
     def key_column(self) -> KeyColumn:
@@ -140,7 +149,11 @@ class StreamOptions:
                 raise InputError(
                     f"exchange {exchange!r} and --super-stream {self.super_stream}: leave one of them out"
                 )
-            return _super_stream(at, self.super_stream)
+            return _super_stream(at, self.super_stream, self.routing)
+        if self.routing is not None:
+            raise InputError(
+                "--routing is that of a super stream: give --super-stream NAME too, or leave it out"
+            )
         if topology is not None:
             read = read_topology(topology, at.settings.vhost)
             exchange = exchange_in(read, exchange).name
@@ -202,20 +215,36 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
     return dict(text.split("=", 1) for text in texts)
 
 
-def _super_stream(at: LiveBroker, name: str) -> Placement:
+def _super_stream(at: LiveBroker, name: str, routing: StreamRouting | None) -> Placement:
     if at.management_url is not None:
         try:
             source = at.exchange(name, "").key_map()
         except MismatchError:
             source = None
-        if source is None or source.kind != "super-stream":
+        if not isinstance(source, SuperStream):
             raise InputError(
                 f"exchange {name!r} is not a super stream: leave --super-stream out, and give it as the exchange"
             )
-        return Placement(name, source)
+        return _named_placement(source, routing)
     with closing(StreamConnection(stream_settings(at.settings))) as connection:
         partitions = connection.partitions(name)
-    return Placement(name, SuperStream(partitions, name=name, provenance="read"))
+        keys = connection.binding_keys(name, partitions)
+    if routing != "hash" and None in keys:
+        raise InputError(
+            f"the binding key of partition {partitions[keys.index(None)]!r} is not known over the stream protocol: give --management-url, or "
+            "--routing hash"
+        )
+    known = [key or "" for key in keys]
+    return _named_placement(SuperStream(partitions, known, name=name, provenance="read"), routing)
+
+
+def _named_placement(source: SuperStream, routing: StreamRouting | None) -> Placement:
+    if routing is None and source.has_named_keys:
+        say(
+            f"the binding keys of super stream {source.name!r} are names ({listed(source.binding_keys, _MOST_KEYS)}): AMQP clients and the "
+            "Java client's .key() route by them, other clients by a hash; --routing key and --routing hash compare with one of them"
+        )
+    return Placement(source.name, replace(source, routing=routing))
 
 
 def _placed(exchange: str, ring: RingInput) -> Placement:
@@ -599,7 +628,9 @@ def replay(
     batches = replay_rows(
         stream_settings(at.settings),
         keys,
-        **{"super_stream": placement.exchange} if is_super_stream else {"ring": placement.source},
+        **{"super_stream": placement.exchange, "routing": stream.routing}
+        if is_super_stream
+        else {"ring": placement.source},
         exchange=stream.published_to or placement.exchange,
         key_column=stream.key_column,
         filter_value=None if filter_value is None else partial(_filter_of, filter_value),

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 StreamClient: TypeAlias = Literal["java", "rstream"]
+#: How clients route: by a hash, or by the binding keys of the partitions.
+StreamRouting: TypeAlias = Literal["hash", "key"]
 
 _FORMAT = "rabbit-chx/super-stream"
 _SEED = 104729  # the 10,000th prime
@@ -52,6 +54,8 @@ class SuperStream:
         name: the name of the exchange; empty if it is not known.
         client: the client of the producers, which determines the hash: ``java``, which hashes as those for .NET and Go do, or ``rstream``.
         provenance: the origin of the partitions. It does not count in comparisons.
+        routing: how clients route: ``hash``, ``key`` (the routing key is the binding key of a partition, as for AMQP clients and the Java
+            client's ``.key()``), or None: not known, taken for ``hash``.
     """
 
     kind: ClassVar[KeyMapKind] = "super-stream"
@@ -63,6 +67,7 @@ class SuperStream:
     name: str = field(compare=False)
     client: StreamClient
     provenance: Provenance = field(compare=False)
+    routing: StreamRouting | None
 
     def __init__(
         self,
@@ -72,6 +77,7 @@ class SuperStream:
         name: str = "",
         client: StreamClient = "java",
         provenance: Provenance = "replayed",
+        routing: StreamRouting | None = None,
     ) -> None:
         """Create a super stream from its partitions.
 
@@ -81,6 +87,7 @@ class SuperStream:
             name: the name of the exchange.
             client: the client of the producers.
             provenance: the origin of the partitions.
+            routing: how clients route, ``hash`` or ``key``; None if that is not known.
 
         Raises:
             InputError: an argument is invalid.
@@ -96,12 +103,14 @@ class SuperStream:
         for partition, key in zip(names, keys, strict=True):
             _check_text(partition, "the partition's name")
             _check_text(key, "the binding key")
+        check_routing(routing)
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "partitions", names)
         object.__setattr__(self, "binding_keys", keys)
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "client", _checked_client(client))
         object.__setattr__(self, "provenance", provenance)
+        object.__setattr__(self, "routing", routing)
 
     @classmethod
     def from_bindings(cls, bindings: Iterable[tuple[str, str, int | None]]) -> SuperStream:
@@ -120,6 +129,11 @@ class SuperStream:
         ordered = sorted(entries, key=lambda binding: (binding[2] is None, binding[2] or 0))
         return cls([name for name, _, _ in ordered], [key for _, key, _ in ordered])
 
+    @property
+    def has_named_keys(self) -> bool:
+        """True if the binding keys are not ``0``, ``1`` and so on: then clients route by key or by hash, as their program says."""
+        return self.binding_keys != tuple(map(str, range(len(self.partitions))))
+
     def partition_for(self, routing_key: str | bytes, client: StreamClient | None = None) -> str:
         """Return the partition of a routing key: its unsigned hash modulo the number of partitions.
 
@@ -131,8 +145,16 @@ class SuperStream:
                 hashes UTF-16 with its byte order mark, as on little-endian machines, by 128-bit murmur3.
 
         Raises:
-            InputError: the key is neither text nor bytes, or the client is unknown.
+            InputError: the key is neither text nor bytes, or the client is unknown; with the routing ``key`` not one partition is bound
+                with it.
         """
+        if self.routing == "key" and client is None:
+            bound = self.partitions_bound_with(routing_key)
+            if len(bound) != 1:
+                raise InputError(
+                    f"{len(bound) or 'no'} partitions are bound with the key {routing_key!r:.60}: give one of {', '.join(self.binding_keys[:10])}"
+                )
+            return bound[0]
         data = bytes_of(routing_key, "the routing key")
         if (self.client if client is None else _checked_client(client)) == "java":
             hash_ = murmur3_x86_32(data, _SEED)
@@ -148,8 +170,8 @@ class SuperStream:
         """
         return self.partition_for(key)
 
-    def route(self, routing_key: str | bytes = "", **other: Any) -> str:
-        """Return the partition of a message, as `partition_for`.
+    def route(self, routing_key: str | bytes = "", **other: Any) -> str | None:
+        """Return the partition of a message, as `partition_for`; None if clients route by key, and none is bound with it.
 
         Args:
             routing_key: text or its UTF-8 bytes.
@@ -162,10 +184,12 @@ class SuperStream:
             raise InputError(
                 f"the client hashes the routing key alone for the super stream {self.name!r}: leave the rest out"
             )
+        if self.routing == "key" and not self.partitions_bound_with(routing_key):
+            return None
         return self.partition_for(routing_key)
 
     def indices(self, keys: Iterable[Any]) -> NDArray[np.int32]:
-        """Return the partition of each key as an index into `partitions`, as `partition_for`.
+        """Return the partition of each key as an index into `partitions`, as `partition_for`; -1 if none is bound with it.
 
         Args:
             keys: a list of str or bytes; a NumPy array of them; a pyarrow Array or ChunkedArray of strings or binaries.
@@ -178,6 +202,10 @@ class SuperStream:
 
         from rabbit_chx.routing import arrays
 
+        if self.routing == "key":
+            places = {key.encode(): place for place, key in reversed(list(enumerate(self.binding_keys)))}
+            values = keys.to_pylist() if hasattr(keys, "to_pylist") else list(keys)
+            return np.array([places.get(bytes_of(key, "the routing key"), -1) for key in values], np.int32)
         if self.client != "java":
             numbers = {name: number for number, name in enumerate(self.partitions)}
             plain = keys.to_pylist() if hasattr(keys, "to_pylist") else keys
@@ -186,8 +214,8 @@ class SuperStream:
 
     @property
     def hashing(self) -> str:
-        """The name of the hash: ``super-stream/`` and the client."""
-        return f"{self.kind}/{self.client}"
+        """The name of the hash: ``super-stream/`` and the client, or ``key``."""
+        return f"{self.kind}/{'key' if self.routing == 'key' else self.client}"
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -206,6 +234,7 @@ class SuperStream:
 
     def shares(self) -> dict[str, float]:
         """Return the exact share of the hashes of each partition."""
+        self._check_hashed()
         return modulo_shares(self.partitions, _HASHES[self.client])
 
     def flows(self, after: KeyMap) -> Flows:
@@ -218,6 +247,7 @@ class SuperStream:
             InputError: keys are hashed differently there.
         """
         check_comparable(self, after)
+        self._check_hashed()
         return modulo_flows(self.partitions, after.buckets, _HASHES[self.client])
 
     def bind(self, destination: Destination, weight: int | str) -> SuperStream:
@@ -266,7 +296,8 @@ class SuperStream:
     def facts(self) -> tuple[str, ...]:
         """Return the kind, the clients and the size in words, for a report."""
         client = "the clients for Java, .NET and Go" if self.client == "java" else "rstream"
-        return self.kind, f"hashed by {client}", plural(self.bucket_count, "partition")
+        way = "routed by binding key" if self.routing == "key" else f"hashed by {client}"
+        return self.kind, way, plural(self.bucket_count, "partition")
 
     def summary(self) -> dict[str, Any]:
         """Return name, client and partitions."""
@@ -283,6 +314,7 @@ class SuperStream:
                 "provenance": self.provenance,
                 "partitions": self.partitions,
                 "binding_keys": self.binding_keys,
+                **({} if self.routing is None else {"routing": self.routing}),
             }
         )
 
@@ -301,7 +333,7 @@ class SuperStream:
             if (read["format"], read["format_version"]) != (_FORMAT, 1):
                 raise InputError(f"its format is not {_FORMAT!r}, version 1")
             names = {name: read[name] for name in ("name", "client", "provenance")}
-            return cls(read["partitions"], read["binding_keys"], **names)
+            return cls(read["partitions"], read["binding_keys"], routing=read.get("routing"), **names)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise InputError(f"this is not a super stream ({error}): write it again with to_json") from None
 
@@ -310,7 +342,13 @@ class SuperStream:
         return tuple(zip(self.partitions, self.binding_keys, strict=True))
 
     def _with(self, bindings: tuple[Binding, ...]) -> SuperStream:
-        return super_stream_of(self.name, bindings, client=self.client)
+        return replace(super_stream_of(self.name, bindings, client=self.client), routing=self.routing)
+
+    def _check_hashed(self) -> None:
+        if self.routing == "key":
+            raise InputError(
+                f"clients of {self.name!r} route by binding key, so the shares of the keys are not known: give keys"
+            )
 
     def partitions_bound_with(self, routing_key: str | bytes) -> tuple[str, ...]:
         """Return the partitions that are bound with a routing key, for clients that route by binding key.
@@ -341,6 +379,12 @@ def super_stream_of(
         raise InputError(f"the super stream {name!r} has no partition: bind a stream to its exchange")
     streams, keys = [str(place) for place, _ in bindings], [key for _, key in bindings]
     return SuperStream(streams, keys, name=name, client=client, provenance=provenance)
+
+
+def check_routing(routing: object) -> None:
+    """Raise an InputError unless this is a way in which clients route to a super stream."""
+    if routing not in (*get_args(StreamRouting), None):
+        raise InputError(f"routing is {routing!r:.60}: give 'hash' or 'key'")
 
 
 def _checked_client(client: object) -> StreamClient:

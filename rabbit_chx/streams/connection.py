@@ -262,6 +262,35 @@ class StreamConnection:
                 )
         return streams
 
+    def routes(self, super_stream: str, key: str) -> tuple[str, ...]:
+        """Return the partitions that are bound with a routing key."""
+        route = name_field(key, "the routing key") + name_field(super_stream, "the super stream name")
+        return self._request(
+            Key.ROUTE,
+            route,
+            frames.read_names,
+            f"find the route of {key!r:.60} in {{!r}}".format(super_stream),
+            super_stream,
+        )
+
+    def binding_keys(self, super_stream: str, streams: Sequence[str]) -> tuple[str | None, ...]:
+        """Return the binding key of each partition, None where it is not found.
+
+        The protocol does not list them. A route is requested for the number of the partition, and for its name with and without that of
+        the super stream, as `rabbitmq-streams add_super_stream --binding-keys` makes it. A user without write permission cannot request
+        a route, and gets the numbers.
+        """
+        found = []
+        for number, stream in enumerate(streams):
+            candidates = (str(number), stream.removeprefix(f"{super_stream}-"), stream)
+            try:
+                found.append(
+                    next((key for key in candidates if stream in self.routes(super_stream, key)), None)
+                )
+            except AccessRefusedError:
+                found.append(str(number))
+        return tuple(found)
+
     def stats(self, stream: str) -> dict[str, int]:
         """Return the statistics of a stream by their names, such as ``first_chunk_id`` (-1 in an empty stream); from 3.11 on."""
         self._require_command(Key.STREAM_STATS, "3.11")

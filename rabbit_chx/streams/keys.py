@@ -20,6 +20,8 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map
+from rabbit_chx.routing.super_stream import StreamRouting, check_routing
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import offset_spec
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.reader import StreamReader
@@ -118,6 +120,10 @@ def stream_parity(
     check_key_map(placing)
     places = placing.destinations
     here = places.index(stream) if stream in places else -2  # a hole is -1
+    # Where it is not known how the client routes, a row is right in either place.
+    by_key = None
+    if isinstance(placing, SuperStream) and placing.routing is None and placing.has_named_keys:
+        by_key = SuperStream(placing.partitions, placing.binding_keys, routing="key")
     rows = compared = without_key = right = 0
     examples: list[MisplacedRow] = []
     for batch in batches:
@@ -132,7 +138,10 @@ def stream_parity(
         # Each distinct key of a batch is hashed once.
         keys: Column = our_keys.dictionary_encode()
         at = placing.indices(keys.dictionary)[keys.indices.to_numpy()] if len(keys) else np.empty(0, np.int32)
-        wrong = np.flatnonzero(at != here)
+        misplaced = at != here
+        if by_key is not None and len(keys):
+            misplaced &= by_key.indices(keys.dictionary)[keys.indices.to_numpy()] != here
+        wrong = np.flatnonzero(misplaced)
         rows += batch.num_rows
         without_key += batch_keys.null_count
         compared += ours.num_rows
@@ -157,6 +166,7 @@ def replay(
     *,
     ring: KeyMap | None = None,
     super_stream: str | None = None,
+    routing: StreamRouting | None = None,
     exchange: str | None = None,
     key_column: KeyColumn = "key",
     filter_value: FilterValue | None = None,
@@ -183,6 +193,8 @@ def replay(
             assumed one.
         super_stream: instead of a ring, the super stream, whose partitions are read from the broker. An exchange that accepts any key is
             refused.
+        routing: of a super stream: ``"key"`` for clients that route by binding key, ``"hash"`` for others. Required if the binding keys
+            are not ``0``, ``1`` and so on.
         exchange: skip rows that were published to another exchange.
         key_column: ``"message_id"`` for rows whose key is the message id, as clients of super streams often write it.
         filter_value: that of the `StreamPublisher` of the rows, ``"key"`` or a function of the key: then the broker omits chunks without
@@ -219,6 +231,7 @@ def replay(
         raise InputError("there is no key: give at least one")
     if (ring is None) == (super_stream is None):
         raise InputError("give one of ring and super_stream: it determines which streams have the keys")
+    check_super_stream(super_stream, routing)
     schema_of(include if isinstance(include, str) else [*include])
     needed = columns_with(key_column)
     known_addresses = addresses and node_addresses(addresses)
@@ -226,9 +239,8 @@ def replay(
         offset_spec(moment)  # raises for a time without a zone
     placing: KeyMap | None = ring
     if super_stream is not None:
-        check_name(super_stream, "super stream")
         with closing(open_any(settings)) as connection:
-            placing = SuperStream(connection.partitions(super_stream))
+            placing = _placing_of(connection, super_stream, routing, wanted.to_pylist())
     keys_of = keys_by_stream(placing, wanted)
     value_of = _filter_function(filter_value)
     seen = Counter[str]() if counts is None else counts
@@ -261,6 +273,48 @@ def replay(
                 seen["read"] = before + reader.rows_read
 
     return batches()
+
+
+def _placing_of(
+    connection: StreamConnection, super_stream: str, routing: StreamRouting | None, keys: Sequence[bytes]
+) -> SuperStream:
+    """Return the placing of keys; by binding key it has the keys that are asked for."""
+    streams = connection.partitions(super_stream)
+    if routing == "key":
+        texts = [key.decode(errors="replace") for key in keys]
+        bound = [(stream, text) for text in texts for stream in connection.routes(super_stream, text)]
+        if unbound := [text for text in texts if text not in {key for _, key in bound}]:
+            raise InputError(
+                f"no partition of super stream {super_stream!r} is bound with the key {unbound[0]!r:.60}: give a binding key"
+            )
+        return SuperStream([stream for stream, _ in bound], [key for _, key in bound], routing="key")
+    if routing is None and is_named(connection.binding_keys(super_stream, streams)):
+        raise InputError(named_keys_text(super_stream))
+    return SuperStream(streams)
+
+
+def check_super_stream(super_stream: str | None, routing: StreamRouting | None) -> None:
+    """Raise an InputError for an invalid name of a super stream, or for a routing without one."""
+    check_routing(routing)
+    if super_stream is not None:
+        check_name(super_stream, "super stream")
+    elif routing is not None:
+        raise InputError(
+            f"routing={routing!r} is that of a super stream: give super_stream, or leave routing out"
+        )
+
+
+def is_named(binding_keys: Sequence[str | None]) -> bool:
+    """Return True if the binding keys of a super stream are not ``0``, ``1`` and so on."""
+    return list(binding_keys) != list(map(str, range(len(binding_keys))))
+
+
+def named_keys_text(super_stream: str) -> str:
+    """Return what is not known of a super stream whose binding keys are names, and the remedy."""
+    return (
+        f"the binding keys of super stream {super_stream!r} are names: AMQP clients and the Java client's .key() route by them, and other "
+        "clients by a hash: give routing='key' or routing='hash'"
+    )
 
 
 def _filter_function(filter_value: FilterValue | None) -> Callable[[bytes], str | bytes]:

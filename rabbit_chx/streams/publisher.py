@@ -27,14 +27,19 @@ from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
+from rabbit_chx.streams.keys import check_super_stream, is_named, named_keys_text
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.references import check_references
 from rabbit_chx.streams.rows import SUB_ENTRY, Column, FilterValue, encode_rows
 from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, Rows, StreamWriter, as_single_array
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from numpy.typing import NDArray
 
 #: Maps keys to streams.
@@ -117,6 +122,8 @@ class StreamPublisher(Owned):
             settings of a connection. Several are tried in turn.
         stream: the stream for all rows.
         super_stream: the super stream whose partitions get the rows, by murmur3, as in the Java, .NET and Go clients.
+        routing: of a super stream: ``"hash"``, or ``"key"``: the key of a row is the binding key of a partition, as for AMQP clients and
+            the Java client's ``.key()``. By default hash, with a warning if the binding keys are not ``0``, ``1`` and so on.
         ring: the ring of a hash exchange as it was read from a broker, or its slot table, or an ``x-modulus-hash`` exchange; the destinations
             are streams.
         name: the reference under which the streams remember the ids, at most 230 bytes: unique among the live writers of a stream, and
@@ -161,6 +168,7 @@ class StreamPublisher(Owned):
         *,
         stream: str | None = None,
         super_stream: str | None = None,
+        routing: StreamRouting | None = None,
         ring: KeyMap | None = None,
         name: str | None = None,
         exchange: str | None = None,
@@ -188,14 +196,7 @@ class StreamPublisher(Owned):
         check_whole("window", window, 1)
         check_seconds("confirm_timeout_s", confirm_timeout_s, zero=False)
         check_seconds("reconnect_timeout_s", reconnect_timeout_s)
-        if [stream, super_stream, ring].count(None) != 2:
-            raise InputError(
-                "give one of stream, super_stream and ring: it determines where the rows are stored"
-            )
-        if stream is not None:
-            check_name(stream, "stream")
-        if super_stream is not None:
-            check_name(super_stream, "super stream")
+        _check_target(stream, super_stream, ring, routing)
         if ring is not None and exchange is None:
             raise InputError("a ring does not contain the name of its exchange: give its name with exchange=")
         _check_rows(name, filter_value, sub_entry_rows, compression)
@@ -209,7 +210,7 @@ class StreamPublisher(Owned):
             self._frame_max = connection.frame_max or DEFAULT_FRAME_MAX
             self._check_filters(filter_value)
             if super_stream is not None:
-                self._placement = SuperStream(connection.partitions(super_stream))
+                self._placement = _super_stream(connection, super_stream, routing)
             self.streams = _streams_of(self._placement, stream)
             try:
                 connection.metadata(self.streams)
@@ -238,6 +239,7 @@ class StreamPublisher(Owned):
             )
             for destination in self.streams
         ]
+        self._routes = _Routes(settings, str(super_stream)) if routing == "key" else None
         self._last_id = 0
         self._closed = False
         self._unconfirmed_ids = np.empty(0, np.int64)  # of failed calls; a later call must begin with them
@@ -382,10 +384,14 @@ class StreamPublisher(Owned):
                 )
         if self._placement is None:
             return Rows(key_column, body_column, numbers, None, filter_column)
-        streams = self._placement.indices(key_column)
+        placement = self._placement if self._routes is None else self._routes
+        streams = placement.indices(key_column)
         if len(streams) and streams.min() < 0:
-            row = int(streams.argmin())
-            raise InputError(f"row {row}: the ring has no stream for the key {key_column[row].as_py()!r:.60}")
+            row, what = (
+                int(streams.argmin()),
+                "the ring has no stream for" if self._routes is None else "no partition is bound with",
+            )
+            raise InputError(f"row {row}: {what} the key {key_column[row].as_py()!r:.60}")
         return Rows(key_column, body_column, numbers, streams, filter_column)
 
     def _check_filters(self, filter_value: object) -> None:
@@ -521,6 +527,56 @@ def _check_ring(ring: object) -> KeyMap:
         if ring.destinations.count(destination) > 1:
             raise InputError(f"stream {destination!r} is bound several times: unbind all but one")
     return ring
+
+
+def _check_target(
+    stream: str | None, super_stream: str | None, ring: KeyMap | None, routing: StreamRouting | None
+) -> None:
+    if [stream, super_stream, ring].count(None) != 2:
+        raise InputError("give one of stream, super_stream and ring: it determines where the rows are stored")
+    if stream is not None:
+        check_name(stream, "stream")
+    check_super_stream(super_stream, routing)
+
+
+def _super_stream(connection: StreamConnection, name: str, routing: StreamRouting | None) -> SuperStream:
+    """Return the partitions, with a warning if the broker does not determine how clients route."""
+    found = SuperStream(connection.partitions(name))
+    if routing is None and is_named(connection.binding_keys(name, found.partitions)):
+        warnings.warn(named_keys_text(name), stacklevel=3)
+    return found
+
+
+class _Routes:
+    """The partitions of keys by binding key, as the broker gives them, each asked for once."""
+
+    def __init__(self, settings: deque[ConnectionSettings], super_stream: str) -> None:
+        self._settings, self._super_stream = settings, super_stream
+        self._known: dict[bytes, int] = {}
+
+    def indices(self, keys: Column) -> NDArray[np.int32]:
+        """Return the number of the partition of each key; -1 for a key without one, and for all that are unknown behind it."""
+        coded: Column = keys.dictionary_encode()
+        coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+        distinct = coded.dictionary.to_pylist()
+        if any(key not in self._known for key in distinct):
+            self._ask(key for key in distinct if key not in self._known)
+        places: NDArray[np.int32] = np.array([self._known.get(key, -1) for key in distinct], np.int32)
+        found: NDArray[np.int32] = places[coded.indices.to_numpy()]
+        return found
+
+    def _ask(self, keys: Iterable[bytes]) -> None:
+        with closing(open_any(self._settings)) as connection:
+            streams = connection.partitions(self._super_stream)
+            for key in keys:
+                bound = connection.routes(self._super_stream, key.decode(errors="replace"))
+                if len(bound) > 1:
+                    raise InputError(
+                        f"{len(bound)} partitions of super stream {self._super_stream!r} are bound with the key {key!r:.60}: unbind all but one"
+                    )
+                if not bound:
+                    return  # the caller refuses its row
+                self._known[key] = streams.index(bound[0])
 
 
 def _streams_of(placement: KeyMap | None, stream: str | None) -> tuple[str, ...]:

@@ -474,7 +474,8 @@ class StreamNode:
             case Key.PARTITIONS:
                 body = array(map(name_field, self.super_streams[fields.text()]))
             case Key.ROUTE:
-                body = EMPTY
+                wanted, partitions = fields.text(), self.super_streams[fields.text()]
+                body = array([name_field(each) for n, each in enumerate(partitions) if wanted == str(n)])
         return reply(key, correlation_id, OK + body) + follows
 
     def new_log(self) -> ChunkLog | RowLog:

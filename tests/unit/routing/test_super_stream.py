@@ -160,3 +160,24 @@ def test_many_at_once_are_hashed_as_one_by_one(seed: int) -> None:
     keys = [data[start : start + size] for size in [*range(40), 255, 256] for start in (0, 7, 200)]
     assert murmur3_hashes(keys, seed).tolist() == [murmur3_x86_32(key, seed) for key in keys]
     assert murmur3_hashes(keys, seed).tolist() == [mmh3.hash(key, seed, signed=False) for key in keys]
+
+
+def test_clients_may_route_by_binding_key() -> None:
+    stream = SuperStream(["s-a", "s-b"], ["a", "b"], routing="key")
+    assert [stream.partition_for(key) for key in ("b", b"a")] == ["s-b", "s-a"]
+    for keys in (["b", "c", b"a"], np.array(["b", "c", "a"]), pa.array(["b", "c", "a"])):
+        assert stream.indices(keys).tolist() == [1, -1, 0]
+    for key in ("c", "", "0"):
+        with pytest.raises(InputError, match=r"no partitions are bound with the key .*: give one of a, b"):
+            stream.partition_for(key)
+    assert [stream.route("b"), stream.route("c")] == ["s-b", None]
+    assert SuperStream.from_json(stream.to_json()) == stream
+    with pytest.raises(InputError, match="the shares of the keys are not known"):
+        stream.shares()
+    with pytest.raises(InputError, match="2 partitions are bound"):
+        SuperStream(["s-a", "s-b"], ["a", "a"], routing="key").partition_for("a")
+    with pytest.raises(InputError, match="routing is 'keys': give 'hash' or 'key'"):
+        SuperStream(["s"], routing="keys")  # type: ignore[arg-type]
+    assert [SuperStream(["a", "b"], keys).has_named_keys for keys in (None, ["0", "1"], ["1", "0"], ["x", "1"])] == [
+        False, False, True, True,
+    ]  # fmt: skip

@@ -1,0 +1,129 @@
+"""Super streams whose binding keys are names: AMQP clients route by them, others by a hash."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pytest
+from pika.exchange_type import ExchangeType
+
+from rabbit_chx import StreamPublisher, SuperStream, replay
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.cli import main
+from rabbit_chx.errors import InputError
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+KEYS = ["apple", "pear", "plum"]
+
+
+@pytest.fixture(params=["fruit-{key}", "basket.{number}"])
+def fruit(vhost: RunningBroker, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """A super stream with a row of an AMQP client in each partition; the partition of each key."""
+    names = {key: request.param.format(key=key, number=number) for number, key in enumerate(KEYS)}
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare(
+            "fruit", ExchangeType("direct"), durable=True, arguments={"x-super-stream": True}
+        )
+        for number, (key, name) in enumerate(names.items()):
+            channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+            channel.queue_bind(name, "fruit", key, arguments={"x-stream-partition-order": number})
+        channel.confirm_delivery()
+        for key in KEYS:
+            channel.basic_publish("fruit", key, b"by key")
+        yield names
+
+
+def publish(vhost: RunningBroker, keys: list[str], **options: Any) -> dict[str, int]:
+    with StreamPublisher(vhost.stream_url, super_stream="fruit", **options) as publisher:
+        return dict(publisher.publish_many(keys, [b"x"] * len(keys)).streams)
+
+
+def test_rows_are_published_by_binding_key(vhost: RunningBroker, fruit: dict[str, str]) -> None:
+    counts = publish(vhost, ["pear", "apple", "pear"], routing="key")
+    assert {name: count for name, count in counts.items() if count} == {fruit["pear"]: 2, fruit["apple"]: 1}
+    with pytest.raises(InputError, match="row 1: no partition is bound with the key b'banana'"):
+        publish(vhost, ["plum", "banana", "pear"], routing="key")
+
+
+def test_a_publisher_that_hashes_warns_unless_it_is_asked_to(
+    vhost: RunningBroker, fruit: dict[str, str]
+) -> None:
+    hashed = SuperStream(list(fruit.values()))
+    with pytest.warns(UserWarning, match="binding keys of super stream 'fruit' are names"):
+        publish(vhost, ["apple"])
+    with warnings.catch_warnings(action="error"):
+        counts = publish(vhost, ["banana"], routing="hash")
+    assert counts[hashed.partition_for("banana")] == 1
+
+
+@pytest.mark.parametrize("has_management", [True, False])
+def test_verify_accepts_both_ways_or_the_one_that_is_given(
+    vhost: RunningBroker,
+    fruit: dict[str, str],
+    answer: Callable[..., Any],
+    has_management: object,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    publish(vhost, [*KEYS, "banana"], routing="hash")
+    hashed = SuperStream(list(fruit.values()))
+    both = sum(hashed.partition_for(key) == fruit[key] for key in KEYS)
+    broker = (
+        "--url",
+        vhost.stream_url,
+        *(("--management-url", str(vhost.management_url)) if has_management else ()),
+    )
+    verify = ("verify", "--super-stream", "fruit", *broker)
+    is_found = has_management or fruit["apple"] == "fruit-apple"
+    if is_found:
+        assert answer(*verify)["right"] == 7
+        assert answer(*verify, "--routing", "key", code=1)["right"] == 3 + both
+    else:
+        assert main(verify) == main([*verify, "--routing", "key"]) == 2
+        assert "give --management-url, or --routing hash" in capsys.readouterr().err
+    assert answer(*verify, "--routing", "hash", code=1)["right"] == 4 + both
+
+
+def test_replay_is_by_binding_key_or_refused(
+    vhost: RunningBroker,
+    fruit: dict[str, str],
+    answer: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(InputError, match=r"are names: .* give routing='key' or routing='hash'"):
+        replay(vhost.stream_url, ["pear"], super_stream="fruit")
+    with pytest.raises(InputError, match=r"no partition .* is bound with the key 'banana'"):
+        replay(vhost.stream_url, ["banana"], super_stream="fruit", routing="key")
+    (batch,) = replay(vhost.stream_url, ["pear"], super_stream="fruit", routing="key")
+    assert batch["stream"].to_pylist() == [fruit["pear"]]
+    broker = ("--url", vhost.stream_url, "--management-url", str(vhost.management_url))
+    assert main(["replay", "pear", "--super-stream", "fruit", *broker]) == 2
+    assert main(["replay", "pear", "--super-stream", "fruit", "--routing", "key", *broker]) == 0
+    live = ("--url", vhost.url, *broker[2:])
+    capsys.readouterr()
+    by_key = answer(
+        "route", "--exchange", "fruit", "--exchange-type", "super-stream/key", *live, *KEYS, "banana"
+    )
+    assert [each["destination"] for each in by_key["answers"]] == [*fruit.values(), None]
+
+
+def test_numbered_keys_need_no_routing(vhost: RunningBroker, answer: Callable[..., Any]) -> None:
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare(
+            "fruit", ExchangeType("direct"), durable=True, arguments={"x-super-stream": True}
+        )
+        for number in range(3):
+            channel.queue_declare(f"s{number}", durable=True, arguments={"x-queue-type": "stream"})
+            channel.queue_bind(
+                f"s{number}", "fruit", str(number), arguments={"x-stream-partition-order": number}
+            )
+    with warnings.catch_warnings(action="error"):
+        publish(vhost, KEYS)
+    assert answer("verify", "--super-stream", "fruit", "--url", vhost.stream_url)["right"] == 3
+    assert sum(batch.num_rows for batch in replay(vhost.stream_url, KEYS, super_stream="fruit")) == 3
