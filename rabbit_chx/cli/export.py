@@ -90,8 +90,8 @@ def export(
     ]
     if guessed:
         say(
-            f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: run rabbit-chx topology arrange with "
-            "--ring-via first, which writes the order that moves the fewest"
+            f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: give --ring-via, and first run: "
+            "rabbit-chx topology arrange FILE --write; it writes the order that moves the fewest"
         )
     is_partial = bool(faults or guessed or topology.oddities)
     code = ExitCode.PARTLY if is_partial else ExitCode.DONE
