@@ -149,7 +149,11 @@ def check(
     unroutable: dict[str, float] = {}
     misplaced: dict[str, float] = {}
     parked: dict[str, int] = {}
-    for name in names:
+    unreadable = [name for name in names if name not in live.rings and name in live.sources_left_out]
+    for name in unreadable:
+        message = "the ring has a member that no client can name, so it is not checked"
+        findings.append(Finding("different", message, "delete that queue or exchange", exchange=name))
+    for name in (name for name in names if name not in unreadable):
         listed = None if plain is None else plain.exchange(name)
         checked = CheckedExchange(
             live_hash_exchange(live, name),

@@ -8,7 +8,7 @@ counts the exchange of the message; tested on 3.10.8, 4.0.5 and 4.3.6).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NoReturn, Self, TypeAlias, TypeVar
@@ -151,7 +151,8 @@ def read_topology(broker: LiveBroker) -> Topology:
         messages={**topology.messages, **_count_parked(topology, broker)},
         priorities=_read_priorities(topology, api, vhost),
     )
-    hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.type == HASH_EXCHANGE)
+    topology = _without_rings(topology, objects.sources_left_out)
+    hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.ring is not None)
     if not broker.has_source or not (hashing or any(map(_is_modulus, topology.exchanges))):
         return topology
     rings = broker.read_rings(hashing, release)
@@ -219,6 +220,16 @@ def _read_default_queue_type(api: ManagementApi, vhost: str) -> str | None:
         return None
     type_ = answer.get("default_queue_type") if isinstance(answer, dict) else None
     return type_ if isinstance(type_, str) else None
+
+
+def _without_rings(topology: Topology, names: Collection[str]) -> Topology:
+    """Return the topology without the rings of some exchanges: those that have members that no client can name."""
+    exchanges = (
+        replace(exchange, ring=None) if exchange.name in names else exchange
+        for exchange in topology.exchanges
+    )
+    rings = {name: ring for name, ring in topology.rings.items() if name not in names}
+    return replace(topology, exchanges=tuple(exchanges), rings=rings)
 
 
 def _is_modulus(exchange: ExchangeDefinition) -> bool:

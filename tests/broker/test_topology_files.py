@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from definitions_file import definitions_file
 
-from rabbit_chx import Topology
+from rabbit_chx import Broker, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import check, plan
 
 pytestmark = pytest.mark.broker
 
@@ -91,3 +92,57 @@ def test_a_broker_has_the_objects_of_a_file_except_for_the_order_of_the_ring(
     assert there.rings["orders"].provenance == "assumed"
     assert there.left_out == ()
     assert Topology.from_toml(there.to_toml()) == there
+
+
+LONG = "n" * 256
+#: What RabbitMQ 4.3 imports and no client can name, next to what one can.
+ODD: dict[str, list[dict[str, Any]]] = {
+    "exchanges": [
+        {"name": "x", "type": "direct"},
+        {"name": "ring", "type": "x-consistent-hash"},
+        {"name": "sound", "type": "x-consistent-hash"},
+        {"name": "null", "type": "fanout", "durable": None},
+        {"name": LONG, "type": "topic"},
+    ],
+    "queues": [{"name": name} for name in ("", LONG, "a\nb", "ok")]
+    + [{"name": "big", "arguments": {"k": 1 << 70}}, {"name": "float", "arguments": {"k": 1.5}}],
+    "bindings": [
+        {"source": source, "destination": place, "destination_type": "queue", "routing_key": key}
+        for source, place, key in (
+            ("x", "ok", None),
+            ("x", LONG, ""),
+            ("x", "ok", "k" * 256),
+            ("x", "ok", "k"),
+            ("ring", "ok", "1"),
+            ("ring", LONG, "1"),
+            ("sound", "ok", "1"),
+        )
+    ],
+    "policies": [{"name": name, "pattern": "", "definition": {"max-length": 5}} for name in (None, "", "p")],
+}
+
+
+def test_odd_objects_are_left_out_and_do_not_block_the_vhost(
+    broker: RunningBroker, management: Management, vhost_url: str
+) -> None:
+    if not broker.version.startswith("4.3"):
+        pytest.skip("other releases refuse the file")
+    vhost = ConnectionSettings.from_uri(vhost_url).vhost
+    management.request("POST", "definitions", vhost, body=ODD)
+    with Broker(vhost_url, broker.management_url, broker.ring_via) as connected:
+        live = connected.topology()
+    assert [exchange.name for exchange in live.exchanges] == ["ring", "sound", "x"]
+    assert [queue.name for queue in live.queues] == ["float", "ok"]
+    assert [binding.routing_key for binding in live.bindings] == ["k"]
+    assert [policy.name for policy in live.policies] == ["p"]
+    assert len(live.oddities) == 12
+    assert live.rings.keys() == {"sound"}
+    found = check(live)
+    assert found.unroutable.keys() == {"sound"}
+    assert [finding.exchange for finding in found.findings if "no client can name" in finding.message] == [
+        "ring"
+    ]
+    file = Topology.from_definitions(json.dumps(ODD))
+    assert not plan(file, live).changes
+    wanted = Topology.from_toml('[[queues]]\nname = "new"')
+    assert [str(change) for change in plan(wanted, live).changes] == ["create queue new"]
