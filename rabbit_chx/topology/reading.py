@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NoReturn, Self, TypeAlias, TypeVar
+from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import (
@@ -36,7 +36,7 @@ from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.definitions import topology_content
-from rabbit_chx.topology.fields import KEY, NAME, STRING, Kind
+from rabbit_chx.topology.fields import FLAG, KEY, NAME, STRING, Kind
 from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import modulus_of
@@ -76,7 +76,7 @@ _EXCHANGE = {"name": str, "type": str}
 _BINDING = {"source": str, "destination": str, "destination_type": str, "routing_key": str}
 #: The fields of the entries of a vhost that must be texts that AMQP carries.
 _FIELDS: dict[str, dict[str, Kind]] = {
-    "exchange": {"name": NAME, "type": NAME},
+    "exchange": {"name": NAME, "type": NAME, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG},
     "queue": {"name": NAME},
     "binding": {"source": NAME, "destination": NAME, "destination_type": STRING, "routing_key": KEY},
     "policy": {"name": NAME, "pattern": STRING},
@@ -104,19 +104,13 @@ def read_topology(broker: LiveBroker) -> Topology:
     exchanges = objects.read("exchange", _exchange, api.get_list("exchanges", vhost, fields=_EXCHANGE))
     queues = api.get_list("queues", vhost, query=_WITHOUT_STATISTICS, fields={})
     queues = [entry for entry in queues if entry.get("name") != APPLY_LOCK]
+    bindings = api.get_list("bindings", vhost, fields={})
+    # Each queue is bound to the default exchange.
+    bindings = [end for end in bindings if end.get("destination") != APPLY_LOCK and end.get("source") != ""]
     content = topology_content(
         exchanges,
         objects.read("queue", _queue, queues),
-        objects.read(
-            "binding",
-            _binding,
-            [
-                entry
-                for entry in api.get_list("bindings", vhost, fields={})
-                # Each queue is bound to the default exchange.
-                if entry.get("destination") != APPLY_LOCK and entry.get("source") != ""
-            ],
-        ),
+        objects.read("binding", _binding, bindings),
         objects.read("policy", _policy, api.get_list("policies", vhost, fields={})),
         release=release,
     )
@@ -124,13 +118,11 @@ def read_topology(broker: LiveBroker) -> Topology:
     operators = objects.read("operator policy", _policy, api.get_list("operator-policies", vhost, fields={}))
     sound = {queue.name for queue in content["queues"]}
     named = {entry["name"]: entry for entry in queues if entry.get("name") in sound}
+    content["left_out"] = (*(finding.message for finding in objects.oddities), *content["left_out"])
+    content["sources_left_out"] |= objects.sources_left_out
     topology = Topology(
-        **{
-            **content,
-            "vhost": vhost,
-            "left_out": (*(finding.message for finding in objects.oddities), *content["left_out"]),
-            "sources_left_out": content["sources_left_out"] | objects.sources_left_out,
-        },
+        **content,
+        vhost=vhost,
         operator_policies=tuple(operators),
         applied_policies={name: entry.get("policy") for name, entry in named.items()}
         if release.numbers >= _TELLS_POLICIES
@@ -159,9 +151,6 @@ def read_topology(broker: LiveBroker) -> Topology:
     return replace(topology.with_rings(rings), consumer_timeout_ms=broker.consumer_timeout_ms)
 
 
-_T = TypeVar("_T")
-
-
 class _LiveObjects:
     """The objects of a vhost that AMQP can name. A definitions file can import others, which are left out.
 
@@ -175,8 +164,8 @@ class _LiveObjects:
         self.sources_left_out: set[str] = set()
 
     def read(
-        self, kind: str, made: Callable[[Mapping[str, Any]], _T], entries: Iterable[Mapping[str, Any]]
-    ) -> list[_T]:
+        self, kind: str, made: Callable[[Mapping[str, Any]], Any], entries: Iterable[Mapping[str, Any]]
+    ) -> list[Any]:
         """Return the objects that `made` makes of entries of the management API."""
         objects = []
         for entry in entries:
@@ -189,11 +178,8 @@ class _LiveObjects:
                     fault = str(error)
             if isinstance(source := entry.get("source"), str):
                 self.sources_left_out.add(source)
-            named = (
-                f"{source} to {entry.get('destination')!r:.60}"
-                if kind == "binding"
-                else f"{entry.get('name')!r:.60}"
-            )
+            ends = ("source", "destination") if kind == "binding" else ("name",)
+            named = " to ".join(f"{entry.get(end)!r:.60}" for end in ends)
             self.oddities.append(Finding("odd-object", f"{kind} {named}: {fault}", "delete it"))
         return objects
 
@@ -201,14 +187,10 @@ class _LiveObjects:
 def _entry_fault(kind: str, entry: Mapping[str, Any]) -> str | None:
     """Return why no client can name an object of the management API; None if one can."""
     for name, text in _FIELDS[kind].items():
-        value = entry.get(name)
+        value = entry.get(name, False if text is FLAG else None)
         is_default = kind == "exchange" and name == "name" and value == ""
-        fault = STRING.fault(value) or (None if is_default else text.fault(value))
-        if fault is not None:
+        if not is_default and (fault := text.fault(value)):
             return f"its {name} is {value!r:.60}: {fault[0]}"
-    for flag in ("durable", "auto_delete", "internal") if kind == "exchange" else ():
-        if not isinstance(value := entry.get(flag, False), bool):
-            return f"its {flag} is {value!r:.60}: the value must be true or false"
     return None
 
 
@@ -218,8 +200,7 @@ def _read_default_queue_type(api: ManagementApi, vhost: str) -> str | None:
         answer = api.get("vhosts", vhost)
     except (AccessRefusedError, NotFoundError):
         return None
-    type_ = answer.get("default_queue_type") if isinstance(answer, dict) else None
-    return type_ if isinstance(type_, str) else None
+    return answer.get("default_queue_type") if isinstance(answer, dict) else None
 
 
 def _without_rings(topology: Topology, names: Collection[str]) -> Topology:

@@ -194,6 +194,8 @@ def plan_rings(
     )
     works = {}
     for name in sorted(wanted_exchanges.keys() | live_exchanges.keys()):
+        if wanted.is_assumed(name) and name in live.sources_left_out and name not in live.rings:
+            continue  # it has a member that no client can name
         exchange, live_exchange = wanted_exchanges.get(name), live_exchanges.get(name)
         if any(side is not None and side.type == HASH_EXCHANGE for side in (exchange, live_exchange)):
             live_ring = find_live_ring(live, live_exchange, name)
