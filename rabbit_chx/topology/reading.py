@@ -152,12 +152,7 @@ def read_topology(broker: LiveBroker) -> Topology:
 
 
 class _LiveObjects:
-    """The objects of a vhost that AMQP can name. A definitions file can import others, which are left out.
-
-    Attributes:
-        oddities: a finding for each object that is left out.
-        sources_left_out: the exchanges that have such bindings.
-    """
+    """The objects of a vhost that AMQP can name; `oddities` are the others, which a definitions file can import, and are left out."""
 
     def __init__(self) -> None:
         self.oddities: list[Finding] = []
