@@ -6,6 +6,7 @@ A program, too: it is a member until it is killed, and appends a line to a file 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -30,9 +31,13 @@ def numbers_in(batch: pa.RecordBatch) -> list[int]:
 
 @dataclass
 class StreamGroupStage(GroupStage):
-    """A vhost with streams; `url` is that of the stream port, and `queues` are the streams."""
+    """A vhost with streams; `url` is that of the stream port, and `queues` are the streams.
+
+    A member may connect again at most `most_reconnects` times: a session that begins again heals, and would not be seen.
+    """
 
     group: str = "billing"
+    most_reconnects: float = math.inf
 
     def declare(self, **arguments: str) -> None:
         """Create the streams."""
@@ -66,6 +71,7 @@ class StreamGroupStage(GroupStage):
             finally:
                 group.stop()
                 await running
+                assert group.reconnects <= self.most_reconnects
 
     def process(self, name: str, file: Path, pause_s: float = 0.0) -> subprocess.Popen[bytes]:
         """Start a member in a process of its own; it writes what it handles into a file."""
