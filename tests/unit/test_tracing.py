@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,11 +42,20 @@ def test_the_span_of_a_handler_is_linked_to_that_of_the_publisher(
 
 
 @pytest.mark.parametrize("headers", [{}, {"traceparent": "00-broken"}, {"traceparent": 7}, {"other": "text"}])
-def test_a_span_without_a_publisher_has_no_link(spans: InMemorySpanExporter, headers: dict[str, Any]) -> None:
+def test_a_span_without_a_publisher_has_no_link(
+    headers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tracer gets none: other SDKs than this one keep a link that is not valid."""
+    given: list[Any] = []
+
+    def start(*_: object, links: list[Any], **__: object) -> nullcontext[None]:
+        given.append(links)
+        return nullcontext()
+
+    monkeypatch.setattr(tracing, "_tracer", lambda: SimpleNamespace(start_as_current_span=start))
     with tracing.handler_span("q", headers):
         pass
-    (handled,) = spans.get_finished_spans()
-    assert list(handled.links) == []
+    assert given == [[]]
 
 
 def test_handlers_do_not_need_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
