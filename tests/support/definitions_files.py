@@ -189,7 +189,7 @@ _ODD: dict[str, tuple[tuple[str, Any], ...]] = {
 
 def _change_old(draw: st.DrawFn, content: dict[str, Any]) -> None:
     name = draw(st.sampled_from([name for name, entries in content.items() if entries] or ["queues"]))
-    entry = draw(st.sampled_from(content[name] or [{}]))
+    entry = content[name][draw(st.integers(0, len(content[name]) - 1))] if content[name] else {}
     how = draw(st.sampled_from(("double", "odd", "left out")))
     if how == "double":
         content[name].append(copy.deepcopy(entry))
