@@ -21,7 +21,7 @@ from rabbit_chx.routing import (
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map
 from rabbit_chx.routing.message import HashedOn, property_bytes, property_seconds
-from rabbit_chx.routing.slot_table import SlotTable
+from rabbit_chx.routing.slot_table import SlotTable, ring_beneath
 
 #: A sample of one of these alone has equal values where they are equal in Python.
 _PLAIN = (str, bytes, bool, int)
@@ -202,8 +202,9 @@ def keys_for(
     check_whole("start", start, 0)
     check_whole("tries", tries, 1)
     check_key_map(ring)
-    if isinstance(ring, SlotTable) and destination in ring.slots:
-        ring = ring.ring  # a slot is asked for
+    beneath = ring_beneath(ring)
+    if destination not in ring.destinations and destination in beneath.destinations:
+        ring = beneath  # a slot is asked for
     if destination not in ring.destinations:
         names = ", ".join(map(str, dict.fromkeys(ring.destinations[:10]))) or "nothing at all"
         raise InputError(

@@ -26,7 +26,7 @@ from rabbit_chx.cli.ring_options import HashingOptions, OtherRingOptions, RingOp
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Section, Table, sign_of_life
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release, SlotTable
+from rabbit_chx.routing import ConsistentHashExchange, Release
 from rabbit_chx.routing.key_map import KeyMap, plural
 
 if TYPE_CHECKING:
@@ -262,9 +262,9 @@ def _rules(compared: Comparison, hashing: Hashing) -> tuple[str, ...]:
     """Return the rule by which each release hashes the first value that moves; empty if the rule is the same, or a value is refused."""
     rules: list[str] = []
     for source in (compared.before, compared.after):
-        if not isinstance(source, HashRing | SlotTable) or not compared.moved:
+        exchange = hashing.exchange(source)
+        if not isinstance(exchange, ConsistentHashExchange) or not compared.moved:
             return ()
-        exchange = ConsistentHashExchange("offline", source, hashing.arguments)
         try:
             rules.append(str(exchange.explain(**hashing.message(compared.moved[0].value)).rule))
         except (InputError, ChannelClosedError):

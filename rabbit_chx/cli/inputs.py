@@ -16,8 +16,9 @@ import click
 from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.cli.command import say
+from rabbit_chx.cli.report import has_ring
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release, SlotTable
+from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import ring_beneath
 
@@ -217,7 +218,7 @@ def parse_binding(text: str) -> tuple[Destination, str]:
 def bound_destination(text: str, source: KeyMap) -> Destination:
     """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination is valid."""
     destination, known = parse_destination(text), source.destinations
-    if not isinstance(source, HashRing | SlotTable):
+    if not has_ring(source):
         return destination
     if destination not in known and destination not in ring_beneath(source).destinations:
         shown = [

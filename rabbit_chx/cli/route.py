@@ -19,6 +19,7 @@ from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, Provenance, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.slot_table import ring_beneath
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ def route(
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
     if not message_parts and not keys and key_file is None:
         raise InputError("keys are not given: give a KEY, or --keys FILE, or - to read keys from stdin")
-    exchange = hashing.exchange(source if not isinstance(source, SlotTable) else source.ring)
+    exchange = hashing.exchange(ring_beneath(source))
     ring_exchange = exchange if isinstance(exchange, ConsistentHashExchange) else None
     if explain and ring_exchange is None:
         raise InputError(
@@ -261,7 +262,7 @@ def _route_in_batches(
     for batch in file.batches():
         try:
             values = [hashed_value(hashing, key) for key in batch.keys]
-            places = hashing.route_all(values, ring.ring if isinstance(ring, SlotTable) else ring)
+            places = hashing.route_all(values, ring_beneath(ring))
         except InputError:
             places = []
         answers = [

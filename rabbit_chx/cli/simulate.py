@@ -219,7 +219,7 @@ def _changed(given: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) ->
     for text in expand_ranges(unbound):
         source = source.unbind(*parse_unbind(text, source))
     bindings = parse_bindings(added)
-    if isinstance(source, HashRing):
+    if has_ring(source):
         say_ignored(source.release, bindings, source)
     for destination, key in bindings:
         source = source.bind(destination, key)

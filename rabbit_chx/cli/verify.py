@@ -260,7 +260,7 @@ class ScratchReport:
     @property
     def facts(self) -> list[tuple[str, str]]:
         """The facts in the heading."""
-        if isinstance(self.ring, HashRing):
+        if has_ring(self.ring):
             return exchange_facts(self.exchange, self.vhost, self.arguments, self.ring)
         return [("exchange", self.exchange), ("vhost", self.vhost), ("type", ring_text(self.ring))]
 

@@ -40,6 +40,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import QUORUM_V8_SINCE
 
 if TYPE_CHECKING:
@@ -484,9 +485,7 @@ def _settings(url: str | ConnectionSettings) -> ConnectionSettings:
 def _queue_names(queues: GroupQueues) -> tuple[str, ...]:
     if isinstance(queues, str):
         raise InputError(f"queues is the text {queues!r}: give a list of names")
-    destinations = (
-        queues.destinations if isinstance(queues, HashRing | SlotTable | ModulusHashExchange) else queues
-    )
+    destinations = queues.destinations if isinstance(queues, KeyMap) else queues
     names = list(dict.fromkeys(name for name in destinations if name is not None))  # None: a hole
     for name in names:
         if isinstance(name, ExchangeRef):

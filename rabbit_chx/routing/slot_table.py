@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
@@ -373,8 +373,16 @@ def kept_slots(
     return kept, remaining
 
 
-def ring_beneath(key_map: HashRing | SlotTable) -> HashRing:
-    """Return the ring of a slot table; a ring is returned unchanged."""
+@overload
+def ring_beneath(key_map: HashRing | SlotTable) -> HashRing: ...
+
+
+@overload
+def ring_beneath(key_map: KeyMap) -> KeyMap: ...
+
+
+def ring_beneath(key_map: KeyMap) -> KeyMap:
+    """Return the ring of a slot table; any other key map is returned unchanged."""
     return key_map.ring if isinstance(key_map, SlotTable) else key_map
 
 
