@@ -99,7 +99,7 @@ def export(
 
 
 def _expressible(topology: Topology) -> tuple[Topology, list[str]]:
-    """Return the topology without the objects that a file cannot express, and why, with their names."""
+    """Return the topology without the objects that a file for its release cannot express, and why, with their names."""
     if not topology.problems:
         return topology, []
     faults: list[str] = []
@@ -109,7 +109,7 @@ def _expressible(topology: Topology) -> tuple[Topology, list[str]]:
 
     def are_sound(subject: Any, **context: list[Any]) -> bool:
         lists: dict[str, Any] = {name: tuple(some) for name, some in context.items()}
-        problems = Topology(**lists).problems
+        problems = Topology(**lists, release=topology.release).problems
         if problems:
             faults.append(f"{kind_of(subject)} {name_of(subject)}: {problems[0].text}")
         return not problems

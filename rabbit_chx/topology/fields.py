@@ -131,9 +131,10 @@ def choice(*words: str) -> Kind:
 
 def whole_number(least: int, most: int | None = None, unit: str = "") -> Kind:
     """Return the kind of a field that is an integer within bounds."""
-    bounds = f"of {least} or more" if most is None else f"from {least} to {most}"
+    bounds = f"an integer of {least} or more" if most is None else f"an integer from {least} to {most}"
+    expected = str(least) if least == most else bounds
     allowed = range(least, (1 << 63 if most is None else most + 1))
-    fault = (f"the value must be an integer {bounds}{unit}", _UNQUOTED)
+    fault = (f"the value must be {expected}{unit}", _UNQUOTED)
     return Kind("integer", lambda value: None if is_whole(value) and value in allowed else fault, allowed)
 
 

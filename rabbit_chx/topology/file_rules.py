@@ -53,6 +53,7 @@ _CLOSE = 0.85
 _COMPARED = 100
 #: What a regular expression has, and hardly a name.
 _REGEX = re.compile(r"^\^|\$$|\\|[()|+?\[\]]")
+_CHOICES = re.compile(r"[()|+?\[\]]")
 _NUMBERS = re.compile(r"[0-9]+")
 #: The types of exchanges of RabbitMQ, its plugins, and well-known other plugins.
 EXCHANGE_TYPES = (
@@ -340,7 +341,10 @@ def misspellings(topology: ObjectSet) -> Iterator[str]:
         glob = _REGEX.sub("", pattern.replace(".*", "*"))
         owned = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
         if _REGEX.search(pattern) and not any(map(owned, names)):
-            yield f'`owns` has {pattern!r}, which looks like a regular expression, and matches no name of the file: only * is special; write "{glob}"'
+            if pattern.startswith("^") and not pattern.endswith(("*", "$")):
+                glob += "*"  # a regular expression without $ matches what begins so
+            fix = f'write "{glob}"' if not _CHOICES.search(pattern) else "write a pattern for each name"
+            yield f"`owns` has {pattern!r}, which looks like a regular expression, and matches no name of the file: only * is special; {fix}"
     exchanges = [place.name for place in topology.unlisted if isinstance(place, ExchangeRef)]
     queues = [place for place in topology.unlisted if isinstance(place, str)]
     yield from _unknown_names("exchange", exchanges, [exchange.name for exchange in topology.exchanges])

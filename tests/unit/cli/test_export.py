@@ -14,6 +14,9 @@ import pytest
 from slot_files import live_of, slotted
 
 from rabbit_chx import Topology
+from rabbit_chx.cli.export import _expressible
+from rabbit_chx.routing import Release
+from rabbit_chx.topology import PolicyDefinition, QueueDefinition
 
 FILE = """
 [[exchanges]]
@@ -115,3 +118,19 @@ def test_queues_are_listed_if_they_are_all_bindings(
     found = Topology.from_toml(out)
     assert [exchange.queues for exchange in found.exchanges] == [("b.1", "b.2", "b.3"), None, None]
     assert found.bindings == Topology.from_toml(path.read_text()).bindings
+
+
+@pytest.mark.parametrize(
+    ("release", "faulty"),
+    [("3.10.8", ["theirs"]), ("4.0.5", ["theirs", "mirrored"]), ("4.3.6", ["theirs", "old", "mirrored"])],
+)
+def test_the_release_of_the_broker_decides_what_a_file_expresses(release: str, faulty: list[str]) -> None:
+    theirs = QueueDefinition("theirs", "delayed")  # a plugin's type, which no file expresses
+    old = QueueDefinition("old", arguments={"x-queue-version": 1})
+    mirrored = PolicyDefinition("mirrored", "^old$", definition={"ha-mode": "all"})
+    live = Topology(queues=(theirs, old), policies=(mirrored,), release=Release(release))
+    written, faults = _expressible(live)
+    assert {fault.partition(":")[0].split()[1] for fault in faults} == set(faulty)
+    assert written.problems == ()
+    names = [queue.name for queue in written.queues] + [policy.name for policy in written.policies]
+    assert names == [name for name in ("old", "mirrored") if name not in faulty]

@@ -34,6 +34,8 @@ def queue(type_: str, *arguments: str) -> str:
         ('queues = "q"', "queues: `queues` must be a list of tables; begin each one with [[queues]]"),
         ('queues = ["q"]', "queues[0]: a queue must be a table; write it as { name = value, ... }"),
         ("cluster = 5", "cluster: a name must be a non-empty string; write the name in quotes"),
+        ('owns = ["q", "${TEAM}.*"]', "owns[1]: ${TEAM} is not substituted; write its value: a file is not a template, so substitute variables before it is read"),
+        (f'{QUEUE}arguments = {{ x-dead-letter-exchange = "${{env.DLX}}" }}', "queues[0].arguments.x-dead-letter-exchange: ${env.DLX} is not substituted; write its value: a file is not a template, so substitute variables before it is read"),
         ("max_share_moved = 5", "max_share_moved: the value must be a number from 0 to 1; write 5 % as 0.05"),
         ("max_share_moved = nan", "max_share_moved: the value must be a number from 0 to 1; write 5 % as 0.05"),
         ('owns = "a"', 'owns: the value must be a list of names; write it as ["orders.*"]'),
@@ -409,6 +411,26 @@ def test_correct_and_very_different_names_are_not_misspellings() -> None:
     topology = Topology.from_toml(text)
     assert topology.misspellings == ()
     assert [str(name) for name in topology.unlisted] == ["exchange zzz", "orders.9", "other"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "fix"),
+    [
+        (r"^o\..*$", "o.1", 'write "o.*"'),
+        (r"o\..*", "other", 'write "o.*"'),
+        ("^o", "o.1", 'write "o*"'),
+        ("^o$", "o.1", 'write "o"'),
+        ("o.(1|2)", "o.1", "write a pattern for each name"),
+        ("o[1]", "o[1]", None),
+        ("o.*", "p", None),
+    ],
+)
+def test_owns_with_a_regular_expression_that_matches_no_name(
+    pattern: str, name: str, fix: str | None
+) -> None:
+    topology = Topology.from_toml(f"owns = ['{pattern}']\n[[queues]]\nname = '{name}'")
+    found = f"`owns` has {pattern!r}, which looks like a regular expression, and matches no name of the file: only * is special; {fix}"
+    assert topology.misspellings == (() if fix is None else (found,))
 
 
 def test_a_thousand_names_are_compared_in_a_moment() -> None:
