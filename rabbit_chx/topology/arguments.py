@@ -26,7 +26,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
 )
 
-Declared: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
+_Declared: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 
 #: The releases that were measured. What all of them refuse is a mistake on any broker.
 MEASURED = tuple(map(Release, ("3.8.9", "3.10.8", "4.0.5", "4.3.6")))
@@ -211,7 +211,7 @@ def _rules_of(rules: tuple[_Rule, ...], numbers: Numbers) -> Mapping[str, _Rule]
     return {rule.name: rule for rule in rules if rule.since <= numbers}
 
 
-def declaration_faults(declared: Declared, release: Release | None) -> list[Found]:
+def declaration_faults(declared: _Declared, release: Release | None) -> list[Found]:
     """Return what a broker of this release refuses in a declaration; if `release` is None, what every release refuses."""
     if release is not None:
         return list(_faults(declared, release))
@@ -219,7 +219,7 @@ def declaration_faults(declared: Declared, release: Release | None) -> list[Foun
     return [found for found in _faults(declared, NEWEST) if all(found.field in each for each in fields)]
 
 
-def _faults(declared: Declared, release: Release) -> Iterator[Found]:
+def _faults(declared: _Declared, release: Release) -> Iterator[Found]:
     if isinstance(declared, QueueDefinition):
         return _queue_faults(declared, release)
     return (
