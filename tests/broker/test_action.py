@@ -7,11 +7,14 @@ import os
 import re
 import secrets
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -26,6 +29,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.extended]
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
 TOKEN = secrets.token_hex()
+LOGIN = "github-actions[bot]"
+MARKER = "<!-- rabbit-chx plan of topology.toml topology.toml -->"
 FILE = """
 max_share_moved = {limit}
 [[exchanges]]
@@ -46,21 +51,30 @@ class GitHub(BaseHTTPRequestHandler):
         self._answer(self.comments)
 
     def do_POST(self) -> None:
-        self.comments.append({"id": len(self.comments) + 1, "body": self._body()})
-        self._answer({})
+        content = self._content()
+        if self.path.endswith("/graphql"):
+            assert content["query"] == "{viewer{login}}"
+            self._answer({"data": {"viewer": {"login": LOGIN}}})
+        else:
+            self._write({"id": len(self.comments) + 1, "user": {"login": LOGIN}}, content)
 
     def do_PATCH(self) -> None:
         (comment,) = (one for one in self.comments if self.path.endswith(f"/comments/{one['id']}"))
-        comment["body"] = self._body()
-        self._answer({})
+        self.comments.remove(comment)
+        self._write(comment, self._content())
 
     def log_message(self, *_: object) -> None:
         """Write nothing."""
 
-    def _body(self) -> str:
+    def _content(self) -> dict[str, str]:
         assert self.headers["authorization"] == f"token {TOKEN}"
         content: dict[str, str] = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        return content["body"].replace("\n", "\r\n")
+        return content
+
+    def _write(self, comment: dict[str, Any], content: dict[str, str]) -> None:
+        self.comments.append(comment | {"body": content["body"].replace("\n", "\r\n")})
+        self.comments.sort(key=itemgetter("id"))
+        self._answer({})
 
     def _answer(self, document: object) -> None:
         content = json.dumps(document).encode()
@@ -73,8 +87,13 @@ class GitHub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def github() -> Iterator[ThreadingHTTPServer]:
-    """A server with a comment by somebody else."""
-    handler = type("Handler", (GitHub,), {"comments": [{"id": 1, "body": "please review"}]})
+    """A server with comments by others: a user, with and without the first line of a plan, and a deleted user."""
+    comments = [
+        {"id": 1, "user": {"login": "mallory"}, "body": f"{MARKER}\r\nplease review"},
+        {"id": 2, "user": {"login": LOGIN}, "body": f"a quotation:\r\n{MARKER}"},
+        {"id": 3, "user": None, "body": MARKER},
+    ]
+    handler = type("Handler", (GitHub,), {"comments": comments})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -130,7 +149,8 @@ class Runner:
         return done.returncode
 
     def _evaluated(self, text: str) -> str:
-        values = {f"inputs.{name}": value for name, value in self.inputs.items()} | {
+        given = {"name": ""} | self.inputs
+        values = {f"inputs.{name}": value for name, value in given.items()} | {
             "github.action_path": str(ROOT),
             "github.repository": "shop/topology",
             "github.server_url": "https://github.com",
@@ -148,6 +168,7 @@ def test_the_plan_is_a_comment_that_each_push_updates(
     packages = ("numpy", "pamqp", "pika", "click", "hatchling", "hatch-fancy-pypi-readme")
     installed_wheels(tmp_path / "wheels", *packages)
     comments = github.RequestHandlerClass.comments  # type: ignore[attr-defined]
+    others = [dict(one) for one in comments]
     file = tmp_path / "topology.toml"
     with canary_user(shop.management, shop.settings.vhost) as user:
         runner = Runner(
@@ -164,25 +185,48 @@ def test_the_plan_is_a_comment_that_each_push_updates(
         file.write_text(FILE.format(limit=0.01))
         assert runner.run() == 1, "refused: the step `Fail` ends with 1"
         assert runner.outputs == {"exit-code": "4"}, runner.printed
-        assert [comment["body"][:15] for comment in comments] == ["please review", "<!-- rabbit-chx"]
-        assert "--allow-moved" in comments[1]["body"]
+        assert len(comments) == 4
+        assert comments[3]["body"].splitlines()[0] == MARKER
+        assert "--allow-moved" in comments[3]["body"]
 
         file.write_text(FILE.format(limit=1))
         assert runner.run() == 0, runner.printed
         assert runner.outputs == {"exit-code": "1"}
-        assert len(comments) == 2
-        assert "--allow-moved" not in comments[1]["body"]
-        assert "unbind" in comments[1]["body"]
+        assert len(comments) == 4
+        assert "--allow-moved" not in comments[3]["body"]
+        assert "unbind" in comments[3]["body"]
         summary = (tmp_path / "summary").read_text()
-        assert summary.endswith(comments[1]["body"].replace("\r\n", "\n"))
+        assert summary.endswith(comments[3]["body"].replace("\r\n", "\n"))
+
+        assert comments[:3] == others
 
         file.write_text("nothing = 1")
         assert runner.run() == 2
         assert "topology.toml has" in runner.printed
-        assert len(comments) == 2
+        assert len(comments) == 4
     for text in (runner.printed, summary, str(comments)):
         assert CANARY not in text
         assert TOKEN not in text
+
+
+def test_each_pair_of_file_and_name_has_its_comment(
+    shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    (tmp_path / "rabbit-chx").symlink_to(sys.prefix)
+    for file in ("topology.toml", "prod"):
+        (tmp_path / file).write_text(FILE.format(limit=1))
+    url = {"url": shop.broker.url, "management-url": str(shop.broker.management_url), "ring-via": shop.via[1]}
+    pairs = [("topology.toml", name) for name in ("prod", "-->", "a\nb", "a prod", "ü*")] + [("prod", "")]
+    comments = github.RequestHandlerClass.comments  # type: ignore[attr-defined]
+    others = [dict(one) for one in comments]
+    for file, name in [*pairs, *pairs, ("prod", "prod")]:
+        runner = Runner(tmp_path, github.server_port, file=file, name=name, token=TOKEN, **url)
+        assert runner.run() == 0, runner.printed
+    assert comments[:3] == others
+    first_lines = [comment["body"].splitlines()[0] for comment in comments[3:]]
+    written = (re.fullmatch(r"<!-- rabbit-chx plan of ([^ >]+) ([^ >]+) -->", line) for line in first_lines)
+    found = [tuple(map(unquote, each.groups())) for each in written if each]
+    assert found == [(file, name or file) for file, name in pairs]
 
 
 def test_a_plan_that_is_too_long_for_a_comment_is_in_the_summary(
