@@ -11,7 +11,7 @@ from model_client import ModelClient
 
 from rabbit_chx.errors import AccessRefusedError, NotFoundError, UnreachableError
 from rabbit_chx.routing import Release
-from rabbit_chx.topology import PolicyDefinition, Topology, check
+from rabbit_chx.topology import PolicyDefinition, Topology, check, plan
 from rabbit_chx.topology.live_broker import QueueCounts
 from rabbit_chx.topology.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.slots import expanded
@@ -112,3 +112,39 @@ def test_denied_features_are_read(listed: Any, denied: set[str], unclear: set[st
 
     live = WithFeatures(ModelBroker.holding(Topology(), Release("4.3.6"))).live()
     assert (set(live.denied_features), set(live.unclear_features)) == (denied, unclear)
+
+
+@pytest.mark.parametrize(
+    ("listed", "argument", "expected"),
+    [
+        ("classic", "undefined", "classic"),
+        ("quorum", "", "quorum"),
+        ("stream", "stream", "stream"),
+        ("delayed", "delayed", "delayed"),
+        ("rabbit_plugin_queue", None, "rabbit_plugin_queue"),
+    ],
+)
+def test_the_type_of_a_queue_is_that_of_the_api_and_an_unknown_one_is_left_alone(
+    listed: str, argument: str | None, expected: str
+) -> None:
+    class WithOtherTypes(ModelClient):
+        def _listed(self, kind: str, *path: str) -> Any:
+            found = super()._listed(kind, *path)
+            arguments = {} if argument is None else {"x-queue-type": argument}
+            return (
+                [{**entry, "type": listed, "arguments": arguments} for entry in found]
+                if kind == "queues"
+                else found
+            )
+
+    ring = '[[exchanges]]\nname = "h"\ntype = "x-consistent-hash"\nring = [{ queue = "q" }]\nowner = "external"\n'
+    there = Topology.from_toml(f'{ring}[[queues]]\nname = "q"\n')
+    live = WithOtherTypes(ModelBroker.holding(there, Release("4.3.6"))).live()
+    (queue,) = live.queues
+    assert (queue.type, dict(queue.arguments)) == (expected, {})
+    assert check(live).findings == ()
+    assert plan(Topology.from_toml(ring), live).changes == ()
+    (change,) = plan(there, live).changes or (None,)
+    assert (change is None) is (expected == "classic")
+    if change is not None:
+        assert (str(change), change.fields[0].old) == ("replace queue q", expected)
