@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.arguments import POLICY_KEYS, QUEUE_ARGUMENTS, declaration_faults
 from rabbit_chx.topology.changes import fields_between
@@ -24,51 +24,31 @@ from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker
 
-INTEGERS = (
-    0,
-    1,
-    2,
-    3,
-    5,
-    -1,
-    15,
-    16,
-    17,
-    254,
-    255,
-    256,
-    3_000_000_000,
-    3_000_000_001,
-    315_360_000_000,
-    315_360_000_001,
-    2**63 - 1,
-)
-OTHERS: tuple[Any, ...] = (True, False, "", "x", "1", "10", None, [], {}, ["a"])
+#: Values for each name: each type of value, and the borders that several names have.
+COMMON: tuple[Any, ...] = (
+    -1, 0, 1, 2, 255, 256, 3_000_000_001, 315_360_000_001, 2**63 - 1, True, "", "x", "1", None, {}, ["a"],
+)  # fmt: skip
 WORDS = (
     "drop-head", "reject-publish", "reject-publish-dlx", "at-most-once", "at-least-once", "default", "lazy", "client-local", "balanced",
     "least-leaders", "random", "min-masters", "all", "failed", "returned", "disabled", "amq.direct", "Lazy", "drop_head",
 )  # fmt: skip
 AGES = (
-    "7D",
-    "1Y",
-    "1M",
-    "24h",
-    "1m",
-    "1s",
-    "0D",
-    "1d",
-    "1w",
-    "07D",
-    "1 D",
-    " 1D",
-    "-1D",
-    "1.5h",
-    "1DD",
-    "1D\n",
-    "D",
-    "\u0661D",
-)
-VALUES: tuple[Any, ...] = (*INTEGERS, *OTHERS, *WORDS, *AGES)
+    "7D", "1Y", "1M", "24h", "1m", "1s", "0D", "1d", "1w", "07D", "1 D", " 1D", "-1D", "1.5h", "1DD", "1D\n", "D", "\u0661D",
+)  # fmt: skip
+WORDY = ("overflow", "strategy", "mode", "locator", "retry-type", "exchange")
+#: More values for the arguments and settings whose names contain one of these.
+SPECIAL: dict[str, tuple[Any, ...]] = {
+    "max-age": AGES,
+    "filter-size": (15, 16, 254),
+    "segment-size": (3_000_000_000,),
+    "ttl": (315_360_000_000,),
+    "expires": (315_360_000_000,),
+    **dict.fromkeys(WORDY, WORDS),
+}
+
+
+def values_of(name: str) -> tuple[Any, ...]:
+    return (*COMMON, *(value for part, values in SPECIAL.items() if part in name for value in values))
 
 
 class Declarer:
@@ -130,9 +110,9 @@ def is_declared(declarer: Declarer, queue: QueueDefinition) -> bool:
 @pytest.mark.parametrize("type_", QUEUE_TYPES)
 def test_arguments_of_queues(rabbit: Rabbit, type_: str) -> None:
     wrong: list[tuple[str, Any, bool]] = []
-    names = (*QUEUE_ARGUMENTS, "x-unknown")
+    cases = [(name, value) for name in (*QUEUE_ARGUMENTS, "x-unknown") for value in values_of(name)]
     with declaring(rabbit) as declarer:
-        for name, value in itertools.product(names, VALUES):
+        for name, value in cases:
             queue = queue_of(type_, name, value)
             accepted = is_declared(declarer, queue)
             if accepted is bool(declaration_faults(queue, rabbit.release)):
@@ -143,10 +123,11 @@ def test_arguments_of_queues(rabbit: Rabbit, type_: str) -> None:
 @pytest.mark.parametrize("type_", ["direct", "fanout", "topic", "headers", "x-consistent-hash"])
 def test_arguments_of_exchanges(rabbit: Rabbit, type_: str) -> None:
     wrong: list[tuple[str, Any, bool]] = []
+    values: tuple[Any, ...] = (5, True, "", "x", None, [], {}, ["a"], *HASH_PROPERTIES, "app_id")
     tables: list[dict[str, Any]] = [
         {name: value}
         for name in ("alternate-exchange", "hash-header", "hash-property", "x-unknown")
-        for value in (*OTHERS, 5, "message_id", "correlation_id", "timestamp", "app_id")
+        for value in values
     ]
     tables.append({"hash-header": "a", "hash-property": "message_id"})
     with declaring(rabbit) as declarer:
@@ -200,7 +181,7 @@ def test_settings_of_policies(rabbit: Rabbit) -> None:
     policies = [
         PolicyDefinition("p", "^none$", definition={name: value})
         for name in names
-        for value in (*INTEGERS, *OTHERS, *WORDS, "7D", "1d")
+        for value in values_of(name)
     ]
     policies += [PolicyDefinition("p", "^none$", definition=settings) for settings in SETTINGS]
     policies += [PolicyDefinition("p", pattern, definition={"max-length": 1}) for pattern in PATTERNS]
@@ -214,8 +195,10 @@ def test_settings_of_policies(rabbit: Rabbit) -> None:
 
 #: Pairs of values are compared for the arguments that the broker compares in any release, and for one that none knows.
 _ABSENT = object()
-PAIRED: tuple[Any, ...] = (_ABSENT, 2, 255, 100_000_000, True, False, "", "x", "amq.direct", "drop-head", "reject-publish", "default", "lazy",
-                           "random", "balanced", "at-most-once", "at-least-once", ["a"], {"a": 1}, None)  # fmt: skip
+PAIRED: tuple[Any, ...] = (_ABSENT, 2, 255, 100_000_000, True, False, "", "x", ["a"], {"a": 1}, None)
+PAIRED_WORDS = (
+    "drop-head", "reject-publish", "default", "lazy", "random", "balanced", "at-most-once", "at-least-once",
+)  # fmt: skip
 PAIRED_AGES = (
     _ABSENT,
     "7D",
@@ -241,6 +224,8 @@ def test_equal_arguments(rabbit: Rabbit, type_: str) -> None:
     with declaring(rabbit) as declarer:
         for name in (*QUEUE_ARGUMENTS, "x-unknown"):
             values = PAIRED_AGES if name == "x-max-age" else PAIRED
+            if any(part in name for part in WORDY):
+                values += PAIRED_WORDS
             if name == "x-expires":
                 values = (
                     _ABSENT,
