@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import re
 import shutil
 import sys
@@ -128,7 +129,9 @@ def write_utf8(stream: TextIO, text: str) -> None:
 
 
 class ConsoleOutput:
-    """For people: as wide as the terminal. Elsewhere no line is folded, and a table that has a narrow form is not wider than a page.
+    """For people: as wide as the terminal. Elsewhere no text is folded, and tables are as wide as the environment variable COLUMNS.
+
+    Without that variable, a table that has a narrow form is not wider than a page.
 
     Args:
         stream: where to write; None for stdout.
@@ -138,10 +141,13 @@ class ConsoleOutput:
     def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
         self._stream = stream or sys.stdout
         self._encoding = self._stream.encoding or "utf-8"
+        table_width = width
         if width is None:
             width = shutil.get_terminal_size().columns if self._stream.isatty() else WIDE
+            table_width = shutil.get_terminal_size((WIDE, 24)).columns if "COLUMNS" in os.environ else width
         self._width = width
-        self._page = _PAGE if width == WIDE else width
+        self._table_width = table_width or width
+        self._page = _PAGE if self._table_width == WIDE else self._table_width
 
     def show(self, report: Report) -> None:
         """Write each block at once, with an empty line between them.
@@ -195,7 +201,7 @@ class ConsoleOutput:
         ):
             table = table.narrow
         return render_table(
-            table.columns, table.rows, table.total, width=self._width, encoding=self._encoding
+            table.columns, table.rows, table.total, width=self._table_width, encoding=self._encoding
         )
 
     def _printable(self, text: str) -> str:

@@ -61,11 +61,49 @@ def test_a_table_gives_way_to_its_narrow_form() -> None:
 
 
 @pytest.mark.parametrize(("width", "shown"), [(40, "1"), (60, "short")])
-def test_a_file_has_the_tables_of_a_page_of_100_columns(width: int, shown: str) -> None:
+def test_a_file_has_the_tables_of_a_page_of_100_columns(
+    width: int, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     stream = io.StringIO()
     table = Table([TableColumn("a" * width), TableColumn("b" * width)], [(1, 2)], narrow=NARROW)
     ConsoleOutput(stream).show(Given((table,)))
     assert shown in stream.getvalue().split()
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "150"])
+def test_the_tables_of_a_file_fit_into_the_variable_columns(
+    columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only tables: a broken line of text cannot be searched, nor pasted as a command."""
+    monkeypatch.setenv("COLUMNS", columns)
+    stream = io.StringIO()
+    text, fact = "word " * 40, "fact " * 40
+    table = Table([TableColumn("name", numeric=False), TableColumn("count")], [("long name " * 30, 1)])
+    wide = Table([TableColumn("a" * 50), TableColumn("b" * 50)], [(1, 2)], narrow=NARROW)
+    ConsoleOutput(stream).show(Given((Line(text), Facts([("name", fact)]), table, wide)))
+    line, facts, tables = stream.getvalue().split("\n\n", 2)
+    assert (line, facts) == (text.strip(), f"name  {fact.strip()}")
+    assert int(columns) - 10 <= max(map(len, tables.splitlines())) <= int(columns)
+    assert ("short" in tables.split()) == (columns != "150")
+
+
+@pytest.mark.parametrize("columns", ["", "0", "-1", "wide"])
+def test_a_variable_columns_that_is_no_width_is_ignored(
+    columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table([TableColumn("name", numeric=False)], [("long name " * 30,)])
+    written = []
+    for value in (None, columns):
+        monkeypatch.delenv("COLUMNS", raising=False)
+        if value is not None:
+            monkeypatch.setenv("COLUMNS", value)
+        stream = io.StringIO()
+        with monkeypatch.context() as patched:
+            patched.setattr("sys.__stdout__", stream)  # not a terminal
+            ConsoleOutput(stream).show(Given((table,)))
+        written.append(stream.getvalue())
+    assert written[0] == written[1]
 
 
 def test_what_the_stream_lacks_is_escaped_before_it_is_measured() -> None:
