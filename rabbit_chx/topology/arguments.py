@@ -25,6 +25,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
+from rabbit_chx.topology.policies import compiled
 
 _Declared: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 
@@ -298,10 +299,8 @@ def _policy_faults(policy: PolicyDefinition, release: Release) -> Iterator[Found
 
 def pattern_fault(pattern: str) -> Fault | None:
     """Return the fault of a policy's pattern; None also where only Python, and not PCRE, may refuse it."""
-    if "[:" in pattern:
-        return None  # classes such as [:alpha:], which Python does not have
     try:
-        re.compile(pattern)
+        compiled(pattern)
     except re.error as error:
         before = pattern[: error.pos]
         is_nothing = (

@@ -7,7 +7,9 @@ the one with the largest priority applies, and an argument precedes it. Operator
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from rabbit_chx.errors import InputError
@@ -43,9 +45,23 @@ def _matches(policy: PolicyDefinition, name: str, kinds: Sequence[str]) -> bool 
     if policy.apply_to not in kinds:
         return False
     try:
-        return re.search(policy.pattern, name) is not None
+        return compiled(policy.pattern).search(name) is not None
     except re.error:  # a pattern of PCRE
         return None
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Return the compiled pattern of a policy.
+
+    Raises:
+        re.error: Python cannot compile it, or would read classes such as ``[[:alpha:]]`` otherwise than the broker.
+    """
+    if "[:" in pattern:
+        raise re.error("Python does not have named classes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # about sets such as [a||b]
+        return re.compile(pattern)
 
 
 def setting_of(

@@ -9,6 +9,7 @@ from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology import PolicyDefinition, QueueDefinition, Topology, plan
 from rabbit_chx.topology.arguments import declaration_faults
+from rabbit_chx.topology.policies import policy_matches
 
 QUEUE = '[[queues]]\nname = "q"\n'
 
@@ -62,6 +63,16 @@ def test_a_policy_that_the_newest_release_refuses(policy: str, problem: str) -> 
 def test_patterns_of_pcre_are_no_problem(pattern: str) -> None:
     policy = PolicyDefinition("p", pattern, definition={"expires": 1})
     assert declaration_faults(policy, Release("4.3.6")) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [("[[:alpha:]]+", None), ("^[[:digit:]]", None), ("[q||]", True), ("[q&&]", True), ("[x", None)],
+)
+def test_patterns_that_python_may_read_otherwise_do_not_warn(pattern: str, *, matches: bool | None) -> None:
+    policy = PolicyDefinition("p", pattern, definition={"expires": 1})
+    assert policy_matches(policy, "q") is matches
+    assert bool(declaration_faults(policy, Release("4.3.6"))) is (pattern == "[x")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,16 @@ from model_broker import ModelBroker
 from model_client import ModelClient
 
 from rabbit_chx.errors import AccessRefusedError, NotFoundError, UnreachableError
-from rabbit_chx.routing import Release
-from rabbit_chx.topology import PolicyDefinition, Topology, check, plan
+from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.topology import (
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+    Topology,
+    check,
+    plan,
+)
 from rabbit_chx.topology.live_broker import QueueCounts
 from rabbit_chx.topology.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.slots import expanded
@@ -148,3 +156,31 @@ def test_the_type_of_a_queue_is_that_of_the_api_and_an_unknown_one_is_left_alone
     assert (change is None) is (expected == "classic")
     if change is not None:
         assert (str(change), change.fields[0].old) == ("replace queue q", expected)
+
+
+def test_settings_of_a_queue_of_an_unknown_type_are_not_judged() -> None:
+    """A plugin decides what they mean."""
+    settings = {
+        "overflow": "drop-head",
+        "max-length": 1,
+        "expires": 5,
+        "message-ttl": 5,
+        "consumer-timeout": 5,
+    }
+    arguments = {f"x-{name}": value for name, value in settings.items()}
+    ring = HashRing.from_buckets(("q",), Release("4.3.6"))
+    exchange = ExchangeDefinition("h", "x-consistent-hash", ring=(RingMember("q"),))
+    by_argument = Topology(
+        (exchange,),
+        (QueueDefinition("q", "delayed", arguments=arguments),),
+        rings={"h": ring},
+        release=ring.release,
+    )
+    policy = PolicyDefinition("p", "^q$", definition=settings)
+    by_policy = replace(
+        by_argument,
+        queues=(QueueDefinition("q", "delayed"),),
+        policies=(policy,),
+        operator_policies=(policy,),
+    )
+    assert (check(by_argument).findings, check(by_policy).findings) == ((), ())
