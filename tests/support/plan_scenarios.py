@@ -201,8 +201,20 @@ SCENARIOS: dict[str, tuple[Topology, Topology]] = {
         _live(_file("q1 q2")),
     ),
     "26-values-of-another-type": (
-        _file("q1", rest=_JOBS.format('arguments = { pace = 1000, site = "1" }')),
-        _live(_file("q1", rest=_JOBS.format('arguments = { pace = "1000", site = 1 }'))),
+        _file(
+            "q1",
+            rest=_JOBS.format(
+                'type = "quorum"\narguments = { x-delayed-retry-min = 1000, x-delayed-retry-max = "1" }'
+            ),
+        ),
+        _live(
+            _file(
+                "q1",
+                rest=_JOBS.format(
+                    'type = "quorum"\narguments = { x-delayed-retry-min = "1000", x-delayed-retry-max = 1 }'
+                ),
+            )
+        ),
     ),
     "27-an-external-queue-is-missing": (
         _file("q1", rest=_JOBS.format('owner = "external"')),
@@ -251,7 +263,11 @@ SCENARIOS: dict[str, tuple[Topology, Topology]] = {
                     ),
                 ),
             ),
-            policies=(PolicyDefinition("p_1_", "^q|b$", definition={"max-length": 5, "overflow": "a|b`c`"}),),
+            policies=(
+                PolicyDefinition(
+                    "p_1_", "^q|b$", definition={"max-length": 5, "alternate-exchange": "a|b`c`"}
+                ),
+            ),
         ),
         _live(
             Topology(
@@ -283,8 +299,17 @@ SCENARIOS: dict[str, tuple[Topology, Topology]] = {
         _live(_two_rings("q1 q2", "q1 q2 q3")),
     ),
     "42-tables-and-lists-as-arguments": (
-        _file("q1", rest=_JOBS.format('arguments = { site = { at = [1, 2, "x"] } }') + _POLICY.format(4)),
-        _live(_file("q1", rest=_JOBS.format("arguments = { site = { at = [1, 2] } }"))),
+        _file(
+            "q1",
+            rest=_JOBS.format('type = "quorum"\narguments = { x-delayed-retry-min = { at = [1, 2, "x"] } }')
+            + _POLICY.format(4),
+        ),
+        _live(
+            _file(
+                "q1",
+                rest=_JOBS.format('type = "quorum"\narguments = { x-delayed-retry-min = { at = [1, 2] } }'),
+            )
+        ),
     ),
     "43-a-ring-that-is-only-rearranged": (
         _file("q3 q1 q2", head="max_share_moved = 0.05"),
