@@ -25,8 +25,8 @@ _ARGUMENTS: list[dict[str, Any]] = [
     {},
     {"x-max-length": 5},
     {"x-max-length": 6},
-    {"k": 1},
-    {"k": True},
+    {"x-single-active-consumer": False},
+    {"x-single-active-consumer": True},
 ]
 
 

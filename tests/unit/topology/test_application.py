@@ -106,6 +106,8 @@ class Script:
         return {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@one"}
 
     def get(self, *path: str, **_: Any) -> Any:
+        if path == ("vhosts", "/"):
+            return {}
         assert path == ("queues", "/", "old")
         return self.counted_last
 
@@ -136,6 +138,7 @@ class Script:
         return Topology(
             queues=tuple(QueueDefinition(name, self.type) for name in self.queues),
             cluster="rabbit@one",
+            vhost="/",
             release=Release("4.3.6"),
         )
 
