@@ -18,6 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from rabbit_chx.checks import is_finite, is_whole
@@ -492,6 +493,17 @@ class _File:
         del by_vhost[self._vhost]
         return lines + [f"{plural(by_vhost[vhost], 'object')} of vhost {vhost}" for vhost in sorted(by_vhost)]
 
+    @cached_property
+    def _names_vhosts(self) -> bool:
+        """True for a file of several vhosts, whose objects name theirs."""
+        lists = [self._document.get(name) for name in OBJECT_LISTS]
+        return any(
+            isinstance(entry, dict) and "vhost" in entry
+            for entries in lists
+            if isinstance(entries, list)
+            for entry in entries
+        )
+
     def _all_entries(self, name: str) -> list[_Entry]:
         entries = self._document.get(name, [])
         if not isinstance(entries, list):
@@ -499,7 +511,10 @@ class _File:
             return []
         for n, entry in enumerate(entries):
             if not isinstance(entry, dict):
-                self.problems.add(f"{name}[{n}]", entry, "the value must be an object", _FIX)
+                # rabbit_definitions.erl (4.3.6): an import skips it, except where it reads the vhost or the type of the entry.
+                is_read = name == "queues" or (self._names_vhosts and name in ("exchanges", "bindings"))
+                found = self.problems if is_read else self.oddities
+                found.add(f"{name}[{n}]", entry, "the value must be an object", _FIX)
         return [
             _Entry(self, f"{name}[{n}]", entry) for n, entry in enumerate(entries) if isinstance(entry, dict)
         ]
