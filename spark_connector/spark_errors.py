@@ -28,7 +28,7 @@ _COUNTS = {
     "confirmed": re.compile(r"([\d,]+) of [\d,]+ rows confirmed"),
     "rows": re.compile(r"[\d,]+ of ([\d,]+) rows confirmed"),
     "returned": re.compile(r"([\d,]+) returned as unroutable"),
-    "nacked": re.compile(r"([\d,]+) refused \(nack\)"),
+    "nacked": re.compile(r"([\d,]+) refused\b"),
     "unknown": re.compile(r"([\d,]+) unknown"),
     "retried": re.compile(r"([\d,]+) sent again after a refusal"),
     "republished": re.compile(r"([\d,]+) sent again after a reconnect"),

@@ -76,7 +76,7 @@ class Connection:
         self._password = settings.password
         self._lock = lock or threading.RLock()
         self._closed = threading.Event()
-        log_in(settings, self._open)
+        log_in(settings, self._open) if self._password.is_token else self._open(settings)
         # With a weak reference, so that a connection that nobody closes can be collected.
         self._keeper = threading.Thread(
             target=_keep_alive,

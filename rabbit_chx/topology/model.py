@@ -272,7 +272,11 @@ class Topology(ObjectSet):
         raise InputError(f"exchange {name!r} {fault}: {choices}", exchange=name)
 
     def is_assumed(self, exchange: str) -> bool:
-        """Return True if the order of an exchange's ring is a guess, as in a definitions file: no plan and no check may restore it."""
+        """Return True if the order of an exchange's ring is a guess, as in a definitions file: no plan and no check may restore it.
+
+        Args:
+            exchange: the exchange's name.
+        """
         ring = self.rings.get(exchange)
         return self.is_import or (ring is not None and ring.provenance == "assumed")
 

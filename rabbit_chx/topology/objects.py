@@ -293,7 +293,11 @@ class QueueDefinition:
             _set(self, arguments=arguments)
 
     def with_default_type(self, type_: str | None) -> QueueDefinition:
-        """Return the queue with the default type of a vhost, as the broker applies it: other queues than durable ones are classic."""
+        """Return the queue with the default type of a vhost, as the broker applies it: other queues than durable ones are classic.
+
+        Args:
+            type_: the default type; None for classic.
+        """
         is_plain = self.durable and not self.exclusive and not self.auto_delete
         return replace(self, type=type_ if type_ in QUEUE_TYPES and is_plain else "classic")
 
