@@ -107,7 +107,9 @@ class Life:
         await world.until(world.is_all_handled, "all is handled", 30)
         names = {member.name for member in self.present}
         await world.until(lambda: all(set(each.group.members) == names for each in self.present), "known", 30)
-        for stream in world.streams:  # an elected member whose claim was superseded claims the stream again at the next rows
+        for stream in (
+            world.streams
+        ):  # an elected member whose claim was superseded claims the stream again at the next rows
             world.node.publish(stream, 1)
         await world.until(world.is_all_handled, "the last rows are handled", 30)
         await world.until(self.is_shared, "each stream has one owner", 60)
