@@ -282,10 +282,16 @@ class Delivery:
         tally, wire, encoder, sent = self.tally, b"", None, rows
         accepted: Sequence[int] = ()
         # Wait for room, and encode again if a new connection has negotiated smaller frames, or an exchange was refused.
-        while encoder is None or encoder is not self._encoder or not tally.accepts(sent):
+        while (
+            encoder is None
+            or encoder is not self._encoder
+            or (tally.refused_exchanges and not tally.accepts(sent))
+        ):
             yield from self._wait_until(self._is_connected, 0)
-            encoder, accepted = self._encoder, tally.accepted(rows)
-            sent = rows.pick(accepted)
+            encoder = self._encoder
+            if tally.refused_exchanges:
+                accepted = tally.accepted(rows)
+                sent = rows.pick(accepted)
             wire = encoder.encode(sent) if encoder else b""
             has_room = partial(self._has_room, len(sent), len(wire), encoder)
             yield from self._wait_until(has_room, self._limits.max_in_flight - len(sent))
@@ -301,8 +307,8 @@ class Delivery:
             tally.first_row_at = self._clock()
         if len(sent) < len(rows):
             batch = batch.pick(accepted)
-        if not accepted:
-            return
+            if not accepted:
+                return
         self._connection.session.publish(wire, len(sent), batch)
         try:
             yield Poll(0)

@@ -16,7 +16,7 @@ from simulated_scenarios import Program, Scenario
 from simulated_world import EndlessRunError, World
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.errors import PublishError, RabbitChxError
+from rabbit_chx.errors import ConnectionLostError, PublishError, RabbitChxError
 from rabbit_chx.publishing import AsyncPublisher, Publisher
 from rabbit_chx.publishing.delivery import RowBatch, Steps
 from rabbit_chx.publishing.encoder import Rows
@@ -353,17 +353,23 @@ def publish(network: Network, log: Log) -> None:
     program = network.scenario.program
     cuts = sorted(network.world.chance.randint(0, program.rows) for _ in range(program.calls - 1))
     calls = [range(*pair) for pair in zip([0, *cuts], [*cuts, program.rows], strict=True)]
-    if program.path == "Publisher":
-        _publish(network, log, calls)
-        return
-    loop = SimulatedLoop(network)
     try:
-        loop.run_until_complete(_publish_async(network, log, calls))
-    except EndlessRunError:
-        loop.cancel_all()
+        if program.path == "Publisher":
+            _publish(network, log, calls)
+            return
+        loop = SimulatedLoop(network)
+        try:
+            loop.run_until_complete(_publish_async(network, log, calls))
+        except EndlessRunError:
+            loop.cancel_all()
+            raise
+        finally:
+            loop.close()
+    except BaseException:
+        # A publisher warns if it is collected without having been closed, and here the run was ended, not its program.
+        if network.memory.publisher is not None:
+            network.memory.publisher._delivery.failure = ConnectionLostError("the run was ended")
         raise
-    finally:
-        loop.close()
 
 
 # -- blocking
