@@ -280,6 +280,7 @@ class Delivery:
     def submit(self, rows: Rows) -> Steps:
         """Queue rows when the window has room for them."""
         tally, wire, encoder, sent = self.tally, b"", None, rows
+        size = count = 0
         accepted: Sequence[int] = ()
         # Wait for room, and encode again if a new connection has negotiated smaller frames, or an exchange was refused.
         while (
@@ -292,24 +293,24 @@ class Delivery:
             if tally.refused_exchanges:
                 accepted = tally.accepted(rows)
                 sent = rows.pick(accepted)
-            wire = encoder.encode(sent) if encoder else b""
-            has_room = partial(self._has_room, len(sent), len(wire), encoder)
-            yield from self._wait_until(has_room, self._limits.max_in_flight - len(sent))
+            size, count, wire = len(rows), len(sent), encoder.encode(sent) if encoder else b""
+            has_room = partial(self._has_room, count, len(wire), encoder)
+            yield from self._wait_until(has_room, self._limits.max_in_flight - count)
         if tally.nacked:
             raise refusal_error(self.report)
         if len(tally.closes) >= _MOST_CLOSES:
             raise tally.closes[0]
         assert self._connection is not None  # `_has_room` requires it
-        batch = RowBatch(rows, range(tally.rows, tally.rows + len(rows)))
-        tally.rows += len(rows)
-        tally.closed += len(rows) - len(sent)
+        batch = RowBatch(rows, range(tally.rows, tally.rows + size))
+        tally.rows += size
+        tally.closed += size - count
         if tally.first_row_at is None:
             tally.first_row_at = self._clock()
-        if len(sent) < len(rows):
+        if count < size:
             batch = batch.pick(accepted)
-            if not accepted:
+            if not count:
                 return
-        self._connection.session.publish(wire, len(sent), batch)
+        self._connection.session.publish(wire, count, batch)
         try:
             yield Poll(0)
         except RabbitChxError as cause:
