@@ -29,7 +29,7 @@ def test_another_order_is_found_with_its_exact_share(
         ring = live.ring("orders")
     wanted = ring.unbind("orders.2").unbind("orders.3").bind("orders.2", 2).bind("orders.3")
     assert order["share"] == ring.share_moved(wanted)
-    assert order["cure"].startswith(f"run: rabbit-chx ring repair orders --file {orders_file};")
+    assert order["cure"].startswith(f"run: rabbit-chx ring repair orders --file {orders_file} --url amqp://")
 
 
 def test_an_operator_policy_that_makes_a_queue_drop_messages(

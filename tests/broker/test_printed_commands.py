@@ -105,8 +105,12 @@ def test_a_printed_command_acts_on_the_same_vhost(
             assert "needs a terminal to ask" in shown
             code = main([*words, "--yes", "--allow-moved", "0"])
             shown = capsys.readouterr().out
-        assert code in (0, 1, 4), (line, shown)
-        assert vhost in shown or words[1] in ("arrange", "export"), (line, shown)
+        # An export from a definitions file exits with 3: its order of the ring is a guess. An applied plan does not name its vhost.
+        assert code in ((0, 1, 4) if words[1] != "export" else (0, 3)), (line, shown)
+        assert vhost in shown or words[1] in ("arrange", "export") or "applied   nothing" in shown, (
+            line,
+            shown,
+        )
 
 
 @pytest.mark.parametrize(
