@@ -198,6 +198,7 @@ def consumed(channel: BlockingChannel) -> Callable[[], list[Message]]:
 @pytest.fixture(scope="session", autouse=True)
 def _spark_of_tests() -> None:
     """Executors run this Python, and drivers start fast; those that tests start as programs, too."""
+    os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables in a pipe would fit it
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", with_archive(SHORT_LIVED_JVM, ARCHIVE))

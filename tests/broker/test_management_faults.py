@@ -74,7 +74,11 @@ FAULTS = {
 EACH_KIND = ("401", "html", "closed", "silent")
 SEGMENTS = ("overview", "feature-flags", "exchanges", "queues", "bindings", "policies")
 CASES = [(name, "queues") for name in FAULTS] + [
-    (name, segment) for name in ("503", "no names") for segment in SEGMENTS if segment != "queues"
+    (name, segment)
+    for name in ("503", "no names")
+    for segment in SEGMENTS
+    # An odd binding or policy is left out and named.
+    if segment != "queues" and not (name == "no names" and segment in ("bindings", "policies"))
 ]
 
 
@@ -157,7 +161,7 @@ def test_the_command_line(
 
 def test_a_policy_that_the_api_refuses(api: ScriptedApi, vhost: RunningBroker) -> None:
     """The real one says what is wrong with it."""
-    text = '[[policies]]\nname = "p"\npattern = "("\ndefinition = { max-length = 1 }\n'
+    text = "[[policies]]\nname = 'p'\npattern = '\\p{Nope}'\ndefinition = { max-length = 1 }\n"
     with Broker(vhost.url, api.url) as broker:
         made = plan(Topology.from_toml(text), broker.topology())
         with pytest.raises((BrokerRefusedError, ApplyError), match=r"400.*pattern"):
@@ -204,8 +208,9 @@ def test_entries_that_no_broker_has(api: ScriptedApi, vhost: RunningBroker) -> N
         with pytest.raises(BrokerRefusedError, match=r"is not a list of objects with name, type"):
             broker.topology()
         api.scripts["exchanges"] = page("200 OK", [{"name": "x", "type": "t", "arguments": {"n": 1 << 64}}])
-        with pytest.raises(BrokerRefusedError, match=r"lists what no broker has: .*more than 64 bits"):
-            broker.topology()
+        topology = broker.topology()
+        assert not topology.exchanges
+        assert any("x" in line.split() or "'x'" in line for line in topology.left_out), topology.left_out
 
 
 def test_many_queues_come_in_one_answer(api: ScriptedApi, vhost: RunningBroker) -> None:
