@@ -109,12 +109,13 @@ def test_speculation(url: str, options: dict[str, Any], tmp_path: Path) -> None:
     }
     with standalone_spark(tmp_path / "cluster", cores=2, hosts=("127.0.0.1", "127.0.0.2")) as cluster:
         driver = SparkDriver(tmp_path / "spark", cluster.master, conf)
-        report = driver.run(
-            write, rows=ROWS, options=options, step=SlowFirst(HALF_WAY, 60.0, tmp_path / "published")
-        )
+        # A task publishes 32,768 rows or more at a time, and holds them until the next ones have come.
+        rows = 270_000
+        step = SlowFirst(80_000, 60.0, tmp_path / "published")
+        report = driver.run(write, rows=rows, options=options, step=step)
         driver.stop()
     slow = next(task for task in report["tasks"] if task["partition"] == 0)
     assert slow["attempt"] == 1, "the copy has not won"
-    assert (report["streams"]["verified"], report["notes"]) == (ROWS, [])
+    assert (report["streams"]["verified"], report["notes"]) == (rows, [])
     assert report["streams"]["known"] > 0
-    assert found(url) == expected(ROWS)
+    assert found(url) == expected(rows)
